@@ -1,0 +1,361 @@
+//! `make bench`: the figures that we claim, on a real 1.13.5 server, as ratios within one run.
+//!
+//! The *floor* is what no initializer can beat: the client itself creates without waiting and completes the object with a
+//! PATCH, two requests one after the other. The *loop* is the same create, blocked until the operator has completed the
+//! object. Both run with the same client in the same minutes; in floor phases the operator is stopped, so that it costs
+//! nothing there.
+
+#[path = "../tests/support/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+mod support;
+
+use anyhow::{Context, Result, ensure};
+use controlplane::{ControlPlane, User, Version};
+use futures::StreamExt;
+use http::Request;
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::{Duration, Instant};
+use support::{LIMIT, Operator, in_force, install, policies, within};
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+/// Deployments per phase, and rounds of phases: the median round counts.
+const PER_PHASE: usize = 400;
+const ROUNDS: usize = 5;
+
+#[derive(Serialize)]
+struct Figure {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    bar: String,
+    holds: bool,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    if !std::env::args().any(|argument| argument == "--bench") {
+        // `cargo test --benches` only wants to know that it builds.
+        return Ok(());
+    }
+    let mut figures = Vec::new();
+    throughput(&mut figures).await?;
+    economy(&mut figures).await?;
+    size(&mut figures).await?;
+    let mut out = std::io::stdout().lock();
+    for figure in &figures {
+        writeln!(
+            out,
+            "{:<58} {:>9.3} {:<6} {:<10} {}",
+            figure.name,
+            figure.value,
+            figure.unit,
+            figure.bar,
+            if figure.holds { "holds" } else { "FAILS" }
+        )?;
+    }
+    let folder = support::file("target/bench");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("results.json"), serde_json::to_string_pretty(&figures)?)?;
+    ensure!(figures.iter().all(|figure| figure.holds), "not every figure holds");
+    Ok(())
+}
+
+fn at_least(name: impl Into<String>, value: f64, unit: &'static str, bar: f64) -> Figure {
+    Figure { name: name.into(), value, unit, bar: format!(">= {bar}"), holds: value >= bar }
+}
+
+fn at_most(name: impl Into<String>, value: f64, unit: &'static str, bar: f64) -> Figure {
+    Figure { name: name.into(), value, unit, bar: format!("<= {bar}"), holds: value <= bar }
+}
+
+fn told(name: impl Into<String>, value: f64, unit: &'static str) -> Figure {
+    Figure { name: name.into(), value, unit, bar: "-".into(), holds: true }
+}
+
+async fn cluster(audit: bool) -> Result<ControlPlane> {
+    let builder = ControlPlane::builder(Version::V1_13);
+    let cluster = if audit { builder.audit_log() } else { builder }.start().await?;
+    install(&cluster).await?;
+    // The floor client completes objects itself, which takes a right that users do not have.
+    cluster
+        .kubectl_output(
+            User::Admin,
+            &["create", "clusterrole", "floor", "--verb=initialize", "--resource=deployments.apps"],
+        )
+        .await?;
+    cluster
+        .kubectl_output(
+            User::Admin,
+            &["create", "clusterrolebinding", "floor", "--clusterrole=floor", "--user=creator"],
+        )
+        .await?;
+    Ok(cluster)
+}
+
+/// `Fail` keeps the policy registered while the operator is stopped.
+async fn policy(cluster: &ControlPlane) -> Result<()> {
+    let policy = json!({
+        "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "bench" },
+        "spec": { "failurePolicy": "Fail", "template": { "containers": [{ "name": "sidecar", "image": "envoy:1" }] } },
+    });
+    policies(cluster).create(&Default::default(), &serde_json::from_value(policy)?).await?;
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Floor,
+    Loop,
+}
+
+/// What a phase of creates came to.
+struct Phase {
+    rate: f64,
+    p50: f64,
+    p99: f64,
+}
+
+async fn throughput(figures: &mut Vec<Figure>) -> Result<()> {
+    let cluster = cluster(false).await?;
+    policy(&cluster).await?;
+    let client = cluster.client(User::Creator);
+    let mut seen: HashMap<usize, Vec<(Phase, Phase)>> = HashMap::new();
+    // The first round warms everything up and does not count.
+    for round in 0..=ROUNDS {
+        let operator = Operator::ready(&cluster, &["--log-level", "info"]).await?;
+        in_force(&cluster, "bench").await?;
+        let mut loops = Vec::new();
+        for clients in [1, 16, 64] {
+            loops.push(phase(&client, Mode::Loop, clients, PER_PHASE).await?);
+            clear(&client).await?;
+        }
+        operator.stop().await?;
+        for (clients, looped) in [1, 16, 64].into_iter().zip(loops) {
+            let floor = phase(&client, Mode::Floor, clients, PER_PHASE).await?;
+            clear(&client).await?;
+            eprintln!(
+                "round {round}, {clients:>2} clients: floor {:6.0}/s p50 {:6.2} ms p99 {:6.2} ms   loop {:6.0}/s p50 {:6.2} ms p99 {:6.2} ms   rate ratio {:.3}",
+                floor.rate,
+                floor.p50,
+                floor.p99,
+                looped.rate,
+                looped.p50,
+                looped.p99,
+                looped.rate / floor.rate
+            );
+            if round > 0 {
+                seen.entry(clients).or_default().push((floor, looped));
+            }
+        }
+    }
+    for (clients, bar) in [(1, 0.87), (16, 0.90), (64, 0.90)] {
+        let rounds = &seen[&clients];
+        let ratio =
+            |of: fn(&Phase) -> f64| median(rounds.iter().map(|(floor, looped)| of(looped) / of(floor)).collect());
+        figures.push(told(
+            format!("floor rate, {clients} clients"),
+            median(rounds.iter().map(|(floor, _)| floor.rate).collect()),
+            "1/s",
+        ));
+        figures.push(at_least(
+            format!("rate against the floor, {clients} clients"),
+            ratio(|phase| phase.rate),
+            "ratio",
+            bar,
+        ));
+        let p50 = ratio(|phase| phase.p50);
+        figures.push(if clients == 1 {
+            at_most("p50 against the floor, 1 client", p50, "ratio", 1.15)
+        } else {
+            told(format!("p50 against the floor, {clients} clients"), p50, "ratio")
+        });
+        figures.push(told(format!("p99 against the floor, {clients} clients"), ratio(|phase| phase.p99), "ratio"));
+    }
+    cluster.stop().await;
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+async fn phase(client: &Client, mode: Mode, clients: usize, count: usize) -> Result<Phase> {
+    let start = Instant::now();
+    let creates = futures::stream::iter(0..count).map(|number| {
+        let client = client.clone();
+        async move {
+            let start = Instant::now();
+            create(&client, mode, &format!("load-{number}")).await?;
+            Ok::<_, anyhow::Error>(start.elapsed().as_secs_f64() * 1000.0)
+        }
+    });
+    let mut times: Vec<f64> =
+        creates.buffer_unordered(clients).collect::<Vec<_>>().await.into_iter().collect::<Result<_>>()?;
+    let rate = count as f64 / start.elapsed().as_secs_f64();
+    times.sort_by(f64::total_cmp);
+    Ok(Phase { rate, p50: times[count / 2], p99: times[count * 99 / 100] })
+}
+
+async fn create(client: &Client, mode: Mode, name: &str) -> Result<()> {
+    let query = if mode == Mode::Floor { "?includeUninitialized=1" } else { "" };
+    let body = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "labels": { "app": name } },
+        "spec": { "replicas": 1, "selector": { "matchLabels": { "app": name } }, "template": {
+            "metadata": { "labels": { "app": name } },
+            "spec": { "containers": [{ "name": "nginx", "image": "nginx:1.8.1", "ports": [{ "containerPort": 80 }] }] } } },
+    });
+    let mut answer = send(client, "POST", &format!("{DEPLOYMENTS}{query}"), "application/json", &body).await?;
+    if mode == Mode::Floor {
+        ensure!(answer.contains("\"initializers\""), "the floor's object was not uninitialized");
+        let patch = json!([
+            { "op": "add", "path": "/spec/template/spec/containers/-", "value": { "name": "sidecar", "image": "envoy:1" } },
+            { "op": "remove", "path": "/metadata/initializers" },
+        ]);
+        answer = send(client, "PATCH", &format!("{DEPLOYMENTS}/{name}"), "application/json-patch+json", &patch).await?;
+    }
+    ensure!(answer.contains("\"name\":\"sidecar\""), "{name} has no sidecar");
+    Ok(())
+}
+
+async fn send(client: &Client, method: &str, path: &str, content_type: &str, body: &Value) -> Result<String> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("Content-Type", content_type)
+        .body(Body::from(serde_json::to_vec(body)?))?;
+    let answer = client.send(request).await?;
+    let status = answer.status();
+    let text = String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?;
+    ensure!(status.is_success(), "{method} {path}: {status}: {text}");
+    Ok(text)
+}
+
+/// Deletes every Deployment.
+async fn clear(client: &Client) -> Result<()> {
+    let names = names(client).await?;
+    let deletes = futures::stream::iter(names).map(|name| async move {
+        send(
+            client,
+            "DELETE",
+            &format!("{DEPLOYMENTS}/{name}?propagationPolicy=Background"),
+            "application/json",
+            &json!({}),
+        )
+        .await
+    });
+    deletes.buffer_unordered(16).collect::<Vec<_>>().await.into_iter().collect::<Result<Vec<_>>>()?;
+    Ok(())
+}
+
+async fn names(client: &Client) -> Result<Vec<String>> {
+    let list: Value = serde_json::from_str(
+        &send(client, "GET", &format!("{DEPLOYMENTS}?includeUninitialized=1"), "application/json", &Value::Null)
+            .await?,
+    )?;
+    let items = list["items"].as_array().context("no list")?;
+    Ok(items.iter().filter_map(|item| item["metadata"]["name"].as_str().map(str::to_owned)).collect())
+}
+
+/// How many writes the operator needs, by the server's own audit log.
+async fn economy(figures: &mut Vec<Figure>) -> Result<()> {
+    let cluster = cluster(true).await?;
+    policy(&cluster).await?;
+    let client = cluster.client(User::Creator);
+    let operator = Operator::ready(&cluster, &["--log-level", "info"]).await?;
+    in_force(&cluster, "bench").await?;
+    phase(&client, Mode::Loop, 16, PER_PHASE).await?;
+    let writes = |resource: &'static str| {
+        let audit = cluster.audit();
+        let ours = audit.into_iter().filter(|event| event["user"]["username"] == User::Operator.name());
+        ours.filter(|event| !matches!(event["verb"].as_str(), Some("get" | "list" | "watch")))
+            .filter(|event| resource.is_empty() || event["objectRef"]["resource"] == resource)
+            .filter(|event| event["objectRef"]["resource"] != "leases")
+            .collect::<Vec<_>>()
+    };
+    let patches = writes("deployments").into_iter().filter(|event| event["verb"] == "patch").count();
+    figures.push(at_most("PATCHes per object", patches as f64 / PER_PHASE as f64, "", 1.0));
+    // What follows the creates is the status, ten seconds later at most.
+    within(LIMIT, "the status counts every Deployment", || async {
+        let policy = policies(&cluster).get("bench").await?;
+        Ok(policy.data["status"]["injected"] == PER_PHASE)
+    })
+    .await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = writes("").len();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    figures.push(at_most("writes at rest in 120 s, but the lease", (writes("").len() - before) as f64, "", 0.0));
+    operator.stop().await?;
+    cluster.stop().await;
+    Ok(())
+}
+
+/// Memory and start, with few and with many Deployments.
+async fn size(figures: &mut Vec<Figure>) -> Result<()> {
+    let cluster = cluster(false).await?;
+    let client = cluster.client(User::Creator);
+    let mut resident = Vec::new();
+    for (count, prefix) in [(1_000, "few"), (19_000, "many")] {
+        fill(&client, count, prefix).await?;
+        if prefix == "few" {
+            policy(&cluster).await?;
+        }
+        let start = Instant::now();
+        let operator = Operator::ready(&cluster, &["--log-level", "info"]).await?;
+        if prefix == "few" {
+            figures.push(at_most("start to ready, 1 000 Deployments", start.elapsed().as_secs_f64(), "s", 1.0));
+        }
+        in_force(&cluster, "bench").await?;
+        let wanted = if prefix == "few" { 1_000 } else { 20_000 };
+        within(LIMIT, "every Deployment is counted", || async {
+            Ok(policies(&cluster).get("bench").await?.data["status"]["missed"] == wanted)
+        })
+        .await?;
+        resident.push(resident_megabytes(operator.pid())?);
+        operator.stop().await?;
+        // Nothing new is to wait while the server is filled.
+        cluster.kubectl_output(User::Admin, &["delete", "initializerconfigurations", "--all"]).await?;
+        cluster
+            .kubectl_output(
+                User::Admin,
+                &["patch", "sidecarpolicies", "bench", "--type=merge", "-p", r#"{"spec":{"suspend":true}}"#],
+            )
+            .await?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        cluster.kubectl_output(User::Admin, &["delete", "sidecarpolicies", "bench"]).await?;
+        policy(&cluster).await?;
+    }
+    figures.push(told("RSS with 1 000 Deployments", resident[0], "MB"));
+    figures.push(at_most("RSS with 20 000 Deployments", resident[1], "MB", 16.0));
+    figures.push(at_most("RSS with 20 000 against 1 000 Deployments", resident[1] / resident[0], "ratio", 1.10));
+    cluster.stop().await;
+    Ok(())
+}
+
+async fn fill(client: &Client, count: usize, prefix: &str) -> Result<()> {
+    let body = |name: String| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "labels": { "app": name } },
+            "spec": { "selector": { "matchLabels": { "app": name } }, "template": { "metadata": { "labels": { "app": name } }, "spec": { "containers": [{ "name": "nginx", "image": "nginx:1.8.1" }] } } },
+        })
+    };
+    let creates = futures::stream::iter(0..count).map(|number| {
+        let body = body(format!("{prefix}-{number}"));
+        async move { send(client, "POST", DEPLOYMENTS, "application/json", &body).await.map(drop) }
+    });
+    creates.buffer_unordered(32).collect::<Vec<_>>().await.into_iter().collect()
+}
+
+/// Megabytes (10^6 bytes) of memory that the process holds, by the kernel's count.
+fn resident_megabytes(pid: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kibibytes * 1024.0 / 1e6)
+}

@@ -1,0 +1,176 @@
+//! Every reason that the project ever gives, once: conditions, events, metric labels, command output and the
+//! page `docs/codes.md` are all fed from this table.
+
+use std::fmt;
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])* $number:literal $name:ident $fix:literal;)*) => {
+        /// A reason, as `SCPnnnn` and as a CamelCase name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u16)]
+        pub enum Code { $($(#[doc = $doc])* $name = $number,)* }
+
+        impl Code {
+            /// Every code, in the order of its number.
+            pub const ALL: &[Code] = &[$(Code::$name),*];
+
+            /// The CamelCase name: the `reason` of conditions and the value of metric labels.
+            pub fn name(self) -> &'static str {
+                match self { $(Code::$name => stringify!($name)),* }
+            }
+
+            /// What the code means, in a sentence or two.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Code::$name => concat!($($doc,)*).trim_ascii()),* }
+            }
+
+            /// What a user does about it; empty if nothing.
+            pub fn fix(self) -> &'static str {
+                match self { $(Code::$name => $fix),* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The spec is valid.
+    1 Valid "";
+    /// The policy is in force: new workloads that match get its template.
+    2 Programmed "";
+    /// `spec.suspend` is true: the policy is kept, and does nothing.
+    3 Suspended "Set `spec.suspend: false` to put it in force.";
+    /// `spec.mode` is `Audit`: nothing is registered, nothing is injected.
+    4 Audit "Set `spec.mode: Enforce` to put it in force.";
+    /// The operator has seen the policy and is working on it.
+    5 Reconciling "Wait some seconds. If it stays, see the operator's log.";
+    /// The name of the policy cannot be used: it becomes a label value and an annotation key.
+    10 InvalidName "Rename it: at most 63 characters, and not `true` or `false`.";
+    /// A field of the spec has a wrong type or a value outside its range.
+    11 InvalidField "Correct the field that the message names.";
+    /// The spec has a field that does not exist.
+    12 UnknownField "Remove it, or correct its spelling: `kubectl explain sidecarpolicies.spec` lists the fields.";
+    /// The template adds nothing, and there are no validations.
+    13 EmptyTemplate "Give `spec.template` at least one container, init container, volume or other content.";
+    /// A selector or a list of namespaces is present without one requirement. It would match nothing or everything; which, is a guess.
+    14 EmptySelector "Leave the field out to match all, or give it a requirement.";
+    /// A selector's requirement is not well-formed.
+    15 InvalidSelector "Operators `In` and `NotIn` need values, `Exists` and `DoesNotExist` must have none.";
+    /// The target may not be chosen.
+    17 TargetRefused "Target workloads that carry a pod template: deployments, statefulsets, daemonsets, cronjobs, or pods.";
+    /// Two containers, volumes, ports or mounts of the template collide with each other.
+    19 DuplicateName "Rename or remove one of them.";
+    /// The template is larger than 64 KiB of JSON, or has more than 64 containers.
+    21 TemplateTooLarge "Move content into a ConfigMap that the template mounts.";
+    /// An item of the template is not well-formed.
+    22 TemplateInvalid "Correct the item that the message names.";
+    /// The initializer name may not be used.
+    23 InvalidInitializerName "Use a name of three or more segments under `scpol.dev`, or give it to the operator with `--initializer-name`.";
+    /// The field is part of the API, and this version of the operator does not serve it yet. It is refused, never ignored.
+    24 NotYetSupported "Remove the field, or wait for a version that serves it.";
+    /// The template has a field that this server does not know: it would be dropped without a word.
+    26 UnknownTemplateField "Remove the field, correct its spelling, or upgrade the server.";
+    /// The server has no such resource.
+    27 TargetNotServed "Correct group, version or resource; `kubectl api-resources` lists what the server has.";
+    /// Another policy uses the same initializer name.
+    28 DuplicateInitializerName "Give each policy its own `spec.initializerName`.";
+    /// Two policies add one name differently: both are left out of the workloads that both match.
+    29 Conflicted "Rename in one of them, or narrow one's selection.";
+
+    /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
+    100 Bypassed "";
+    /// A mirror or static pod: the kubelet owns it, nothing can be added.
+    101 MirrorPod "";
+    /// The namespace is protected.
+    102 NamespaceProtected "Deploy to another namespace. The built-in protection cannot be lifted.";
+    /// The object is being deleted.
+    103 Terminating "";
+    /// The pod uses the host's network or processes.
+    104 HostNetwork "Set `spec.hostNetworkPods: Inject` if the sidecar may share the host's network.";
+    /// The workload opted out by `scpol.dev/inject`.
+    105 OptedOut "Remove the annotation or label, or set `spec.optOut: Denied`.";
+    /// The workload carries the policy's marker with the current hash.
+    106 AlreadyInjected "";
+    /// The object is no target of the policy.
+    107 TargetNotMatched "";
+    /// The namespace is not among `namespaces`, or is among `excludeNamespaces`.
+    108 NamespaceNotMatched "";
+    /// The workload's annotations do not satisfy `annotationSelector`.
+    110 AnnotationNotMatched "";
+    /// The policy that asked for this workload does not exist any more.
+    115 PolicyGone "";
+    /// The workload opted out, and the policy does not allow it.
+    116 OptOutIgnored "Remove the annotation or label, or set `spec.optOut: Allowed`.";
+    /// `scpol.dev/inject` is empty, or names a policy that does not exist.
+    117 InvalidOptOut "Use `\"true\"`, `\"false\"`, or names of policies, separated by commas.";
+    /// The kind cannot be changed through this engine.
+    118 UnsupportedKind "Target pods instead.";
+
+    /// The workload uses a name of the template differently.
+    200 NameConflict "Rename in the workload or in the template.";
+    /// Another policy that matches this workload adds the same name differently: neither is injected.
+    201 PolicyConflict "Rename in one of the policies, or narrow one's selection.";
+    /// A container of the template mounts a volume that neither the template nor the workload has.
+    202 VolumeMissing "Add the volume to `spec.template.volumes`.";
+    /// The server refused the workload with the template in it.
+    203 ResultInvalid "Correct what the server's message names, in the template.";
+    /// Admission or authorization refused the workload with the template in it.
+    204 AdmissionDenied "See the message: a LimitRange, a PodSecurityPolicy or another admission plugin.";
+    /// The workload with the template in it exceeds a quota.
+    205 QuotaExceeded "Raise the quota, or lower the template's requests.";
+    /// The object has no pod template where its kind should have one.
+    206 NoPodTemplate "";
+    /// No decision could be made in 20 s.
+    207 NoDecision "See the operator's log; the API server may be slow.";
+    /// A defect of ours: the object is tried again.
+    208 Panicked "Please report it with the operator's log.";
+
+    /// The engine cannot run on this server.
+    301 EngineUnavailable "Choose another `spec.engine`, or a server version that has it.";
+    /// The API of the Initializer engine is switched off.
+    302 InitializersApiOff "Start the API server with `--runtime-config=admissionregistration.k8s.io/v1alpha1=true`.";
+    /// The API of the Initializer engine is on, and its admission plugin is off.
+    303 InitializersPluginOff "Start the API server with `--enable-admission-plugins=Initializers`.";
+    /// The operator lacks a right that it needs.
+    304 MissingRight "Apply the shipped RBAC (`config/rbac`), or grant the verb that the message names.";
+    /// The operator is still reading what it must know before it may register.
+    305 NotSynced "Wait some seconds. If it stays, see the operator's log.";
+    /// Somebody deleted the registration by hand: an emergency brake. It is not made again before the hold is over.
+    306 RemovedByHand "Wait for the hold to end (`--repair-hold`), or suspend the policy and resume it.";
+    /// An object of the name that we would generate exists without our label. It is never touched.
+    307 NameTaken "Delete or rename the foreign object.";
+    /// A foreign configuration lists this policy's initializer name.
+    308 ForeignConfiguration "Remove the name from the foreign configuration, or change `spec.initializerName`.";
+    /// The operator stopped in good order and took the registration with it, so that creates go on.
+    309 Stopped "Start the operator.";
+    /// An object has waited for us too long.
+    310 PendingTooLong "See the operator's log, and `scpol drain --list`.";
+    /// A dry-run create did not show our entry, or was refused.
+    315 ProbeFailed "See the message.";
+    /// Pods cannot bypass Initializers: with every replica down, no pod of ours can start again by itself.
+    314 PodsCannotBypass "Prefer to target Deployments. To recover: delete the initializer configuration, then `scpol drain`.";
+    /// The server cannot be reached.
+    313 ServerAway "Wait; the operator tries again by itself.";
+    /// The server's version is outside what the engine is made for.
+    312 VersionUnsupported "See the message.";
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SCP{:04}", *self as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_are_unique_and_every_code_has_a_meaning() {
+        let mut seen = std::collections::HashSet::new();
+        for code in Code::ALL {
+            assert!(seen.insert(code.to_string()), "{code} twice");
+            assert!(seen.insert(code.name().to_owned()), "{} twice", code.name());
+            assert!(!code.meaning().is_empty(), "{code} has no meaning");
+        }
+    }
+}

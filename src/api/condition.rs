@@ -1,0 +1,425 @@
+//! Conditions of a policy: their types, the one [`set`], and the table from [`Outcome`] to what `status` says.
+//!
+//! Tools that know nothing of us read them: `kubectl wait`, Flux and Argo CD by the rules of kstatus. So `Ready` is
+//! always there, `Reconciling` and `Stalled` stand only while they are true, and never both.
+
+use super::code::Code;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// The longest message of `Ready`, in bytes. A status has 4 KiB altogether, of which failures take up to 2.
+const MESSAGE_LIMIT: usize = 512;
+/// The longest message of every other condition, in bytes: `Ready` has more of it.
+const SHORT_MESSAGE_LIMIT: usize = 160;
+
+/// What a condition is about. The order is the order in `status.conditions`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConditionType {
+    /// The summary that columns and tools show: all is as the spec wants it.
+    Ready,
+    /// The spec is valid.
+    Accepted,
+    /// The policy is in force on this server.
+    Programmed,
+    /// Some workloads are left out, because something else uses a name of the template differently.
+    Conflicted,
+    /// In force, with a restriction that an administrator should know.
+    Degraded,
+    /// The operator is still working on it, or waits for something that may come by itself.
+    Reconciling,
+    /// Nothing will change before somebody edits the policy or the server.
+    Stalled,
+}
+
+impl ConditionType {
+    /// Every type, in order.
+    pub const ALL: [ConditionType; 7] = [
+        Self::Ready,
+        Self::Accepted,
+        Self::Programmed,
+        Self::Conflicted,
+        Self::Degraded,
+        Self::Reconciling,
+        Self::Stalled,
+    ];
+
+    /// The `type` as written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Accepted => "Accepted",
+            Self::Programmed => "Programmed",
+            Self::Conflicted => "Conflicted",
+            Self::Degraded => "Degraded",
+            Self::Reconciling => "Reconciling",
+            Self::Stalled => "Stalled",
+        }
+    }
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It does.
+    True,
+    /// It does not.
+    False,
+    /// Nobody can tell yet.
+    Unknown,
+}
+
+impl Status {
+    /// The `status` as written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// How it stands with a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Seen, nothing decided.
+    FirstSight,
+    /// In force.
+    InForce {
+        /// What is left out because of a conflict, and with whom.
+        conflicts: Option<String>,
+        /// A restriction that an administrator should know.
+        degraded: Option<(Code, String)>,
+    },
+    /// Kept, and without effect: `spec.suspend`.
+    Suspended,
+    /// Observing only: `spec.mode: Audit`.
+    Audit,
+    /// The spec is wrong: nothing changes before it is edited.
+    Rejected {
+        /// Why.
+        code: Code,
+        /// The fields, and what to write instead.
+        message: String,
+    },
+    /// The spec is right, and cannot be put in force on this server as it is.
+    Impossible {
+        /// Why.
+        code: Code,
+        /// What to change.
+        message: String,
+    },
+    /// The spec is right, and something is missing that may come by itself: a right, the server, the end of a hold.
+    Waiting {
+        /// Why.
+        code: Code,
+        /// What is missing.
+        message: String,
+    },
+}
+
+/// The conditions of a policy of `generation` with that `outcome`, which had the conditions `previous`.
+///
+/// # Guarantees
+/// Pure, in a fixed order, and the same again when given its own result: a status at rest is not written. At most
+/// 2 KiB of JSON.
+pub fn conditions(outcome: &Outcome, previous: &[Condition], generation: i64, now: Timestamp) -> Vec<Condition> {
+    let mut conditions = previous.to_vec();
+    for type_ in ConditionType::ALL {
+        match row(outcome, type_) {
+            Some((status, code, message)) => set(&mut conditions, type_, status, code, message, generation, now),
+            None => remove(&mut conditions, type_),
+        }
+    }
+    let place = |condition: &Condition| ConditionType::ALL.iter().position(|type_| type_.as_str() == condition.type_);
+    conditions.retain(|condition| place(condition).is_some());
+    conditions.sort_by_key(place);
+    conditions.dedup_by(|second, first| second.type_ == first.type_);
+    conditions
+}
+
+/// One cell of the table of states: what `outcome` says about `type_`, or that the condition is absent.
+fn row(outcome: &Outcome, type_: ConditionType) -> Option<(Status, Code, &str)> {
+    use ConditionType as T;
+    use Status::{False, True, Unknown};
+    const VALID: (Status, Code, &str) = (True, Code::Valid, "the spec is valid");
+    const SEEN: (Status, Code, &str) = (Unknown, Code::Reconciling, "seen by the operator, which is working on it");
+    Some(match (outcome, type_) {
+        (Outcome::FirstSight, T::Ready | T::Accepted | T::Programmed) => SEEN,
+        (Outcome::FirstSight, T::Reconciling) => (True, SEEN.1, SEEN.2),
+        (Outcome::Rejected { code, message }, T::Ready | T::Accepted | T::Programmed) => (False, *code, message),
+        (Outcome::Rejected { code, message }, T::Stalled) => (True, *code, message),
+        (_, T::Accepted) => VALID,
+        (Outcome::InForce { conflicts: Some(conflicts), .. }, T::Ready | T::Conflicted) => {
+            (True, Code::Conflicted, conflicts)
+        }
+        (Outcome::InForce { degraded: Some((code, message)), .. }, T::Degraded) => (True, *code, message),
+        (Outcome::InForce { degraded: Some(_), .. }, T::Ready) => {
+            (True, Code::Programmed, "in force, with the restriction that `Degraded` tells")
+        }
+        (Outcome::InForce { .. }, T::Ready | T::Programmed) => {
+            (True, Code::Programmed, "in force: new workloads that match get the template")
+        }
+        (Outcome::Suspended, T::Ready) => (True, Code::Suspended, "`spec.suspend` is true: kept, and without effect"),
+        (Outcome::Suspended, T::Programmed) => (False, Code::Suspended, "`spec.suspend` is true"),
+        (Outcome::Audit, T::Ready) => (True, Code::Audit, "`spec.mode` is `Audit`: observing, and changing nothing"),
+        (Outcome::Audit, T::Programmed) => (False, Code::Audit, "`spec.mode` is `Audit`"),
+        (Outcome::Impossible { code, message } | Outcome::Waiting { code, message }, T::Ready | T::Programmed) => {
+            (False, *code, message)
+        }
+        (Outcome::Impossible { code, message }, T::Stalled) | (Outcome::Waiting { code, message }, T::Reconciling) => {
+            (True, *code, message)
+        }
+        _ => return None,
+    })
+}
+
+/// Writes one condition. `lastTransitionTime` moves only when the status flips.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    type_: ConditionType,
+    status: Status,
+    code: Code,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) {
+    let old = conditions.iter().position(|old| old.type_ == type_.as_str());
+    let since = old
+        .map(|index| &conditions[index])
+        .filter(|old| old.status == status.as_str())
+        .map(|old| old.last_transition_time.clone());
+    let new = Condition {
+        type_: type_.as_str().to_owned(),
+        status: status.as_str().to_owned(),
+        reason: code.name().to_owned(),
+        message: shortened(
+            format!("{code}: {message}"),
+            if type_ == ConditionType::Ready { MESSAGE_LIMIT } else { SHORT_MESSAGE_LIMIT },
+        ),
+        observed_generation: Some(generation),
+        last_transition_time: since.unwrap_or_else(|| whole_seconds(now)),
+    };
+    match old {
+        Some(index) => conditions[index] = new,
+        None => conditions.push(new),
+    }
+}
+
+/// Takes a condition away.
+pub fn remove(conditions: &mut Vec<Condition>, type_: ConditionType) {
+    conditions.retain(|condition| condition.type_ != type_.as_str());
+}
+
+/// As the API writes times: a fraction would be lost, and the status would seem to change.
+fn whole_seconds(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+fn shortened(mut message: String, limit: usize) -> String {
+    const MARK: &str = "…";
+    if message.len() > limit {
+        let end = (0..=limit - MARK.len()).rev().find(|&end| message.is_char_boundary(end)).unwrap_or_default();
+        message.truncate(end);
+        message.push_str(MARK);
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GENERATION: i64 = 7;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn outcomes() -> Vec<Outcome> {
+        let (code, message) = (Code::MissingRight, "cannot watch ü".repeat(500));
+        vec![
+            Outcome::FirstSight,
+            Outcome::InForce { conflicts: None, degraded: None },
+            Outcome::InForce { conflicts: Some("with `b`: container `c`".into()), degraded: None },
+            Outcome::InForce { conflicts: None, degraded: Some((Code::PodsCannotBypass, message.clone())) },
+            Outcome::InForce {
+                conflicts: Some(message.clone()),
+                degraded: Some((Code::PodsCannotBypass, message.clone())),
+            },
+            Outcome::Suspended,
+            Outcome::Audit,
+            Outcome::Rejected { code: Code::InvalidField, message: message.clone() },
+            Outcome::Impossible { code: Code::EngineUnavailable, message: message.clone() },
+            Outcome::Waiting { code, message },
+        ]
+    }
+
+    /// Nothing, what each outcome left behind, and what we never wrote.
+    fn histories() -> Vec<Vec<Condition>> {
+        let mut histories: Vec<_> =
+            outcomes().iter().map(|outcome| conditions(outcome, &[], GENERATION - 1, at(100))).collect();
+        let mut strange = histories[0].clone();
+        strange.extend(histories[8].clone());
+        strange.push(Condition { type_: "Foreign".into(), status: "True".into(), ..histories[0][0].clone() });
+        strange.reverse();
+        histories.extend([Vec::new(), strange]);
+        histories
+    }
+
+    fn status_of(conditions: &[Condition], type_: ConditionType) -> Option<&str> {
+        conditions.iter().find(|condition| condition.type_ == type_.as_str()).map(|condition| condition.status.as_str())
+    }
+
+    /// How kstatus reads an object whose generation has been observed.
+    fn kstatus(conditions: &[Condition]) -> &'static str {
+        let is = |type_, status| status_of(conditions, type_) == Some(status);
+        if is(ConditionType::Reconciling, "True") {
+            "InProgress"
+        } else if is(ConditionType::Stalled, "True") {
+            "Failed"
+        } else if is(ConditionType::Ready, "True") {
+            "Current"
+        } else {
+            "InProgress"
+        }
+    }
+
+    /// Every outcome after every history.
+    fn all() -> Vec<(Outcome, Vec<Condition>, Vec<Condition>)> {
+        let after = |outcome: &Outcome, old: Vec<Condition>| {
+            (outcome.clone(), old.clone(), conditions(outcome, &old, GENERATION, at(200)))
+        };
+        outcomes().iter().flat_map(|outcome| histories().into_iter().map(move |old| after(outcome, old))).collect()
+    }
+
+    /// The checks of Flux (`fluxcd/pkg`, `runtime/conditions/check`), by their numbers. Two differ on purpose: at first
+    /// sight `Ready` is Unknown and not False (3), since nothing is known; and the generation at the root is what we
+    /// have looked at, also while we wait for something (10).
+    #[test]
+    fn the_checks_of_flux_hold_for_every_outcome_after_every_history() {
+        use ConditionType::{Ready, Reconciling, Stalled};
+        for (outcome, _, now) in all() {
+            let ready = status_of(&now, Ready);
+            let (reconciling, stalled) = (status_of(&now, Reconciling), status_of(&now, Stalled));
+            assert!(ready != Some("True") || (reconciling.is_none() && stalled.is_none()), "1: {outcome:?}");
+            assert_eq!(now.iter().filter(|condition| condition.type_ == "Ready").count(), 1, "2: {outcome:?}");
+            let first_sight = outcome == Outcome::FirstSight && ready == Some("Unknown");
+            assert!(reconciling.is_none() || ready == Some("False") || first_sight, "3: {outcome:?}");
+            assert!(stalled.is_none() || ready == Some("False"), "4: {outcome:?}");
+            assert!(reconciling.is_none() || stalled.is_none(), "5: {outcome:?}");
+            for condition in &now {
+                assert!(condition.observed_generation <= Some(GENERATION), "6: {outcome:?}");
+                assert_eq!(condition.observed_generation, Some(GENERATION), "7, 8, 9, 10: {outcome:?}");
+            }
+            assert!(
+                ready != Some("Unknown") || reconciling == Some("True"),
+                "Ready is Unknown only while we work on it: {outcome:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_condition_with_a_bad_meaning_is_there_only_while_true() {
+        for (outcome, _, now) in all() {
+            for condition in &now {
+                let type_ = ConditionType::ALL.into_iter().find(|type_| type_.as_str() == condition.type_);
+                let always = [ConditionType::Ready, ConditionType::Accepted, ConditionType::Programmed]
+                    .map(Some)
+                    .contains(&type_);
+                assert!(type_.is_some() && (always || condition.status == "True"), "{outcome:?}: {condition:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_of_states_is_that_of_the_documentation() {
+        let shown = |outcome: &Outcome| {
+            let conditions = conditions(outcome, &[], GENERATION, at(200));
+            let all: Vec<_> = conditions
+                .iter()
+                .map(|condition| format!("{}={} {}", condition.type_, condition.status, condition.reason))
+                .collect();
+            (all.join(", "), kstatus(&conditions))
+        };
+        let tables: Vec<_> = outcomes().iter().map(shown).collect();
+        let expected = [
+            (
+                "Ready=Unknown Reconciling, Accepted=Unknown Reconciling, Programmed=Unknown Reconciling, Reconciling=True Reconciling",
+                "InProgress",
+            ),
+            ("Ready=True Programmed, Accepted=True Valid, Programmed=True Programmed", "Current"),
+            (
+                "Ready=True Conflicted, Accepted=True Valid, Programmed=True Programmed, Conflicted=True Conflicted",
+                "Current",
+            ),
+            (
+                "Ready=True Programmed, Accepted=True Valid, Programmed=True Programmed, Degraded=True PodsCannotBypass",
+                "Current",
+            ),
+            (
+                "Ready=True Conflicted, Accepted=True Valid, Programmed=True Programmed, Conflicted=True Conflicted, Degraded=True PodsCannotBypass",
+                "Current",
+            ),
+            ("Ready=True Suspended, Accepted=True Valid, Programmed=False Suspended", "Current"),
+            ("Ready=True Audit, Accepted=True Valid, Programmed=False Audit", "Current"),
+            (
+                "Ready=False InvalidField, Accepted=False InvalidField, Programmed=False InvalidField, Stalled=True InvalidField",
+                "Failed",
+            ),
+            (
+                "Ready=False EngineUnavailable, Accepted=True Valid, Programmed=False EngineUnavailable, Stalled=True EngineUnavailable",
+                "Failed",
+            ),
+            (
+                "Ready=False MissingRight, Accepted=True Valid, Programmed=False MissingRight, Reconciling=True MissingRight",
+                "InProgress",
+            ),
+        ];
+        let tables: Vec<_> = tables.iter().map(|(table, status)| (table.as_str(), *status)).collect();
+        assert_eq!(tables, expected);
+    }
+
+    #[test]
+    fn the_time_of_a_transition_moves_only_when_the_status_flips() {
+        for (outcome, old, now) in all() {
+            for condition in &now {
+                // Of two with one type, which nobody may write, the first counts.
+                let before = old
+                    .iter()
+                    .find(|before| before.type_ == condition.type_)
+                    .filter(|before| before.status == condition.status);
+                let expected = before.map_or(at(200), |before| before.last_transition_time.0);
+                assert_eq!(condition.last_transition_time.0, expected, "{outcome:?}: {}", condition.type_);
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_outcome_again_changes_nothing() {
+        for (outcome, _, now) in all() {
+            assert_eq!(conditions(&outcome, &now, GENERATION, at(300)), now);
+        }
+    }
+
+    #[test]
+    fn messages_begin_with_a_code_and_stay_short() {
+        for (outcome, _, now) in all() {
+            assert!(serde_json::to_string(&now).unwrap().len() <= 2048, "{outcome:?}");
+            for condition in now {
+                let code = Code::ALL.iter().find(|code| code.name() == condition.reason).unwrap();
+                assert!(condition.message.starts_with(&format!("{code}: ")), "{}", condition.message);
+            }
+        }
+    }
+
+    #[test]
+    fn a_fraction_of_a_second_is_not_written() {
+        let mut list = Vec::new();
+        let now = "2020-02-02T02:02:02.123456789Z".parse().unwrap();
+        set(&mut list, ConditionType::Ready, Status::True, Code::Programmed, "x", 1, now);
+        let json = serde_json::to_value(&list).unwrap();
+        assert_eq!(json[0]["lastTransitionTime"], "2020-02-02T02:02:02Z");
+        assert_eq!(serde_json::from_value::<Vec<Condition>>(json).unwrap(), list);
+    }
+}

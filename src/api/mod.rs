@@ -1,0 +1,23 @@
+//! What users see of the cluster's API: the custom resource, its conditions, its codes.
+
+pub mod code;
+pub mod condition;
+pub mod crd;
+mod format;
+pub mod rules;
+mod schema;
+mod targets;
+pub mod v1alpha1;
+
+/// The API group of everything that users write.
+pub const GROUP: &str = "scpol.dev";
+/// The label that marks what the operator generates; its value is [`MANAGER`].
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The value of [`MANAGED_BY`].
+pub const MANAGER: &str = "scpol";
+/// The label that names the policy of a generated object.
+pub const POLICY_LABEL: &str = "scpol.dev/policy";
+/// The users' say, as an annotation or label on a workload or its pod template.
+pub const INJECT_KEY: &str = "scpol.dev/inject";
+/// The prefix of the marker annotations; the policy's name follows.
+pub const MARKER_PREFIX: &str = "injected.scpol.dev/";

@@ -1,0 +1,570 @@
+//! What makes a policy valid: one table, which is checked in three places.
+//!
+//! Bounds and formats stand in the schema, beside the fields ([`super::v1alpha1`]). What a schema cannot say is a row
+//! of [`rows`]: with a rule in CEL where CEL can say it, which [`super::crd`] puts into the schema for servers from
+//! 1.25, and always in Rust. [`check`] goes through both, so that a policy is judged alike on every server and in
+//! files.
+
+use super::code::Code;
+use super::crd;
+use super::schema::{self, Fault, FaultKind};
+use super::targets;
+use super::v1alpha1::{
+    Jobs, Mode, NativeSidecars, Operator, Position, RawObject, Requirement, SidecarPolicySpec, Template,
+};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet};
+
+/// How many containers and init containers a template may have. The schema says it for each list.
+const MAX_CONTAINERS: usize = 64;
+/// How large a template may be, in bytes of JSON.
+const MAX_TEMPLATE: usize = 64 * 1024;
+
+/// What the rules need to know of the operator's own flags.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// Initializer names outside `scpol.dev` that are ours (`--initializer-name`).
+    pub initializer_names: BTreeSet<String>,
+}
+
+/// A fault of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The kind of fault.
+    pub code: Code,
+    /// The field, for example `spec.template.containers[1].name`.
+    pub field: String,
+    /// What the field must be, and what to write instead.
+    pub message: String,
+}
+
+/// Every fault of the policy `name`; none if it is valid.
+///
+/// # Guarantees
+/// What the schema and its rules in CEL refuse is refused here as well. The order is fixed, and no field is named twice
+/// with the same code.
+pub fn check(name: &str, spec: &SidecarPolicySpec, site: &Rules) -> Vec<Violation> {
+    let object = json!({ "metadata": { "name": name }, "spec": spec });
+    let by_schema = schema::faults(crd::schema(), &object).into_iter().map(violation);
+    let policy = Subject { name, spec, site };
+    let by_rows =
+        rows().into_iter().flat_map(|row| (row.find)(&policy).into_iter().map(move |finding| row.violation(finding)));
+    let mut seen = HashSet::new();
+    by_schema.chain(by_rows).filter(|violation| seen.insert((violation.code, violation.field.clone()))).collect()
+}
+
+/// The spec from an untyped object's `spec`; `null` stands for a missing one. Fields that are null are as if absent.
+///
+/// # Errors
+/// Every field that is missing, unknown, or of a wrong type or choice, not only the first; and with them what else the
+/// schema refuses.
+pub fn decode(raw: &Value) -> Result<SidecarPolicySpec, Vec<Violation>> {
+    let schema = &crd::schema()["properties"]["spec"];
+    if raw.is_null() {
+        let message =
+            "must be given; e.g. `{template: {containers: [{name: envoy, image: \"envoyproxy/envoy:v1.31.0\"}]}}`"
+                .to_owned();
+        return Err(vec![Violation { code: Code::InvalidField, field: "spec".to_owned(), message }]);
+    }
+    // Paths begin at the object, as users see it.
+    let object = json!({ "type": "object", "properties": { "spec": schema } });
+    let faults = schema::faults(&object, &json!({ "spec": raw }));
+    if faults.iter().any(|fault| fault.kind.is_structural()) {
+        return Err(faults.into_iter().map(violation).collect());
+    }
+    serde_json::from_value(schema::without_nulls(schema, raw)).map_err(|error| {
+        let message = format!("cannot be read: {error}");
+        vec![Violation { code: Code::InvalidField, field: "spec".to_owned(), message }]
+    })
+}
+
+/// A rule in CEL, and where in the schema it stands.
+pub(super) struct CelRule {
+    /// The path of the field that is `self`; `[]` stands for the items of a list.
+    pub(super) at: &'static str,
+    /// The expression.
+    pub(super) rule: Cow<'static, str>,
+    /// What the user reads where it is false.
+    pub(super) message: String,
+}
+
+/// The rules that CEL can say.
+pub(super) fn in_cel() -> impl Iterator<Item = CelRule> {
+    rows().into_iter().flat_map(|row| {
+        let message = format!("{}: {}", row.code, row.must);
+        row.cel.into_iter().map(move |(at, rule)| CelRule { at, rule, message: message.clone() })
+    })
+}
+
+/// A policy to be judged.
+struct Subject<'a> {
+    name: &'a str,
+    spec: &'a SidecarPolicySpec,
+    site: &'a Rules,
+}
+
+impl Subject<'_> {
+    /// The template's containers and init containers, each with its path.
+    fn containers(&self) -> Vec<(String, &RawObject)> {
+        let template = self.spec.template.iter();
+        let lists = template
+            .flat_map(|template| [("containers", &template.containers), ("initContainers", &template.init_containers)]);
+        lists
+            .flat_map(|(list, items)| {
+                items.iter().enumerate().map(move |(index, item)| (format!("spec.template.{list}[{index}]"), item))
+            })
+            .collect()
+    }
+}
+
+/// A rule.
+struct Row {
+    code: Code,
+    /// What the field must be.
+    must: &'static str,
+    /// Where in the schema it stands in CEL, and how; empty where CEL cannot say it, or where it is to be lifted later.
+    cel: Vec<(&'static str, Cow<'static, str>)>,
+    /// The fields that break it.
+    find: fn(&Subject<'_>) -> Vec<Finding>,
+}
+
+impl Row {
+    fn violation(&self, finding: Finding) -> Violation {
+        let detail = if finding.detail.is_empty() { String::new() } else { format!("; {}", finding.detail) };
+        Violation { code: self.code, field: finding.field, message: format!("{}{detail}", self.must) }
+    }
+}
+
+/// A field that breaks a rule.
+struct Finding {
+    field: String,
+    /// What is there, where the rule alone does not say it.
+    detail: String,
+}
+
+impl Finding {
+    fn new(field: impl Into<String>) -> Self {
+        Self { field: field.into(), detail: String::new() }
+    }
+
+    fn with(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), detail: detail.into() }
+    }
+}
+
+/// The table.
+fn rows() -> Vec<Row> {
+    vec![
+        Row {
+            code: Code::InvalidName,
+            must: "must not be `true` or `false`, which `scpol.dev/inject` takes for yes and no; e.g. `envoy`",
+            cel: vec![("", "!(self.metadata.name in ['true', 'false'])".into())],
+            find: |policy| found(["true", "false"].contains(&policy.name), "metadata.name"),
+        },
+        Row {
+            code: Code::EmptyTemplate,
+            must: "must add something, unless there are `validations`; e.g. \
+                   `{containers: [{name: envoy, image: \"envoyproxy/envoy:v1.31.0\"}]}`",
+            cel: vec![("spec", adds_something().into())],
+            find: |policy| {
+                found(
+                    policy.spec.validations.is_empty() && policy.spec.template.as_ref().is_none_or(is_empty),
+                    "spec.template",
+                )
+            },
+        },
+        Row {
+            code: Code::EmptySelector,
+            must: "must have at least one requirement; leave it out to match all",
+            cel: vec![
+                ("spec.namespaceSelector", has_any(&["matchLabels", "matchExpressions"]).into()),
+                ("spec.annotationSelector", has_any(&["matchAnnotations", "matchExpressions"]).into()),
+                ("spec.labelSelector", has_any(&["matchLabels", "matchExpressions"]).into()),
+            ],
+            find: empty_selectors,
+        },
+        Row {
+            code: Code::InvalidSelector,
+            must: "must have at least one value for `In` and `NotIn`, and none for `Exists` and `DoesNotExist`",
+            cel: [
+                "spec.namespaceSelector.matchExpressions[]",
+                "spec.annotationSelector.matchExpressions[]",
+                "spec.labelSelector.matchExpressions[]",
+            ]
+            .map(|at| (at, "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)".into()))
+            .into(),
+            find: |policy| {
+                let faulty =
+                    requirements(policy.spec).into_iter().filter(|(_, requirement)| has_wrong_values(requirement));
+                faulty
+                    .map(|(path, requirement)| {
+                        Finding::with(
+                            format!("{path}.values"),
+                            format!("the operator is `{}`", requirement.operator.as_str()),
+                        )
+                    })
+                    .collect()
+            },
+        },
+        Row {
+            code: Code::TargetRefused,
+            must: "must be a namespaced resource that carries a pod template, or `pods`, and nothing that others are made \
+                   from or by; e.g. `deployments`",
+            cel: vec![("spec.targets[]", targets::refuses_resources().into())],
+            find: |policy| {
+                blamed_targets(policy.spec, |class| matches!(class, targets::Class::Refused).then(String::new))
+            },
+        },
+        Row {
+            code: Code::TargetRefused,
+            must: "must not be `jobs`: the pod template of a Job cannot be changed once it is posted; use \
+                   `{group: \"\", resource: pods}`",
+            cel: Vec::new(),
+            find: |policy| blamed_targets(policy.spec, |class| matches!(class, targets::Class::Job).then(String::new)),
+        },
+        Row {
+            code: Code::TargetRefused,
+            must: "must be a resource in the plural, in its own group",
+            cel: Vec::new(),
+            find: |policy| {
+                blamed_targets(policy.spec, |class| {
+                    if let targets::Class::Misnamed(kind) = class { Some(targets::spelt(kind)) } else { None }
+                })
+            },
+        },
+        Row {
+            code: Code::DuplicateName,
+            must: "must differ from the names of all other containers and init containers of the template",
+            cel: vec![("spec.template", has_distinct_containers().into())],
+            find: shared_container_names,
+        },
+        Row {
+            code: Code::DuplicateName,
+            must: "must be unique in the container",
+            cel: Vec::new(),
+            find: |policy| {
+                policy
+                    .containers()
+                    .into_iter()
+                    .flat_map(|(path, container)| duplicates_within(&path, container))
+                    .collect()
+            },
+        },
+        Row {
+            code: Code::DuplicateName,
+            must: "must be used by one container of the template only",
+            cel: Vec::new(),
+            find: duplicate_host_ports,
+        },
+        Row {
+            code: Code::TemplateTooLarge,
+            must: "must have at most 64 containers and init containers together",
+            cel: vec![("spec.template", has_few_containers().into())],
+            find: too_many_together,
+        },
+        Row {
+            code: Code::TemplateTooLarge,
+            must: "must have at most 64 KiB of JSON; put content into a ConfigMap that the template mounts",
+            cel: Vec::new(),
+            find: too_large,
+        },
+        Row {
+            code: Code::TemplateInvalid,
+            must: "must be a list of objects",
+            cel: Vec::new(),
+            find: |policy| {
+                policy
+                    .containers()
+                    .into_iter()
+                    .flat_map(|(path, container)| malformed_lists(&path, container))
+                    .collect()
+            },
+        },
+        Row {
+            code: Code::InvalidInitializerName,
+            must: "must end in `.scpol.dev`, or be a name that the operator was given by `--initializer-name`; e.g. \
+                   `envoy.scpol.dev`",
+            cel: Vec::new(),
+            find: |policy| {
+                let foreign =
+                    |name: &&String| !name.ends_with(".scpol.dev") && !policy.site.initializer_names.contains(*name);
+                found(policy.spec.initializer_name.as_ref().is_some_and(|name| foreign(&name)), "spec.initializerName")
+            },
+        },
+        Row {
+            code: Code::NotYetSupported,
+            must: "must be a built-in kind that carries a pod template, or `pods`: others are not served by this version; \
+                   e.g. `deployments`",
+            cel: Vec::new(),
+            find: |policy| {
+                blamed_targets(policy.spec, |class| matches!(class, targets::Class::Other).then(String::new))
+            },
+        },
+        Row {
+            code: Code::NotYetSupported,
+            must: "must be left out: it is not served by this version",
+            cel: Vec::new(),
+            find: not_yet_supported,
+        },
+    ]
+}
+
+fn found(is_found: bool, field: &str) -> Vec<Finding> {
+    is_found.then(|| Finding::new(field)).into_iter().collect()
+}
+
+/// The fault of a schema as a fault of a policy.
+fn violation(fault: Fault) -> Violation {
+    Violation { code: code_of(&fault), field: fault.path, message: fault.message }
+}
+
+fn code_of(Fault { path, kind, .. }: &Fault) -> Code {
+    let is_under =
+        |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+    let is_selector =
+        ["spec.namespaceSelector", "spec.annotationSelector", "spec.labelSelector"].into_iter().any(is_under);
+    match kind {
+        FaultKind::Unknown => Code::UnknownField,
+        FaultKind::Duplicate => Code::DuplicateName,
+        _ if is_under("metadata") => Code::InvalidName,
+        FaultKind::Few if path == "spec.template" => Code::EmptyTemplate,
+        FaultKind::Few if path == "spec.namespaces" || is_selector => Code::EmptySelector,
+        FaultKind::Many if path == "spec.template.containers" || path == "spec.template.initContainers" => {
+            Code::TemplateTooLarge
+        }
+        FaultKind::Form if is_under("spec.targets") && (path.ends_with(".group") || path.ends_with(".resource")) => {
+            Code::TargetRefused
+        }
+        FaultKind::Form if is_under("spec.initializerName") => Code::InvalidInitializerName,
+        _ if is_selector && path.contains("[") => Code::InvalidSelector,
+        _ if is_under("spec.template") && path.contains("[") => Code::TemplateInvalid,
+        _ => Code::InvalidField,
+    }
+}
+
+// Templates
+
+fn is_empty(template: &Template) -> bool {
+    let lists = [
+        &template.containers,
+        &template.init_containers,
+        &template.volumes,
+        &template.image_pull_secrets,
+        &template.env,
+        &template.env_from,
+        &template.volume_mounts,
+    ];
+    let metadata =
+        template.metadata.iter().any(|metadata| !metadata.labels.is_empty() || !metadata.annotations.is_empty());
+    lists.iter().all(|list| list.is_empty()) && !metadata
+}
+
+/// CEL: some list or map of the spec's template has an entry, or there are validations.
+fn adds_something() -> String {
+    let lists = ["containers", "initContainers", "volumes", "imagePullSecrets", "env", "envFrom", "volumeMounts"];
+    let in_template = has_any_of("self.template", &lists);
+    let in_metadata = has_any_of("self.template.metadata", &["labels", "annotations"]);
+    let has_metadata = format!("(has(self.template.metadata) && ({in_metadata}))");
+    format!("(has(self.template) && ({in_template} || {has_metadata})) || ({})", has_any(&["validations"]))
+}
+
+fn has_any(fields: &[&str]) -> String {
+    has_any_of("self", fields)
+}
+
+/// CEL: one of `fields` of `object` has an entry.
+fn has_any_of(object: &str, fields: &[&str]) -> String {
+    let has = |field: &&str| format!("(has({object}.{field}) && size({object}.{field}) > 0)");
+    fields.iter().map(has).collect::<Vec<_>>().join(" || ")
+}
+
+/// CEL: no init container is called like a container.
+fn has_distinct_containers() -> &'static str {
+    "!has(self.containers) || !has(self.initContainers) || \
+     self.containers.all(c, !self.initContainers.exists(i, i.name == c.name))"
+}
+
+/// CEL: both lists together are short enough.
+fn has_few_containers() -> String {
+    let size = |list: &str| format!("(has(self.{list}) ? size(self.{list}) : 0)");
+    format!("{} + {} <= {MAX_CONTAINERS}", size("containers"), size("initContainers"))
+}
+
+fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {
+    object.get(field)?.as_str()
+}
+
+/// The objects in a list of `container`; a list that is malformed is another rule's business.
+fn objects<'a>(container: &'a RawObject, list: &str) -> impl Iterator<Item = (usize, &'a RawObject)> {
+    let items = container.get(list).and_then(Value::as_array);
+    items.into_iter().flatten().enumerate().filter_map(|(index, item)| Some((index, item.as_object()?)))
+}
+
+fn shared_container_names(policy: &Subject<'_>) -> Vec<Finding> {
+    let Some(template) = &policy.spec.template else { return Vec::new() };
+    let names: HashSet<_> = template.containers.iter().filter_map(|container| text(container, "name")).collect();
+    let shared = template.init_containers.iter().enumerate().filter_map(|(index, container)| {
+        let name = text(container, "name").filter(|name| names.contains(name))?;
+        Some(Finding::with(
+            format!("spec.template.initContainers[{index}].name"),
+            format!("a container is called `{name}` as well"),
+        ))
+    });
+    shared.collect()
+}
+
+/// What stands twice in one container: ports by number and protocol, names of ports, mount paths, device paths.
+fn duplicates_within(path: &str, container: &RawObject) -> Vec<Finding> {
+    type Key = fn(&RawObject) -> Option<String>;
+    const UNIQUE: [(&str, &str, Key); 4] = [
+        ("ports", "containerPort", |port| Some(format!("{} {}", port.get("containerPort")?, protocol(port)))),
+        ("ports", "name", |port| text(port, "name").filter(|name| !name.is_empty()).map(str::to_owned)),
+        ("volumeMounts", "mountPath", |mount| {
+            text(mount, "mountPath").map(|path| if path == "/" { path } else { path.trim_end_matches('/') }.to_owned())
+        }),
+        ("volumeDevices", "devicePath", |device| text(device, "devicePath").map(str::to_owned)),
+    ];
+    let mut findings = Vec::new();
+    for (list, field, key) in UNIQUE {
+        let mut seen = HashSet::new();
+        for (index, item) in objects(container, list) {
+            if let Some(key) = key(item).filter(|key| !seen.insert(key.clone())) {
+                findings
+                    .push(Finding::with(format!("{path}.{list}[{index}].{field}"), format!("`{key}` is there before")));
+            }
+        }
+    }
+    findings
+}
+
+fn protocol(port: &RawObject) -> &str {
+    text(port, "protocol").filter(|protocol| !protocol.is_empty()).unwrap_or("TCP")
+}
+
+/// Host ports that two containers would open at the same time; init containers run before them, one by one.
+fn duplicate_host_ports(policy: &Subject<'_>) -> Vec<Finding> {
+    let mut used = HashSet::new();
+    let mut findings = Vec::new();
+    for (path, container) in
+        policy.containers().into_iter().filter(|(path, _)| path.starts_with("spec.template.containers"))
+    {
+        for (index, port) in objects(container, "ports") {
+            let Some(number) = port.get("hostPort").and_then(Value::as_u64).filter(|&number| number > 0) else {
+                continue;
+            };
+            let key = (number, protocol(port), text(port, "hostIP").unwrap_or_default());
+            if !used.insert(key) {
+                findings
+                    .push(Finding::with(format!("{path}.ports[{index}].hostPort"), format!("{number} is used before")));
+            }
+        }
+    }
+    findings
+}
+
+fn malformed_lists(path: &str, container: &RawObject) -> Vec<Finding> {
+    const LISTS: [&str; 5] = ["env", "envFrom", "ports", "volumeDevices", "volumeMounts"];
+    let is_well_formed = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_object));
+    let malformed = LISTS
+        .into_iter()
+        .filter(|list| container.get(*list).is_some_and(|value| !value.is_null() && !is_well_formed(value)));
+    malformed.map(|list| Finding::new(format!("{path}.{list}"))).collect()
+}
+
+/// One list that is too long by itself is the schema's business.
+fn too_many_together(policy: &Subject<'_>) -> Vec<Finding> {
+    let lengths =
+        policy.spec.template.iter().map(|template| (template.containers.len(), template.init_containers.len()));
+    lengths
+        .filter(|&(containers, init)| containers.max(init) <= MAX_CONTAINERS && containers + init > MAX_CONTAINERS)
+        .map(|(containers, init)| Finding::with("spec.template", format!("it has {}", containers + init)))
+        .collect()
+}
+
+fn too_large(policy: &Subject<'_>) -> Vec<Finding> {
+    let size = policy
+        .spec
+        .template
+        .as_ref()
+        .and_then(|template| serde_json::to_vec(template).ok())
+        .map_or(0, |json| json.len());
+    let is_large = size > MAX_TEMPLATE;
+    is_large.then(|| Finding::with("spec.template", format!("it has {size} bytes"))).into_iter().collect()
+}
+
+// Selectors
+
+fn empty_selectors(policy: &Subject<'_>) -> Vec<Finding> {
+    let SidecarPolicySpec { namespace_selector, annotation_selector, label_selector, .. } = policy.spec;
+    let labels = [("spec.namespaceSelector", namespace_selector), ("spec.labelSelector", label_selector)];
+    let of_labels = labels.into_iter().filter_map(|(field, selector)| {
+        let selector = selector.as_ref()?;
+        (selector.match_labels.is_empty() && selector.match_expressions.is_empty()).then_some(field)
+    });
+    let of_annotations = annotation_selector
+        .iter()
+        .filter(|selector| selector.match_annotations.is_empty() && selector.match_expressions.is_empty());
+    of_labels.chain(of_annotations.map(|_| "spec.annotationSelector")).map(Finding::new).collect()
+}
+
+/// Every requirement of every selector, with its path.
+fn requirements(spec: &SidecarPolicySpec) -> Vec<(String, &Requirement)> {
+    let lists = [
+        ("namespaceSelector", spec.namespace_selector.as_ref().map(|selector| &selector.match_expressions)),
+        ("annotationSelector", spec.annotation_selector.as_ref().map(|selector| &selector.match_expressions)),
+        ("labelSelector", spec.label_selector.as_ref().map(|selector| &selector.match_expressions)),
+    ];
+    let path = |selector, index| format!("spec.{selector}.matchExpressions[{index}]");
+    let all = lists.into_iter().flat_map(|(selector, list)| {
+        list.into_iter().flatten().enumerate().map(move |(index, item)| (path(selector, index), item))
+    });
+    all.collect()
+}
+
+fn has_wrong_values(requirement: &Requirement) -> bool {
+    let compares = matches!(requirement.operator, Operator::In | Operator::NotIn);
+    compares == requirement.values.as_ref().is_none_or(Vec::is_empty)
+}
+
+// Targets
+
+/// The targets whose class `explain` blames.
+fn blamed_targets(spec: &SidecarPolicySpec, explain: fn(targets::Class) -> Option<String>) -> Vec<Finding> {
+    let blamed = spec.targets.iter().enumerate().filter_map(|(index, target)| {
+        let detail = explain(targets::classify(target))?;
+        Some(Finding { field: format!("spec.targets[{index}].resource"), detail })
+    });
+    blamed.collect()
+}
+
+// Fields that a later version serves
+
+fn not_yet_supported(policy: &Subject<'_>) -> Vec<Finding> {
+    let spec = policy.spec;
+    let in_spec = [
+        ("namespaceSelector", spec.namespace_selector.is_some()),
+        ("labelSelector", spec.label_selector.is_some()),
+        ("matchConditions", !spec.match_conditions.is_empty()),
+        ("position", spec.position.is_some_and(|position| position != Position::default())),
+        ("nativeSidecars", spec.native_sidecars != NativeSidecars::default()),
+        ("jobs", spec.jobs != Jobs::default()),
+        ("validations", !spec.validations.is_empty()),
+        ("mode", spec.mode != Mode::default()),
+    ];
+    let template = spec.template.iter().flat_map(|template| {
+        [
+            ("template.metadata", template.metadata.is_some()),
+            ("template.imagePullSecrets", !template.image_pull_secrets.is_empty()),
+            ("template.env", !template.env.is_empty()),
+            ("template.envFrom", !template.env_from.is_empty()),
+            ("template.volumeMounts", !template.volume_mounts.is_empty()),
+            ("template.appContainers", !template.app_containers.is_empty()),
+            ("template.includeInitContainers", template.include_init_containers),
+        ]
+    });
+    let used = in_spec.into_iter().chain(template).filter(|(_, is_used)| *is_used);
+    let paths = spec.targets.iter().enumerate().filter(|(_, target)| target.template_path.is_some());
+    let paths = paths.map(|(index, _)| Finding::new(format!("spec.targets[{index}].templatePath")));
+    used.map(|(field, _)| Finding::new(format!("spec.{field}"))).chain(paths).collect()
+}

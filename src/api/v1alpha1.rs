@@ -1,0 +1,684 @@
+//! The custom resource that users write: `SidecarPolicy`, version `v1alpha1`.
+//!
+//! The documentation of every field is the manual that `kubectl explain` prints: what it means, its default, an
+//! example, and what happens where it contradicts something else. The bounds beside it are part of the schema, which
+//! the API server enforces; [`super::rules`] enforces the same schema where a server did not.
+
+use super::format;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A piece of pod content as the user wrote it. Kept raw, so that no field newer or older than our bindings is lost.
+pub type RawObject = serde_json::Map<String, serde_json::Value>;
+
+/// Which workloads get which pod content, and how. Give `template` (or `validations`); everything else has a default:
+/// by itself a policy reaches new Deployments in every namespace that is not protected.
+///
+/// A policy acts when a workload is created, and never changes what already runs. Example:
+/// `targets: [{group: apps, resource: deployments}]`, `namespaces: ["shop-*"]`,
+/// `template: {containers: [{name: envoy, image: "envoyproxy/envoy:v1.31.0"}]}`.
+#[derive(CustomResource, Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "scpol.dev",
+    version = "v1alpha1",
+    kind = "SidecarPolicy",
+    plural = "sidecarpolicies",
+    shortname = "scpol",
+    category = "sidecars",
+    status = "SidecarPolicyStatus",
+    doc = "A SidecarPolicy puts sidecar containers, init containers and volumes into every new workload that it matches. It is \
+           cluster-scoped. Its name has at most 63 characters and is not `true` or `false`: it becomes the value of a label, \
+           the end of an annotation key, and what users write into `scpol.dev/inject`.",
+    printcolumn = r#"{ "name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status",
+        "description": "True: as the spec wants it. False: not in force, the reason says why. Unknown: not looked at yet." }"#,
+    printcolumn = r#"{ "name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].reason",
+        "description": "Why, in one word. The documentation has a page with all of them, and what to do." }"#,
+    printcolumn = r#"{ "name": "Engine", "type": "string", "jsonPath": ".status.engine",
+        "description": "What delivers the template on this server." }"#,
+    printcolumn = r#"{ "name": "Matched", "type": "integer", "jsonPath": ".status.matched",
+        "description": "How many stored workloads the policy matches now." }"#,
+    printcolumn = r#"{ "name": "Injected", "type": "integer", "jsonPath": ".status.injected",
+        "description": "How many of them carry the template as it is now." }"#,
+    printcolumn = r#"{ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
+        "description": "Time since the policy was created." }"#,
+    printcolumn = r#"{ "name": "Message", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].message",
+        "description": "The code of the reason, and what to do.", "priority": 1 }"#,
+    printcolumn = r#"{ "name": "Initializer", "type": "string", "jsonPath": ".status.initializerName",
+        "description": "The initializer name under which the Initializer engine registers the policy.", "priority": 1 }"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SidecarPolicySpec {
+    /// Which resources the policy is for: 1 to 16 entries; an object is a target if one of them fits.
+    ///
+    /// Default: Deployments, `[{group: apps, version: "*", resource: deployments}]`. Example:
+    /// `[{group: apps, resource: statefulsets}, {group: batch, resource: cronjobs}]`.
+    #[serde(default = "default_targets")]
+    #[schemars(length(min = 1, max = 16))]
+    pub targets: Vec<Target>,
+
+    /// Namespaces that the policy is for, as names or globs: `*` stands for any characters, `?` for one. At least one
+    /// entry.
+    ///
+    /// Default: absent, all namespaces but the protected ones (`kube-system`, `kube-public`, `kube-node-lease`, the
+    /// operator's own, and what its flag `--protected-namespaces` adds), which no policy can reach. Example: `[shop,
+    /// "team-*"]`. `excludeNamespaces` and `namespaceSelector` narrow it further.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 63), regex(pattern = format::GLOB)))]
+    pub namespaces: Option<Vec<String>>,
+
+    /// Namespaces that the policy is not for, as names or globs like those of `namespaces`. An exclusion wins over
+    /// everything that selects.
+    ///
+    /// Default: none. Example: `["*-test"]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 63), regex(pattern = format::GLOB)))]
+    pub exclude_namespaces: Option<Vec<String>>,
+
+    /// Labels that the workload's Namespace must have. The label `kubernetes.io/metadata.name` can be used on every
+    /// server: it is supplied where the server has none. A Namespace that cannot be read is a failure, never "no
+    /// match".
+    ///
+    /// Default: absent, no condition. Example: `{matchLabels: {team: shop}}`. A selector without one requirement is
+    /// refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
+
+    /// Annotations that the workload itself must have (its own, not those of its pod template). Shape and operators are
+    /// those of a label selector; values may have any length.
+    ///
+    /// Default: absent, no condition. Examples: `{matchAnnotations: {proxy: "on"}}`; to require that an annotation is
+    /// there, whatever its value, `{matchExpressions: [{key: example.com/sidecar, operator: Exists}]}`. A selector
+    /// without one requirement is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotation_selector: Option<AnnotationSelector>,
+
+    /// Labels that the workload itself must have (its own, not those of its pod template).
+    ///
+    /// Default: absent, no condition. Example: `{matchLabels: {app: cart}}`. A selector without one requirement is
+    /// refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<LabelSelector>,
+
+    /// CEL expressions that must all be true, at most 64. Evaluated in order, after all other conditions. An expression
+    /// that fails when it runs is a failure, never "no match".
+    ///
+    /// Default: none. Example: `[{name: two-or-more, expression: "object.spec.replicas >= 2"}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub match_conditions: Vec<MatchCondition>,
+
+    /// The pod content to add. Everything of one policy is added, or nothing: where the workload, or another policy
+    /// that matches it, uses one of the names differently, nothing of this policy is added there, and status, an event
+    /// and a counter say so. Equal content under the same name is no conflict.
+    ///
+    /// Required, unless there are `validations`; it must add something. At most 64 KiB of JSON. Nothing that it refers
+    /// to is copied: ConfigMaps and Secrets must exist in the workload's namespace. Example: `{containers: [{name:
+    /// envoy, image: "envoyproxy/envoy:v1.31.0"}]}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minProperties" = 1))]
+    pub template: Option<Template>,
+
+    /// Where the added containers stand among the workload's own. The result is: every `Before` in the order of
+    /// priority, the workload's own, every `After` in the order of priority.
+    ///
+    /// Default: `{containers: After, initContainers: After}`. Native sidecars go before the workload's own init
+    /// containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Position>,
+
+    /// Whether `template.containers` are delivered as native sidecars (init containers with `restartPolicy: Always`),
+    /// which do not keep a Job from ending.
+    ///
+    /// `ForJobs` (default): in pods whose `restartPolicy` is not `Always`. `Always`: in every pod. `Never`: in none.
+    /// They need a server and kubelets of version 1.29 or later; `Always` without them makes the policy not ready, and
+    /// nothing is injected.
+    #[serde(default)]
+    pub native_sidecars: NativeSidecars,
+
+    /// What happens to pods that end by themselves (of Jobs and CronJobs) where native sidecars are not to be had.
+    ///
+    /// `Skip` (default): they are left out, and `explain` says so. `Inject`: they get a plain container, which must end
+    /// by itself, or the Job never ends.
+    #[serde(default)]
+    pub jobs: Jobs,
+
+    /// CEL expressions that must be true for every matching object, else its create is refused with the message. They
+    /// are judged on the object as it will be stored, also where the workload opted out. At most 64.
+    ///
+    /// Default: none. A policy may have validations only, without a template; its targets need no pod template then.
+    /// Example: `[{expression: "size(object.spec.template.spec.containers) < 8", message: "at most 7 containers"}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub validations: Vec<Validation>,
+
+    /// `Enforce` (default): the policy is in force. `Audit`: it registers nothing and can never delay or refuse a
+    /// create; it looks at stored workloads only, counts them in status, and reports what it would do.
+    #[serde(default)]
+    pub mode: Mode,
+
+    /// What happens to a new workload that matches and cannot be injected, because of a conflict, an error, or no
+    /// decision within 20 s.
+    ///
+    /// `Ignore` (default): it is let through without the template, with an event and a counter. `Fail`: its create is
+    /// refused with the reason. On the Initializer engine creates of the targets wait up to 30 s and then fail whatever
+    /// this field says, if all replicas of the operator die at once.
+    #[serde(default)]
+    pub failure_policy: FailurePolicy,
+
+    /// Whether users may keep the template out of a workload by the annotation or label `scpol.dev/inject`, set on the
+    /// workload or its pod template: `"false"` refuses every policy, a list of policy names refuses all others.
+    ///
+    /// `Allowed` (default): it is honoured. `Denied`: it is ignored, and an event says so.
+    #[serde(default)]
+    pub opt_out: OptOut,
+
+    /// Whether pods with `hostNetwork` or `hostPID` get the template; a sidecar would share the host's network there.
+    ///
+    /// `Skip` (default): they do not. `Inject`: they do.
+    #[serde(default)]
+    pub host_network_pods: HostNetworkPods,
+
+    /// The order among policies that match one workload: higher first, ties by name. It decides the order of what is
+    /// added, never who wins a conflict: nobody does.
+    ///
+    /// Default: 0. Any 32-bit integer, negative ones too. Example: `100`.
+    #[serde(default)]
+    pub priority: i32,
+
+    /// What delivers the template on this server.
+    ///
+    /// `Auto` (default): Initializer where it works, else MutatingAdmissionPolicy where every policy on a resource can
+    /// be expressed by it, else Webhook. `Initializer`: Kubernetes 1.12 and 1.13, where the API server must have it
+    /// switched on. `Webhook`, `MutatingAdmissionPolicy`: that one only. Where the chosen engine cannot run the policy
+    /// is not ready, and the message names the flag to set.
+    #[serde(default)]
+    pub engine: EngineChoice,
+
+    /// The initializer name under which the Initializer engine registers the policy: a lower-case DNS name of three or
+    /// more segments that ends in `.scpol.dev`, or exactly one that the operator was given by its flag
+    /// `--initializer-name`. Used to keep the name of an older initializer when migrating.
+    ///
+    /// Default: `<name of the policy>.scpol.dev`. Two policies with one name, or a configuration of somebody else that
+    /// lists it: the policy is not ready. Example: `envoy.shop.scpol.dev`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253), regex(pattern = format::INITIALIZER))]
+    pub initializer_name: Option<String>,
+
+    /// True: as if the policy were deleted, but kept. What was injected stays; new workloads get nothing.
+    ///
+    /// Default: false.
+    #[serde(default)]
+    pub suspend: bool,
+}
+
+fn default_targets() -> Vec<Target> {
+    vec![Target { group: "apps".into(), version: any_version(), resource: "deployments".into(), template_path: None }]
+}
+
+fn any_version() -> String {
+    "*".into()
+}
+
+/// A resource that a policy is for.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase")]
+pub struct Target {
+    /// The API group; `""` is the core group, that of Pods. Never `*`. Example: `apps`.
+    #[schemars(length(max = 253), regex(pattern = format::GROUP))]
+    pub group: String,
+
+    /// The API version. Default: `"*"`, however the object was posted; a kind that is served in two groups (`apps` and
+    /// `extensions`) is then covered by naming either. A named version means only objects that are posted through it.
+    /// Example: `v1`.
+    #[serde(default = "any_version")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = format::VERSION))]
+    pub version: String,
+
+    /// The resource, in the plural and in lower case, as in `kubectl api-resources`. It must carry a pod template, or
+    /// be `pods`. Refused are `*`, subresources (anything with `/`), cluster-scoped resources, and those that others
+    /// are made from or by: replicasets, services, endpoints, configmaps, leases, events and the like. Example:
+    /// `deployments`.
+    #[schemars(length(min = 1, max = 63), regex(pattern = format::RESOURCE))]
+    pub resource: String,
+
+    /// For custom resources: the path of the pod template in the object, names separated by dots. Default: that of the
+    /// built-in kind, else `spec.template`. Example: `spec.podTemplate`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = format::PATH))]
+    pub template_path: Option<String>,
+}
+
+/// A selection by labels, as everywhere in Kubernetes: all requirements must hold.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("minProperties" = 1))]
+pub struct LabelSelector {
+    /// Labels that must be there with exactly that value. Default: none. Example: `{app: cart}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "match_labels")]
+    pub match_labels: BTreeMap<String, String>,
+
+    /// Requirements on labels, all of which must hold. Default: none.
+    /// Example: `[{key: tier, operator: In, values: [web, api]}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// A selection by annotations: all requirements must hold.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("minProperties" = 1))]
+pub struct AnnotationSelector {
+    /// Annotations that must be there with exactly that value. Default: none. Example: `{example.com/proxy: "true"}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "match_annotations")]
+    pub match_annotations: BTreeMap<String, String>,
+
+    /// Requirements on annotations, all of which must hold. Default: none.
+    /// Example: `[{key: example.com/sidecar, operator: Exists}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// A requirement on the value of one key.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Requirement {
+    /// The key that the requirement is about. Example: `example.com/sidecar`.
+    #[schemars(length(min = 1, max = 317), regex(pattern = format::KEY))]
+    pub key: String,
+
+    /// `In`: the key is there with one of `values`. `NotIn`: it is not there, or has none of them. `Exists`: it is
+    /// there. `DoesNotExist`: it is not.
+    pub operator: Operator,
+
+    /// The values of `In` and `NotIn`, at least one; none for `Exists` and `DoesNotExist`. Example: `[web, api]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), inner(length(max = 262_144)))]
+    pub values: Option<Vec<String>>,
+}
+
+/// How a requirement compares.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Operator {
+    /// There, with one of the values.
+    #[default]
+    In,
+    /// Absent, or with none of the values.
+    NotIn,
+    /// There.
+    Exists,
+    /// Absent.
+    DoesNotExist,
+}
+
+impl Operator {
+    /// The operator as written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::In => "In",
+            Self::NotIn => "NotIn",
+            Self::Exists => "Exists",
+            Self::DoesNotExist => "DoesNotExist",
+        }
+    }
+}
+
+/// A condition in CEL.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct MatchCondition {
+    /// The name of the condition, unique in the list; it appears where the condition is the reason. Example:
+    /// `two-or-more`.
+    #[schemars(length(min = 1, max = 317), regex(pattern = format::KEY))]
+    pub name: String,
+
+    /// A CEL expression that gives true or false, over `object` (the workload) and `namespaceObject` (its Namespace).
+    /// Not visible on any engine: `status`, and in `metadata` what only the server sets. Example: `object.spec.replicas
+    /// >= 2`.
+    #[schemars(length(min = 1, max = 16_384))]
+    pub expression: String,
+}
+
+/// A demand in CEL.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Validation {
+    /// A CEL expression that must be true, over `object` and `namespaceObject`. Example: `size(object.data.password) >=
+    /// 8`.
+    #[schemars(length(min = 1, max = 16_384))]
+    pub expression: String,
+
+    /// What the creator is told if it is not. Default: the expression itself. Example: `the password needs 8
+    /// characters`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub message: Option<String>,
+
+    /// A CEL expression that gives the message; `message` stands in where it fails or gives nothing. Default: absent.
+    /// Example: `"the password has " + string(size(object.data.password)) + " characters"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 16_384))]
+    pub message_expression: Option<String>,
+}
+
+/// Pod content that is added. Nothing else of a pod can be set by a policy.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Template {
+    /// Labels and annotations for the pod. Default: none. A key that is there with another value is a conflict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<TemplateMetadata>,
+
+    /// Containers to add, with all the fields of a PodSpec's container; `name` and `image` are required. At most 64,
+    /// init containers included. Default: none. A container or init container of that name with other content, or one
+    /// that uses the same host port, is a conflict. Example: `[{name: envoy, image: "envoyproxy/envoy:v1.31.0"}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "containers")]
+    pub containers: Vec<RawObject>,
+
+    /// Init containers to add, like `containers`. Default: none.
+    /// Example: `[{name: setup, image: "busybox:1.36", command: [sh, -c, "cp /src/* /dst"]}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "containers")]
+    pub init_containers: Vec<RawObject>,
+
+    /// Volumes to add, with all the fields of a PodSpec's volume; `name` is required. Default: none. A volume of that
+    /// name with other content (volume claim templates count) is a conflict. Example: `[{name: config, configMap:
+    /// {name: envoy}}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "volumes")]
+    pub volumes: Vec<RawObject>,
+
+    /// Secrets to pull images with, to add to the pod's. Default: none. One that is there already is no conflict.
+    /// Example: `[{name: registry}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "image_pull_secrets")]
+    pub image_pull_secrets: Vec<RawObject>,
+
+    /// Environment variables for the workload's own containers: those that no matching policy adds. Default: none. A
+    /// variable of that name with another value is a conflict. Example: `[{name: HTTP_PROXY, value:
+    /// "http://localhost:3128"}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "env")]
+    pub env: Vec<RawObject>,
+
+    /// Sources of environment variables for the workload's own containers. Default: none.
+    /// Example: `[{configMapRef: {name: proxy}}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "env_from")]
+    pub env_from: Vec<RawObject>,
+
+    /// Volume mounts for the workload's own containers. Default: none. Another mount at that path is a conflict.
+    /// Example: `[{name: config, mountPath: /etc/proxy}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "volume_mounts")]
+    pub volume_mounts: Vec<RawObject>,
+
+    /// Which of the workload's own containers get `env`, `envFrom` and `volumeMounts`, as names or globs. Default: all.
+    /// Example: `["web-*"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 63), regex(pattern = format::GLOB)))]
+    pub app_containers: Vec<String>,
+
+    /// Whether the workload's own init containers get `env`, `envFrom` and `volumeMounts` as well. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub include_init_containers: bool,
+}
+
+/// Labels and annotations for the pod.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateMetadata {
+    /// Labels to add to the pod. Default: none. Example: `{mesh: enabled}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "match_labels")]
+    pub labels: BTreeMap<String, String>,
+
+    /// Annotations to add to the pod. Default: none. Example: `{prometheus.io/scrape: "true"}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "match_annotations")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Where added containers stand.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Position {
+    /// Where `template.containers` stand: `After` (default) or `Before` the workload's own.
+    #[serde(default)]
+    pub containers: Place,
+
+    /// Where `template.initContainers` stand, and so when they run: `After` (default) or `Before` the workload's own.
+    #[serde(default)]
+    pub init_containers: Place,
+}
+
+/// A side of the workload's own containers.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// After them.
+    #[default]
+    After,
+    /// Before them.
+    Before,
+}
+
+/// Where native sidecars are used.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NativeSidecars {
+    /// In pods that end by themselves.
+    #[default]
+    ForJobs,
+    /// In every pod.
+    Always,
+    /// In none.
+    Never,
+}
+
+/// What happens to pods that end by themselves, without native sidecars.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Jobs {
+    /// They are left out.
+    #[default]
+    Skip,
+    /// They get a plain container.
+    Inject,
+}
+
+/// Whether a policy acts.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It does.
+    #[default]
+    Enforce,
+    /// It reports what it would do.
+    Audit,
+}
+
+/// What happens to a workload that cannot be injected.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// It is let through.
+    #[default]
+    Ignore,
+    /// It is refused.
+    Fail,
+}
+
+/// Whether users may opt out.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OptOut {
+    /// They may.
+    #[default]
+    Allowed,
+    /// They may not.
+    Denied,
+}
+
+/// What happens to pods that use the host's network or processes.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostNetworkPods {
+    /// They are left out.
+    #[default]
+    Skip,
+    /// They get the template.
+    Inject,
+}
+
+/// Which engine delivers.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineChoice {
+    /// The best that the server has.
+    #[default]
+    Auto,
+    /// Initializers, on Kubernetes 1.12 and 1.13.
+    Initializer,
+    /// A mutating admission webhook.
+    Webhook,
+    /// MutatingAdmissionPolicies.
+    MutatingAdmissionPolicy,
+}
+
+/// What the operator has to say about a policy. Written by the operator only, at most every 10 s.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SidecarPolicyStatus {
+    /// `Ready` (the summary), `Accepted` (the spec is valid), `Programmed` (in force here); and, only when true,
+    /// `Conflicted`, `Degraded`, `Reconciling`, `Stalled`. The reason is the name of a code; the message starts with
+    /// its number.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+
+    /// The `metadata.generation` that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// A hash of the spec that this status is about, as the operator parsed it: 16 hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_spec_hash: Option<String>,
+
+    /// The engine that delivers the template; absent while the policy is not in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+
+    /// The initializer name under which the policy is registered, on the Initializer engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initializer_name: Option<String>,
+
+    /// The hash of the template as it is now, which stands in the marker annotation `injected.scpol.dev/<policy>` of
+    /// workloads that carry it: 16 hex digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_hash: Option<String>,
+
+    /// How many stored workloads the policy matches: `injected`, `outdated` and `missed` together.
+    #[serde(default)]
+    pub matched: i64,
+
+    /// How many of the matched carry the template as it is now.
+    #[serde(default)]
+    pub injected: i64,
+
+    /// How many of the matched carry an earlier template: they were created before the policy was edited.
+    #[serde(default)]
+    pub outdated: i64,
+
+    /// How many of the matched carry no template of this policy: they were created before the policy, or could not be
+    /// injected.
+    #[serde(default)]
+    pub missed: i64,
+
+    /// How many of the missed could not be injected.
+    #[serde(default)]
+    pub failed: i64,
+
+    /// How many objects wait for this policy's initializer at the moment. They are not among the matched.
+    #[serde(default)]
+    pub pending: i64,
+
+    /// The latest workloads that could not be injected, at most 5.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+}
+
+/// A workload that could not be injected.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// Its kind. Example: `Deployment`.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The code of the reason. Example: `SCP0200`.
+    pub code: String,
+    /// What was in the way.
+    pub message: String,
+    /// When, in RFC 3339.
+    pub time: String,
+}
+
+fn match_labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "maxProperties": 64, "additionalProperties": { "type": "string", "maxLength": 63, "pattern": format::LABEL_VALUE } })
+}
+
+fn match_annotations(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "maxProperties": 64, "additionalProperties": { "type": "string", "maxLength": 262_144 } })
+}
+
+fn containers(_: &mut SchemaGenerator) -> Schema {
+    let name = json_schema!({ "type": "string", "minLength": 1, "maxLength": 63, "pattern": format::LABEL,
+        "description": "The name, unique among all containers and init containers of the pod. Example: `envoy`." });
+    let image = json_schema!({ "type": "string", "minLength": 1, "description": "The image. Example: `envoyproxy/envoy:v1.31.0`." });
+    let item = json_schema!({ "type": "object", "description": "A container, as in a PodSpec, with all its fields.",
+        "required": ["name", "image"], "properties": { "name": name, "image": image }, "x-kubernetes-preserve-unknown-fields": true });
+    map_of(&item, "name", 64)
+}
+
+fn volumes(_: &mut SchemaGenerator) -> Schema {
+    let name = json_schema!({ "type": "string", "minLength": 1, "maxLength": 63, "pattern": format::LABEL,
+        "description": "The name, unique among the volumes of the pod. Example: `config`." });
+    map_of(&item("A volume, as in a PodSpec, with all its fields.", "name", &name), "name", 128)
+}
+
+fn image_pull_secrets(_: &mut SchemaGenerator) -> Schema {
+    let name = json_schema!({ "type": "string", "minLength": 1, "maxLength": 253, "pattern": format::SUBDOMAIN,
+        "description": "The name of a Secret in the workload's namespace. Example: `registry`." });
+    map_of(&item("A reference to a Secret.", "name", &name), "name", 64)
+}
+
+fn env(_: &mut SchemaGenerator) -> Schema {
+    let name = json_schema!({ "type": "string", "minLength": 1, "maxLength": 1024, "pattern": format::VARIABLE,
+        "description": "The name of the variable. Example: `HTTP_PROXY`." });
+    map_of(&item("An environment variable, as in a container, with all its fields.", "name", &name), "name", 256)
+}
+
+fn env_from(_: &mut SchemaGenerator) -> Schema {
+    let item = json_schema!({ "type": "object", "description": "A source of variables, as in a container, with all its fields.",
+        "x-kubernetes-preserve-unknown-fields": true });
+    json_schema!({ "type": "array", "maxItems": 64, "items": item })
+}
+
+fn volume_mounts(_: &mut SchemaGenerator) -> Schema {
+    let path = json_schema!({ "type": "string", "minLength": 1, "maxLength": 4096,
+        "description": "Where the volume is mounted. Example: `/etc/proxy`." });
+    map_of(&item("A mount, as in a container, with all its fields.", "mountPath", &path), "mountPath", 128)
+}
+
+/// An object of pod content of which the schema knows its key only.
+fn item(description: &str, key: &str, schema: &Schema) -> Schema {
+    json_schema!({ "type": "object", "description": description, "required": [key], "properties": { key: schema },
+        "x-kubernetes-preserve-unknown-fields": true })
+}
+
+/// A list of objects of which no two have the same `key`.
+fn map_of(item: &Schema, key: &str, max: u32) -> Schema {
+    json_schema!({ "type": "array", "maxItems": max, "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key] })
+}

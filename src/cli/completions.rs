@@ -1,0 +1,24 @@
+//! `scpol completions` and `scpol man`: what a package installs beside the binary.
+
+use anyhow::Result;
+use clap::{Args, Command};
+use clap_complete::Shell;
+use std::io::Write;
+
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub(super) fn run(options: &Options, command: &mut Command, out: &mut impl Write) -> Result<()> {
+    // Generated into memory first: the generator panics where a pipe is closed.
+    let mut script = Vec::new();
+    clap_complete::generate(options.shell, command, "scpol", &mut script);
+    Ok(out.write_all(&script)?)
+}
+
+pub(super) fn man(command: Command, out: &mut impl Write) -> Result<()> {
+    Ok(clap_mangen::Man::new(command).render(out)?)
+}

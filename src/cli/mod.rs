@@ -1,0 +1,127 @@
+//! The command line: one file per command.
+
+mod completions;
+mod crd;
+mod drain;
+mod run;
+
+use anyhow::Result;
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Sidecars for every workload that needs one, by policy.
+#[derive(Parser, Debug)]
+#[command(name = "scpol", version, about, max_term_width = 100, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Run the operator
+    Run(run::Options),
+    /// Print the CustomResourceDefinition
+    Crd(crd::Options),
+    /// List the objects that wait for an initializer, and clear our entries from them
+    Drain(drain::Options),
+    /// Print a completion script for a shell
+    Completions(completions::Options),
+    /// Print the manual page
+    Man,
+}
+
+/// Which cluster: as for kubectl.
+#[derive(Args, Debug, Clone)]
+struct Cluster {
+    /// Kubeconfig to use [default: KUBECONFIG, else ~/.kube/config, else the pod's service account]
+    #[arg(long, value_name = "FILE", env = "SCPOL_KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig to use [default: its current context]
+    #[arg(long, value_name = "NAME", env = "SCPOL_CONTEXT")]
+    context: Option<String>,
+}
+
+/// How a command that ran has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Exit code 0.
+    Fine,
+    /// Exit code 1: something to look at.
+    Finding,
+}
+
+/// Runs the command that was typed.
+pub fn main() -> ExitCode {
+    let program = std::env::args_os().next().map(PathBuf::from);
+    let as_plugin = program.as_deref().and_then(|path| path.file_name()).is_some_and(|name| name == "kubectl-scpol");
+    let command = if as_plugin { Cli::command().bin_name("kubectl scpol") } else { Cli::command() };
+    let cli =
+        match command.try_get_matches().and_then(|matches| <Cli as clap::FromArgMatches>::from_arg_matches(&matches)) {
+            Ok(cli) => cli,
+            Err(error) => {
+                // Nothing can be done if even this cannot be printed.
+                let _ = error.print();
+                return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+            }
+        };
+    match dispatch(cli) {
+        Ok(End::Fine) => ExitCode::SUCCESS,
+        Ok(End::Finding) => ExitCode::from(1),
+        // The reader of our output has gone, as in `scpol crd | head`: that is no failure of ours.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<End> {
+    let mut out = std::io::stdout().lock();
+    match cli.command {
+        Command::Run(options) => {
+            drop(out);
+            block_on(run::run(options))
+        }
+        Command::Crd(options) => crd::run(&options, &mut out).map(|()| End::Fine),
+        Command::Drain(options) => block_on(drain::run(options, &mut out)),
+        Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),
+        Command::Man => completions::man(Cli::command(), &mut out).map(|()| End::Fine),
+    }
+}
+
+/// One thread: the work is waiting for the API server, and a second thread would cost memory and hand-overs.
+fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_of_run_has_help_and_an_environment_variable() {
+        let command = Cli::command();
+        let run = command.find_subcommand("run").expect("there is `run`");
+        for flag in run.get_arguments().filter(|flag| !matches!(flag.get_id().as_str(), "help" | "version")) {
+            let name = flag.get_long().expect("a long name");
+            assert!(flag.get_help().is_some(), "--{name} has no help");
+            let variable = format!("SCPOL_{}", name.replace('-', "_").to_uppercase());
+            assert_eq!(flag.get_env().and_then(|env| env.to_str()), Some(variable.as_str()), "--{name}");
+        }
+    }
+}

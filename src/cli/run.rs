@@ -1,0 +1,372 @@
+//! `scpol run`: composes the operator process.
+
+use super::{Cluster, End};
+use crate::cluster::capabilities::Capabilities;
+use crate::cluster::client::{self, CallError, call};
+use crate::cluster::events::{self, Recorder};
+use crate::cluster::lease::{Lease, Role};
+use crate::cluster::object::Object;
+use crate::cluster::policies::{self, Snapshot};
+use crate::controller::{self, Controller};
+use crate::engine::initializer::watch::{self as initializer, Shared};
+use crate::engine::initializer::worker;
+use crate::metrics::Metrics;
+use crate::policy::Site;
+use crate::serving::{self, Health};
+use crate::telemetry::{self, LogFormat};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::{error, info, warn};
+
+/// Where a pod finds the name of its own namespace.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+/// A successor looks at the lease once a second; if none has taken it after so long, there is none.
+const SUCCESSOR: Duration = Duration::from_millis(2500);
+
+/// A server that has just started refuses everything until it has read its roles: so long a missing right is waited for.
+const RIGHTS: Duration = Duration::from_secs(5);
+
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    #[command(flatten)]
+    cluster: Cluster,
+    /// Namespace that the operator runs in [default: the pod's own, else scpol-system]
+    #[arg(long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE")]
+    operator_namespace: Option<String>,
+    /// Name of this replica in the lease and in events [default: a random one]
+    #[arg(long, value_name = "NAME", env = "SCPOL_POD_NAME")]
+    pod_name: Option<String>,
+    /// Workloads that may be completed at once; lowered by itself while the API server has too many requests
+    #[arg(long, value_name = "N", env = "SCPOL_WORKERS", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: u16,
+    /// An initializer name outside scpol.dev that policies may use, and that is ours to clear (repeatable)
+    #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
+    initializer_names: Vec<String>,
+    /// Namespaces that no policy reaches, besides kube-system, kube-public, kube-node-lease and the operator's own
+    #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',')]
+    protected_namespaces: Vec<String>,
+    /// How long a registration that somebody deleted by hand is not made again
+    #[arg(long, value_name = "DURATION", env = "SCPOL_REPAIR_HOLD", default_value = "10m", value_parser = humantime::parse_duration)]
+    repair_hold: Duration,
+    /// How long a leader that has stopped renewing its lease is respected (at least 3s)
+    #[arg(long, value_name = "DURATION", env = "SCPOL_LEASE_DURATION", default_value = "6s", value_parser = humantime::parse_duration)]
+    lease_duration: Duration,
+    /// How long a stop in good order may take before the process ends all the same
+    #[arg(long, value_name = "DURATION", env = "SCPOL_SHUTDOWN_GRACE", default_value = "10s", value_parser = humantime::parse_duration)]
+    shutdown_grace: Duration,
+    /// Address for /metrics, /livez and /readyz
+    #[arg(long, value_name = "ADDRESS", env = "SCPOL_LISTEN", default_value = "0.0.0.0:8080")]
+    listen: SocketAddr,
+    /// Write an event for each successful injection, too
+    #[arg(long, env = "SCPOL_EVENTS_INJECTED")]
+    events_injected: bool,
+    /// Shape of the log
+    #[arg(long, value_enum, env = "SCPOL_LOG_FORMAT", default_value_t)]
+    log_format: LogFormat,
+    /// What is logged: error, warn, info, debug, trace, or a filter by module such as info,kube=debug
+    #[arg(long, value_name = "LEVEL", env = "SCPOL_LOG_LEVEL", default_value = "info")]
+    log_level: String,
+}
+
+pub(super) async fn run(options: Options) -> Result<End> {
+    telemetry::start(options.log_format, &options.log_level)?;
+    if options.lease_duration < Duration::from_secs(3) {
+        bail!("--lease-duration must be at least 3s, is {}", humantime::format_duration(options.lease_duration));
+    }
+    let mut signals = Signals::new()?;
+    let process = tokio::select! {
+        started = Process::start(&options) => started?,
+        () = signals.next() => return Ok(End::Fine),
+    };
+    process.run(signals).await
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Everything that lives as long as the process.
+struct Process {
+    client: Client,
+    site: Arc<Site>,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    recorder: Recorder,
+    snapshots: watch::Receiver<Snapshot>,
+    capabilities: Capabilities,
+    lease: Lease,
+    workers: usize,
+    tell_injected: bool,
+    settings: controller::Settings,
+    grace: Duration,
+    recording: JoinHandle<()>,
+}
+
+impl Process {
+    /// Connects, and checks what it cannot do without.
+    async fn start(options: &Options) -> Result<Self> {
+        let namespace = own_namespace(options.operator_namespace.as_deref());
+        let site =
+            Arc::new(Site::new(&namespace, options.protected_namespaces.clone(), options.initializer_names.clone()));
+        let identity = options.pod_name.clone().unwrap_or_else(|| format!("scpol-{:08x}", fastrand::u32(..)));
+        let metrics = Arc::new(Metrics::new());
+        let config = client::config(options.cluster.kubeconfig.as_deref(), options.cluster.context.as_deref()).await?;
+        let client = client::connect(config, &metrics)?;
+        let health = Arc::new(Health::default());
+        let listener = TcpListener::bind(options.listen)
+            .await
+            .with_context(|| format!("--listen {} cannot be used", options.listen))?;
+        info!(address = %listener.local_addr()?, "Serving");
+        tokio::spawn(serving::serve(listener, metrics.clone(), health.clone()));
+        let capabilities = health.alive(Self::reach(&client)).await?;
+        let version = capabilities
+            .lease_version
+            .clone()
+            .context("this server has no Leases (coordination.k8s.io), which it needs from Kubernetes 1.12")?;
+        info!(server = capabilities.version, operator = env!("CARGO_PKG_VERSION"), namespace, identity, "Connected");
+        let (recorder, recording) = Recorder::new(client.clone(), identity.clone());
+        let (sender, snapshots) = watch::channel(Snapshot::default());
+        tokio::spawn(policies::follow(client.clone(), site.clone(), sender));
+        let lease = Lease::new(client.clone(), &version, &namespace, &identity, options.lease_duration);
+        Ok(Self {
+            client,
+            site,
+            metrics,
+            health,
+            recorder,
+            snapshots,
+            capabilities,
+            lease,
+            workers: options.workers.into(),
+            tell_injected: options.events_injected,
+            settings: controller::Settings { repair_hold: options.repair_hold },
+            grace: options.shutdown_grace,
+            recording: tokio::spawn(recording),
+        })
+    }
+
+    /// Waits for the server; gives up on what waiting does not cure.
+    async fn reach(client: &Client) -> Result<Capabilities> {
+        let since = Instant::now();
+        loop {
+            let found = match Capabilities::discover(client).await {
+                Ok(capabilities) => check_policies(client).await.map(|()| capabilities),
+                Err(error) => Err(error),
+            };
+            match found {
+                Ok(capabilities) => return Ok(capabilities),
+                Err(CallError::Refused(status)) if matches!(status.code, 401 | 404) => return Err(hopeless(&status)),
+                Err(CallError::Refused(status)) if status.code == 403 && since.elapsed() > RIGHTS => {
+                    return Err(hopeless(&status));
+                }
+                Err(error) => warn!(%error, "The API server does not answer; trying again"),
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Leads or follows until a signal comes, then stops in good order.
+    async fn run(mut self, mut signals: Signals) -> Result<End> {
+        let mut term: Option<Term> = None;
+        let mut role = Role::Follower;
+        let (since, mut looked) = (Instant::now(), false);
+        loop {
+            self.health.beat();
+            match self.health.alive(self.lease.look()).await {
+                Ok(seen) => {
+                    (role, looked) = (seen, true);
+                    if role == Role::Follower {
+                        self.health.role_settled.store(true, Ordering::Relaxed);
+                    }
+                }
+                Err(error) if error.code() == 403 && !looked && since.elapsed() > RIGHTS => {
+                    return Err(anyhow!(
+                        "cannot use the lease `scpol` in namespace `{}`: {error}; apply the shipped RBAC",
+                        self.site.operator_namespace
+                    ));
+                }
+                Err(error) => warn!(%error, "Cannot look at the lease; going on as before"),
+            }
+            self.metrics.leader.set(i64::from(role == Role::Leader));
+            match (role, &mut term) {
+                (Role::Leader, None) => term = Some(self.lead().await),
+                (Role::Follower, Some(_)) => {
+                    warn!("Another replica leads; this one follows");
+                    if let Some(term) = term.take() {
+                        self.health.alive(term.end()).await;
+                    }
+                    self.health.watch_worker(None);
+                }
+                _ => {}
+            }
+            let mut snapshots = self.snapshots.clone();
+            tokio::select! {
+                () = signals.next() => break,
+                () = tokio::time::sleep(self.lease.pause(role)) => {}
+                Ok(_) = snapshots.wait_for(|snapshot| snapshot.synced), if !self.health.policies_synced.load(Ordering::Relaxed) => {
+                    self.health.policies_synced.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        self.stop(term, signals).await
+    }
+
+    /// Begins a term of leadership.
+    async fn lead(&mut self) -> Term {
+        info!("This replica leads");
+        if let Ok(fresh) = self.health.alive(Capabilities::discover(&self.client)).await {
+            self.capabilities = fresh;
+        }
+        let settings = initializer::Settings { workers: self.workers, tell_injected: self.tell_injected };
+        let shared = Shared::new(
+            self.client.clone(),
+            self.site.clone(),
+            self.metrics.clone(),
+            self.recorder.clone(),
+            self.snapshots.clone(),
+            &settings,
+        );
+        shared.set_capabilities(self.capabilities.clone());
+        let shared = Arc::new(shared);
+        let watched = shared.clone();
+        self.health.watch_worker(Some(Box::new(move || watched.since_beat())));
+        Term::begin(shared, self.settings.clone(), self.snapshots.clone(), self.health.role_settled.clone())
+    }
+
+    /// Hands over to another replica, or leaves no create behind that would wait for nobody.
+    async fn stop(mut self, term: Option<Term>, mut signals: Signals) -> Result<End> {
+        info!(grace = %humantime::format_duration(self.grace), "Stopping");
+        let since = Instant::now();
+        let leave = async {
+            let Some(mut term) = term else { return };
+            // The worker goes on meanwhile: no create shall wait for the handing over.
+            self.lease.release().await;
+            if !self.lease.has_successor(SUCCESSOR).await {
+                info!("No other replica has taken over: this is the last one");
+                term.withdraw().await;
+            }
+            term.end().await;
+        };
+        tokio::select! {
+            () = leave => {}
+            () = tokio::time::sleep(self.grace) => warn!("The time to stop is over"),
+            () = signals.next() => {
+                warn!("A second signal: ending at once");
+                return Ok(End::Finding);
+            }
+        }
+        // The last hands that hold the queue of events: then its writer ends by itself.
+        self.health.watch_worker(None);
+        drop(self.recorder);
+        drop(
+            tokio::time::timeout(events::FLUSH_LIMIT.min(self.grace.saturating_sub(since.elapsed())), self.recording)
+                .await,
+        );
+        info!(took = %humantime::format_duration(Duration::from_millis(since.elapsed().as_millis() as u64)), "Stopped");
+        Ok(End::Fine)
+    }
+}
+
+/// A term of leadership: the controller and the worker.
+struct Term {
+    stop_controller: watch::Sender<bool>,
+    stop_worker: watch::Sender<bool>,
+    controller: Option<JoinHandle<Controller>>,
+    worker: JoinHandle<()>,
+}
+
+impl Term {
+    fn begin(
+        shared: Arc<Shared>,
+        settings: controller::Settings,
+        snapshots: watch::Receiver<Snapshot>,
+        ready: Arc<AtomicBool>,
+    ) -> Self {
+        let (stop_controller, stopped) = watch::channel(false);
+        let mut controller = Controller::new(shared.clone(), settings, snapshots, ready);
+        let controller = tokio::spawn(async move {
+            controller.run(stopped).await;
+            controller
+        });
+        let (stop_worker, stopped) = watch::channel(false);
+        Self {
+            stop_controller,
+            stop_worker,
+            controller: Some(controller),
+            worker: tokio::spawn(worker::run(shared, stopped)),
+        }
+    }
+
+    /// Ends the controller and lets it take out what must not stay; the worker goes on.
+    async fn withdraw(&mut self) {
+        self.stop_controller.send_replace(true);
+        let Some(controller) = self.controller.take() else { return };
+        match controller.await {
+            Ok(mut controller) => controller.withdraw().await,
+            Err(error) => error!(%error, "The controller has ended badly"),
+        }
+    }
+
+    async fn end(self) {
+        self.stop_controller.send_replace(true);
+        self.stop_worker.send_replace(true);
+        if let Some(controller) = self.controller {
+            drop(controller.await);
+        }
+        drop(self.worker.await);
+    }
+}
+
+/// The CRD must be there, and we must be allowed to read policies.
+async fn check_policies(client: &Client) -> Result<(), CallError> {
+    let api = Api::<Object>::all_with(client.clone(), &policies::resource());
+    call(api.list(&ListParams::default().limit(1))).await.map(drop)
+}
+
+fn hopeless(status: &kube::core::Status) -> anyhow::Error {
+    match status.code {
+        404 => anyhow!(
+            "the server has no SidecarPolicies: install the CRD first, `scpol crd | kubectl apply -f -` (before 1.16: `scpol crd --api v1beta1`)"
+        ),
+        401 => anyhow!(
+            "the server does not accept our credentials: check the kubeconfig or the service account's token ({})",
+            status.message
+        ),
+        _ => anyhow!(
+            "a right is missing without which the operator cannot start: {}; apply the shipped RBAC (`config/rbac`)",
+            status.message
+        ),
+    }
+}
+
+fn own_namespace(flag: Option<&str>) -> String {
+    let in_pod = || {
+        std::fs::read_to_string(NAMESPACE_FILE).ok().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
+    };
+    flag.map(str::to_owned).or_else(in_pod).unwrap_or_else(|| "scpol-system".into())
+}

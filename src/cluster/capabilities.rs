@@ -1,0 +1,146 @@
+//! What the API server can do, read from its version and discovery. Whether it really does it, a probe must show.
+
+use super::client::{CallError, call};
+use crate::api::v1alpha1::Target;
+use crate::workload::{KINDS, Kind};
+use kube::Client;
+use kube::core::{ApiResource, GroupVersionKind};
+use std::collections::BTreeSet;
+
+/// A resource that is served: group, version, plural name.
+type Served = (String, String, String);
+
+/// What the server offers, as far as we ask.
+#[derive(Clone, Debug, Default)]
+pub struct Capabilities {
+    /// As the server prints it, for example `v1.13.5`.
+    pub version: String,
+    /// Major and minor number; (0, 0) where they cannot be read.
+    pub minor: (u32, u32),
+    /// `initializerconfigurations` of `admissionregistration.k8s.io/v1alpha1` are served.
+    pub initializers: bool,
+    /// The newest served version of `coordination.k8s.io`.
+    pub lease_version: Option<String>,
+    served: BTreeSet<Served>,
+}
+
+impl Capabilities {
+    /// Asks the server.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or refuses discovery. A single group that fails counts as not served.
+    pub async fn discover(client: &Client) -> Result<Self, CallError> {
+        let version = call(client.apiserver_version()).await?;
+        let groups = call(client.list_api_groups()).await?;
+        let versions =
+            groups.groups.iter().flat_map(|group| &group.versions).map(|version| version.group_version.as_str());
+        let mut found =
+            Self { minor: numbers(&version.major, &version.minor), version: version.git_version, ..Self::default() };
+        for group_version in versions.chain(["v1"]) {
+            let group = group_version.split_once('/').map_or("", |(group, _)| group);
+            match group {
+                "coordination.k8s.io" if found.lease_version.is_none() => {
+                    found.lease_version = version_of(group_version)
+                }
+                "admissionregistration.k8s.io" if group_version.ends_with("/v1alpha1") => {
+                    found.read(client, group_version).await?
+                }
+                group if KINDS.iter().any(|kind| kind.groups.contains(&group)) => {
+                    found.read(client, group_version).await?
+                }
+                _ => {}
+            }
+        }
+        found.initializers = found
+            .served
+            .iter()
+            .any(|(_, version, resource)| version == "v1alpha1" && resource == "initializerconfigurations");
+        Ok(found)
+    }
+
+    async fn read(&mut self, client: &Client, group_version: &str) -> Result<(), CallError> {
+        let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
+        let listed = match group {
+            "" => call(client.list_core_api_resources(version)).await,
+            _ => call(client.list_api_group_resources(group_version)).await,
+        };
+        let listed = match listed {
+            Ok(listed) => listed,
+            Err(CallError::Refused(status)) if status.code == 404 || status.code == 503 => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let names = listed.resources.into_iter().map(|resource| resource.name).filter(|name| !name.contains('/'));
+        self.served.extend(names.map(|name| (group.to_owned(), version.to_owned(), name)));
+        Ok(())
+    }
+
+    /// True if and only if the server serves what `target` names.
+    pub fn serves(&self, target: &Target) -> bool {
+        self.served.iter().any(|(group, version, resource)| {
+            *group == target.group
+                && *resource == target.resource
+                && (target.version == "*" || target.version == *version)
+        })
+    }
+
+    /// Every group through which `kind` is served, in order.
+    pub fn groups(&self, kind: &Kind) -> Vec<&'static str> {
+        let served = |group: &&str| self.served.iter().any(|(g, _, resource)| g == group && resource == kind.resource);
+        kind.groups.iter().copied().filter(served).collect()
+    }
+
+    /// How to address `kind`: its own group in the best version that the server has.
+    pub fn resource(&self, kind: &Kind) -> Option<ApiResource> {
+        let versions =
+            self.served.iter().filter(|(group, _, resource)| group == kind.group && resource == kind.resource);
+        let version = versions.map(|(_, version, _)| version).max_by_key(|version| rank(version))?;
+        let gvk = GroupVersionKind::gvk(kind.group, version, kind.kind);
+        Some(ApiResource::from_gvk_with_plural(&gvk, kind.resource))
+    }
+
+    /// True if and only if the version is known and is at least `major.minor`.
+    pub fn at_least(&self, major: u32, minor: u32) -> bool {
+        self.minor >= (major, minor)
+    }
+}
+
+fn version_of(group_version: &str) -> Option<String> {
+    group_version.split_once('/').map(|(_, version)| version.to_owned())
+}
+
+/// `("1", "13+")` as numbers.
+fn numbers(major: &str, minor: &str) -> (u32, u32) {
+    let number = |text: &str| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0);
+    (number(major), number(minor))
+}
+
+/// Orders Kubernetes versions: stable before beta before alpha, higher before lower.
+fn rank(version: &str) -> (u8, u32, u32) {
+    let rest = version.trim_start_matches('v');
+    let split = |word: &str| rest.split_once(word).map(|(a, b)| (a.parse().unwrap_or(0), b.parse().unwrap_or(0)));
+    if let Some((major, n)) = split("beta") {
+        return (1, major, n);
+    }
+    if let Some((major, n)) = split("alpha") {
+        return (0, major, n);
+    }
+    (2, rest.parse().unwrap_or(0), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stable_versions_rank_before_beta_and_alpha() {
+        let mut versions = ["v2alpha1", "v1", "v1beta1", "v1beta2"];
+        versions.sort_by_key(|version| rank(version));
+        assert_eq!(versions, ["v2alpha1", "v1beta1", "v1beta2", "v1"]);
+    }
+
+    #[test]
+    fn minor_versions_of_vendors_are_understood() {
+        assert_eq!(numbers("1", "13+"), (1, 13));
+        assert_eq!(numbers("", ""), (0, 0));
+    }
+}

@@ -1,0 +1,250 @@
+//! How we connect: which kubeconfig, which limits, and the two layers that every request passes.
+
+use crate::metrics::Metrics;
+use anyhow::{Context, Result};
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, Uri};
+use kube::client::{Body, ClientBuilder};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::utils::Backoff;
+use kube::{Client, Config};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::Duration;
+use tower::{BoxError, Layer, Service};
+
+/// How long one call may take before it counts as failed. Watches have their own limit. The server itself ends a
+/// request after 60 s; whoever waits for us is refused after 30 s.
+pub const CALL_LIMIT: Duration = Duration::from_secs(10);
+
+/// Reads where the cluster is: `--kubeconfig`, else `KUBECONFIG`, else `~/.kube/config`, else the pod's own account.
+///
+/// # Errors
+/// One that says what was looked for and what to do.
+pub async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config> {
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let mut config = match file(kubeconfig)? {
+        Some((path, file)) => Config::from_custom_kubeconfig(file, &options)
+            .await
+            .with_context(|| format!("kubeconfig {} cannot be used", path.display()))?,
+        None => Config::incluster()
+            .context("no kubeconfig found, and this is no pod: give `--kubeconfig FILE`, or set KUBECONFIG")?,
+    };
+    // Retried by default, a POST answered 504 included (kube 4 and 5); we retry ourselves where it is safe.
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    Ok(config)
+}
+
+fn file(flag: Option<&Path>) -> Result<Option<(PathBuf, Kubeconfig)>> {
+    if let Some(path) = flag {
+        let file =
+            Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {} cannot be read", path.display()))?;
+        return Ok(Some((path.to_owned(), file)));
+    }
+    if let Some(named) = Kubeconfig::from_env().context("the file that KUBECONFIG names cannot be read")? {
+        return Ok(Some((PathBuf::from("in KUBECONFIG"), named)));
+    }
+    let Some(home) = std::env::home_dir() else { return Ok(None) };
+    let path = home.join(".kube/config");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let file = Kubeconfig::read_from(&path).with_context(|| format!("kubeconfig {} cannot be read", path.display()))?;
+    Ok(Some((path, file)))
+}
+
+/// A client that sees uninitialized objects, never waits for initializers on its own writes, and counts its requests.
+pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
+    let counted = Counted { metrics: metrics.clone() };
+    let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
+    Ok(ClientBuilder::try_from(config)?.with_layer(&inclusive).with_layer(&counted).build())
+}
+
+/// Adds `includeUninitialized=1` to reads and creates.
+///
+/// Servers below 1.14 hide uninitialized objects from lists and watches without it, and make a create wait for all
+/// initializers, those of our own events and leases included. Later servers ignore it. Below 1.12 only the literal
+/// `1` is understood.
+fn include_uninitialized(mut request: Request<Body>) -> Request<Body> {
+    if !matches!(*request.method(), Method::GET | Method::POST) {
+        return request;
+    }
+    let old = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let separator = match old {
+        old if !old.contains('?') => "?",
+        old if old.ends_with(['?', '&']) => "",
+        _ => "&",
+    };
+    if let Ok(uri) = format!("{old}{separator}includeUninitialized=1").parse::<Uri>() {
+        *request.uri_mut() = uri;
+    }
+    request
+}
+
+/// Counts requests by verb and answer.
+struct Counted {
+    metrics: Arc<Metrics>,
+}
+
+impl<S> Layer<S> for Counted {
+    type Service = CountedService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        CountedService { inner, metrics: self.metrics.clone() }
+    }
+}
+
+#[derive(Clone)]
+struct CountedService<S> {
+    inner: S,
+    metrics: Arc<Metrics>,
+}
+
+impl<S, B> Service<Request<Body>> for CountedService<S>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<B>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut task::Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let metrics = self.metrics.clone();
+        let verb = verb(&request);
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            metrics.api_request(verb, answer.as_ref().ok().map(|answer| answer.status().as_u16()));
+            answer
+        })
+    }
+}
+
+fn verb(request: &Request<Body>) -> &'static str {
+    let watching = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+    match request.method().as_str() {
+        "GET" if watching => "watch",
+        "GET" => "get",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "other",
+    }
+}
+
+/// How long a watch that has failed waits before it tries again: 0.2 s doubling to 3 s, with jitter, from the start again
+/// once it works. kube's own goes up to 30 s, which is as long as the server lets a create wait for us.
+pub struct Reconnect(ExponentialBackoff);
+
+impl Reconnect {
+    fn delays() -> ExponentialBackoff {
+        ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(200))
+            .with_max_delay(Duration::from_secs(3))
+            .with_factor(2.0)
+            .with_jitter()
+            .without_max_times()
+            .build()
+    }
+}
+
+impl Default for Reconnect {
+    fn default() -> Self {
+        Self(Self::delays())
+    }
+}
+
+impl Iterator for Reconnect {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next()
+    }
+}
+
+impl Backoff for Reconnect {
+    fn reset(&mut self) {
+        self.0 = Self::delays();
+    }
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The server answered with an error.
+    #[error("{} ({})", .0.message, .0.code)]
+    Refused(Box<kube::core::Status>),
+    /// No answer, or none in time.
+    #[error("the API server cannot be reached: {0}")]
+    Away(String),
+}
+
+impl CallError {
+    /// The HTTP status of a refusal, 0 where there was no answer.
+    pub fn code(&self) -> u16 {
+        match self {
+            CallError::Refused(status) => status.code,
+            CallError::Away(_) => 0,
+        }
+    }
+}
+
+impl From<kube::Error> for CallError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => CallError::Refused(status),
+            other => CallError::Away(chain(&other)),
+        }
+    }
+}
+
+/// The message of an error and of everything behind it, without repetition.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// Waits for `call`, at most [`CALL_LIMIT`].
+///
+/// # Errors
+/// [`CallError`]; running out of time counts as no answer.
+pub async fn call<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+    match tokio::time::timeout(CALL_LIMIT, call).await {
+        Ok(answer) => answer.map_err(CallError::from),
+        Err(_) => Err(CallError::Away(format!("no answer in {} s", CALL_LIMIT.as_secs()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_creates_include_uninitialized_objects_and_other_writes_are_untouched() {
+        let sent = |method: &str, uri: &str| {
+            let request = Request::builder().method(method).uri(uri).body(Body::empty()).expect("request");
+            include_uninitialized(request).uri().to_string()
+        };
+        assert_eq!(sent("GET", "/api/v1/pods"), "/api/v1/pods?includeUninitialized=1");
+        assert_eq!(sent("GET", "/api/v1/pods?&limit=5"), "/api/v1/pods?&limit=5&includeUninitialized=1");
+        assert_eq!(sent("POST", "/api/v1/pods?"), "/api/v1/pods?includeUninitialized=1");
+        assert_eq!(sent("PATCH", "/api/v1/pods/a?"), "/api/v1/pods/a?");
+    }
+}

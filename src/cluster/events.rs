@@ -1,0 +1,200 @@
+//! What users read in `kubectl describe`: core/v1 Events, which every server has (`events.k8s.io/v1` only from 1.19).
+//!
+//! Events are advice: they never hold anything up. They go through a bounded queue, repeats are counted in one Event,
+//! and a flood is cut off.
+
+use super::client::call;
+use crate::api::code::Code;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+/// How many events may wait to be written; more are dropped, and the log tells.
+const QUEUE: usize = 1024;
+/// How many events of one kind are remembered to count their repeats.
+const REMEMBERED: usize = 512;
+/// Events per second that may be written for long; as many as [`BURST`] at once. The values of client-go's spam filter,
+/// per process instead of per object.
+const RATE: f64 = 5.0;
+/// See [`RATE`].
+const BURST: f64 = 50.0;
+
+/// The `reason` of an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventReason {
+    /// Off by default.
+    SidecarInjected,
+    /// Nothing was injected though the policy selects the workload.
+    SidecarInjectionSkipped,
+    /// It could not be injected.
+    SidecarInjectionFailed,
+    /// A policy is in force.
+    PolicyAccepted,
+    /// A policy's spec is wrong.
+    PolicyRejected,
+    /// Two policies collide.
+    PolicyConflict,
+    /// A policy cannot be delivered.
+    EngineUnavailable,
+}
+
+impl EventReason {
+    fn is_warning(self) -> bool {
+        !matches!(
+            self,
+            EventReason::SidecarInjected | EventReason::PolicyAccepted | EventReason::SidecarInjectionSkipped
+        )
+    }
+}
+
+/// Which object an Event is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Subject {
+    /// As in a manifest.
+    pub api_version: String,
+    /// As in a manifest.
+    pub kind: String,
+    /// Empty for objects of the cluster.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+impl Subject {
+    /// The policy of that name.
+    pub fn policy(name: &str, uid: &str) -> Self {
+        Self {
+            api_version: "scpol.dev/v1alpha1".into(),
+            kind: "SidecarPolicy".into(),
+            namespace: String::new(),
+            name: name.into(),
+            uid: uid.into(),
+        }
+    }
+}
+
+/// Hands events over to the task that writes them. Cheap to clone.
+#[derive(Clone)]
+pub struct Recorder {
+    queue: mpsc::Sender<(Subject, EventReason, String)>,
+}
+
+impl Recorder {
+    /// A recorder, and the task that writes what it is given.
+    pub fn new(client: Client, reporter: String) -> (Self, impl Future<Output = ()>) {
+        let (queue, events) = mpsc::channel(QUEUE);
+        (
+            Self { queue },
+            Writer {
+                client,
+                reporter,
+                seen: HashMap::new(),
+                order: VecDeque::new(),
+                tokens: BURST,
+                filled: Instant::now(),
+            }
+            .run(events),
+        )
+    }
+
+    /// Tells users about `subject`. The message begins with the code.
+    pub fn tell(&self, subject: Subject, reason: EventReason, code: Code, message: &str) {
+        if self.queue.try_send((subject, reason, format!("{code}: {message}"))).is_err() {
+            debug!("an event was dropped: too many at once");
+        }
+    }
+}
+
+type Key = (Subject, EventReason, String);
+
+struct Writer {
+    client: Client,
+    reporter: String,
+    /// The name and count of events that were written, oldest first in `order`.
+    seen: HashMap<Key, (String, i32)>,
+    order: VecDeque<Key>,
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Writer {
+    async fn run(mut self, mut events: mpsc::Receiver<Key>) {
+        while let Some(event) = events.recv().await {
+            if !self.may_write() {
+                debug!("an event was dropped: over the rate");
+                continue;
+            }
+            if let Err(error) = self.write(event).await {
+                warn!(%error, "an event could not be written");
+            }
+        }
+    }
+
+    fn may_write(&mut self) -> bool {
+        let now = Instant::now();
+        self.tokens = (self.tokens + RATE * now.duration_since(self.filled).as_secs_f64()).min(BURST);
+        self.filled = now;
+        let may = self.tokens >= 1.0;
+        self.tokens -= f64::from(u8::from(may));
+        may
+    }
+
+    async fn write(&mut self, key: Key) -> Result<(), super::client::CallError> {
+        let namespace = if key.0.namespace.is_empty() { "default" } else { &key.0.namespace };
+        let api = Api::<Event>::namespaced(self.client.clone(), namespace);
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        if let Some((name, count)) = self.seen.get_mut(&key) {
+            *count += 1;
+            let repeat = json!({ "count": *count, "lastTimestamp": now });
+            match call(api.patch(name, &PatchParams::default(), &Patch::Merge(&repeat))).await {
+                Err(error) if error.code() == 404 => {}
+                answer => return answer.map(drop),
+            }
+        }
+        let name = format!("{}.{:x}", key.0.name, Timestamp::now().as_nanosecond());
+        let event = serde_json::from_value(self.event(&key, &name, namespace, &now)).expect("the shape is fixed");
+        call(api.create(&PostParams::default(), &event)).await?;
+        self.remember(key, name);
+        Ok(())
+    }
+
+    fn event(&self, (subject, reason, message): &Key, name: &str, namespace: &str, now: &str) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": { "name": name, "namespace": namespace },
+            "involvedObject": {
+                "apiVersion": subject.api_version, "kind": subject.kind, "namespace": subject.namespace, "name": subject.name, "uid": subject.uid,
+            },
+            "reason": format!("{reason:?}"),
+            "message": message,
+            "type": if reason.is_warning() { "Warning" } else { "Normal" },
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": { "component": "scpol", "host": self.reporter },
+        })
+    }
+
+    fn remember(&mut self, key: Key, name: String) {
+        if self.seen.insert(key.clone(), (name, 1)).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.seen.remove(&oldest);
+        }
+    }
+}
+
+/// How long the queue of events may be written out when the operator stops.
+pub const FLUSH_LIMIT: Duration = Duration::from_secs(1);

@@ -1,0 +1,10 @@
+//! Everything that talks to the API server and is no engine: how we connect, what the server can do, what is stored
+//! there, who leads, and what we tell users through events.
+
+pub mod capabilities;
+pub mod client;
+pub mod events;
+pub mod lease;
+pub mod object;
+pub mod openapi;
+pub mod policies;

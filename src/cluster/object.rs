@@ -1,0 +1,165 @@
+//! An API object of any kind as raw bytes, with just the metadata that a watch needs at once.
+//!
+//! Typed metadata drops what it does not know, `metadata.initializers` included, and costs memory; raw bytes lose
+//! nothing and are thrown away as soon as they have been looked at.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ApiResource, DynamicResourceScope, Resource};
+use serde::de::{Error, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, value::RawValue};
+use std::borrow::Cow;
+
+/// One object, unparsed but for what a watch must know at once.
+#[derive(Clone, Debug)]
+pub struct Object {
+    meta: ObjectMeta,
+    created: Option<Timestamp>,
+    initializers: Option<Initializers>,
+    raw: Box<RawValue>,
+}
+
+/// `metadata.initializers`, which servers below 1.14 have.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(default)]
+struct Initializers {
+    pending: Option<Vec<Entry>>,
+    result: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize, Clone, Debug)]
+struct Entry {
+    #[serde(default)]
+    name: String,
+}
+
+/// The part of an object that [`Object`] parses. Everything else is skipped, which costs next to nothing.
+#[derive(Deserialize)]
+struct Slim {
+    #[serde(default)]
+    metadata: SlimMeta,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct SlimMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<String>,
+    initializers: Option<Initializers>,
+}
+
+impl Object {
+    /// The object, parsed.
+    pub fn value(&self) -> Value {
+        serde_json::from_str(self.raw.get()).expect("raw JSON has been checked when it was read")
+    }
+
+    /// The bytes of the object.
+    pub fn json(&self) -> &str {
+        self.raw.get()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.meta.name.as_deref().unwrap_or_default()
+    }
+
+    /// Its namespace; empty if it has none.
+    pub fn namespace(&self) -> &str {
+        self.meta.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// When it was created, by the server's clock.
+    pub fn created(&self) -> Option<Timestamp> {
+        self.created
+    }
+
+    /// True if and only if the server shows it to everybody: there is no `metadata.initializers`.
+    pub fn is_initialized(&self) -> bool {
+        self.initializers.is_none()
+    }
+
+    /// True if and only if an initializer has rejected it.
+    pub fn is_rejected(&self) -> bool {
+        self.initializers.as_ref().is_some_and(|initializers| initializers.result.is_some())
+    }
+
+    /// The names of the initializers that it waits for, in order.
+    pub fn pending(&self) -> impl Iterator<Item = &str> {
+        let entries = self.initializers.as_ref().and_then(|initializers| initializers.pending.as_ref());
+        entries.into_iter().flatten().map(|entry| entry.name.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let Slim { metadata } = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+        let meta = ObjectMeta {
+            name: metadata.name,
+            namespace: metadata.namespace,
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            ..ObjectMeta::default()
+        };
+        let created = metadata.creation_timestamp.and_then(|created| created.parse().ok());
+        Ok(Self { meta, created, initializers: metadata.initializers, raw })
+    }
+}
+
+impl Resource for Object {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
+    }
+
+    fn api_version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.api_version.as_str().into()
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::{ObjectList, WatchEvent};
+
+    const UNINITIALIZED: &str = r#"{"metadata":{"name":"web","namespace":"shop","resourceVersion":"7","initializers":{"pending":[{"name":"a.scpol.dev"}]},"clusterName":"x"},"spec":{"newer":1}}"#;
+
+    #[test]
+    fn nothing_of_an_object_is_lost_in_a_list_or_a_watch() {
+        let list: ObjectList<Object> =
+            serde_json::from_str(&format!(r#"{{"metadata":{{}},"items":[{UNINITIALIZED}]}}"#)).expect("list");
+        assert_eq!(list.items[0].json(), UNINITIALIZED);
+        let event = format!(r#"{{"type":"ADDED","object":{UNINITIALIZED}}}"#);
+        let WatchEvent::Added(object) = serde_json::from_str::<WatchEvent<Object>>(&event).expect("event") else {
+            panic!("not added")
+        };
+        assert_eq!((object.json(), object.namespace(), object.name()), (UNINITIALIZED, "shop", "web"));
+    }
+}

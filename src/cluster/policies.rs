@@ -1,0 +1,104 @@
+//! The policies that are stored, parsed once per change and shared by whoever decides.
+
+use super::client::{Reconnect, chain};
+use super::object::Object;
+use crate::api::rules::Violation;
+use crate::policy::{Policies, Policy, Site};
+use futures::{TryStreamExt, pin_mut};
+use kube::core::ApiResource;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+/// How to address SidecarPolicies.
+pub fn resource() -> ApiResource {
+    ApiResource::erase::<crate::api::v1alpha1::SidecarPolicy>(&())
+}
+
+/// A stored policy.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Its UID.
+    pub uid: String,
+    /// Its generation; always 1 on some old servers.
+    pub generation: i64,
+    /// The whole object without `spec`, as last seen.
+    pub status: Arc<Value>,
+    /// What its spec says, or what is wrong with it.
+    pub parsed: Result<Arc<Policy>, Arc<Vec<Violation>>>,
+}
+
+/// Everything stored at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Every policy by name, broken ones included.
+    pub stored: Arc<BTreeMap<String, Stored>>,
+    /// The valid ones.
+    pub policies: Arc<Policies>,
+    /// False until the first list has been read: nothing may be decided before.
+    pub synced: bool,
+}
+
+/// Follows the stored policies and publishes a [`Snapshot`] after each change, for ever.
+pub async fn follow(client: Client, site: Arc<Site>, snapshots: watch::Sender<Snapshot>) {
+    let api = Api::<Object>::all_with(client, &resource());
+    let events = watcher(api, watcher::Config::default()).backoff(Reconnect::default());
+    pin_mut!(events);
+    let mut stored = BTreeMap::new();
+    let mut buffer = BTreeMap::new();
+    loop {
+        match events.try_next().await {
+            Ok(Some(watcher::Event::Init)) => buffer = BTreeMap::new(),
+            Ok(Some(watcher::Event::InitApply(object))) => {
+                let kept = stored.get(object.name());
+                buffer.insert(object.name().to_owned(), parse(&object, kept, &site));
+            }
+            Ok(Some(watcher::Event::InitDone)) => {
+                stored = std::mem::take(&mut buffer);
+                publish(&snapshots, &stored);
+            }
+            Ok(Some(watcher::Event::Apply(object))) => {
+                let parsed = parse(&object, stored.get(object.name()), &site);
+                stored.insert(object.name().to_owned(), parsed);
+                publish(&snapshots, &stored);
+            }
+            Ok(Some(watcher::Event::Delete(object))) => {
+                stored.remove(object.name());
+                publish(&snapshots, &stored);
+            }
+            Ok(None) => return,
+            Err(error) => warn!(error = chain(&error), "cannot follow the policies; trying again"),
+        }
+    }
+}
+
+/// Parses `object`; a spec that has not changed is not parsed again, so that `Arc`s stay the same.
+fn parse(object: &Object, kept: Option<&Stored>, site: &Site) -> Stored {
+    let mut value = object.value();
+    let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
+    let uid = object.meta().uid.clone().unwrap_or_default();
+    let fresh = Policy::parse(&value, site).map(Arc::new).map_err(Arc::new);
+    let parsed = match (fresh, kept.map(|kept| &kept.parsed)) {
+        (Ok(fresh), Some(Ok(old)))
+            if old.uid == fresh.uid && old.generation == fresh.generation && old.spec_hash == fresh.spec_hash =>
+        {
+            Ok(old.clone())
+        }
+        (fresh, _) => fresh,
+    };
+    debug!(policy = object.name(), generation, valid = parsed.is_ok(), "policy seen");
+    Stored { uid, generation, status: Arc::new(value["status"].take()), parsed }
+}
+
+fn publish(snapshots: &watch::Sender<Snapshot>, stored: &BTreeMap<String, Stored>) {
+    let valid = stored.values().filter_map(|policy| policy.parsed.as_ref().ok().cloned());
+    snapshots.send_replace(Snapshot {
+        policies: Arc::new(Policies::new(valid)),
+        stored: Arc::new(stored.clone()),
+        synced: true,
+    });
+}

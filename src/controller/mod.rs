@@ -1,0 +1,558 @@
+//! Makes the cluster match the stored policies, and tells users how far it is.
+//!
+//! One loop, level-triggered: after each event it looks at every policy, compares what is wanted with what is there, and
+//! starts what is missing. Slow work (bringing a policy in force, taking it out) runs beside the loop, one task per policy at
+//! a time. A user's error is a condition, never an `Err`.
+
+mod entry;
+mod status;
+mod wanted;
+mod watches;
+
+use self::entry::{Entry, Phase, hold_back, outcome_of};
+use self::status::Force;
+use self::watches::{Watching, any_progress};
+use crate::api::code::Code;
+use crate::api::condition::Outcome;
+use crate::cluster::capabilities::Capabilities;
+use crate::cluster::client::{Reconnect, chain};
+use crate::cluster::object::Object;
+use crate::cluster::openapi::PodSchema;
+use crate::cluster::policies::{Snapshot, Stored};
+use crate::engine::Unavailable;
+use crate::engine::initializer::census::Counts;
+use crate::engine::initializer::registration::{self, is_marked, is_ours};
+use crate::engine::initializer::render;
+use crate::engine::initializer::types::{self, InitializerConfiguration};
+use crate::engine::initializer::watch::{Progress, Shared, recount};
+use crate::policy::Policy;
+use crate::workload::Kind;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use kube::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{error, info, warn};
+
+/// How long after a failure a policy is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// How long after a change of the policies all workloads are counted anew: several changes in a row count as one.
+const RECOUNT_DELAY: Duration = Duration::from_secs(1);
+/// How often the server is asked again what it can do, while a policy waits for it.
+const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
+
+/// What the controller is told by flags.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long a registration that was deleted by hand is not made again.
+    pub repair_hold: Duration,
+}
+
+/// The controller of one term of leadership.
+pub struct Controller {
+    shared: Arc<Shared>,
+    settings: Settings,
+    snapshots: watch::Receiver<Snapshot>,
+    ready: Arc<AtomicBool>,
+    entries: BTreeMap<String, Entry>,
+    /// As stored; none before the first list is complete.
+    configurations: Option<BTreeMap<String, InitializerConfiguration>>,
+    /// The list that is being read.
+    listing: BTreeMap<String, InitializerConfiguration>,
+    watches: HashMap<&'static str, Watching>,
+    tasks: JoinSet<Finished>,
+    schema: Option<PodSchema>,
+    discovered: Instant,
+    recount_at: Option<Instant>,
+    swept: bool,
+    /// Which policies there were at the last look, by name and hash.
+    fingerprint: Vec<(String, String)>,
+}
+
+/// What a task has come to.
+enum Finished {
+    Rose(String, Box<InitializerConfiguration>, Result<(), Unavailable>),
+    Fell(String, Result<(), String>),
+    Other,
+}
+
+impl Controller {
+    /// A controller that has not seen anything yet. `ready` becomes true once every watch that it needs is in sync, or has
+    /// failed to be.
+    pub fn new(
+        shared: Arc<Shared>,
+        settings: Settings,
+        snapshots: watch::Receiver<Snapshot>,
+        ready: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            shared,
+            settings,
+            snapshots,
+            ready,
+            entries: BTreeMap::new(),
+            configurations: None,
+            listing: BTreeMap::new(),
+            watches: HashMap::new(),
+            tasks: JoinSet::new(),
+            schema: None,
+            discovered: Instant::now(),
+            recount_at: None,
+            swept: false,
+            fingerprint: Vec::new(),
+        }
+    }
+
+    /// Works until `stop` is true.
+    pub async fn run(&mut self, mut stop: watch::Receiver<bool>) {
+        let mut configurations = self.follow_configurations();
+        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        self.snapshots.mark_changed();
+        while !*stop.borrow_and_update() {
+            tokio::select! {
+                _ = stop.changed() => break,
+                Ok(()) = self.snapshots.changed() => self.policies_changed(),
+                Some(event) = configurations.next() => self.configurations_changed(event),
+                Some(finished) = self.tasks.join_next() => self.finished(finished.unwrap_or(Finished::Other)),
+                () = any_progress(&mut self.watches) => {}
+                _ = tick.tick() => self.ticked().await,
+            }
+            self.pass().await;
+        }
+    }
+
+    /// Takes every policy out of force that does not refuse: the last replica stops, and creates shall go on.
+    pub async fn withdraw(&mut self) {
+        let stored = self.snapshots.borrow().stored.clone();
+        let leaving: Vec<_> = stored
+            .iter()
+            .filter_map(|(name, stored)| Some((name.clone(), stored.parsed.clone().ok()?)))
+            .filter(|(name, policy)| {
+                !policy.refuses() && self.entries.get(name).is_some_and(|entry| !matches!(entry.phase, Phase::Out))
+            })
+            .collect();
+        let mut kinds: Vec<&'static Kind> = Vec::new();
+        for (name, policy) in &leaving {
+            kinds.extend(policy.kinds.iter().filter(|kind| !kinds.contains(kind)).copied().collect::<Vec<_>>());
+            let message = "the operator stopped in good order and unregistered, so that creates go on without the sidecar; start it again".to_owned();
+            self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message });
+            self.write_status(name, &stored[name], Force::Now).await;
+        }
+        let removals = leaving.iter().map(|(name, _)| {
+            let shared = self.shared.clone();
+            async move {
+                if let Err(error) = registration::remove(&shared.client, &render::name(name)).await {
+                    error!(policy = name, %error, "Cannot unregister; creates of its targets will wait until the operator is back");
+                }
+            }
+        });
+        futures::future::join_all(removals).await;
+        if leaving.is_empty() {
+            return;
+        }
+        tokio::time::sleep(registration::SETTLING).await;
+        if let Err(error) = registration::drain(&self.shared, &kinds).await {
+            warn!(%error, "Cannot look whether objects still wait for us");
+        }
+    }
+
+    fn follow_configurations(&self) -> BoxStream<'static, watcher::Result<watcher::Event<Object>>> {
+        if !self.shared.capabilities().initializers {
+            return futures::stream::iter([Ok(watcher::Event::Init), Ok(watcher::Event::InitDone)])
+                .chain(futures::stream::pending())
+                .boxed();
+        }
+        let api = Api::<Object>::all_with(self.shared.client.clone(), &types::resource());
+        watcher(api, watcher::Config::default()).backoff(Reconnect::default()).into_stream().boxed()
+    }
+
+    fn policies_changed(&mut self) {
+        let snapshot = self.snapshots.borrow_and_update().clone();
+        let mut changed = false;
+        for (name, stored) in snapshot.stored.iter() {
+            let known = self.entries.get(name).is_some_and(|entry| entry.uid == stored.uid);
+            if !known {
+                // A policy of this name that was deleted and made again starts anew, but for what is under way.
+                let old = self.entries.remove(name);
+                let mut entry = Entry::new(&stored.uid);
+                if let Some(old) = old {
+                    (entry.phase, entry.kinds) = (old.phase, old.kinds);
+                }
+                self.entries.insert(name.clone(), entry);
+                changed = true;
+            }
+        }
+        let mut fingerprint: Vec<_> =
+            snapshot.policies.iter().map(|policy| (policy.name.clone(), policy.spec_hash.clone())).collect();
+        fingerprint.sort();
+        if changed || fingerprint != self.fingerprint {
+            self.fingerprint = fingerprint;
+            self.shared.pair_up(&snapshot.policies);
+            self.recount_at.get_or_insert(Instant::now() + RECOUNT_DELAY);
+            for entry in self.entries.values_mut() {
+                entry.retry_at = None;
+            }
+        }
+    }
+
+    fn configurations_changed(&mut self, event: watcher::Result<watcher::Event<Object>>) {
+        match event {
+            Ok(watcher::Event::Init) => self.listing.clear(),
+            Ok(watcher::Event::InitApply(object)) => {
+                self.listing.insert(object.name().to_owned(), parsed(&object));
+            }
+            Ok(watcher::Event::InitDone) => self.configurations = Some(std::mem::take(&mut self.listing)),
+            Ok(watcher::Event::Apply(object)) => {
+                self.configurations.get_or_insert_default().insert(object.name().to_owned(), parsed(&object));
+            }
+            Ok(watcher::Event::Delete(object)) => self.configuration_deleted(&object),
+            Err(error) => warn!(error = chain(&error), "Cannot follow initializer configurations; trying again"),
+        }
+    }
+
+    fn configuration_deleted(&mut self, object: &Object) {
+        let last = parsed(object);
+        if let Some(configurations) = &mut self.configurations {
+            configurations.remove(object.name());
+        }
+        let entry = self.entries.iter_mut().find(|(name, _)| render::name(name) == object.name());
+        if let Some((_, entry)) = entry
+            && is_ours(&last)
+            && !is_marked(&last)
+            && entry.phase == Phase::Rising
+        {
+            entry.deleted_meanwhile = true;
+        }
+    }
+
+    fn finished(&mut self, finished: Finished) {
+        match finished {
+            Finished::Rose(name, configuration, risen) => self.rose(&name, configuration, risen),
+            Finished::Fell(name, fallen) => {
+                let Some(entry) = self.entries.get_mut(&name) else { return };
+                entry.phase = Phase::Out;
+                if let Err(error) = fallen {
+                    warn!(policy = name, error, "Could not be taken out; trying again");
+                    self.shared.metrics.reconcile_errors.inc();
+                    entry.retry_at = Some(Instant::now() + RETRY);
+                }
+            }
+            Finished::Other => {}
+        }
+    }
+
+    fn rose(&mut self, name: &str, configuration: Box<InitializerConfiguration>, risen: Result<(), Unavailable>) {
+        let hold = self.settings.repair_hold;
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if std::mem::take(&mut entry.deleted_meanwhile) {
+            entry.phase = Phase::Out;
+            hold_back(name, entry, hold);
+            return;
+        }
+        match risen {
+            Ok(()) => {
+                if let Some(configurations) = &mut self.configurations {
+                    configurations.entry(render::name(name)).or_insert_with(|| (*configuration).clone());
+                }
+                entry.phase = Phase::Up(configuration);
+                entry.outcome = Outcome::InForce { conflicts: None, degraded: None };
+                entry.retry_at = None;
+            }
+            Err(unavailable) => {
+                warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Not in force");
+                self.shared.metrics.reconcile_errors.inc();
+                entry.phase = Phase::Out;
+                entry.retry_at = Some(Instant::now() + RETRY);
+                entry.outcome = outcome_of(unavailable);
+            }
+        }
+    }
+
+    async fn ticked(&mut self) {
+        let waiting = self
+            .entries
+            .values()
+            .any(|entry| matches!(entry.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. }));
+        if waiting && self.discovered.elapsed() > DISCOVERY_PERIOD {
+            self.discovered = Instant::now();
+            match Capabilities::discover(&self.shared.client).await {
+                Ok(capabilities) => {
+                    if capabilities.version != self.shared.capabilities().version {
+                        info!(version = capabilities.version, "The server has changed");
+                        self.schema = None;
+                    }
+                    self.shared.set_capabilities(capabilities);
+                }
+                Err(error) => warn!(%error, "Cannot ask the server what it can do"),
+            }
+        }
+        if self.recount_at.is_some_and(|at| at <= Instant::now()) {
+            self.recount_at = None;
+            for kind in self.watched() {
+                let shared = self.shared.clone();
+                self.tasks.spawn(async move {
+                    recount(&shared, kind).await;
+                    Finished::Other
+                });
+            }
+        }
+        self.gauge();
+    }
+
+    fn gauge(&self) {
+        let metrics = &self.shared.metrics;
+        let now = Instant::now();
+        self.shared.queue(|queue| {
+            let (by_policy, oldest) = queue.waiting();
+            for name in self.entries.keys() {
+                metrics.set_pending(name, by_policy.get(name.as_str()).copied().unwrap_or_default());
+            }
+            let age =
+                |since: Option<Instant>| since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
+            metrics.oldest_pending.set(age(oldest));
+            metrics.oldest_foreign_pending.set(age(queue.oldest_foreign()));
+        });
+        let count =
+            |wanted: fn(&Outcome) -> bool| self.entries.values().filter(|entry| wanted(&entry.outcome)).count() as i64;
+        let ready = count(|outcome| matches!(outcome, Outcome::InForce { .. } | Outcome::Suspended | Outcome::Audit));
+        let unknown = count(|outcome| matches!(outcome, Outcome::FirstSight));
+        metrics.set_policies(ready, self.entries.len() as i64 - ready - unknown, unknown);
+    }
+
+    /// Looks at everything once.
+    async fn pass(&mut self) {
+        let snapshot = self.snapshots.borrow().clone();
+        if !snapshot.synced || self.configurations.is_none() {
+            return;
+        }
+        self.shared.metrics.reconciles.inc();
+        self.settle_watches(&snapshot);
+        for (name, stored) in snapshot.stored.iter() {
+            self.step(name, stored, &snapshot).await;
+            self.write_status(name, stored, Force::No).await;
+        }
+        self.prune(&snapshot);
+        self.sweep_once();
+    }
+
+    /// Compares what `name` wants with what is there and starts what is missing.
+    async fn step(&mut self, name: &str, stored: &Stored, snapshot: &Snapshot) {
+        let Some(entry) = self.entries.get(name).filter(|entry| !entry.is_busy()) else { return };
+        let retry_later = entry.retry_at.is_some_and(|at| at > Instant::now());
+        let phase = entry.phase.clone();
+        match (self.wanted(name, stored, snapshot).await, phase) {
+            (Err(outcome), Phase::Out) => {
+                // To suspend it is how a user ends the hold after a removal by hand.
+                if let Some(entry) = self.entries.get_mut(name) {
+                    entry.hold = None;
+                }
+                self.set_outcome(name, outcome);
+                if self.registered(name).is_some() && !retry_later {
+                    self.fall(name, stored).await;
+                }
+            }
+            (Err(outcome), _) => {
+                self.set_outcome(name, outcome);
+                self.fall(name, stored).await;
+            }
+            (Ok((policy, wanted)), Phase::Up(there)) => self.keep_up(name, policy, wanted, *there).await,
+            (Ok((policy, wanted)), _) => {
+                if self.is_held(name, stored) || retry_later {
+                    return;
+                }
+                self.rise(name, policy, wanted);
+            }
+        }
+    }
+
+    fn registered(&self, name: &str) -> Option<&InitializerConfiguration> {
+        self.configurations.as_ref()?.get(&render::name(name)).filter(|configuration| is_ours(configuration))
+    }
+
+    /// Brings the policy in force, once its watches are in sync.
+    fn rise(&mut self, name: &str, policy: Arc<Policy>, wanted: InitializerConfiguration) {
+        for kind in &policy.kinds {
+            let progress = self.watches.get(kind.resource).map(|watching| watching.progress.borrow().clone());
+            match progress {
+                Some(Progress::Synced) => {}
+                Some(Progress::Failed(error)) => {
+                    let code = if error.contains("forbidden") { Code::MissingRight } else { Code::NotSynced };
+                    self.set_outcome(
+                        name,
+                        Outcome::Waiting { code, message: format!("cannot list and watch {}: {error}", kind.resource) },
+                    );
+                    return;
+                }
+                _ => return,
+            }
+        }
+        let shared = self.shared.clone();
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.phase = Phase::Rising;
+        entry.kinds.clone_from(&policy.kinds);
+        let name = name.to_owned();
+        self.tasks.spawn(async move {
+            let risen = registration::bring_up(&shared, &policy).await;
+            Finished::Rose(name, Box::new(wanted), risen)
+        });
+    }
+
+    /// Repairs a registration that was edited, follows one that is to change, holds back one that was deleted.
+    async fn keep_up(
+        &mut self,
+        name: &str,
+        policy: Arc<Policy>,
+        wanted: InitializerConfiguration,
+        there: InitializerConfiguration,
+    ) {
+        let hold = self.settings.repair_hold;
+        let Some(stored) = self.registered(name).cloned() else {
+            let Some(entry) = self.entries.get_mut(name) else { return };
+            entry.phase = Phase::Out;
+            hold_back(name, entry, hold);
+            return;
+        };
+        if wanted.initializers != there.initializers
+            || wanted.metadata.owner_references != there.metadata.owner_references
+        {
+            let before = self.entries.get(name).map(|entry| entry.kinds.clone()).unwrap_or_default();
+            self.rise(name, policy.clone(), wanted);
+            let dropped: Vec<_> = before.into_iter().filter(|kind| !policy.kinds.contains(kind)).collect();
+            self.drain_later(dropped);
+            return;
+        }
+        if !registration::is_as(&stored, &wanted) {
+            info!(policy = name, "The registration was edited; repairing it");
+            if let Err(unavailable) = registration::apply(&self.shared.client, &wanted).await {
+                warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Cannot repair the registration");
+                self.shared.metrics.reconcile_errors.inc();
+            }
+        }
+        self.describe(name);
+    }
+
+    /// What a policy in force has to say beyond that.
+    fn describe(&mut self, name: &str) {
+        let counts = self.counts(name);
+        let conflicts = (counts.collided > 0).then(|| {
+            let others: Vec<_> = self.shared.colliding(name).iter().map(|other| format!("`{other}`")).collect();
+            format!(
+                "collides with SidecarPolicy {} on {} workloads, which have neither",
+                others.join(", "),
+                counts.collided
+            )
+        });
+        let on_pods =
+            self.entries.get(name).is_some_and(|entry| entry.kinds.iter().any(|kind| kind.resource == "pods"));
+        let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
+        let degraded = self.shared.ledger(|ledger| ledger.lasting(name, Instant::now())).or(restriction);
+        self.set_outcome(name, Outcome::InForce { conflicts, degraded });
+    }
+
+    /// Says first that the policy is out, so that a new leader can tell, then takes it out.
+    async fn fall(&mut self, name: &str, stored: &Stored) {
+        if self.registered(name).is_none() {
+            if let Some(entry) = self.entries.get_mut(name) {
+                entry.phase = Phase::Out;
+            }
+            return;
+        }
+        self.write_status(name, stored, Force::Now).await;
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.phase = Phase::Falling;
+        entry.hold = None;
+        let kinds = std::mem::take(&mut entry.kinds);
+        self.take_down(name.to_owned(), kinds);
+    }
+
+    fn take_down(&mut self, name: String, kinds: Vec<&'static Kind>) {
+        let shared = self.shared.clone();
+        let kinds = if kinds.is_empty() { self.watched() } else { kinds };
+        self.tasks.spawn(async move {
+            let fallen = registration::take_down(&shared, &name, &kinds).await.map_err(|error| error.to_string());
+            Finished::Fell(name, fallen)
+        });
+    }
+
+    fn drain_later(&mut self, kinds: Vec<&'static Kind>) {
+        if kinds.is_empty() {
+            return;
+        }
+        let shared = self.shared.clone();
+        self.tasks.spawn(async move {
+            tokio::time::sleep(registration::SETTLING).await;
+            if let Err(error) = registration::drain(&shared, &kinds).await {
+                warn!(%error, "Cannot look whether objects still wait for us");
+            }
+            Finished::Other
+        });
+    }
+
+    /// Takes out what belongs to policies that are gone, also those deleted while nobody looked.
+    fn prune(&mut self, snapshot: &Snapshot) {
+        let gone: Vec<String> =
+            self.entries.keys().filter(|name| !snapshot.stored.contains_key(*name)).cloned().collect();
+        for name in gone {
+            let registered = self.registered(&name).is_some();
+            let Some(entry) = self.entries.get_mut(&name).filter(|entry| !entry.is_busy()) else { continue };
+            if registered && entry.retry_at.is_none_or(|at| at <= Instant::now()) {
+                entry.phase = Phase::Falling;
+                let kinds = std::mem::take(&mut entry.kinds);
+                self.take_down(name, kinds);
+            } else if !registered {
+                // Somebody else may have removed it, the garbage collector for one: what waits is drained all the same.
+                let kinds = entry.kinds.clone();
+                self.entries.remove(&name);
+                self.shared.metrics.forget(&name);
+                self.shared.ledger(|ledger| ledger.forget(&name));
+                self.drain_later(kinds);
+            }
+        }
+        let orphans: Vec<String> = self
+            .configurations
+            .iter()
+            .flatten()
+            .filter(|(_, configuration)| is_ours(configuration))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for orphan in orphans {
+            let Some(name) = orphan.strip_prefix("scpol-").map(str::to_owned) else { continue };
+            if !snapshot.stored.contains_key(&name) && !self.entries.contains_key(&name) {
+                info!(configuration = orphan, "Its policy is gone; unregistering");
+                let mut entry = Entry::new("");
+                entry.phase = Phase::Falling;
+                self.entries.insert(name.clone(), entry);
+                self.take_down(name, Vec::new());
+            }
+        }
+    }
+
+    fn set_outcome(&mut self, name: &str, outcome: Outcome) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.outcome = outcome;
+        }
+    }
+
+    fn counts(&self, name: &str) -> Counts {
+        self.shared.census(|census| census.counts().get(name).copied().unwrap_or_default())
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        for watching in self.watches.values() {
+            watching.task.abort();
+        }
+    }
+}
+
+/// A configuration of anybody's; what cannot be read is as good as empty.
+fn parsed(object: &Object) -> InitializerConfiguration {
+    serde_json::from_str(object.json()).unwrap_or_default()
+}

@@ -1,0 +1,131 @@
+//! What a policy's status says, and when it is written.
+
+use super::Controller;
+use crate::api::code::Code;
+use crate::api::condition::{self, Outcome};
+use crate::api::v1alpha1::SidecarPolicyStatus;
+use crate::cluster::client::call;
+use crate::cluster::events::{EventReason, Subject};
+use crate::cluster::object::Object;
+use crate::cluster::policies::{self, Stored};
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// At most one status per policy in this time (contract of the API); what takes a policy out of force is not held back.
+const STATUS_PERIOD: Duration = Duration::from_secs(10);
+/// A policy that is in force within this time gets one status instead of two.
+const FIRST_SIGHT: Duration = Duration::from_secs(3);
+
+/// Whether a status may be held back for the sake of the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Force {
+    No,
+    Now,
+}
+
+impl Controller {
+    /// Writes the status if it says something new.
+    pub(super) async fn write_status(&mut self, name: &str, stored: &Stored, force: Force) {
+        let Some(entry) = self.entries.get(name) else { return };
+        let known = condition_in(&stored.status, "Ready").is_some();
+        let early = entry.outcome == Outcome::FirstSight && (known || entry.seen.elapsed() < FIRST_SIGHT);
+        let soon = entry.written.is_some_and(|written| written.elapsed() < STATUS_PERIOD);
+        let programmed =
+            condition_in(&stored.status, "Programmed").is_some_and(|condition| condition["status"] == "True");
+        let leaves = programmed && !matches!(entry.outcome, Outcome::InForce { .. } | Outcome::FirstSight);
+        if force == Force::No && !leaves && (early || soon) {
+            return;
+        }
+        let status = self.status(name, stored, &entry.outcome);
+        let body = serde_json::to_value(&status).expect("a status is JSON");
+        if !differs(&stored.status, &body) {
+            return;
+        }
+        let api = Api::<Object>::all_with(self.shared.client.clone(), &policies::resource());
+        let patch = Patch::Merge(json!({ "status": with_nulls(&stored.status, body.clone()) }));
+        let written = call(api.patch_status(name, &PatchParams::default(), &patch)).await;
+        self.announce(name, stored, &body);
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.written = Some(Instant::now());
+        }
+        match written {
+            Err(error) if error.code() != 404 => {
+                self.shared.metrics.reconcile_errors.inc();
+                warn!(policy = name, %error, "Cannot write the status");
+            }
+            _ => {}
+        }
+    }
+
+    fn status(&self, name: &str, stored: &Stored, outcome: &Outcome) -> SidecarPolicyStatus {
+        let old: SidecarPolicyStatus = serde_json::from_value(stored.status.as_ref().clone()).unwrap_or_default();
+        let policy = stored.parsed.as_ref().ok();
+        let counts = self.counts(name);
+        let failures = self.shared.ledger(|ledger| ledger.failures(name));
+        let pending = self.shared.queue(|queue| queue.waiting().0.get(name).copied().unwrap_or_default());
+        let in_force = matches!(outcome, Outcome::InForce { .. });
+        SidecarPolicyStatus {
+            conditions: condition::conditions(outcome, &old.conditions, stored.generation, Timestamp::now()),
+            observed_generation: Some(stored.generation),
+            observed_spec_hash: policy.map(|policy| policy.spec_hash.clone()),
+            engine: in_force.then(|| "Initializer".to_owned()),
+            initializer_name: policy.map(|policy| policy.initializer_name.clone()),
+            template_hash: policy.map(|policy| policy.template.hash.clone()),
+            matched: counts.matched,
+            injected: counts.injected,
+            outdated: counts.outdated,
+            missed: counts.missed,
+            failed: (failures.len() as i64).min(counts.missed),
+            pending,
+            failures,
+        }
+    }
+
+    /// An event where Ready's reason changes.
+    fn announce(&self, name: &str, stored: &Stored, status: &Value) {
+        let Some(ready) = condition_in(status, "Ready") else { return };
+        if condition_in(&stored.status, "Ready").is_some_and(|old| old["reason"] == ready["reason"]) {
+            return;
+        }
+        let Some(entry) = self.entries.get(name) else { return };
+        let (reason, code, message) = match &entry.outcome {
+            Outcome::InForce { .. } => (
+                EventReason::PolicyAccepted,
+                Code::Programmed,
+                format!("in force; initializer `{}`", status["initializerName"].as_str().unwrap_or_default()),
+            ),
+            Outcome::Rejected { code, message } => (EventReason::PolicyRejected, *code, message.clone()),
+            Outcome::Impossible { code, message } | Outcome::Waiting { code, message } => {
+                (EventReason::EngineUnavailable, *code, message.clone())
+            }
+            Outcome::FirstSight | Outcome::Suspended | Outcome::Audit => return,
+        };
+        self.shared.recorder.tell(Subject::policy(name, &stored.uid), reason, code, &message);
+    }
+}
+
+/// The condition of that type in a status.
+pub(super) fn condition_in<'a>(status: &'a Value, type_: &str) -> Option<&'a Value> {
+    status["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
+}
+
+/// True if a merge of `new` over `old` would change anything.
+fn differs(old: &Value, new: &Value) -> bool {
+    let old = old.as_object().cloned().unwrap_or_default();
+    let new = new.as_object().cloned().unwrap_or_default();
+    old != new
+}
+
+/// `new`, with a null for each field of `old` that it does not have: so a merge takes them away.
+fn with_nulls(old: &Value, mut new: Value) -> Value {
+    if let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut()) {
+        for key in old.keys() {
+            new.entry(key.clone()).or_insert(Value::Null);
+        }
+    }
+    new
+}

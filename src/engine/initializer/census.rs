@@ -1,0 +1,285 @@
+//! How many stored workloads each policy has matched, injected, left behind. Pure.
+//!
+//! A cluster has many workloads and few different fates: each object is one small entry that points to the fate that it
+//! shares with others. 20 000 Deployments take less than a megabyte.
+
+use crate::cluster::object::Object;
+use crate::inject::marker;
+use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide};
+use crate::workload::{Kind, Workload};
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+/// What became of a stored workload that a policy matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tally {
+    /// It carries the marker with the current hash.
+    Injected,
+    /// It carries a marker with another hash.
+    Outdated,
+    /// It carries none.
+    Missed,
+    /// It carries none, because another policy that matches collides.
+    Collided,
+}
+
+/// The fate of a workload: what it is to each policy that matches it, by name.
+type Fate = Vec<(Arc<str>, Tally)>;
+
+/// The sums of one policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Rows 0-5 and 7 hold.
+    pub matched: i64,
+    /// With the current hash.
+    pub injected: i64,
+    /// With another hash.
+    pub outdated: i64,
+    /// Without a marker.
+    pub missed: i64,
+    /// Part of `missed`: left out because of a collision.
+    pub collided: i64,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    /// 0 where the server's value is no number.
+    resource_version: u64,
+    fate: u32,
+    /// In which listing it was seen last.
+    listing: u32,
+}
+
+/// The fate of what has been deleted while a listing was under way, which may still show it.
+const GONE: u32 = u32::MAX;
+
+/// All stored workloads of all watched kinds.
+#[derive(Default)]
+pub struct Census {
+    hasher: RandomState,
+    entries: HashMap<&'static str, HashMap<u64, Entry>>,
+    fates: Vec<(Fate, i64)>,
+    index: HashMap<Fate, u32>,
+    listing: u32,
+    /// Listings that are under way.
+    open: HashSet<u32>,
+    changed: bool,
+}
+
+impl Census {
+    /// Begins a listing of a kind; what it does not show is gone at its end. The number names the listing.
+    pub fn begin(&mut self) -> u32 {
+        self.listing += 1;
+        self.open.insert(self.listing);
+        self.listing
+    }
+
+    /// Gives up a listing that did not get to its end. Nothing is known to be gone.
+    pub fn abort(&mut self, listing: u32) {
+        self.open.remove(&listing);
+    }
+
+    /// Ends `listing` of `kind`.
+    pub fn end(&mut self, kind: &'static Kind, listing: u32) {
+        self.open.remove(&listing);
+        let entries = self.entries.entry(kind.resource).or_default();
+        let mut gone = Vec::new();
+        entries.retain(|_, entry| {
+            let keep = entry.listing >= listing && entry.fate != GONE;
+            if !keep && entry.fate != GONE {
+                gone.push(entry.fate);
+            }
+            keep
+        });
+        entries.shrink_to_fit();
+        for fate in gone {
+            self.leave(fate);
+        }
+    }
+
+    /// Counts a stored workload, unless a newer version of it has been counted.
+    pub fn count(&mut self, kind: &'static Kind, object: &Object, fate: Fate) {
+        let key = self.key(object);
+        let resource_version = version(object);
+        let known = self.entries.get(kind.resource).and_then(|entries| entries.get(&key)).copied();
+        if known.is_some_and(|known| known.resource_version > resource_version) {
+            if let Some(entry) = self.entries.get_mut(kind.resource).and_then(|entries| entries.get_mut(&key)) {
+                entry.listing = self.listing;
+            }
+            return;
+        }
+        if let Some(known) = known.filter(|known| known.fate != GONE) {
+            self.leave(known.fate);
+        }
+        let fate = self.join(fate);
+        self.entries
+            .entry(kind.resource)
+            .or_default()
+            .insert(key, Entry { resource_version, fate, listing: self.listing });
+    }
+
+    /// Takes a deleted workload out.
+    pub fn remove(&mut self, kind: &'static Kind, object: &Object) {
+        let key = self.key(object);
+        let entries = self.entries.entry(kind.resource).or_default();
+        // A listing that is under way may still show it, as it was.
+        let old = match self.open.is_empty() {
+            true => entries.remove(&key),
+            false => {
+                entries.insert(key, Entry { resource_version: version(object), fate: GONE, listing: self.listing })
+            }
+        };
+        if let Some(old) = old.filter(|old| old.fate != GONE) {
+            self.leave(old.fate);
+        }
+    }
+
+    /// Takes a whole kind out that is not watched any more.
+    pub fn forget(&mut self, kind: &'static Kind) {
+        for entry in
+            self.entries.remove(kind.resource).unwrap_or_default().into_values().filter(|entry| entry.fate != GONE)
+        {
+            self.leave(entry.fate);
+        }
+    }
+
+    /// The sums of every policy that matches anything.
+    pub fn counts(&self) -> HashMap<Arc<str>, Counts> {
+        let mut sums: HashMap<Arc<str>, Counts> = HashMap::new();
+        for (fate, objects) in self.fates.iter().filter(|(_, objects)| *objects > 0) {
+            for (policy, tally) in fate {
+                let counts = sums.entry(policy.clone()).or_default();
+                counts.matched += objects;
+                match tally {
+                    Tally::Injected => counts.injected += objects,
+                    Tally::Outdated => counts.outdated += objects,
+                    Tally::Missed => counts.missed += objects,
+                    Tally::Collided => {
+                        counts.missed += objects;
+                        counts.collided += objects;
+                    }
+                }
+            }
+        }
+        sums
+    }
+
+    /// True if anything has changed since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    fn join(&mut self, fate: Fate) -> u32 {
+        self.changed = true;
+        let known = self.index.get(&fate).copied();
+        let id = known.unwrap_or_else(|| {
+            // A fate that nobody shares any more gives its place up.
+            let free = self.fates.iter().position(|(_, objects)| *objects == 0);
+            let id = free.unwrap_or(self.fates.len());
+            match free {
+                Some(id) => {
+                    let (old, _) = std::mem::replace(&mut self.fates[id], (fate.clone(), 0));
+                    self.index.remove(&old);
+                }
+                None => self.fates.push((fate.clone(), 0)),
+            }
+            self.index.insert(fate, id as u32);
+            id as u32
+        });
+        self.fates[id as usize].1 += 1;
+        id
+    }
+
+    fn leave(&mut self, fate: u32) {
+        self.changed = true;
+        self.fates[fate as usize].1 -= 1;
+    }
+
+    fn key(&self, object: &Object) -> u64 {
+        self.hasher.hash_one((object.namespace(), object.name()))
+    }
+}
+
+fn version(object: &Object) -> u64 {
+    kube::Resource::meta(object)
+        .resource_version
+        .as_deref()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or_default()
+}
+
+/// What `workload`, stored and initialized, is to every policy in `policies`. `collide` tells whether two policies do.
+pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl Fn(&str, &str) -> bool) -> Fate {
+    let mut matching: Vec<(&Arc<Policy>, Tally)> =
+        policies.iter().filter_map(|policy| Some((policy, tally(policy, workload, site)?))).collect();
+    matching.sort_by(|a, b| a.0.name.cmp(&b.0.name));
+    let enforced: Vec<&str> =
+        matching.iter().filter(|(policy, _)| policy.is_enforced()).map(|(policy, _)| policy.name.as_str()).collect();
+    let collides = |policy: &Policy| {
+        policy.is_enforced() && enforced.iter().any(|other| *other != policy.name && collide(&policy.name, other))
+    };
+    matching
+        .iter()
+        .map(|(policy, tally)| {
+            let tally = if *tally == Tally::Missed && collides(policy) { Tally::Collided } else { *tally };
+            (Arc::from(policy.name.as_str()), tally)
+        })
+        .collect()
+}
+
+fn tally(policy: &Policy, workload: &Workload, site: &Site) -> Option<Tally> {
+    match decide(policy, workload, site) {
+        Verdict::Inject if marker::read(workload, &policy.name).is_some() => Some(Tally::Outdated),
+        Verdict::Inject => Some(Tally::Missed),
+        Verdict::Skip(Reason { row: 6, .. }) if checks::selects(policy, workload, site) => Some(Tally::Injected),
+        Verdict::Skip(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind() -> &'static Kind {
+        Kind::find("apps", "deployments").expect("built in")
+    }
+
+    fn object(name: &str, version: u64) -> Object {
+        serde_json::from_str(&format!(r#"{{"metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#))
+            .expect("JSON")
+    }
+
+    fn fate(tally: Tally) -> Fate {
+        vec![(Arc::from("p"), tally)]
+    }
+
+    fn counts(census: &Census) -> Counts {
+        census.counts().get("p").copied().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_change_moves_an_object_from_one_sum_to_the_other() {
+        let mut census = Census::default();
+        census.count(kind(), &object("a", 1), fate(Tally::Missed));
+        census.count(kind(), &object("a", 2), fate(Tally::Injected));
+        census.count(kind(), &object("a", 1), fate(Tally::Missed));
+        assert_eq!(counts(&census), Counts { matched: 1, injected: 1, ..Counts::default() });
+        census.remove(kind(), &object("a", 3));
+        assert_eq!(counts(&census), Counts::default());
+        assert!(census.entries[kind().resource].is_empty(), "nothing is kept of what is gone");
+    }
+
+    #[test]
+    fn what_a_listing_does_not_show_is_gone_and_what_was_deleted_meanwhile_stays_gone() {
+        let mut census = Census::default();
+        census.count(kind(), &object("unseen", 1), fate(Tally::Missed));
+        let listing = census.begin();
+        census.remove(kind(), &object("deleted", 5));
+        census.count(kind(), &object("deleted", 4), fate(Tally::Missed));
+        census.count(kind(), &object("listed", 2), fate(Tally::Outdated));
+        census.end(kind(), listing);
+        assert_eq!(counts(&census), Counts { matched: 1, outdated: 1, ..Counts::default() });
+        assert_eq!(census.entries[kind().resource].len(), 1);
+    }
+}

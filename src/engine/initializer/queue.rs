@@ -1,0 +1,322 @@
+//! Which waiting object is settled next. Pure: time is passed in.
+//!
+//! # Guarantees
+//! An object is in the hands of at most one worker. A create that blocks somebody goes before the backlog of a restart.
+//! No number of failures drops an object.
+
+use crate::cluster::object::Object;
+use crate::workload::Kind;
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Which object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Its place in the table of kinds stands for the kind.
+    pub kind: &'static str,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Key {
+    /// The key of `object`.
+    pub fn new(kind: &'static Kind, object: &Object) -> Self {
+        Self { kind: kind.resource, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
+    }
+}
+
+/// How urgent an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// It has just been created: somebody waits for it.
+    Fresh,
+    /// It was there when we came.
+    Backlog,
+}
+
+/// What became of an object in a worker's hands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// It does not wait for us any more.
+    Done,
+    /// Try again after the object's own backoff, or after this long if that is longer.
+    Retry(Duration),
+}
+
+/// A waiting object.
+#[derive(Debug)]
+struct Item {
+    object: Arc<Object>,
+    kind: &'static Kind,
+    policy: String,
+    lane: Lane,
+    state: State,
+    since: Instant,
+    backoff: Option<ExponentialBackoff>,
+    attempts: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In a lane.
+    Ready,
+    /// Waits for its backoff.
+    Later(Instant),
+    /// In a worker's hands.
+    Busy,
+    /// In a worker's hands, and changed meanwhile.
+    Changed,
+    /// In a worker's hands, and does not wait for us any more.
+    Gone,
+}
+
+/// An object handed to a worker.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Which.
+    pub key: Key,
+    /// Of which kind.
+    pub kind: &'static Kind,
+    /// As last seen.
+    pub object: Arc<Object>,
+    /// When it was seen first.
+    pub since: Instant,
+    /// How often it has been tried.
+    pub attempts: u32,
+}
+
+/// The queue.
+#[derive(Default)]
+pub struct Queue {
+    items: HashMap<Key, Item>,
+    fresh: VecDeque<Key>,
+    backlog: VecDeque<Key>,
+    later: BTreeSet<(Instant, Key)>,
+    /// Objects where a foreign initializer stands before ours, since when.
+    foreign: HashMap<Key, Instant>,
+}
+
+/// 5 ms doubling to 30 s with jitter: the server itself gives up on a create after 30 s.
+fn backoff() -> ExponentialBackoff {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(5))
+        .with_max_delay(Duration::from_secs(30))
+        .with_factor(2.0)
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
+
+impl Queue {
+    /// Takes an object that waits for us; `policy` is the label under which it is counted.
+    pub fn offer(&mut self, kind: &'static Kind, object: Object, policy: &str, lane: Lane, now: Instant) {
+        let key = Key::new(kind, &object);
+        let object = Arc::new(object);
+        self.foreign.remove(&key);
+        let Some(item) = self.items.get_mut(&key) else {
+            self.lane(lane).push_back(key.clone());
+            let item = Item {
+                object,
+                kind,
+                policy: policy.into(),
+                lane,
+                state: State::Ready,
+                since: now,
+                backoff: None,
+                attempts: 0,
+            };
+            self.items.insert(key, item);
+            return;
+        };
+        item.object = object;
+        item.policy = policy.into();
+        if matches!(item.state, State::Busy | State::Gone) {
+            item.state = State::Changed;
+        }
+    }
+
+    /// Notes that a foreign initializer stands before ours on that object.
+    pub fn wait_for_foreign(&mut self, key: Key, now: Instant) {
+        self.remove(&key);
+        self.foreign.entry(key).or_insert(now);
+    }
+
+    /// Drops an object that does not wait for us any more.
+    pub fn remove(&mut self, key: &Key) {
+        self.foreign.remove(key);
+        let Some(item) = self.items.get_mut(key) else { return };
+        match item.state {
+            State::Busy | State::Changed => item.state = State::Gone,
+            State::Later(at) => {
+                self.later.remove(&(at, key.clone()));
+                self.items.remove(key);
+            }
+            // Its key stays in the lane and is passed over.
+            State::Ready => drop(self.items.remove(key)),
+            State::Gone => {}
+        }
+    }
+
+    /// The next object to settle.
+    pub fn pop(&mut self, now: Instant) -> Option<Job> {
+        while let Some((at, key)) = self.later.first().filter(|(at, _)| *at <= now).cloned() {
+            self.later.remove(&(at, key.clone()));
+            if let Some(item) = self.items.get_mut(&key) {
+                item.state = State::Ready;
+                let lane = item.lane;
+                self.lane(lane).push_back(key);
+            }
+        }
+        while let Some(key) = self.fresh.pop_front().or_else(|| self.backlog.pop_front()) {
+            if let Some(item) = self.items.get_mut(&key).filter(|item| item.state == State::Ready) {
+                item.state = State::Busy;
+                return Some(Job {
+                    key,
+                    kind: item.kind,
+                    object: item.object.clone(),
+                    since: item.since,
+                    attempts: item.attempts,
+                });
+            }
+        }
+        None
+    }
+
+    /// Takes an object back from a worker.
+    pub fn finish(&mut self, key: &Key, finish: Finish, now: Instant) {
+        let Some(item) = self.items.get_mut(key) else { return };
+        match (item.state, finish) {
+            (State::Gone, _) | (State::Busy, Finish::Done) => drop(self.items.remove(key)),
+            // What was seen meanwhile decides, at once.
+            (State::Changed, Finish::Done) => {
+                item.state = State::Ready;
+                let lane = item.lane;
+                self.lane(lane).push_back(key.clone());
+            }
+            (_, Finish::Retry(least)) => {
+                item.attempts += 1;
+                let own = item.backoff.get_or_insert_with(backoff).next().unwrap_or(Duration::from_secs(30));
+                let at = now + own.max(least);
+                item.state = State::Later(at);
+                self.later.insert((at, key.clone()));
+            }
+            (State::Ready | State::Later(_), Finish::Done) => {}
+        }
+    }
+
+    /// When the next backoff is over.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.later.first().map(|(at, _)| *at)
+    }
+
+    /// Drops every object of `kind` for which `keep` is false: a new list has not shown them.
+    pub fn retain(&mut self, kind: &'static Kind, keep: impl Fn(&Key) -> bool) {
+        let known = self.items.keys().chain(self.foreign.keys());
+        let gone: Vec<_> = known.filter(|key| key.kind == kind.resource && !keep(key)).cloned().collect();
+        for key in gone {
+            self.remove(&key);
+        }
+    }
+
+    /// How many objects wait for us, by policy, and since when the oldest does.
+    pub fn waiting(&self) -> (HashMap<&str, i64>, Option<Instant>) {
+        let mut by_policy = HashMap::new();
+        for item in self.items.values() {
+            *by_policy.entry(item.policy.as_str()).or_default() += 1;
+        }
+        (by_policy, self.items.values().map(|item| item.since).min())
+    }
+
+    /// Since when the oldest object waits for a foreign initializer before ours.
+    pub fn oldest_foreign(&self) -> Option<Instant> {
+        self.foreign.values().min().copied()
+    }
+
+    /// True if and only if an object of `kind` waits, for us or for a foreign initializer before us.
+    pub fn holds(&self, kind: &Kind) -> bool {
+        self.items.keys().chain(self.foreign.keys()).any(|key| key.kind == kind.resource)
+    }
+
+    /// True if and only if nothing waits for us.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    fn lane(&mut self, lane: Lane) -> &mut VecDeque<Key> {
+        match lane {
+            Lane::Fresh => &mut self.fresh,
+            Lane::Backlog => &mut self.backlog,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind() -> &'static Kind {
+        Kind::find("apps", "deployments").expect("built in")
+    }
+
+    fn object(name: &str) -> Object {
+        serde_json::from_str(&format!(r#"{{"metadata":{{"name":"{name}","namespace":"d"}}}}"#)).expect("JSON")
+    }
+
+    fn offer(queue: &mut Queue, name: &str, lane: Lane, now: Instant) {
+        queue.offer(kind(), object(name), "p", lane, now);
+    }
+
+    #[test]
+    fn a_fresh_create_goes_before_the_backlog() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        offer(&mut queue, "old", Lane::Backlog, now);
+        offer(&mut queue, "new", Lane::Fresh, now);
+        assert_eq!(queue.pop(now).map(|job| job.key.name), Some("new".into()));
+        assert_eq!(queue.pop(now).map(|job| job.key.name), Some("old".into()));
+        assert!(queue.pop(now).is_none());
+    }
+
+    #[test]
+    fn an_object_is_in_one_pair_of_hands_and_comes_back_if_it_changed_meanwhile() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        offer(&mut queue, "a", Lane::Fresh, now);
+        let job = queue.pop(now).expect("ready");
+        offer(&mut queue, "a", Lane::Fresh, now);
+        assert!(queue.pop(now).is_none(), "still busy");
+        queue.finish(&job.key, Finish::Done, now);
+        assert!(queue.pop(now).is_some(), "changed meanwhile");
+    }
+
+    #[test]
+    fn a_thousand_failures_drop_nothing_and_wait_at_most_a_minute() {
+        let (mut queue, mut now) = (Queue::default(), Instant::now());
+        offer(&mut queue, "a", Lane::Fresh, now);
+        for attempt in 0..1000 {
+            let job = queue.pop(now).expect("due");
+            assert_eq!(job.attempts, attempt);
+            queue.finish(&job.key, Finish::Retry(Duration::ZERO), now);
+            assert!(queue.pop(now).is_none(), "backs off");
+            let due = queue.next_due().expect("waits");
+            // Jitter adds at most the delay itself.
+            assert!(due - now <= Duration::from_secs(60));
+            now = due;
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_not_handed_out_and_a_successor_of_the_name_is() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        offer(&mut queue, "a", Lane::Fresh, now);
+        let job = queue.pop(now).expect("ready");
+        queue.remove(&job.key);
+        offer(&mut queue, "a", Lane::Fresh, now);
+        queue.finish(&job.key, Finish::Retry(Duration::ZERO), now);
+        assert!(queue.next_due().is_some() || queue.pop(now).is_some());
+        queue.remove(&job.key);
+        assert!(queue.is_empty());
+    }
+}

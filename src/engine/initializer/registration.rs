@@ -1,0 +1,322 @@
+//! Brings a policy in force, and takes it out again.
+//!
+//! *Serve before registering*: the API must be served, the list and watch of every target in sync, and the rights there,
+//! before the server is told to put our name on new objects. Then a create that is not stored shows whether it does.
+//! *Unregister before leaving*: the other way round, and what still waits for us is drained.
+
+use super::render;
+use super::types::{self, InitializerConfiguration};
+use super::watch::{Shared, Standing, sweep};
+use crate::api::code::Code;
+use crate::api::{MANAGED_BY, MANAGER};
+use crate::cluster::client::{CallError, call};
+use crate::engine::Unavailable;
+use crate::policy::Policy;
+use crate::workload::Kind;
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
+use kube::core::ApiResource;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// Every API server polls the configurations once a second (apiserver `configuration_manager.go`), so one that changes is in
+/// force everywhere after 1-3 s. Kubernetes' own tests wait this long.
+pub const SETTLING: Duration = Duration::from_secs(3);
+/// Within this time a registration must show in a create that is not stored.
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
+/// The annotation that we set on a configuration before we delete it ourselves.
+const REMOVING: &str = "scpol.dev/removing";
+
+/// Registers `policy` and proves that it is in force.
+///
+/// The watches of its kinds must be in sync.
+///
+/// # Errors
+/// Why it is not in force; nothing is registered then.
+pub async fn bring_up(shared: &Shared, policy: &Policy) -> Result<(), Unavailable> {
+    check_rights(shared, policy).await?;
+    let wanted = render::configuration(policy, &shared.capabilities())?;
+    apply(&shared.client, &wanted).await?;
+    match prove(shared, policy).await {
+        Ok(()) => {
+            info!(policy = policy.name, initializer = policy.initializer_name, "Registered and proven");
+            Ok(())
+        }
+        // Perhaps it is in force: who cannot ask must not take it away, and could not.
+        Err(unavailable) if unavailable.code == Code::ServerAway => Err(unavailable),
+        Err(unavailable) => {
+            remove(&shared.client, &render::name(&policy.name)).await?;
+            Err(unavailable)
+        }
+    }
+}
+
+/// A failed call, as a reason why a policy is not in force.
+impl From<CallError> for Unavailable {
+    fn from(error: CallError) -> Self {
+        let code = if error.code() == 403 { Code::MissingRight } else { Code::ServerAway };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// Asks the server whether we may do to every target what we must.
+async fn check_rights(shared: &Shared, policy: &Policy) -> Result<(), Unavailable> {
+    for kind in &policy.kinds {
+        for verb in ["patch", "initialize"] {
+            if !may(&shared.client, verb, kind.group, kind.resource).await? {
+                let message = format!(
+                    "the operator may not `{verb}` {} (group `{}`) in all namespaces; apply the shipped RBAC, or grant the verb",
+                    kind.resource, kind.group
+                );
+                return Err(Unavailable::new(Code::MissingRight, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn may(client: &Client, verb: &str, group: &str, resource: &str) -> Result<bool, CallError> {
+    let question = json!({ "spec": { "resourceAttributes": { "verb": verb, "group": group, "resource": resource } } });
+    let question: SelfSubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
+    let answer = call(Api::all(client.clone()).create(&PostParams::default(), &question)).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+fn api(client: &Client) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &types::resource())
+}
+
+/// True if and only if `configuration` is one that we made.
+pub fn is_ours(configuration: &InitializerConfiguration) -> bool {
+    configuration
+        .metadata
+        .labels
+        .as_ref()
+        .is_some_and(|labels| labels.get(MANAGED_BY).is_some_and(|manager| manager == MANAGER))
+}
+
+/// True if and only if we have marked `configuration` as one that we remove ourselves.
+pub fn is_marked(configuration: &InitializerConfiguration) -> bool {
+    configuration.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(REMOVING))
+}
+
+/// True if and only if `stored` is what we `wanted`, however the server has completed it.
+pub fn is_as(stored: &InitializerConfiguration, wanted: &InitializerConfiguration) -> bool {
+    stored.initializers == wanted.initializers
+        && stored.metadata.labels == wanted.metadata.labels
+        && !is_marked(stored)
+        && stored.metadata.owner_references == wanted.metadata.owner_references
+}
+
+/// Creates or replaces a configuration of ours.
+///
+/// # Errors
+/// If one of that name exists that is not ours, or the server refuses.
+pub async fn apply(client: &Client, wanted: &InitializerConfiguration) -> Result<(), Unavailable> {
+    let name = wanted.metadata.name.as_deref().unwrap_or_default();
+    let api = api(client);
+    let stored = call(api.get_opt(name)).await?;
+    let mut body = dynamic(wanted);
+    let Some(stored) = stored else {
+        return call(api.create(&PostParams::default(), &body)).await.map(drop).map_err(Unavailable::from);
+    };
+    let typed: InitializerConfiguration = typed(&stored);
+    if !is_ours(&typed) {
+        return Err(Unavailable::new(
+            Code::NameTaken,
+            format!("an InitializerConfiguration `{name}` exists that we did not make; delete or rename it"),
+        ));
+    }
+    if is_as(&typed, wanted) {
+        return Ok(());
+    }
+    body.metadata.resource_version = stored.metadata.resource_version;
+    call(api.replace(name, &PostParams::default(), &body)).await.map(drop).map_err(Unavailable::from)
+}
+
+/// Deletes the configuration `name` if it is ours; marks it first, so that nobody takes this for a removal by hand.
+///
+/// # Errors
+/// If the server does not do it. That there is none is no error.
+pub async fn remove(client: &Client, name: &str) -> Result<(), CallError> {
+    let api = api(client);
+    let Some(stored) = call(api.get_opt(name)).await? else { return Ok(()) };
+    if !is_ours(&typed(&stored)) {
+        return Ok(());
+    }
+    let mut marked = stored.clone();
+    marked.metadata.annotations.get_or_insert_default().insert(REMOVING.into(), "true".into());
+    match call(api.replace(name, &PostParams::default(), &marked)).await {
+        Err(error) if error.code() == 404 => return Ok(()),
+        answer => drop(answer?),
+    }
+    let same = Preconditions { uid: stored.metadata.uid, resource_version: None };
+    let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
+    match call(api.delete(name, &parameters)).await {
+        Err(error) if error.code() == 404 || error.code() == 409 => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => {
+            info!(configuration = name, "Unregistered");
+            Ok(())
+        }
+    }
+}
+
+fn dynamic(configuration: &InitializerConfiguration) -> DynamicObject {
+    let mut object = DynamicObject::new("", &types::resource());
+    object.metadata = configuration.metadata.clone();
+    object.data = json!({ "initializers": configuration.initializers });
+    object
+}
+
+fn typed(object: &DynamicObject) -> InitializerConfiguration {
+    let mut typed: InitializerConfiguration = serde_json::from_value(object.data.clone()).unwrap_or_default();
+    typed.metadata = object.metadata.clone();
+    typed
+}
+
+/// Creates an object of each kind in our own namespace without storing it, until our name shows on it.
+async fn prove(shared: &Shared, policy: &Policy) -> Result<(), Unavailable> {
+    for kind in &policy.kinds {
+        let since = Instant::now();
+        while !probe(shared, policy, kind).await? {
+            if since.elapsed() > PROBE_LIMIT {
+                let message = format!(
+                    "registered, but a new {} did not get our entry in {} s: is the admission plugin on? Start the API server with `--enable-admission-plugins=Initializers`",
+                    kind.kind,
+                    PROBE_LIMIT.as_secs()
+                );
+                return Err(Unavailable::new(Code::InitializersPluginOff, message));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    Ok(())
+}
+
+/// True if and only if the server puts our name on a new object of `kind`.
+async fn probe(shared: &Shared, policy: &Policy, kind: &'static Kind) -> Result<bool, Unavailable> {
+    let Some(resource) = probed(shared, policy, kind) else { return Ok(false) };
+    let namespace = &shared.site.operator_namespace;
+    let api = Api::<DynamicObject>::namespaced_with(shared.client.clone(), namespace, &resource);
+    let object: DynamicObject = serde_json::from_value(sample(kind, &resource)).expect("the shape is fixed");
+    let parameters = PostParams { dry_run: true, ..PostParams::default() };
+    let request = kube::core::Request::new(api.resource_url())
+        .create(&parameters, serde_json::to_vec(&object).expect("an object is JSON"))
+        .expect("a well-formed request");
+    // Raw, since typed metadata would drop the list.
+    let answer =
+        call(shared.client.request::<Value>(request)).await.map_err(|error| refused(&error, kind, namespace))?;
+    let pending = answer["metadata"]["initializers"]["pending"].as_array().cloned().unwrap_or_default();
+    Ok(pending.iter().any(|entry| entry["name"] == policy.initializer_name.as_str()))
+}
+
+fn refused(error: &CallError, kind: &Kind, namespace: &str) -> Unavailable {
+    match error.code() {
+        0 => Unavailable::new(Code::ServerAway, error.to_string()),
+        403 if error.to_string().contains("cannot create resource") => Unavailable::new(
+            Code::MissingRight,
+            format!(
+                "the operator may not `create` {} in its namespace `{namespace}`, which it tries without storing; apply the shipped RBAC",
+                kind.resource
+            ),
+        ),
+        400 => Unavailable::new(
+            Code::VersionUnsupported,
+            format!(
+                "the server refuses to try a create without storing it ({error}); on 1.12 start it with `--feature-gates=DryRun=true`"
+            ),
+        ),
+        _ => Unavailable::new(
+            Code::ProbeFailed,
+            format!("a trial create of a {} in `{namespace}` was refused: {error}", kind.kind),
+        ),
+    }
+}
+
+/// Through which version to try: one that the policy's targets name.
+fn probed(shared: &Shared, policy: &Policy, kind: &'static Kind) -> Option<ApiResource> {
+    let mut resource = shared.resource(kind)?;
+    let targets = || {
+        policy
+            .spec
+            .targets
+            .iter()
+            .filter(|target| target.resource == kind.resource && kind.groups.contains(&target.group.as_str()))
+    };
+    if !targets().any(|target| target.version == "*") {
+        let target = targets().next()?;
+        resource.group = target.group.clone();
+        resource.version = target.version.clone();
+        resource.api_version = if target.group.is_empty() {
+            target.version.clone()
+        } else {
+            format!("{}/{}", target.group, target.version)
+        };
+    }
+    Some(resource)
+}
+
+/// The least object of `kind` that every version of the server accepts.
+fn sample(kind: &Kind, resource: &ApiResource) -> Value {
+    let labels = json!({ "app.kubernetes.io/name": "scpol-probe" });
+    let restart = if kind.resource == "cronjobs" { "OnFailure" } else { "Always" };
+    let pod = json!({
+        "containers": [{ "name": "probe", "image": "probe", "resources": { "requests": { "cpu": "1m", "memory": "1Mi" }, "limits": { "cpu": "1m", "memory": "1Mi" } } }],
+        "automountServiceAccountToken": false,
+        "restartPolicy": restart,
+        "serviceAccountName": "scpol",
+    });
+    let template = json!({ "metadata": { "labels": labels }, "spec": pod });
+    let spec = match kind.resource {
+        "pods" => pod,
+        "cronjobs" => {
+            json!({ "schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": { "spec": { "template": template } } })
+        }
+        "statefulsets" => {
+            json!({ "replicas": 0, "serviceName": "scpol-probe", "selector": { "matchLabels": labels }, "template": template })
+        }
+        "daemonsets" => json!({ "selector": { "matchLabels": labels }, "template": template }),
+        _ => json!({ "replicas": 0, "selector": { "matchLabels": labels }, "template": template }),
+    };
+    json!({ "apiVersion": resource.api_version, "kind": kind.kind, "metadata": { "name": "scpol-probe", "labels": labels }, "spec": spec })
+}
+
+/// Unregisters the policy `name`, waits until no server uses the configuration any more, and drains what waits.
+///
+/// # Errors
+/// If the server cannot be reached; to be called again then.
+pub async fn take_down(shared: &Shared, name: &str, kinds: &[&'static Kind]) -> Result<(), CallError> {
+    remove(&shared.client, &render::name(name)).await?;
+    tokio::time::sleep(SETTLING).await;
+    drain(shared, kinds).await
+}
+
+/// Looks at every object of `kinds` until two passes in a row show none that waits for us; the worker clears them.
+///
+/// # Errors
+/// If a pass cannot be made.
+pub async fn drain(shared: &Shared, kinds: &[&'static Kind]) -> Result<(), CallError> {
+    let mut clean = 0;
+    while clean < 2 {
+        let mut waiting = 0;
+        for kind in kinds {
+            sweep(shared, kind, |object| {
+                // Offering what the watch has offered already changes nothing.
+                if !object.is_initialized() && shared.observe(kind, object) == Standing::WaitsForUs {
+                    waiting += 1;
+                }
+            })
+            .await?;
+        }
+        if waiting == 0 {
+            clean += 1;
+        } else {
+            clean = 0;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+    Ok(())
+}

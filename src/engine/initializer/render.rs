@@ -1,0 +1,80 @@
+//! A policy as an InitializerConfiguration. Pure.
+
+use super::types::{Entry, InitializerConfiguration, Rule};
+use crate::api::code::Code;
+use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
+use crate::cluster::capabilities::Capabilities;
+use crate::engine::Unavailable;
+use crate::policy::Policy;
+use crate::workload::Kind;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The name of the configuration of the policy `name`.
+pub fn name(name: &str) -> String {
+    format!("scpol-{name}")
+}
+
+/// The configuration of `policy`: owned by it, labelled, one rule per entry.
+///
+/// # Errors
+/// If the server lacks a target.
+pub fn configuration(policy: &Policy, cluster: &Capabilities) -> Result<InitializerConfiguration, Unavailable> {
+    if let Some(target) = policy.spec.targets.iter().find(|target| !cluster.serves(target)) {
+        let message = format!(
+            "spec.targets: this server ({}) has no `{}` in group `{}`, version `{}`; `kubectl api-resources` lists what it has",
+            cluster.version, target.resource, target.group, target.version
+        );
+        return Err(Unavailable::new(Code::TargetNotServed, message));
+    }
+    Ok(InitializerConfiguration {
+        api_version: "admissionregistration.k8s.io/v1alpha1".into(),
+        kind: "InitializerConfiguration".into(),
+        metadata: ObjectMeta {
+            name: Some(name(&policy.name)),
+            labels: Some(BTreeMap::from([
+                (MANAGED_BY.into(), MANAGER.into()),
+                (POLICY_LABEL.into(), policy.name.clone()),
+            ])),
+            owner_references: Some(vec![owner(policy)]),
+            ..ObjectMeta::default()
+        },
+        initializers: policy.kinds.iter().flat_map(|kind| entries(policy, kind, cluster)).collect(),
+    })
+}
+
+fn owner(policy: &Policy) -> OwnerReference {
+    OwnerReference {
+        api_version: "scpol.dev/v1alpha1".into(),
+        kind: "SidecarPolicy".into(),
+        name: policy.name.clone(),
+        uid: policy.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
+}
+
+/// The entries for one kind, such that no request is matched by two.
+fn entries(policy: &Policy, kind: &Kind, cluster: &Capabilities) -> Vec<Entry> {
+    let of_kind = || {
+        policy
+            .spec
+            .targets
+            .iter()
+            .filter(|target| kind.groups.contains(&target.group.as_str()) && target.resource == kind.resource)
+    };
+    let entry = |groups: Vec<String>, versions: Vec<String>| Entry {
+        name: policy.initializer_name.clone(),
+        rules: vec![Rule { api_groups: groups, api_versions: versions, resources: vec![kind.resource.into()] }],
+    };
+    if of_kind().any(|target| target.version == "*") {
+        // The server compares with the group of the request: the same object can be posted through each of them.
+        let groups = cluster.groups(kind).into_iter().map(str::to_owned).collect();
+        return vec![entry(groups, vec!["*".into()])];
+    }
+    let mut versions: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for target in of_kind() {
+        versions.entry(&target.group).or_default().insert(target.version.clone());
+    }
+    versions.into_iter().map(|(group, versions)| entry(vec![group.into()], versions.into_iter().collect())).collect()
+}

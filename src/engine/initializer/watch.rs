@@ -1,0 +1,354 @@
+//! Sees every workload of the targeted kinds, uninitialized ones included, and what the engine's parts share.
+
+use super::census::{self, Census};
+use super::ledger::Ledger;
+use super::queue::{Key, Lane, Queue};
+use crate::cluster::capabilities::Capabilities;
+use crate::cluster::client::{CallError, Reconnect, call, chain};
+use crate::cluster::events::Recorder;
+use crate::cluster::object::Object;
+use crate::cluster::policies::{self, Snapshot};
+use crate::inject;
+use crate::metrics::Metrics;
+use crate::policy::{Policies, Policy, Site};
+use crate::workload::{Kind, Workload};
+use arc_swap::ArcSwap;
+use futures::{TryStreamExt, pin_mut};
+use jiff::{SignedDuration, Timestamp};
+use kube::api::ListParams;
+use kube::core::ApiResource;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, watch};
+use tracing::{debug, info, warn};
+
+/// How many objects one page of a list has: few, since a page is in memory as a whole.
+pub const PAGE: u32 = 100;
+/// The server gives up on a create after so long; nobody waits for an object that is older.
+const CREATE_LIMIT: SignedDuration = SignedDuration::from_secs(30);
+
+/// What the parts of the engine share.
+pub struct Shared {
+    /// For every request.
+    pub client: Client,
+    /// What flags say.
+    pub site: Arc<Site>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// For events.
+    pub recorder: Recorder,
+    /// At most so many PATCHes at once.
+    pub workers: usize,
+    /// Whether success is worth an event.
+    pub tell_injected: bool,
+    /// Something is new in the queue.
+    pub changed: Notify,
+    snapshots: watch::Receiver<Snapshot>,
+    capabilities: ArcSwap<Capabilities>,
+    collisions: ArcSwap<HashSet<(String, String)>>,
+    queue: Mutex<Queue>,
+    census: Mutex<Census>,
+    ledger: Mutex<Ledger>,
+    beat: Mutex<Instant>,
+    read: Mutex<Option<(Instant, Arc<Policies>)>>,
+}
+
+/// The settings of [`Shared`].
+pub struct Settings {
+    /// See [`Shared::workers`].
+    pub workers: usize,
+    /// See [`Shared::tell_injected`].
+    pub tell_injected: bool,
+}
+
+impl Shared {
+    /// The state of an engine that has not seen anything yet.
+    pub fn new(
+        client: Client,
+        site: Arc<Site>,
+        metrics: Arc<Metrics>,
+        recorder: Recorder,
+        snapshots: watch::Receiver<Snapshot>,
+        settings: &Settings,
+    ) -> Self {
+        Self {
+            client,
+            site,
+            metrics,
+            recorder,
+            workers: settings.workers,
+            tell_injected: settings.tell_injected,
+            changed: Notify::new(),
+            snapshots,
+            capabilities: ArcSwap::default(),
+            collisions: ArcSwap::default(),
+            queue: Mutex::default(),
+            census: Mutex::default(),
+            ledger: Mutex::default(),
+            beat: Mutex::new(Instant::now()),
+            read: Mutex::default(),
+        }
+    }
+
+    /// Works on the queue.
+    pub fn queue<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
+        work(&mut lock(&self.queue))
+    }
+
+    /// Works on the census.
+    pub fn census<T>(&self, work: impl FnOnce(&mut Census) -> T) -> T {
+        work(&mut lock(&self.census))
+    }
+
+    /// Works on the ledger.
+    pub fn ledger<T>(&self, work: impl FnOnce(&mut Ledger) -> T) -> T {
+        work(&mut lock(&self.ledger))
+    }
+
+    /// The policies as last seen.
+    pub fn snapshot(&self) -> Snapshot {
+        self.snapshots.borrow().clone()
+    }
+
+    /// What the server offers.
+    pub fn capabilities(&self) -> Arc<Capabilities> {
+        self.capabilities.load_full()
+    }
+
+    /// Replaces what the server offers.
+    pub fn set_capabilities(&self, capabilities: Capabilities) {
+        self.capabilities.store(Arc::new(capabilities));
+    }
+
+    /// How to address `kind`.
+    pub fn resource(&self, kind: &Kind) -> Option<ApiResource> {
+        self.capabilities.load().resource(kind)
+    }
+
+    /// The `apiVersion` through which `kind` is read.
+    pub fn api_version(&self, kind: &Kind) -> String {
+        self.resource(kind).map(|resource| resource.api_version).unwrap_or_default()
+    }
+
+    /// Shows that the loop of the worker turns.
+    pub fn beat(&self) {
+        *lock(&self.beat) = Instant::now();
+    }
+
+    /// How long ago the loop of the worker turned last.
+    pub fn since_beat(&self) -> Duration {
+        lock(&self.beat).elapsed()
+    }
+
+    /// True if and only if the templates of the two policies collide.
+    pub fn collide(&self, a: &str, b: &str) -> bool {
+        let (a, b) = if a < b { (a, b) } else { (b, a) };
+        self.collisions.load().contains(&(a.to_owned(), b.to_owned()))
+    }
+
+    /// The policies that collide with `name`.
+    pub fn colliding(&self, name: &str) -> Vec<String> {
+        let collisions = self.collisions.load();
+        let mut others: Vec<_> = collisions
+            .iter()
+            .filter_map(|(a, b)| if a == name { Some(b.clone()) } else { (b == name).then(|| a.clone()) })
+            .collect();
+        others.sort();
+        others
+    }
+
+    /// Finds out anew which templates collide.
+    pub fn pair_up(&self, policies: &Policies) {
+        let enforced: Vec<&Arc<Policy>> = policies.iter().filter(|policy| policy.is_enforced()).collect();
+        let templates: Vec<_> = enforced.iter().map(|policy| &policy.template).collect();
+        let pairs = inject::collisions(&templates).into_iter().map(|(a, b, _)| {
+            let (a, b) = (enforced[a].name.clone(), enforced[b].name.clone());
+            if a < b { (a, b) } else { (b, a) }
+        });
+        self.collisions.store(Arc::new(pairs.collect()));
+    }
+
+    /// The policies as stored this moment, at most a second old.
+    pub async fn read_policies(&self) -> Result<Arc<Policies>, CallError> {
+        if let Some((_, policies)) = lock(&self.read).as_ref().filter(|(at, _)| at.elapsed() < Duration::from_secs(1)) {
+            return Ok(policies.clone());
+        }
+        let api = Api::<Object>::all_with(self.client.clone(), &policies::resource());
+        let list = call(api.list(&ListParams::default())).await?;
+        let valid =
+            list.items.iter().filter_map(|object| Policy::parse(&object.value(), &self.site).ok()).map(Arc::new);
+        let policies = Arc::new(Policies::new(valid));
+        *lock(&self.read) = Some((Instant::now(), policies.clone()));
+        Ok(policies)
+    }
+
+    /// Counts an initialized object.
+    fn count(&self, kind: &'static Kind, object: &Object) {
+        let workload = Workload::new(kind, object.value());
+        let fate = census::fate(&workload, &self.snapshot().policies, &self.site, |a, b| self.collide(a, b));
+        if fate.iter().all(|(_, tally)| *tally == census::Tally::Injected) {
+            self.ledger(|ledger| ledger.healed(kind.kind, workload.namespace(), workload.name()));
+        }
+        self.census(|census| census.count(kind, object, fate));
+    }
+
+    /// Looks at one stored object: does it wait for us, and if not, what is it to the policies?
+    pub fn observe(&self, kind: &'static Kind, object: Object) -> Standing {
+        if object.is_initialized() {
+            self.count(kind, &object);
+            self.queue(|queue| queue.remove(&Key::new(kind, &object)));
+            return Standing::Initialized;
+        }
+        let place = object.pending().position(|name| self.site.owns(name));
+        match place {
+            Some(0) if !object.is_rejected() => {
+                let snapshot = self.snapshot();
+                let first = object.pending().next().unwrap_or_default();
+                let policy =
+                    snapshot.policies.by_initializer(first).map(|policy| policy.name.as_str()).unwrap_or_default();
+                let lane = urgency(object.created());
+                self.queue(|queue| queue.offer(kind, object, policy, lane, Instant::now()));
+                self.changed.notify_one();
+                Standing::WaitsForUs
+            }
+            Some(place) if place > 0 => {
+                self.queue(|queue| queue.wait_for_foreign(Key::new(kind, &object), Instant::now()));
+                Standing::WaitsForOthers
+            }
+            _ => {
+                self.queue(|queue| queue.remove(&Key::new(kind, &object)));
+                Standing::Foreign
+            }
+        }
+    }
+}
+
+/// How an object stands to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing is pending.
+    Initialized,
+    /// Our name is first.
+    WaitsForUs,
+    /// Our name comes later.
+    WaitsForOthers,
+    /// Our name is not there, or the object has been rejected.
+    Foreign,
+}
+
+/// A young object still blocks its creator. A clock that differs from the server's costs nothing but this order.
+fn urgency(created: Option<Timestamp>) -> Lane {
+    let age = created.map(|created| Timestamp::now().duration_since(created)).unwrap_or_default();
+    if age < CREATE_LIMIT { Lane::Fresh } else { Lane::Backlog }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while holding it has been counted; what is behind it is still consistent enough to go on.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How far a watch is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The first list is under way.
+    Starting,
+    /// Everything has been seen.
+    Synced,
+    /// The list or watch was refused, or failed; it is tried again.
+    Failed(String),
+}
+
+/// Follows `kind` and reports how far it is, for ever.
+pub async fn follow(shared: Arc<Shared>, kind: &'static Kind, progress: watch::Sender<Progress>) {
+    let Some(resource) = shared.resource(kind) else {
+        progress.send_replace(Progress::Failed(format!("`{}` are not served", kind.resource)));
+        return std::future::pending().await;
+    };
+    let api = Api::<Object>::all_with(shared.client.clone(), &resource);
+    let settings = watcher::Config::default().page_size(PAGE);
+    let events = watcher(api, settings).backoff(Reconnect::default());
+    pin_mut!(events);
+    let (mut listing, mut waiting) = (0, HashSet::new());
+    loop {
+        match events.try_next().await {
+            Ok(Some(watcher::Event::Init)) => {
+                shared.census(|census| census.abort(listing));
+                listing = shared.census(Census::begin);
+                waiting.clear();
+            }
+            Ok(Some(watcher::Event::InitApply(object))) => {
+                let key = Key::new(kind, &object);
+                if matches!(shared.observe(kind, object), Standing::WaitsForUs | Standing::WaitsForOthers) {
+                    waiting.insert(key);
+                }
+            }
+            Ok(Some(watcher::Event::InitDone)) => {
+                shared.queue(|queue| queue.retain(kind, |key| waiting.contains(key)));
+                shared.census(|census| census.end(kind, listing));
+                info!(resource = kind.resource, waiting = waiting.len(), "Watch is in sync");
+                waiting = HashSet::new();
+                progress.send_replace(Progress::Synced);
+            }
+            Ok(Some(watcher::Event::Apply(object))) => {
+                shared.observe(kind, object);
+            }
+            Ok(Some(watcher::Event::Delete(object))) => {
+                shared.queue(|queue| queue.remove(&Key::new(kind, &object)));
+                shared.census(|census| census.remove(kind, &object));
+                shared.ledger(|ledger| ledger.healed(kind.kind, object.namespace(), object.name()));
+            }
+            Ok(None) => return,
+            Err(error) => {
+                let message = chain(&error);
+                warn!(resource = kind.resource, error = message, "Watch failed; trying again");
+                progress.send_if_modified(|progress| {
+                    let starting = *progress != Progress::Synced;
+                    if starting {
+                        *progress = Progress::Failed(message);
+                    }
+                    starting
+                });
+            }
+        }
+    }
+}
+
+/// Looks at every stored object of `kind` once more.
+///
+/// # Errors
+/// If a page cannot be read.
+pub async fn sweep(shared: &Shared, kind: &'static Kind, mut look: impl FnMut(Object)) -> Result<(), CallError> {
+    let Some(resource) = shared.resource(kind) else { return Ok(()) };
+    let api = Api::<Object>::all_with(shared.client.clone(), &resource);
+    let mut parameters = ListParams::default().limit(PAGE);
+    loop {
+        let page = call(api.list(&parameters)).await?;
+        page.items.into_iter().for_each(&mut look);
+        let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(()) };
+        parameters.continue_token = Some(next);
+    }
+}
+
+/// Counts every stored object of `kind` anew: the policies have changed.
+pub async fn recount(shared: &Shared, kind: &'static Kind) {
+    let listing = shared.census(Census::begin);
+    // What waits is the watch's business: here it could only be older than there.
+    let count = |object: Object| {
+        if object.is_initialized() {
+            shared.count(kind, &object);
+        }
+    };
+    match sweep(shared, kind, count).await {
+        Ok(()) => {
+            shared.census(|census| census.end(kind, listing));
+            debug!(resource = kind.resource, "Counted anew");
+        }
+        Err(error) => {
+            shared.census(|census| census.abort(listing));
+            warn!(resource = kind.resource, %error, "Could not count anew; the numbers in status may be old");
+        }
+    }
+}

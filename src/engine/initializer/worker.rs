@@ -1,0 +1,609 @@
+//! Settles the objects that wait for us, each in one guarded PATCH.
+//!
+//! # Guarantees
+//! Acts only where the first pending name is ours. What is written was computed from the very version that it changes.
+//! Whatever is decided, our names leave the list: a create never hangs on a policy that does not match.
+
+use super::completion::{completion, rejection};
+use super::queue::{Finish, Job, Key};
+use super::watch::Shared;
+use crate::api::code::Code;
+use crate::api::v1alpha1::{Failure, OptOut};
+use crate::cluster::client::{CALL_LIMIT, CallError, call};
+use crate::cluster::events::{EventReason, Subject};
+use crate::cluster::object::Object;
+use crate::inject::{self, Template};
+use crate::metrics::Outcome;
+use crate::policy::{Policies, Policy, Verdict, checks, decide};
+use crate::workload::Workload;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use json_patch::Patch;
+use kube::Resource;
+use kube::client::Body;
+use kube::core::Status;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tracing::{debug, error, info, warn};
+
+/// Within this time a decision must have been made; then the policy's `failurePolicy` decides. The server gives up on the
+/// create after 30 s.
+const DECISION_LIMIT: Duration = Duration::from_secs(20);
+/// Of the answer only its status matters, so the server need not encode the whole object. Each form is optional: a server
+/// that does not know the first sends the object.
+const ONLY_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1,application/json";
+/// A quota may be cleared while we wait: so often is an "exceeded quota" tried again, which takes about 2 s.
+const QUOTA_ATTEMPTS: u32 = 8;
+
+/// Settles what the queue gives, until `stop` is true.
+pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+    let mut limit = Limit::new(shared.workers);
+    let mut running = FuturesUnordered::new();
+    shared.metrics.workers.set(limit.now() as i64);
+    while !*stop.borrow_and_update() {
+        shared.beat();
+        while running.len() < limit.now() {
+            let Some(job) = shared.queue(|queue| queue.pop(Instant::now())) else { break };
+            running.push(guarded(&shared, job));
+        }
+        let due = shared.queue(|queue| queue.next_due());
+        // A beat at least every second shows `/livez` that this loop turns.
+        let pause = due.map_or(Duration::from_secs(1), |due| {
+            due.saturating_duration_since(Instant::now()).min(Duration::from_secs(1))
+        });
+        tokio::select! {
+            Some((key, settled)) = running.next() => {
+                limit.learn(settled.pressure);
+                shared.metrics.workers.set(limit.now() as i64);
+                shared.queue(|queue| queue.finish(&key, settled.finish, Instant::now()));
+            }
+            () = shared.changed.notified(), if running.len() < limit.now() => {}
+            () = tokio::time::sleep(pause) => {}
+            _ = stop.changed() => {}
+        }
+    }
+    // What is on its way is finished; what waits, waits for the next replica.
+    while let Some((key, settled)) = running.next().await {
+        shared.queue(|queue| queue.finish(&key, settled.finish, Instant::now()));
+    }
+}
+
+/// How many PATCHes may be under way: halved when the server says that it has too many requests, one more after each
+/// hundred that succeed, at least one.
+struct Limit {
+    most: usize,
+    now: usize,
+    successes: u32,
+}
+
+impl Limit {
+    fn new(most: usize) -> Self {
+        Self { most: most.max(1), now: most.max(1), successes: 0 }
+    }
+
+    fn now(&self) -> usize {
+        self.now
+    }
+
+    fn learn(&mut self, pressure: Pressure) {
+        match pressure {
+            Pressure::TooMany => {
+                self.now = (self.now / 2).max(1);
+                self.successes = 0;
+            }
+            Pressure::Fine => {
+                self.successes += 1;
+                if self.successes >= 100 {
+                    self.successes = 0;
+                    self.now = (self.now + 1).min(self.most);
+                }
+            }
+            Pressure::Unknown => {}
+        }
+    }
+}
+
+/// What an answer told about the server's load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pressure {
+    Fine,
+    TooMany,
+    Unknown,
+}
+
+struct Settled {
+    finish: Finish,
+    pressure: Pressure,
+}
+
+impl Settled {
+    const DONE: Self = Self { finish: Finish::Done, pressure: Pressure::Fine };
+
+    fn retry(least: Duration) -> Self {
+        Self { finish: Finish::Retry(least), pressure: Pressure::Unknown }
+    }
+}
+
+/// A panic costs one object one retry.
+async fn guarded(shared: &Arc<Shared>, job: Job) -> (Key, Settled) {
+    let key = job.key.clone();
+    let settled = AssertUnwindSafe(settle(shared, job)).catch_unwind().await.unwrap_or_else(|_| {
+        shared.metrics.panics.inc();
+        error!(code = %Code::Panicked, resource = key.kind, namespace = key.namespace, name = key.name, "Panicked while settling; will try again");
+        Settled::retry(Duration::ZERO)
+    });
+    (key, settled)
+}
+
+/// Takes the object as far as it can be taken now.
+async fn settle(shared: &Shared, job: Job) -> Settled {
+    let mut workload = Workload::new(job.kind, job.object.value());
+    loop {
+        let ours = leading(&workload, shared);
+        if ours.is_empty() || workload.is_rejected() {
+            return Settled::DONE;
+        }
+        let decision = match decide_all(shared, &workload, &ours, job.since).await {
+            Ok(decision) => decision,
+            Err(error) => {
+                warn!(%error, resource = job.kind.resource, namespace = workload.namespace(), name = workload.name(), "Cannot decide yet");
+                return Settled::retry(Duration::ZERO);
+            }
+        };
+        match write(shared, &workload, decision, &job).await {
+            Written::Settled(settled) => return settled,
+            Written::Stale(Some(fresh)) => workload = Workload::new(job.kind, fresh.value()),
+            Written::Stale(None) => return Settled::DONE,
+        }
+    }
+}
+
+/// The names at the head of the list that are ours.
+fn leading(workload: &Workload, shared: &Shared) -> Vec<String> {
+    workload.pending().take_while(|name| shared.site.owns(name)).map(str::to_owned).collect()
+}
+
+/// What is to become of one object.
+struct Decision {
+    /// How many names leave the list.
+    ours: usize,
+    /// What goes in, in priority order.
+    inject: Vec<Arc<Policy>>,
+    /// What does not, and why.
+    rest: Vec<(Arc<Policy>, Outcome, Code, String)>,
+    /// Names of ours whose policy does not exist.
+    orphans: usize,
+}
+
+impl Decision {
+    /// The policy that refuses the create because it could not be injected.
+    fn refusal(&self) -> Option<(&Policy, Code, &str)> {
+        let refused = self.rest.iter().find(|(_, outcome, ..)| *outcome == Outcome::Rejected)?;
+        Some((&refused.0, refused.2, &refused.3))
+    }
+
+    fn fail(&mut self, policy: Arc<Policy>, code: Code, message: String) {
+        self.inject.retain(|other| other.name != policy.name);
+        let outcome = if policy.refuses() { Outcome::Rejected } else { Outcome::Failed };
+        self.rest.push((policy, outcome, code, message));
+    }
+}
+
+/// Decides on all policies whose names lead the list.
+async fn decide_all(
+    shared: &Shared,
+    workload: &Workload,
+    ours: &[String],
+    since: Instant,
+) -> Result<Decision, CallError> {
+    let policies = match known(shared, ours).await {
+        Ok(policies) => policies,
+        // The store cannot be read. What we know must do in the end, or the create would time out with no reason.
+        Err(error) if since.elapsed() < DECISION_LIMIT => return Err(error),
+        Err(_) => shared.snapshot().policies,
+    };
+    let mut asked: Vec<Arc<Policy>> = Vec::new();
+    for policy in ours.iter().filter_map(|name| policies.by_initializer(name)) {
+        if !asked.iter().any(|other| other.name == policy.name) {
+            asked.push(policy.clone());
+        }
+    }
+    let orphans = ours.iter().filter(|name| policies.by_initializer(name).is_none()).count();
+    let mut decision = Decision { ours: ours.len(), inject: Vec::new(), rest: Vec::new(), orphans };
+    for policy in asked {
+        match verdict(&policy, workload, shared) {
+            Verdict::Inject => decision.inject.push(policy),
+            Verdict::Skip(reason) => decision.rest.push((policy, Outcome::Skipped, reason.code, reason.detail)),
+        }
+    }
+    decision.inject.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.name.cmp(&b.name)));
+    leave_out_conflicts(&mut decision, &policies, workload, shared);
+    Ok(decision)
+}
+
+fn verdict(policy: &Policy, workload: &Workload, shared: &Shared) -> Verdict {
+    if !policy.is_enforced() {
+        let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
+        return Verdict::Skip(crate::policy::Reason { row: 7, code, detail: "the policy is not in force".into() });
+    }
+    decide(policy, workload, &shared.site)
+}
+
+/// The policies, read anew if a name is unknown: a policy may be younger than our view of it, and "no such policy" is
+/// never guessed.
+async fn known(shared: &Shared, ours: &[String]) -> Result<Arc<Policies>, CallError> {
+    let snapshot = shared.snapshot();
+    if ours.iter().all(|name| snapshot.policies.by_initializer(name).is_some()) {
+        return Ok(snapshot.policies);
+    }
+    shared.read_policies().await
+}
+
+/// First pairs, from templates alone and among all policies that match; then each survivor against the workload.
+fn leave_out_conflicts(decision: &mut Decision, policies: &Policies, workload: &Workload, shared: &Shared) {
+    let matching = policies.matching(workload, &shared.site);
+    let templates: Vec<&Template> = matching.iter().map(|policy| &policy.template).collect();
+    for (a, b, conflict) in inject::collisions(&templates) {
+        for (policy, other) in [(&matching[a], &matching[b]), (&matching[b], &matching[a])] {
+            if decision.inject.iter().any(|injected| injected.name == policy.name) {
+                let message = format!("collides with SidecarPolicy `{}`: {}", other.name, conflict.message);
+                decision.fail(policy.clone(), Code::PolicyConflict, message);
+            }
+        }
+    }
+    for policy in decision.inject.clone() {
+        if let Err(conflict) = inject::check(workload, &policy.template) {
+            decision.fail(policy, conflict.code, conflict.message);
+        }
+    }
+}
+
+/// What became of a PATCH.
+enum Written {
+    Settled(Settled),
+    /// The object is not what it was: here it is as it is now, if it is there.
+    Stale(Option<Box<Object>>),
+}
+
+/// Writes `decision`; if the server refuses the result, writes what `failurePolicy` says instead.
+async fn write(shared: &Shared, workload: &Workload, mut decision: Decision, job: &Job) -> Written {
+    loop {
+        let patch = match patch(workload, &decision) {
+            Ok(patch) => patch,
+            Err(conflict) => {
+                for policy in decision.inject.clone() {
+                    decision.fail(policy, conflict.code, conflict.message.clone());
+                }
+                continue;
+            }
+        };
+        let Err(refused) = send(shared, workload, &patch, Try::Real).await else {
+            shared.metrics.injection_took(job.since.elapsed().as_secs_f64());
+            report(shared, workload, &decision);
+            return Written::Settled(Settled::DONE);
+        };
+        match assess(shared, workload, &refused, job).await {
+            Assessment::Stale(fresh) => return Written::Stale(fresh),
+            Assessment::Later(settled) => {
+                debug!(
+                    resource = job.kind.resource,
+                    namespace = workload.namespace(),
+                    name = workload.name(),
+                    status = refused.status,
+                    message = refused.message,
+                    "Will try again"
+                );
+                note_trouble(shared, &decision, &refused);
+                return Written::Settled(settled);
+            }
+            Assessment::Refused(code) if decision.inject.is_empty() => {
+                // Even letting it go is refused: row 16. Nothing of ours is left to try but waiting.
+                note_trouble(shared, &decision, &refused);
+                warn!(%code, resource = job.kind.resource, namespace = workload.namespace(), name = workload.name(), detail = refused.message, "The server refuses to let the object go");
+                return Written::Settled(Settled::retry(Duration::from_secs(1)));
+            }
+            Assessment::Refused(code) => blame(shared, workload, &mut decision, code, &refused).await,
+        }
+    }
+}
+
+fn patch(workload: &Workload, decision: &Decision) -> Result<Patch, inject::Conflict> {
+    if let Some((policy, code, message)) = decision.refusal() {
+        let message = format!("SidecarPolicy `{}` refuses this {}: {code}: {message}", policy.name, workload.kind.kind);
+        return Ok(rejection(workload, &policy.name, &message));
+    }
+    let templates: Vec<&Template> = decision.inject.iter().map(|policy| &policy.template).collect();
+    Ok(completion(workload, decision.ours, inject::plan(workload, &templates)?))
+}
+
+/// Moves those policies out of `decision` whose content the server refuses: found by trying each alone, without storing.
+async fn blame(shared: &Shared, workload: &Workload, decision: &mut Decision, code: Code, refused: &Refusal) {
+    let candidates = decision.inject.clone();
+    let mut guilty = Vec::new();
+    if candidates.len() > 1 {
+        for policy in &candidates {
+            let alone =
+                inject::plan(workload, &[&policy.template]).map(|plan| completion(workload, decision.ours, plan));
+            if let Ok(alone) = alone
+                && let Err(refused) = send(shared, workload, &alone, Try::Dry).await
+                && matches!(refused.status, 403 | 422)
+            {
+                guilty.push((policy.clone(), refused.message));
+            }
+        }
+    }
+    if guilty.is_empty() {
+        guilty = candidates.into_iter().map(|policy| (policy, refused.message.clone())).collect();
+    }
+    for (policy, message) in guilty {
+        decision.fail(policy, code, message);
+    }
+}
+
+/// What an error answer means.
+enum Assessment {
+    Stale(Option<Box<Object>>),
+    Later(Settled),
+    Refused(Code),
+}
+
+async fn assess(shared: &Shared, workload: &Workload, refused: &Refusal, job: &Job) -> Assessment {
+    match refused.status {
+        404 => Assessment::Stale(None),
+        429 => Assessment::Later(Settled { finish: Finish::Retry(refused.after()), pressure: Pressure::TooMany }),
+        403 if refused.is_missing_right() => Assessment::Later(Settled::retry(Duration::from_secs(1))),
+        // 409, 422 and, on old patch levels, 500 can all be a failed test; 0, 504 and the rest leave open whether the write
+        // was done. The object itself tells.
+        status => match fetch(shared, workload).await {
+            Ok(None) => Assessment::Stale(None),
+            Ok(Some(fresh)) if fresh.meta().resource_version.as_deref() != Some(workload.resource_version()) => {
+                Assessment::Stale(
+                    Some(Box::new(fresh)).filter(|fresh| fresh.meta().uid.as_deref() == Some(workload.uid())),
+                )
+            }
+            Ok(Some(_)) if status == 422 => Assessment::Refused(Code::ResultInvalid),
+            Ok(Some(_)) if status == 403 && refused.message.contains("exceeded quota") => match job.attempts {
+                attempts if attempts < QUOTA_ATTEMPTS => Assessment::Later(Settled::retry(Duration::ZERO)),
+                _ => Assessment::Refused(Code::QuotaExceeded),
+            },
+            Ok(Some(_)) if status == 403 => Assessment::Refused(Code::AdmissionDenied),
+            Ok(Some(_)) | Err(_) => Assessment::Later(Settled::retry(refused.after())),
+        },
+    }
+}
+
+/// Whether a PATCH is meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Try {
+    Real,
+    Dry,
+}
+
+/// An answer other than success.
+struct Refusal {
+    /// 0 where there was no answer.
+    status: u16,
+    message: String,
+    retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    fn away(message: impl Into<String>) -> Self {
+        Self { status: 0, message: message.into(), retry_after: None }
+    }
+
+    fn after(&self) -> Duration {
+        self.retry_after.unwrap_or_default()
+    }
+
+    /// True if it is we who lack a right, not the object that breaks a rule: the wording of RBAC and of the Initializers plugin.
+    fn is_missing_right(&self) -> bool {
+        self.message.contains("cannot patch resource")
+            || self.message.contains("update to uninitialized resource denied")
+    }
+}
+
+async fn send(shared: &Shared, workload: &Workload, patch: &Patch, how: Try) -> Result<(), Refusal> {
+    let resource = shared.resource(workload.kind).ok_or_else(|| Refusal::away("the kind is not served any more"))?;
+    let collection = Object::url_path(&resource, Some(workload.namespace()).filter(|namespace| !namespace.is_empty()));
+    let dry = if how == Try::Dry { "dryRun=All" } else { "" };
+    let request = Request::patch(format!("{collection}/{}?{dry}", workload.name()))
+        .header("Content-Type", "application/json-patch+json")
+        .header("Accept", ONLY_METADATA)
+        .body(Body::from(serde_json::to_vec(patch).expect("a patch is JSON")))
+        .map_err(|error| Refusal::away(error.to_string()))?;
+    match tokio::time::timeout(CALL_LIMIT, exchange(shared, request)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Refusal::away("no answer in time")),
+    }
+}
+
+async fn exchange(shared: &Shared, request: Request<Body>) -> Result<(), Refusal> {
+    let answer = shared.client.send(request).await.map_err(|error| Refusal::away(error.to_string()))?;
+    let status = answer.status();
+    let retry_after = answer
+        .headers()
+        .get("Retry-After")
+        .and_then(|value| value.to_str().ok()?.parse().ok())
+        .map(Duration::from_secs);
+    // The body is read to its end even where nobody needs it, or the connection could not be used again.
+    let body = answer.into_body().collect().await.map_err(|error| Refusal::away(error.to_string()))?.to_bytes();
+    if status.is_success() && status != StatusCode::NO_CONTENT {
+        return Ok(());
+    }
+    let message =
+        serde_json::from_slice::<Status>(&body).map_or_else(|_| String::from_utf8_lossy(&body).into_owned(), explain);
+    Err(Refusal { status: status.as_u16(), message, retry_after })
+}
+
+/// The message of a Status, with its causes where the message itself says nothing.
+fn explain(status: Status) -> String {
+    let causes: Vec<_> =
+        status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.clone()).collect();
+    if causes.is_empty() || !status.message.starts_with("the server rejected") {
+        return status.message;
+    }
+    format!("{}: {}", status.message, causes.join("; "))
+}
+
+async fn fetch(shared: &Shared, workload: &Workload) -> Result<Option<Object>, CallError> {
+    let resource =
+        shared.resource(workload.kind).ok_or_else(|| CallError::Away("the kind is not served any more".into()))?;
+    let api = kube::Api::<Object>::namespaced_with(shared.client.clone(), workload.namespace(), &resource);
+    call(api.get_opt(workload.name())).await
+}
+
+fn note_trouble(shared: &Shared, decision: &Decision, refused: &Refusal) {
+    let code = match refused.status {
+        403 if refused.is_missing_right() => Code::MissingRight,
+        403 if refused.message.contains("exceeded quota") => Code::QuotaExceeded,
+        403 | 422 => Code::AdmissionDenied,
+        _ => return,
+    };
+    let asked = decision.inject.iter().chain(decision.rest.iter().map(|(policy, ..)| policy));
+    for policy in asked {
+        shared.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message.clone(), Instant::now()));
+    }
+}
+
+/// Counts, logs and tells users what was done, once it has been done.
+fn report(shared: &Shared, workload: &Workload, decision: &Decision) {
+    let subject = || Subject {
+        api_version: workload.body["apiVersion"]
+            .as_str()
+            .map_or_else(|| shared.api_version(workload.kind), str::to_owned),
+        kind: workload.kind.kind.into(),
+        namespace: workload.namespace().into(),
+        name: workload.name().into(),
+        uid: workload.uid().into(),
+    };
+    for policy in &decision.inject {
+        log(workload, &policy.name, Outcome::Injected, Code::Programmed, "");
+        shared.metrics.injection(&policy.name, Outcome::Injected, Code::Programmed);
+        if shared.tell_injected {
+            shared.recorder.tell(
+                subject(),
+                EventReason::SidecarInjected,
+                Code::Programmed,
+                &format!("injected by SidecarPolicy `{}`", policy.name),
+            );
+        }
+        if policy.spec.opt_out == OptOut::Denied && checks::refusal(policy, workload).is_some() {
+            let message = format!("SidecarPolicy `{}` does not allow to opt out; it was injected", policy.name);
+            shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::OptOutIgnored, &message);
+        }
+    }
+    for (policy, outcome, code, message) in &decision.rest {
+        log(workload, &policy.name, *outcome, *code, message);
+        shared.metrics.injection(&policy.name, *outcome, *code);
+        tell(shared, workload, policy, *outcome, *code, message, &subject);
+    }
+    for _ in 0..decision.orphans {
+        log(workload, "", Outcome::Skipped, Code::PolicyGone, "");
+        shared.metrics.injection("", Outcome::Skipped, Code::PolicyGone);
+    }
+    for message in odd_values(shared, workload) {
+        shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::InvalidOptOut, &message);
+    }
+}
+
+/// The events of what was not injected: rows 4 and 5 where row 7 holds, and everything that failed.
+fn tell(
+    shared: &Shared,
+    workload: &Workload,
+    policy: &Policy,
+    outcome: Outcome,
+    code: Code,
+    message: &str,
+    subject: &dyn Fn() -> Subject,
+) {
+    let sentence = format!("SidecarPolicy `{}`: {message}", policy.name);
+    match outcome {
+        Outcome::Skipped
+            if matches!(code, Code::HostNetwork | Code::OptedOut)
+                && checks::selects(policy, workload, &shared.site) =>
+        {
+            shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, code, &sentence);
+        }
+        Outcome::Failed | Outcome::Rejected => {
+            shared.recorder.tell(subject(), EventReason::SidecarInjectionFailed, code, &sentence);
+            let reason = if code == Code::PolicyConflict {
+                EventReason::PolicyConflict
+            } else {
+                EventReason::SidecarInjectionFailed
+            };
+            let place = format!("{} `{}/{}`: {message}", workload.kind.kind, workload.namespace(), workload.name());
+            shared.recorder.tell(Subject::policy(&policy.name, &policy.uid), reason, code, &place);
+            let failure = Failure {
+                kind: workload.kind.kind.into(),
+                namespace: workload.namespace().into(),
+                name: workload.name().into(),
+                code: code.to_string(),
+                message: message.into(),
+                time: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            };
+            shared.ledger(|ledger| ledger.failed(&policy.name, failure));
+        }
+        _ => {}
+    }
+}
+
+/// What is wrong with the workload's use of `scpol.dev/inject`.
+fn odd_values(shared: &Shared, workload: &Workload) -> Vec<String> {
+    let stored = shared.snapshot().stored;
+    let key = crate::api::INJECT_KEY;
+    let mut odd = Vec::new();
+    for value in checks::said(workload).into_iter().filter(|value| !matches!(*value, "true" | "false")) {
+        let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
+        if names.peek().is_none() {
+            odd.push(format!(
+                "`{key}` has an empty value, which says nothing: use \"true\", \"false\" or names of policies"
+            ));
+        }
+        odd.extend(
+            names
+                .filter(|name| !stored.contains_key(*name))
+                .map(|name| format!("`{key}` names `{name}`, and there is no such SidecarPolicy")),
+        );
+    }
+    odd
+}
+
+fn log(workload: &Workload, policy: &str, outcome: Outcome, code: Code, detail: &str) {
+    let result = outcome.label();
+    let (resource, namespace, name) = (workload.kind.resource, workload.namespace(), workload.name());
+    match outcome {
+        Outcome::Failed | Outcome::Rejected => {
+            warn!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
+        }
+        Outcome::Injected | Outcome::Skipped => {
+            info!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn concurrency_halves_on_each_429_and_grows_by_one_per_hundred() {
+        let mut limit = Limit::new(64);
+        for expected in [32, 16, 8, 4, 2, 1, 1] {
+            limit.learn(Pressure::TooMany);
+            assert_eq!(limit.now(), expected);
+        }
+        for _ in 0..200 {
+            limit.learn(Pressure::Fine);
+        }
+        assert_eq!(limit.now(), 3);
+        for _ in 0..100_000 {
+            limit.learn(Pressure::Fine);
+        }
+        assert_eq!(limit.now(), 64);
+    }
+}

@@ -1,0 +1,370 @@
+//! What keeps a template out of a workload, or two templates from each other.
+
+use super::Template;
+use super::content::{INIT_CONTAINERS, LISTS, List, Scope};
+use super::equal;
+use super::pod::{Network, Pod};
+use crate::api::code::Code;
+use crate::api::v1alpha1::RawObject;
+use serde_json::Value;
+use std::fmt;
+
+/// Why nothing of a template may be injected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Conflict {
+    /// `NameConflict`, `PolicyConflict`, `VolumeMissing` or `NoPodTemplate`.
+    pub code: Code,
+    /// What is in the way, and where. It never repeats a value that may be secret.
+    pub message: String,
+}
+
+/// The pairs of `templates` that contradict each other.
+pub(super) fn collisions(templates: &[&Template], network: Network) -> Vec<(usize, usize, Conflict)> {
+    let pairs = (0..templates.len()).flat_map(|first| (first + 1..templates.len()).map(move |second| (first, second)));
+    pairs
+        .filter_map(|(first, second)| {
+            let (mut one, mut other) = (templates[first], templates[second]);
+            if other.policy < one.policy {
+                (one, other) = (other, one);
+            }
+            Some((first, second, collision(one, other, network)?))
+        })
+        .collect()
+}
+
+/// What `template` would change in `pod`, or misses there.
+pub(super) fn check(pod: &Pod<'_>, template: &Template) -> Result<(), Conflict> {
+    let name_conflict = || {
+        LISTS
+            .iter()
+            .find_map(|list| (list.items)(&template.spec).iter().find_map(|item| name_conflict(pod, list, item)))
+    };
+    let conflict =
+        name_conflict().or_else(|| host_port_conflict(pod, template)).or_else(|| missing_volume(pod, template));
+    conflict.map_or(Ok(()), Err)
+}
+
+fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject) -> Option<Conflict> {
+    let (name, noun) = (list.key_of(item), list.noun);
+    let conflict = |message| Some(Conflict { code: Code::NameConflict, message });
+    if list.scope == Scope::Volumes && pod.claims(name) {
+        return conflict(format!("{noun} `{name}` exists as a volume claim template"));
+    }
+    for other in list.scope() {
+        for there in pod.items(other).filter(|there| other.key_of(there) == name) {
+            if !other.is(list) {
+                return conflict(format!(
+                    "{} `{name}` exists, the template has {} of that name",
+                    other.noun,
+                    article(noun)
+                ));
+            }
+            if let Some(difference) = equal::difference(item, there, list.fields) {
+                let values =
+                    difference.told().map(|(wanted, actual)| format!(": {actual} here, {wanted} in the template"));
+                return conflict(format!(
+                    "{noun} `{name}` exists with another `{difference}`{}",
+                    values.unwrap_or_default()
+                ));
+            }
+        }
+    }
+    None
+}
+
+fn article(noun: &str) -> String {
+    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {noun}")
+}
+
+fn host_port_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
+    // What the template has too is equal, or has conflicted by name: between its own containers it is not for us to judge.
+    let is_own = |there: &Running<'_>| running(template).any(|own| own.name() == there.name());
+    let all = container_lists().flat_map(|list| pod.items(list).map(move |item| Running { list, item }));
+    let theirs: Vec<Running<'_>> = all.filter(|there| !is_own(there)).collect();
+    for own in running(template) {
+        for there in &theirs {
+            if let Some(port) = shared_host_port(&own, there, pod.network()) {
+                let message = format!("host port {port} of the template's {own} is used by {there}");
+                return Some(Conflict { code: Code::NameConflict, message });
+            }
+        }
+    }
+    None
+}
+
+fn missing_volume(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
+    for container in running(template) {
+        for name in container.volumes() {
+            let is_own = template.spec.volumes.iter().any(|volume| volume.get("name").is_some_and(|own| own == name));
+            if !is_own && !pod.has_volume(name) {
+                let message =
+                    format!("{container} mounts volume `{name}`, which neither the template nor the workload has");
+                return Some(Conflict { code: Code::VolumeMissing, message });
+            }
+        }
+    }
+    None
+}
+
+/// What `one` and `other`, in the order of their names, contradict each other in.
+fn collision(one: &Template, other: &Template, network: Network) -> Option<Conflict> {
+    let message = name_collision(one, other).or_else(|| host_port_collision(one, other, network))?;
+    let message = format!("policies `{}` and `{}` {message}", one.policy, other.policy);
+    Some(Conflict { code: Code::PolicyConflict, message })
+}
+
+fn name_collision(one: &Template, other: &Template) -> Option<String> {
+    for list in &LISTS {
+        for item in (list.items)(&one.spec) {
+            let name = list.key_of(item);
+            for rival in list.scope() {
+                let Some(there) = (rival.items)(&other.spec).iter().find(|there| rival.key_of(there) == name) else {
+                    continue;
+                };
+                if !rival.is(list) {
+                    return Some(format!(
+                        "add `{name}`, the first as {}, the second as {}",
+                        article(list.noun),
+                        article(rival.noun)
+                    ));
+                }
+                if let Some(difference) = equal::mutual_difference(item, there, list.fields) {
+                    let values = difference.told().map(|(wanted, actual)| format!(": {wanted} and {actual}"));
+                    return Some(format!(
+                        "add {} `{name}` with another `{difference}`{}",
+                        list.noun,
+                        values.unwrap_or_default()
+                    ));
+                }
+            }
+        }
+    }
+    None
+}
+
+fn host_port_collision(one: &Template, other: &Template, network: Network) -> Option<String> {
+    for own in running(one) {
+        for there in running(other).filter(|there| there.name() != own.name()) {
+            if let Some(port) = shared_host_port(&own, &there, network) {
+                return Some(format!("both use host port {port}, in {own} and {there}"));
+            }
+        }
+    }
+    None
+}
+
+/// A container or init container.
+struct Running<'a> {
+    list: &'static List,
+    item: &'a RawObject,
+}
+
+/// The part of a pod's life in which a container runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// An init container: one at a time, and gone before the containers start.
+    Passing,
+    /// A container.
+    Main,
+    /// A native sidecar: from its turn among the init containers to the end.
+    Whole,
+}
+
+fn container_lists() -> impl Iterator<Item = &'static List> {
+    LISTS.iter().filter(|list| list.scope == Scope::Containers)
+}
+
+fn running(template: &Template) -> impl Iterator<Item = Running<'_>> {
+    container_lists().flat_map(|list| (list.items)(&template.spec).iter().map(move |item| Running { list, item }))
+}
+
+impl Running<'_> {
+    fn name(&self) -> &str {
+        self.list.key_of(self.item)
+    }
+
+    /// When it runs.
+    fn phase(&self) -> Phase {
+        let restarts = self.item.get("restartPolicy").is_some_and(|policy| policy == "Always");
+        match (self.list.field == INIT_CONTAINERS, restarts) {
+            (false, _) => Phase::Main,
+            (true, false) => Phase::Passing,
+            (true, true) => Phase::Whole,
+        }
+    }
+
+    /// True if and only if both run at one time.
+    fn meets(&self, other: &Running<'_>) -> bool {
+        match (self.phase(), other.phase()) {
+            (Phase::Whole, _) | (_, Phase::Whole) => true,
+            (one, other) => one == Phase::Main && other == Phase::Main,
+        }
+    }
+
+    fn objects(&self, field: &str) -> impl Iterator<Item = &Value> {
+        self.item.get(field).and_then(Value::as_array).into_iter().flatten()
+    }
+
+    /// The names of the volumes that it mounts or uses as devices.
+    fn volumes(&self) -> impl Iterator<Item = &str> {
+        self.objects("volumeMounts")
+            .chain(self.objects("volumeDevices"))
+            .filter_map(|mount| mount.get("name")?.as_str())
+    }
+
+    fn host_ports(&self, network: Network) -> impl Iterator<Item = HostPort<'_>> {
+        self.objects("ports").filter_map(move |port| {
+            let number = |field| port.get(field).and_then(Value::as_u64).filter(|&number| number != 0);
+            let number = match network {
+                Network::Own => number("hostPort"),
+                Network::Host => number("hostPort").or_else(|| number("containerPort")),
+            };
+            let ip = port.get("hostIP").and_then(Value::as_str).filter(|ip| !ip.is_empty()).unwrap_or(ANY_IP);
+            Some(HostPort { number: number?, protocol: equal::protocol(&port["protocol"]), ip })
+        })
+    }
+}
+
+impl fmt::Display for Running<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} `{}`", self.list.noun, self.name())
+    }
+}
+
+/// A port of the host.
+#[derive(PartialEq, Eq)]
+struct HostPort<'a> {
+    number: u64,
+    protocol: &'a str,
+    ip: &'a str,
+}
+
+/// The address that stands for all of them, as the scheduler has it.
+const ANY_IP: &str = "0.0.0.0";
+
+impl HostPort<'_> {
+    fn overlaps(&self, other: &HostPort<'_>) -> bool {
+        let ips = self.ip == other.ip || self.ip == ANY_IP || other.ip == ANY_IP;
+        self.number == other.number && self.protocol == other.protocol && ips
+    }
+}
+
+impl fmt::Display for HostPort<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ip {
+            ANY_IP => write!(f, "{}/{}", self.number, self.protocol),
+            ip => write!(f, "{ip}:{}/{}", self.number, self.protocol),
+        }
+    }
+}
+
+/// A host port that both containers want at one time.
+fn shared_host_port<'a>(one: &'a Running<'_>, other: &Running<'_>, network: Network) -> Option<HostPort<'a>> {
+    if !one.meets(other) {
+        return None;
+    }
+    one.host_ports(network).find(|port| other.host_ports(network).any(|there| port.overlaps(&there)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1alpha1::{self, Position};
+    use crate::workload::{Kind, Workload};
+    use serde_json::json;
+
+    fn template(policy: &str, spec: Value) -> Template {
+        let spec: v1alpha1::Template = serde_json::from_value(spec).unwrap();
+        Template::new(policy, &spec, Position::default())
+    }
+
+    fn with_port(policy: &str, port: &Value) -> Template {
+        template(policy, json!({"containers": [{"name": policy, "image": "x", "ports": [port]}]}))
+    }
+
+    #[test]
+    fn host_ports_clash_by_number_protocol_and_address() {
+        let port =
+            |ip: &str, protocol: &str| json!({"containerPort": 1, "hostPort": 80, "hostIP": ip, "protocol": protocol});
+        for (one, other, clash) in [
+            (port("", "TCP"), port("", ""), true),
+            (port("0.0.0.0", ""), port("10.0.0.1", ""), true),
+            (port("10.0.0.1", ""), port("", ""), true),
+            (port("10.0.0.1", ""), port("10.0.0.1", ""), true),
+            (port("10.0.0.1", ""), port("10.0.0.2", ""), false),
+            (port("", "UDP"), port("", "TCP"), false),
+            (port("", ""), json!({"containerPort": 80}), false),
+            (port("", ""), json!({"containerPort": 1, "hostPort": 0}), false),
+        ] {
+            for (one, other) in [(&one, &other), (&other, &one)] {
+                let (one, other) = (with_port("a", one), with_port("b", other));
+                assert_eq!(!collisions(&[&one, &other], Network::Own).is_empty(), clash, "{one:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn host_ports_clash_where_two_containers_run_at_one_time() {
+        let port = json!([{"containerPort": 1, "hostPort": 80}]);
+        let in_phase = |policy: &str, phase| match phase {
+            Phase::Main => template(policy, json!({"containers": [{"name": policy, "ports": port}]})),
+            Phase::Passing => template(policy, json!({"initContainers": [{"name": policy, "ports": port}]})),
+            Phase::Whole => template(
+                policy,
+                json!({"initContainers": [{"name": policy, "ports": port, "restartPolicy": "Always"}]}),
+            ),
+        };
+        for (one, other, clash) in [
+            (Phase::Main, Phase::Main, true),
+            (Phase::Passing, Phase::Passing, false),
+            (Phase::Passing, Phase::Main, false),
+            (Phase::Main, Phase::Passing, false),
+            (Phase::Whole, Phase::Passing, true),
+            (Phase::Main, Phase::Whole, true),
+            (Phase::Whole, Phase::Whole, true),
+        ] {
+            assert_eq!(!collisions(&[&in_phase("a", one), &in_phase("b", other)], Network::Own).is_empty(), clash);
+        }
+    }
+
+    #[test]
+    fn on_the_hosts_network_container_ports_are_host_ports() {
+        let (one, other) =
+            (with_port("a", &json!({"containerPort": 80})), with_port("b", &json!({"containerPort": 80})));
+        assert!(collisions(&[&one, &other], Network::Own).is_empty());
+        assert_eq!(collisions(&[&one, &other], Network::Host).len(), 1);
+    }
+
+    #[test]
+    fn two_policies_with_one_template_agree() {
+        let spec = json!({"containers": [{"name": "x", "image": "x", "ports": [{"containerPort": 1, "hostPort": 1}]}], "volumes": [{"name": "v"}]});
+        assert!(collisions(&[&template("a", spec.clone()), &template("b", spec)], Network::Own).is_empty());
+    }
+
+    #[test]
+    fn a_claim_is_a_volume_of_a_stateful_set_alone() {
+        let claim = template("p", json!({"volumes": [{"name": "data"}]}));
+        let body = json!({"spec": {"volumeClaimTemplates": [{"metadata": {"name": "data"}}], "template": {"spec": {"containers": []}}}});
+        let check_in = |resource| {
+            let workload = Workload::new(Kind::find("apps", resource).unwrap(), body.clone());
+            check(&Pod::of(&workload).unwrap(), &claim).map_err(|conflict| conflict.code)
+        };
+        assert_eq!(check_in("statefulsets"), Err(Code::NameConflict));
+        assert_eq!(check_in("deployments"), Ok(()));
+    }
+
+    #[test]
+    fn a_policy_is_reported_with_the_first_thing_in_its_way() {
+        let both = template(
+            "p",
+            json!({"containers": [{"name": "app", "image": "b", "volumeMounts": [{"name": "none", "mountPath": "/x"}]}]}),
+        );
+        let body = json!({"spec": {"containers": [{"name": "app", "image": "a"}]}});
+        let workload = Workload::new(Kind::find("", "pods").unwrap(), body);
+        let conflict = check(&Pod::of(&workload).unwrap(), &both).unwrap_err();
+        assert_eq!(conflict.code, Code::NameConflict);
+        assert_eq!(conflict.to_string(), "container `app` exists with another `image`: `a` here, `b` in the template");
+    }
+}

@@ -1,0 +1,523 @@
+//! Whether a workload has already what a template sets.
+//!
+//! `actual` is equal to `wanted` if every field that `wanted` sets has that value in it. What Kubernetes takes for the
+//! same counts as the same:
+//! - quantities are compared by value;
+//! - null, `""`, `[]`, `{}`, `false` and 0 equal absence. Null and an empty string, list or map ask for nothing; `false`
+//!   and 0 ask for that value or absence, since some fields (`runAsUser: 0`, `allowPrivilegeEscalation: false`) mean it;
+//! - a port without protocol is a TCP port;
+//! - fields of `actual` that `wanted` does not set come from defaulting or admission, except where an object is a
+//!   choice between its fields: a volume with another source is another volume.
+
+use super::content::Fields;
+use super::quantity;
+use crate::api::v1alpha1::RawObject;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::fmt;
+
+/// The first place where two items differ.
+#[derive(Debug, PartialEq)]
+pub(super) struct Difference {
+    /// The way to it, innermost first.
+    path: Vec<Step>,
+    /// What is wanted there; null if nothing is.
+    pub(super) wanted: Value,
+    /// What is there; null if nothing is.
+    pub(super) actual: Value,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Field(String),
+    Item(String),
+}
+
+/// Where `actual` lacks something that `wanted` sets; none if they are equal.
+pub(super) fn difference(wanted: &RawObject, actual: &RawObject, fields: Fields) -> Option<Difference> {
+    compare_fields(wanted, actual, fields, "")
+}
+
+/// Where either of two items lacks something that the other sets; none if they are equal.
+pub(super) fn mutual_difference(one: &RawObject, other: &RawObject, fields: Fields) -> Option<Difference> {
+    difference(one, other, fields).or_else(|| difference(other, one, fields).map(Difference::turned))
+}
+
+/// Compares two objects that are the value of the field `name`.
+fn compare_fields(wanted: &RawObject, actual: &RawObject, fields: Fields, name: &str) -> Option<Difference> {
+    for (field, value) in wanted.iter().filter(|(field, value)| asks(field, value, fields)) {
+        let there = actual.get(field).unwrap_or(&Value::Null);
+        let kind = if is_quantity(name, field) { Kind::Quantity } else { Kind::Plain };
+        if let Some(difference) = compare(value, there, field, kind) {
+            return Some(difference.within(Step::Field(field.clone())));
+        }
+    }
+    if fields == Fields::Open {
+        return None;
+    }
+    let (field, there) =
+        actual.iter().find(|(field, there)| !is_empty(there) && wanted.get(*field).is_none_or(Value::is_null))?;
+    Some(Difference::at(&Value::Null, there).within(Step::Field(field.clone())))
+}
+
+/// True if and only if a wanted `field` says anything at all.
+fn asks(field: &str, value: &Value, fields: Fields) -> bool {
+    match value {
+        Value::Null => false,
+        // Of an environment variable, `value: ""` is a choice like any other.
+        Value::String(text) => !text.is_empty() || fields == Fields::Closed,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Number(number) => number.as_f64() != Some(0.0) || !ZERO_IS_DEFAULTED.contains(&field),
+        Value::Bool(_) => true,
+    }
+}
+
+/// Numbers of probes and ports for which Kubernetes puts in something else when they are 0.
+const ZERO_IS_DEFAULTED: [&str; 5] =
+    ["timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold", "hostPort"];
+
+/// How to read scalars.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Quantity,
+}
+
+/// True if and only if the field `field` of an object that is called `object` holds a quantity.
+fn is_quantity(object: &str, field: &str) -> bool {
+    ["limits", "requests"].contains(&object) || ["sizeLimit", "divisor"].contains(&field)
+}
+
+/// Compares what the field `name` holds.
+fn compare(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> Option<Difference> {
+    match (wanted, actual) {
+        (Value::Object(wanted), Value::Object(actual)) => compare_fields(wanted, actual, Fields::Open, name),
+        (Value::Object(wanted), nothing) if is_empty(nothing) => {
+            compare_fields(wanted, &RawObject::new(), Fields::Open, name)
+        }
+        (Value::Array(wanted), Value::Array(actual)) => compare_lists(wanted, actual, name),
+        (Value::Array(wanted), nothing) if is_empty(nothing) => compare_lists(wanted, &[], name),
+        _ if same_scalar(wanted, actual, name, kind) => None,
+        _ => Some(Difference::at(wanted, actual)),
+    }
+}
+
+fn same_scalar(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> bool {
+    if kind == Kind::Quantity
+        && let (Some(wanted), Some(actual)) = (nanos(wanted), nanos(actual))
+    {
+        return wanted == actual;
+    }
+    if name == "protocol" {
+        return protocol(wanted) == protocol(actual);
+    }
+    match (wanted, actual) {
+        (Value::Number(wanted), Value::Number(actual)) => wanted == actual || wanted.as_f64() == actual.as_f64(),
+        _ => wanted == actual || is_empty(wanted) && is_empty(actual),
+    }
+}
+
+/// True if and only if `value` equals absence.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}
+
+fn nanos(value: &Value) -> Option<i128> {
+    match value {
+        Value::String(text) => quantity::nanos(text),
+        Value::Number(number) => quantity::nanos(&number.to_string()),
+        Value::Null => Some(0),
+        _ => None,
+    }
+}
+
+/// The protocol of a port, with its default.
+pub(super) fn protocol(value: &Value) -> &str {
+    value.as_str().filter(|name| !name.is_empty()).unwrap_or("TCP")
+}
+
+/// A list whose items Kubernetes tells apart by a key, so that their order means nothing.
+struct Keyed {
+    field: &'static str,
+    key: fn(&Value) -> Option<String>,
+    fields: Fields,
+    /// Whether an item of the workload that is not wanted makes a difference.
+    others: Others,
+}
+
+#[derive(PartialEq, Eq)]
+enum Others {
+    Differ,
+    /// The ServiceAccount admission plugin mounts its token into every container.
+    Ignored,
+}
+
+static KEYED: [Keyed; 4] = [
+    Keyed { field: "env", key: |item| text(item, "name"), fields: Fields::Closed, others: Others::Differ },
+    Keyed {
+        field: "ports",
+        key: |item| Some(format!("{}/{}", item.get("containerPort")?, protocol(&item["protocol"]))),
+        fields: Fields::Open,
+        others: Others::Differ,
+    },
+    Keyed { field: "volumeMounts", key: |item| text(item, "mountPath"), fields: Fields::Open, others: Others::Ignored },
+    Keyed {
+        field: "volumeDevices",
+        key: |item| text(item, "devicePath"),
+        fields: Fields::Open,
+        others: Others::Differ,
+    },
+];
+
+fn text(item: &Value, field: &str) -> Option<String> {
+    Some(item.get(field)?.as_str()?.to_owned())
+}
+
+fn compare_lists(wanted: &[Value], actual: &[Value], name: &str) -> Option<Difference> {
+    let keyed = KEYED.iter().find(|keyed| keyed.field == name);
+    let by_key = keyed.and_then(|keyed| Some((keyed, index(wanted, keyed)?, index(actual, keyed)?)));
+    match by_key {
+        Some((keyed, wanted, actual)) => compare_keyed(&wanted, &actual, keyed),
+        None => compare_ordered(wanted, actual, name),
+    }
+}
+
+/// The objects of `items` by key; none if one has no key or two have the same: then their order counts.
+fn index<'a>(items: &'a [Value], keyed: &Keyed) -> Option<Index<'a>> {
+    let mut index = Index { order: Vec::new(), items: HashMap::new() };
+    for item in items {
+        let (key, fields) = ((keyed.key)(item)?, item.as_object()?);
+        if index.items.insert(key.clone(), fields).is_some() {
+            return None;
+        }
+        index.order.push(key);
+    }
+    Some(index)
+}
+
+struct Index<'a> {
+    order: Vec<String>,
+    items: HashMap<String, &'a RawObject>,
+}
+
+fn compare_keyed(wanted: &Index<'_>, actual: &Index<'_>, keyed: &Keyed) -> Option<Difference> {
+    for key in &wanted.order {
+        let item = wanted.items[key];
+        let difference = match actual.items.get(key) {
+            Some(there) => compare_fields(item, there, keyed.fields, keyed.field),
+            None => Some(Difference::at(&Value::Object(item.clone()), &Value::Null)),
+        };
+        if let Some(difference) = difference {
+            return Some(difference.within(Step::Item(key.clone())));
+        }
+    }
+    if keyed.others == Others::Ignored {
+        return None;
+    }
+    let other = actual.order.iter().find(|key| !wanted.items.contains_key(*key))?;
+    Some(Difference::at(&Value::Null, &Value::Object(actual.items[other].clone())).within(Step::Item(other.clone())))
+}
+
+fn compare_ordered(wanted: &[Value], actual: &[Value], name: &str) -> Option<Difference> {
+    for at in 0..wanted.len().max(actual.len()) {
+        let difference = match (wanted.get(at), actual.get(at)) {
+            (Some(wanted), Some(actual)) => compare(wanted, actual, name, Kind::Plain),
+            (wanted, actual) => Some(Difference::at(wanted.unwrap_or(&Value::Null), actual.unwrap_or(&Value::Null))),
+        };
+        if let Some(difference) = difference {
+            return Some(difference.within(Step::Item(at.to_string())));
+        }
+    }
+    None
+}
+
+impl Difference {
+    fn at(wanted: &Value, actual: &Value) -> Self {
+        Self { path: Vec::new(), wanted: wanted.clone(), actual: actual.clone() }
+    }
+
+    fn within(mut self, step: Step) -> Self {
+        self.path.push(step);
+        self
+    }
+
+    fn turned(self) -> Self {
+        Self { path: self.path, wanted: self.actual, actual: self.wanted }
+    }
+
+    /// The two values in a message, if both can be told. Only short scalars of fields that never carry a secret can:
+    /// a message may reach people who may not read the workload.
+    pub(super) fn told(&self) -> Option<(String, String)> {
+        let is_public = self.path.iter().all(|step| {
+            matches!(step, Step::Item(_)) || matches!(step, Step::Field(name) if !PRIVATE.contains(&name.as_str()))
+        });
+        let tell = |value: &Value| match value {
+            Value::Null => Some("none".to_owned()),
+            Value::Bool(_) | Value::Number(_) => Some(format!("`{value}`")),
+            Value::String(text) if is_public && text.chars().count() <= LONGEST => Some(format!("`{text}`")),
+            _ => None,
+        };
+        Some((tell(&self.wanted)?, tell(&self.actual)?))
+    }
+}
+
+/// Fields in which users have been seen to keep passwords.
+const PRIVATE: [&str; 8] = ["args", "command", "csi", "env", "exec", "flexVolume", "httpGet", "lifecycle"];
+/// The longest text, in characters, that a message repeats: an image with its digest fits.
+const LONGEST: usize = 200;
+
+/// The path of the field, as in `resources.limits.cpu` or `env[LEVEL].value`.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, step) in self.path.iter().rev().enumerate() {
+            match step {
+                Step::Field(name) if at == 0 => write!(f, "{name}")?,
+                Step::Field(name) => write!(f, ".{name}")?,
+                Step::Item(key) => write!(f, "[{key}]")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn differ(wanted: &Value, actual: &Value, fields: Fields) -> Option<String> {
+        difference(wanted.as_object().unwrap(), actual.as_object().unwrap(), fields)
+            .map(|difference| difference.to_string())
+    }
+
+    #[test]
+    fn empty_values_ask_for_nothing_but_false_and_zero_mean_it() {
+        for nothing in [json!(null), json!(""), json!([]), json!({})] {
+            for there in [
+                json!(null),
+                json!(""),
+                json!([]),
+                json!({}),
+                json!(0),
+                json!(false),
+                json!("x"),
+                json!(1),
+                json!(["x"]),
+                json!({"a": 1}),
+            ] {
+                assert_eq!(
+                    differ(&json!({"f": nothing}), &json!({"f": there}), Fields::Open),
+                    None,
+                    "{nothing} {there}"
+                );
+            }
+            assert_eq!(differ(&json!({"f": nothing}), &json!({}), Fields::Open), None);
+        }
+        for zero in [json!(false), json!(0), json!(0.0), json!(-0.0)] {
+            for there in [json!(null), json!(0), json!(false)] {
+                assert_eq!(differ(&json!({"f": zero}), &json!({"f": there}), Fields::Open), None, "{zero} {there}");
+            }
+            assert_eq!(differ(&json!({"f": zero}), &json!({}), Fields::Open), None);
+            assert_eq!(differ(&json!({"f": {"g": zero}}), &json!({}), Fields::Open), None);
+            for there in [json!(true), json!(7), json!("x")] {
+                assert_eq!(
+                    differ(&json!({"f": zero}), &json!({"f": there}), Fields::Open),
+                    Some("f".into()),
+                    "{zero} {there}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_set_is_missed_where_it_is_absent_empty_or_another() {
+        for set in [json!(true), json!(1), json!("x"), json!(["x"]), json!({"a": 1})] {
+            for there in [
+                json!(null),
+                json!(""),
+                json!([]),
+                json!({}),
+                json!("other"),
+                json!(2),
+                json!(["x", "y"]),
+                json!({"a": 2}),
+                json!({"b": 1}),
+            ] {
+                assert!(differ(&json!({"f": set}), &json!({"f": there}), Fields::Open).is_some(), "{set} {there}");
+            }
+            assert!(differ(&json!({"f": set}), &json!({}), Fields::Open).is_some());
+            assert_eq!(differ(&json!({"f": set}), &json!({"f": set, "g": 1}), Fields::Open), None);
+        }
+    }
+
+    #[test]
+    fn zeros_that_kubernetes_replaces_ask_for_nothing() {
+        let wanted = json!({"livenessProbe": {"timeoutSeconds": 0, "initialDelaySeconds": 0}});
+        assert_eq!(differ(&wanted, &json!({"livenessProbe": {"timeoutSeconds": 1}}), Fields::Open), None);
+        assert_eq!(
+            differ(&wanted, &json!({"livenessProbe": {"initialDelaySeconds": 1}}), Fields::Open),
+            Some("livenessProbe.initialDelaySeconds".into())
+        );
+    }
+
+    #[test]
+    fn a_volume_is_its_source() {
+        let (name, empty_dir) = (json!({"name": "v"}), json!({"name": "v", "emptyDir": {}}));
+        let (memory, secret) = (
+            json!({"name": "v", "emptyDir": {"medium": "Memory"}}),
+            json!({"name": "v", "secret": {"secretName": "s"}}),
+        );
+        let same = |wanted: &Value, actual: &Value| differ(wanted, actual, Fields::Closed).is_none();
+        assert!(same(&name, &empty_dir) && same(&empty_dir, &name) && same(&empty_dir, &memory));
+        assert!(
+            !same(&name, &memory)
+                && !same(&name, &secret)
+                && !same(&empty_dir, &secret)
+                && !same(&secret, &empty_dir)
+                && !same(&memory, &empty_dir)
+        );
+        let defaulted = json!({"name": "v", "secret": {"secretName": "s", "defaultMode": 420}});
+        assert!(same(&secret, &defaulted));
+    }
+
+    #[test]
+    fn an_empty_environment_variable_is_not_any_variable() {
+        let env = |value: Value| json!({"env": [value]});
+        let empty = [json!({"name": "A", "value": ""}), json!({"name": "A"}), json!({"name": "A", "value": null})];
+        for wanted in &empty {
+            for there in &empty {
+                assert_eq!(differ(&env(wanted.clone()), &env(there.clone()), Fields::Open), None);
+            }
+            for there in [
+                json!({"name": "A", "value": "x"}),
+                json!({"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}),
+            ] {
+                assert!(differ(&env(wanted.clone()), &env(there.clone()), Fields::Open).is_some(), "{wanted} {there}");
+                assert!(differ(&env(there.clone()), &env(wanted.clone()), Fields::Open).is_some(), "{there} {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn keyed_lists_are_compared_by_key_and_other_lists_by_order() {
+        let cases = [
+            (
+                json!({"env": [{"name": "A", "value": "1"}, {"name": "B"}]}),
+                json!({"env": [{"name": "B"}, {"name": "A", "value": "1"}]}),
+                None,
+            ),
+            (
+                json!({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}),
+                json!({"env": [{"name": "A", "value": "2"}, {"name": "A", "value": "1"}]}),
+                Some("env[0].value"),
+            ),
+            (
+                json!({"env": [{"name": "A"}]}),
+                json!({"env": [{"name": "A"}, {"name": "B", "value": "b"}]}),
+                Some("env[B]"),
+            ),
+            (
+                json!({"ports": [{"containerPort": 1}, {"containerPort": 2, "protocol": "UDP"}]}),
+                json!({"ports": [{"containerPort": 2, "protocol": "UDP"}, {"containerPort": 1, "protocol": "TCP"}]}),
+                None,
+            ),
+            (
+                json!({"ports": [{"containerPort": 1, "protocol": "TCP"}]}),
+                json!({"ports": [{"containerPort": 1}]}),
+                None,
+            ),
+            (
+                json!({"ports": [{"containerPort": 1}]}),
+                json!({"ports": [{"containerPort": 1, "protocol": "SCTP"}]}),
+                Some("ports[1/TCP]"),
+            ),
+            (
+                json!({"ports": [{"containerPort": 1, "name": "a"}]}),
+                json!({"ports": [{"containerPort": 1, "name": "b"}]}),
+                Some("ports[1/TCP].name"),
+            ),
+            (
+                json!({"volumeMounts": [{"mountPath": "/a", "name": "a"}]}),
+                json!({"volumeMounts": [{"mountPath": "/token", "name": "t"}, {"mountPath": "/a", "name": "a"}]}),
+                None,
+            ),
+            (
+                json!({"volumeMounts": [{"mountPath": "/a", "name": "a"}]}),
+                json!({"volumeMounts": [{"mountPath": "/a", "name": "b"}]}),
+                Some("volumeMounts[/a].name"),
+            ),
+            (json!({"args": ["a", "b"]}), json!({"args": ["b", "a"]}), Some("args[0]")),
+            (json!({"args": ["a"]}), json!({"args": ["a", "b"]}), Some("args[1]")),
+            (json!({"args": ["a", ""]}), json!({"args": ["a"]}), Some("args[1]")),
+            (json!({"args": [""]}), json!({"args": ["x"]}), Some("args[0]")),
+        ];
+        for (wanted, actual, expected) in cases {
+            assert_eq!(differ(&wanted, &actual, Fields::Open).as_deref(), expected, "{wanted} {actual}");
+        }
+    }
+
+    #[test]
+    fn quantities_are_quantities_only_where_kubernetes_has_them() {
+        let limits = |cpu: Value| json!({"resources": {"limits": {"cpu": cpu}}});
+        for (one, other) in [
+            (json!("0.5"), json!("500m")),
+            (json!(0.5), json!("500m")),
+            (json!(1), json!("1")),
+            (json!(1e3), json!("1k")),
+        ] {
+            assert_eq!(differ(&limits(one.clone()), &limits(other.clone()), Fields::Open), None, "{one} {other}");
+            assert_eq!(differ(&limits(other.clone()), &limits(one.clone()), Fields::Open), None, "{other} {one}");
+        }
+        assert_eq!(differ(&limits(json!("x")), &limits(json!("x")), Fields::Open), None);
+        assert!(differ(&limits(json!("x")), &limits(json!("0")), Fields::Open).is_some());
+        assert_eq!(differ(&limits(json!("0")), &json!({}), Fields::Open), None);
+        assert!(differ(&limits(json!("1m")), &json!({}), Fields::Open).is_some());
+        assert!(differ(&json!({"image": "1"}), &json!({"image": "1.0"}), Fields::Open).is_some());
+        assert!(
+            differ(
+                &json!({"env": [{"name": "A", "value": "1k"}]}),
+                &json!({"env": [{"name": "A", "value": "1000"}]}),
+                Fields::Open
+            )
+            .is_some()
+        );
+        assert_eq!(
+            differ(
+                &json!({"emptyDir": {"sizeLimit": "1Gi"}}),
+                &json!({"emptyDir": {"sizeLimit": "1024Mi"}}),
+                Fields::Closed
+            ),
+            None
+        );
+    }
+
+    #[test]
+    fn a_message_never_tells_what_may_be_secret() {
+        let told = |wanted: Value, actual: Value| {
+            difference(wanted.as_object().unwrap(), actual.as_object().unwrap(), Fields::Open).unwrap().told()
+        };
+        assert_eq!(told(json!({"image": "a"}), json!({"image": "b"})), Some(("`a`".into(), "`b`".into())));
+        assert_eq!(told(json!({"tty": true}), json!({})), Some(("`true`".into(), "none".into())));
+        for (wanted, actual) in [
+            (json!({"env": [{"name": "A", "value": "a"}]}), json!({"env": [{"name": "A", "value": "b"}]})),
+            (json!({"env": [{"name": "A", "value": "a"}]}), json!({})),
+            (json!({"args": ["a"]}), json!({"args": ["b"]})),
+            (json!({"command": ["a"]}), json!({"command": ["b"]})),
+            (
+                json!({"livenessProbe": {"exec": {"command": ["a"]}}}),
+                json!({"livenessProbe": {"exec": {"command": ["b"]}}}),
+            ),
+            (json!({"image": "x".repeat(201)}), json!({"image": "b"})),
+        ] {
+            assert_eq!(told(wanted, actual), None);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The annotation in which we note what we added to a pod.
+//!
+//! Users can write it: it is advice, never proof. Nothing is deleted or replaced because of it, and one that cannot
+//! be read is as good as none.
+
+use crate::api::MARKER_PREFIX;
+use crate::workload::Workload;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The only version so far.
+const VERSION: u32 = 1;
+
+/// What a policy has added to a workload.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// The version of this format.
+    pub v: u32,
+    /// The hash of the template that was injected.
+    pub hash: String,
+    /// JSON pointers from the root of the workload to all that was added. The items of a list are named by key, not
+    /// by index (`/spec/containers/envoy`); lists and maps that had to be created come before what lies in them. Of
+    /// several templates that put something into one created list, each names the list: the last to go takes it away.
+    #[serde(default)]
+    pub added: Vec<String>,
+    /// Those created lists and maps in [`Self::added`] that were `null` before, and not absent. Servers store no such
+    /// thing, files may have it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nulls: Vec<String>,
+}
+
+impl Default for Marker {
+    fn default() -> Self {
+        Self { v: VERSION, hash: String::new(), added: Vec::new(), nulls: Vec::new() }
+    }
+}
+
+impl Marker {
+    /// This one, with what `later` adds to it.
+    pub(super) fn and(mut self, later: Marker) -> Self {
+        for (all, more) in [(&mut self.added, later.added), (&mut self.nulls, later.nulls)] {
+            for pointer in more {
+                if !all.contains(&pointer) {
+                    all.push(pointer);
+                }
+            }
+        }
+        self
+    }
+
+    /// The value of the annotation.
+    pub(super) fn to_value(&self) -> Value {
+        Value::String(serde_json::to_string(self).expect("a marker is JSON"))
+    }
+}
+
+/// The key of the annotation of `policy`.
+pub fn key(policy: &str) -> String {
+    format!("{MARKER_PREFIX}{policy}")
+}
+
+/// The marker of `policy` on the pod, or pod template, of `workload`. None if there is none that can be understood.
+pub fn read(workload: &Workload, policy: &str) -> Option<Marker> {
+    let marker: Marker = serde_json::from_str(workload.pod_annotation(&key(policy))?).ok()?;
+    (marker.v == VERSION).then_some(marker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Kind;
+    use serde_json::json;
+
+    fn read_text(text: &Value) -> Option<Marker> {
+        let pod = json!({"metadata": {"annotations": {"injected.scpol.dev/p": text}}, "spec": {}});
+        read(&Workload::new(Kind::find("", "pods").unwrap(), pod), "p")
+    }
+
+    #[test]
+    fn what_we_write_we_read() {
+        let marker = Marker {
+            hash: "0123456789abcdef".into(),
+            added: vec!["/spec/containers/a~1b".into()],
+            ..Marker::default()
+        };
+        assert_eq!(marker.to_value(), json!(r#"{"v":1,"hash":"0123456789abcdef","added":["/spec/containers/a~1b"]}"#));
+        assert_eq!(read_text(&marker.to_value()), Some(marker));
+    }
+
+    #[test]
+    fn a_marker_with_fields_of_a_later_release_is_read() {
+        assert_eq!(read_text(&json!(r#"{"v":1,"hash":"x","since":{"a":[1]}}"#)).unwrap().hash, "x");
+    }
+
+    #[test]
+    fn garbage_is_as_good_as_no_marker() {
+        let deep = "[".repeat(100_000);
+        for text in [
+            "",
+            "true",
+            "null",
+            "[]",
+            "{}",
+            "{",
+            r#"{"v":1}"#,
+            r#"{"v":2,"hash":"x","added":[]}"#,
+            r#"{"v":-1,"hash":"x"}"#,
+            r#"{"v":1,"hash":7}"#,
+            r#"{"v":1,"hash":"x","added":{}}"#,
+            r#"{"v":1,"hash":"x","added":[1]}"#,
+            &deep,
+        ] {
+            assert_eq!(read_text(&json!(text)), None, "{text:.40}");
+        }
+        for value in [json!(null), json!(1), json!({"v": 1, "hash": "x"})] {
+            assert_eq!(read_text(&value), None);
+        }
+    }
+}

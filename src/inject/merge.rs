@@ -1,0 +1,139 @@
+//! The one merge: additions to lists and maps become JSON Patch operations, and a record of what they added.
+
+use super::marker::Marker;
+use crate::api::v1alpha1::Place;
+use json_patch::jsonptr::{Pointer, PointerBuf};
+use json_patch::{AddOperation, PatchOperation};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// Something to put into a list or a map.
+#[derive(Clone, Debug)]
+pub(super) struct Addition {
+    /// Whose it is: the index of its template.
+    pub(super) owner: usize,
+    /// Its name within the list or map.
+    pub(super) key: String,
+    /// What is added.
+    pub(super) value: Value,
+    /// On which side of what is there; without meaning in a map.
+    pub(super) place: Place,
+}
+
+/// All additions to one list or map, in the order of priority.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    /// Where the list or map lies.
+    pub(super) parent: PointerBuf,
+    /// Which of the two it is.
+    pub(super) shape: Shape,
+    /// What goes into it: nothing that is there already.
+    pub(super) additions: Vec<Addition>,
+}
+
+/// What a [`Group`] adds to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Items that carry their key within them.
+    List,
+    /// Values under their keys.
+    Map,
+}
+
+/// The operations that make `groups` part of `body`, in order.
+pub(super) fn operations(body: &Value, groups: Vec<Group>) -> Vec<PatchOperation> {
+    let mut operations = Vec::new();
+    let mut created = BTreeSet::new();
+    for group in groups.into_iter().filter(|group| !group.additions.is_empty()) {
+        let absent = absent(body, &group.parent).into_iter().find(|parent| !created.contains(parent));
+        match absent {
+            None => insert(&mut operations, group),
+            Some(first) => {
+                created.extend(ancestors(&group.parent).filter(|parent| parent.starts_with(&first)));
+                operations.push(create(&first, group));
+            }
+        }
+    }
+    operations
+}
+
+/// What `owner` adds through `groups`, as its marker has it.
+pub(super) fn record(body: &Value, groups: &[Group], owner: usize) -> Marker {
+    let mut record = Marker::default();
+    for group in groups {
+        let mut own = group.additions.iter().filter(|addition| addition.owner == owner).peekable();
+        if own.peek().is_none() {
+            continue;
+        }
+        record = record.and(record_parent(body, &group.parent));
+        record.added.extend(own.map(|addition| group.parent.with_trailing_token(addition.key.as_str()).to_string()));
+    }
+    record
+}
+
+/// What has to be created so that there is a list or map at `parent`.
+pub(super) fn record_parent(body: &Value, parent: &Pointer) -> Marker {
+    let created = absent(body, parent);
+    let nulls = created.iter().filter(|at| body.pointer(at.as_str()).is_some());
+    Marker {
+        nulls: nulls.map(PointerBuf::to_string).collect(),
+        added: created.iter().map(PointerBuf::to_string).collect(),
+        ..Marker::default()
+    }
+}
+
+/// `parent` and those above it that are absent or null, outermost first.
+fn absent(body: &Value, parent: &Pointer) -> Vec<PointerBuf> {
+    ancestors(parent).filter(|at| body.pointer(at.as_str()).is_none_or(Value::is_null)).collect()
+}
+
+/// `parent` and those above it, outermost first, without the root.
+fn ancestors(parent: &Pointer) -> impl Iterator<Item = PointerBuf> {
+    let mut at = PointerBuf::new();
+    parent.tokens().map(move |token| {
+        at.push_back(token);
+        at.clone()
+    })
+}
+
+/// Adds to a list or map that is there.
+fn insert(operations: &mut Vec<PatchOperation>, group: Group) {
+    let mut before = 0;
+    for addition in group.additions {
+        let token = match (group.shape, addition.place) {
+            (Shape::Map, _) => addition.key,
+            (Shape::List, Place::After) => "-".to_owned(),
+            (Shape::List, Place::Before) => {
+                before += 1;
+                (before - 1).to_string()
+            }
+        };
+        operations.push(add(group.parent.with_trailing_token(token), addition.value));
+    }
+}
+
+/// Adds a list or map that is not there, and what is missing above it down from `first`.
+fn create(first: &Pointer, group: Group) -> PatchOperation {
+    let mut value = whole(group.shape, group.additions);
+    let missing = group.parent.count() - first.count();
+    let tokens: Vec<String> = group.parent.tokens().map(|token| token.decoded().into_owned()).collect();
+    for token in tokens.into_iter().rev().take(missing) {
+        value = Value::Object(Map::from_iter([(token, value)]));
+    }
+    add(first.to_buf(), value)
+}
+
+fn whole(shape: Shape, additions: Vec<Addition>) -> Value {
+    match shape {
+        Shape::Map => additions.into_iter().map(|addition| (addition.key, addition.value)).collect(),
+        Shape::List => {
+            let (before, after): (Vec<_>, Vec<_>) =
+                additions.into_iter().partition(|addition| addition.place == Place::Before);
+            before.into_iter().chain(after).map(|addition| addition.value).collect()
+        }
+    }
+}
+
+fn add(path: PointerBuf, value: Value) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path, value })
+}

@@ -1,0 +1,40 @@
+//! # sidecar-policy
+//!
+//! A Kubernetes operator that *injects* the *template* of a *policy* into every new *workload* that the policy *matches*.
+//!
+//! ```text
+//!  SidecarPolicy ──parse──▶ Policy ──┐
+//!  (api, crds/)     (policy)         ├─ policy::decide ─▶ Verdict ─┐
+//!  Deployment, ... ────────▶ Workload┘      (pure)                 ├─ inject::plan ─▶ Patch ─▶ one PATCH
+//!  (watch, raw JSON)        (workload)                             ┘     (pure)
+//! ```
+//!
+//! One idea carries everything: **one pure [`policy::decide`], one pure [`inject::plan`]**. An [`engine`] is a way to have
+//! them asked at the right moment; [`engine::initializer`] is the one for Kubernetes 1.12 and 1.13.
+//!
+//! | to change | look in |
+//! |---|---|
+//! | a field, a bound, a rule of the custom resource | [`api`] (`v1alpha1`, `rules`, `crd`), then `make crds` |
+//! | a reason and its text | [`api::code`] |
+//! | which workload a policy matches | [`policy::checks`] |
+//! | what an injected workload looks like, and conflicts | [`inject`] |
+//! | what the API server is told, and the loop behind it | [`engine::initializer`] |
+//! | how policies become registrations and status | [`controller`] |
+//! | how we talk to the API server, lead, write events | [`cluster`] |
+//! | commands and flags | [`cli`] |
+//! | the scrape and the probes | [`metrics`], [`serving`] |
+//!
+//! Nothing in `policy`, `inject`, `workload` and `api` knows a client, a clock or `async`; `tests/architecture.rs` sees to
+//! that.
+
+pub mod api;
+pub mod cli;
+pub mod cluster;
+pub mod controller;
+pub mod engine;
+pub mod inject;
+pub mod metrics;
+pub mod policy;
+pub mod serving;
+pub mod telemetry;
+pub mod workload;

@@ -1,0 +1,203 @@
+//! What a scrape shows. Labels come from closed sets and from names of policies only, never from names of objects.
+
+use crate::api::code::Code;
+use prometheus::{
+    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    TextEncoder,
+};
+
+/// How one decision ended: the label `result`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The template went in.
+    Injected,
+    /// Nothing was to be done.
+    Skipped,
+    /// It could not be injected, and was let through.
+    Failed,
+    /// It could not be injected, and its create was refused.
+    Rejected,
+}
+
+impl Outcome {
+    /// The value of the label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Outcome::Injected => "injected",
+            Outcome::Skipped => "skipped",
+            Outcome::Failed => "failed",
+            Outcome::Rejected => "rejected",
+        }
+    }
+}
+
+/// Every metric of the operator.
+pub struct Metrics {
+    registry: Registry,
+    injections: IntCounterVec,
+    injection_duration: Histogram,
+    pending: IntGaugeVec,
+    /// Age of the oldest object that waits for us, in seconds; 0 if none does.
+    pub oldest_pending: Gauge,
+    /// Age of the oldest object that waits for a foreign initializer in front of us, in seconds.
+    pub oldest_foreign_pending: Gauge,
+    policies: IntGaugeVec,
+    /// How many PATCHes may be under way at once right now.
+    pub workers: IntGauge,
+    api_requests: IntCounterVec,
+    /// Passes of the controller.
+    pub reconciles: IntCounter,
+    /// Passes of the controller that failed and will be repeated.
+    pub reconcile_errors: IntCounter,
+    /// Panics that were caught.
+    pub panics: IntCounter,
+    /// 1 if this replica leads.
+    pub leader: IntGauge,
+}
+
+impl Metrics {
+    /// A fresh set, registered.
+    pub fn new() -> Self {
+        let registry = Registry::new();
+        let duration = HistogramVec::new(
+            // From 1 ms to 33 s: the server gives up on a create after 30 s.
+            HistogramOpts::new("scpol_injection_duration_seconds", "From seeing a workload to its answered PATCH.")
+                .buckets(prometheus::exponential_buckets(0.001, 2.0, 16).expect("constants are in range")),
+            &["engine"],
+        );
+        let duration = register(&registry, duration);
+        let build = register(
+            &registry,
+            IntGaugeVec::new(Opts::new("scpol_build_info", "1; the label tells the version."), &["version"]),
+        );
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Self {
+            injections: register(
+                &registry,
+                IntCounterVec::new(
+                    Opts::new(
+                        "scpol_injections_total",
+                        "Decisions on new workloads, by policy, engine, result and reason.",
+                    ),
+                    &["policy", "engine", "result", "reason"],
+                ),
+            ),
+            injection_duration: duration.with_label_values(&["Initializer"]),
+            pending: register(
+                &registry,
+                IntGaugeVec::new(Opts::new("scpol_pending_objects", "Objects that wait for us now."), &["policy"]),
+            ),
+            oldest_pending: register(
+                &registry,
+                Gauge::new("scpol_oldest_pending_seconds", "Age of the oldest object that waits for us."),
+            ),
+            oldest_foreign_pending: register(
+                &registry,
+                Gauge::new(
+                    "scpol_oldest_foreign_pending_seconds",
+                    "Age of the oldest object that waits for a foreign initializer in front of us.",
+                ),
+            ),
+            policies: register(
+                &registry,
+                IntGaugeVec::new(
+                    Opts::new("scpol_policies", "Policies by the status of their Ready condition."),
+                    &["ready"],
+                ),
+            ),
+            workers: register(&registry, IntGauge::new("scpol_workers", "How many PATCHes may be under way at once.")),
+            api_requests: register(
+                &registry,
+                IntCounterVec::new(
+                    Opts::new(
+                        "scpol_api_requests_total",
+                        "Requests to the API server by verb and status code; code 0 is no answer.",
+                    ),
+                    &["verb", "code"],
+                ),
+            ),
+            reconciles: register(&registry, IntCounter::new("scpol_reconcile_total", "Passes of the controller.")),
+            reconcile_errors: register(
+                &registry,
+                IntCounter::new("scpol_reconcile_errors_total", "Passes of the controller that failed."),
+            ),
+            panics: register(
+                &registry,
+                IntCounter::new("scpol_panics_total", "Panics that were caught; each is a defect."),
+            ),
+            leader: register(&registry, IntGauge::new("scpol_leader", "1 if this replica leads.")),
+            registry,
+        }
+    }
+
+    /// Counts a decision.
+    pub fn injection(&self, policy: &str, outcome: Outcome, reason: Code) {
+        self.injections.with_label_values(&[policy, "Initializer", outcome.label(), reason.name()]).inc();
+    }
+
+    /// Records how long an object waited inside the operator.
+    pub fn injection_took(&self, seconds: f64) {
+        self.injection_duration.observe(seconds);
+    }
+
+    /// Sets how many objects wait for `policy`.
+    pub fn set_pending(&self, policy: &str, objects: i64) {
+        self.pending.with_label_values(&[policy]).set(objects);
+    }
+
+    /// Sets how many policies are ready, are not, or are not known to be.
+    pub fn set_policies(&self, ready: i64, not_ready: i64, unknown: i64) {
+        for (status, count) in [("True", ready), ("False", not_ready), ("Unknown", unknown)] {
+            self.policies.with_label_values(&[status]).set(count);
+        }
+    }
+
+    /// Forgets the gauges of a policy that is gone.
+    pub fn forget(&self, policy: &str) {
+        // An error says that there was no such gauge.
+        let _ = self.pending.remove_label_values(&[policy]);
+    }
+
+    /// Counts a request; `None` is no answer.
+    pub fn api_request(&self, verb: &str, code: Option<u16>) {
+        self.api_requests.with_label_values(&[verb, &code.unwrap_or(0).to_string()]).inc();
+    }
+
+    /// Everything, in the Prometheus text format.
+    pub fn render(&self) -> String {
+        TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn register<C: prometheus::core::Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
+    let metric = metric.expect("names and labels are constants");
+    registry.register(Box::new(metric.clone())).expect("each name is registered once");
+    metric
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scrape_shows_what_was_counted() {
+        let metrics = Metrics::new();
+        metrics.injection("envoy", Outcome::Injected, Code::Valid);
+        metrics.api_request("patch", None);
+        let text = metrics.render();
+        assert!(
+            text.contains(
+                r#"scpol_injections_total{engine="Initializer",policy="envoy",reason="Valid",result="injected"} 1"#
+            ),
+            "{text}"
+        );
+        assert!(text.contains(r#"scpol_api_requests_total{code="0",verb="patch"} 1"#), "{text}");
+        assert!(text.contains("scpol_build_info"), "{text}");
+    }
+}

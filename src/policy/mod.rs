@@ -1,0 +1,230 @@
+//! Which policy applies to which workload, and why.
+//!
+//! A [`Policy`] is a `SidecarPolicy` that has been parsed: whoever holds one need not check it again. [`decide`]
+//! asks the ordered chain in [`checks`]; the first row that speaks is the reason. Everything here is pure: no client,
+//! no clock.
+
+pub mod checks;
+
+use crate::api::code::Code;
+use crate::api::rules::{self, Rules, Violation};
+use crate::api::v1alpha1::{FailurePolicy, Mode, SidecarPolicySpec};
+use crate::inject::Template;
+use crate::workload::{Kind, Workload};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use wildmatch::WildMatch;
+
+/// Namespaces that no policy ever reaches, besides the operator's own and those that flags add.
+pub const PROTECTED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
+
+/// What the operator's own flags say, as far as decisions depend on it.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The namespace that the operator runs in: always protected.
+    pub operator_namespace: String,
+    /// Every protected namespace, the built-in ones included.
+    pub protected_namespaces: BTreeSet<String>,
+    /// Initializer names outside `scpol.dev` that are ours (`--initializer-name`).
+    pub initializer_names: BTreeSet<String>,
+}
+
+impl Site {
+    /// A site whose operator runs in `operator_namespace`.
+    pub fn new(
+        operator_namespace: &str,
+        protected: impl IntoIterator<Item = String>,
+        initializer_names: impl IntoIterator<Item = String>,
+    ) -> Self {
+        let built_in = PROTECTED_NAMESPACES.iter().map(|&name| name.to_owned());
+        Self {
+            operator_namespace: operator_namespace.to_owned(),
+            protected_namespaces: built_in.chain([operator_namespace.to_owned()]).chain(protected).collect(),
+            initializer_names: initializer_names.into_iter().collect(),
+        }
+    }
+
+    /// True if and only if `initializer` is a name that we may remove from an object: under `scpol.dev`, or given by a flag.
+    pub fn owns(&self, initializer: &str) -> bool {
+        let under_ours = initializer.strip_suffix(".scpol.dev").is_some_and(|rest| !rest.is_empty());
+        under_ours || self.initializer_names.contains(initializer)
+    }
+
+    /// What the rules for policies need to know of the site.
+    pub fn rules(&self) -> Rules {
+        Rules { initializer_names: self.initializer_names.clone() }
+    }
+}
+
+/// A valid `SidecarPolicy`.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// Its UID; empty for one that comes from a file.
+    pub uid: String,
+    /// Its generation; 0 where there is none.
+    pub generation: i64,
+    /// The spec as parsed, defaults filled in.
+    pub spec: SidecarPolicySpec,
+    /// First 16 hex digits of the SHA-256 of the spec as parsed. Unlike the generation, every server has it.
+    pub spec_hash: String,
+    /// What it injects.
+    pub template: Template,
+    /// The initializer name under which the Initializer engine registers it.
+    pub initializer_name: String,
+    /// The built-in kinds among its targets, each once.
+    pub kinds: Vec<&'static Kind>,
+    namespaces: Option<Vec<WildMatch>>,
+    exclude_namespaces: Vec<WildMatch>,
+}
+
+impl Policy {
+    /// Parses the custom resource `object`.
+    ///
+    /// # Errors
+    /// Every fault of the spec, each with its code and the path of its field.
+    pub fn parse(object: &Value, site: &Site) -> Result<Self, Vec<Violation>> {
+        let meta = &object["metadata"];
+        let name = meta["name"].as_str().unwrap_or_default();
+        let spec = rules::decode(&object["spec"])?;
+        let violations = rules::check(name, &spec, &site.rules());
+        if !violations.is_empty() {
+            return Err(violations);
+        }
+        Ok(Self::new(
+            name,
+            meta["uid"].as_str().unwrap_or_default(),
+            meta["generation"].as_i64().unwrap_or_default(),
+            spec,
+        ))
+    }
+
+    fn new(name: &str, uid: &str, generation: i64, spec: SidecarPolicySpec) -> Self {
+        let mut kinds: Vec<&'static Kind> = Vec::new();
+        for kind in spec.targets.iter().filter_map(|target| Kind::find(&target.group, &target.resource)) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        let globs = |list: &Vec<String>| list.iter().map(|glob| WildMatch::new(glob)).collect::<Vec<_>>();
+        Self {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            generation,
+            spec_hash: hash(&spec),
+            template: Template::new(
+                name,
+                &spec.template.clone().unwrap_or_default(),
+                spec.position.unwrap_or_default(),
+            ),
+            initializer_name: spec.initializer_name.clone().unwrap_or_else(|| format!("{name}.scpol.dev")),
+            kinds,
+            namespaces: spec.namespaces.as_ref().map(globs),
+            exclude_namespaces: spec.exclude_namespaces.as_ref().map(globs).unwrap_or_default(),
+            spec,
+        }
+    }
+
+    /// True if and only if the policy is to change anything at all: neither suspended nor in Audit mode.
+    pub fn is_enforced(&self) -> bool {
+        !self.spec.suspend && self.spec.mode == Mode::Enforce
+    }
+
+    /// True if and only if creates that cannot be injected are to be refused.
+    pub fn refuses(&self) -> bool {
+        self.spec.failure_policy == FailurePolicy::Fail
+    }
+
+    /// True if and only if the lists of namespaces let `namespace` through.
+    pub fn covers_namespace(&self, namespace: &str) -> bool {
+        let listed = self.namespaces.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(namespace)));
+        listed && !self.exclude_namespaces.iter().any(|glob| glob.matches(namespace))
+    }
+}
+
+/// First 16 hex digits of the SHA-256 of `spec` in canonical form.
+fn hash(spec: &SidecarPolicySpec) -> String {
+    // serde_json's maps are sorted by key, so that going through `Value` is the canonical form.
+    let canonical = serde_json::to_value(spec).expect("a spec is JSON").to_string();
+    Sha256::digest(canonical).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a policy says of one workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It matches: rows 0-7 let it through.
+    Inject,
+    /// It does nothing here.
+    Skip(Reason),
+}
+
+/// Why a policy does nothing to a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// The row of the precedence table that decided.
+    pub row: u8,
+    /// Its code.
+    pub code: Code,
+    /// What was compared with what.
+    pub detail: String,
+}
+
+/// Asks `policy` about `workload`.
+///
+/// # Guarantees
+/// Pure: the same arguments give the same verdict, on every engine and offline. The rows are asked in order and the
+/// first that speaks is the reason.
+pub fn decide(policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
+    match checks::CHAIN.iter().find_map(|check| check(policy, workload, site)) {
+        Some(reason) => Verdict::Skip(reason),
+        None => Verdict::Inject,
+    }
+}
+
+/// Every valid policy at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    by_name: HashMap<String, Arc<Policy>>,
+    by_initializer: HashMap<String, String>,
+}
+
+impl Policies {
+    /// The set of `policies`. Of two with one initializer name, the first by name keeps it.
+    pub fn new(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+        let by_name: HashMap<_, _> = policies.into_iter().map(|policy| (policy.name.clone(), policy)).collect();
+        let mut by_initializer: HashMap<String, String> = HashMap::new();
+        for policy in by_name.values() {
+            let owner = by_initializer.entry(policy.initializer_name.clone()).or_insert_with(|| policy.name.clone());
+            if policy.name < *owner {
+                owner.clone_from(&policy.name);
+            }
+        }
+        Self { by_name, by_initializer }
+    }
+
+    /// The policy of that name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
+        self.by_name.get(name)
+    }
+
+    /// The policy that registers under `initializer`.
+    pub fn by_initializer(&self, initializer: &str) -> Option<&Arc<Policy>> {
+        self.by_name.get(self.by_initializer.get(initializer)?)
+    }
+
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.by_name.values()
+    }
+
+    /// The enforced policies that match `workload`, in priority order (higher first, ties by name).
+    pub fn matching(&self, workload: &Workload, site: &Site) -> Vec<Arc<Policy>> {
+        let matches = |policy: &&Arc<Policy>| policy.is_enforced() && decide(policy, workload, site) == Verdict::Inject;
+        let mut matching: Vec<_> = self.iter().filter(matches).cloned().collect();
+        matching.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.name.cmp(&b.name)));
+        matching
+    }
+}

@@ -1,0 +1,101 @@
+//! `/metrics`, `/livez` and `/readyz`.
+
+use crate::metrics::Metrics;
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+
+/// A worker that has not turned for so long is stuck.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// What the probes answer from.
+pub struct Health {
+    /// The policies have been read.
+    pub policies_synced: AtomicBool,
+    /// It is known whether we lead; and if we do, every watch that we need is in sync or has failed to be.
+    pub role_settled: Arc<AtomicBool>,
+    /// Looks how long ago the worker turned; none where none runs.
+    worker: Mutex<Option<Box<dyn Fn() -> Duration + Send>>>,
+    turned: Mutex<Instant>,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            policies_synced: AtomicBool::new(false),
+            role_settled: Arc::default(),
+            worker: Mutex::default(),
+            turned: Mutex::new(Instant::now()),
+        }
+    }
+}
+
+impl Health {
+    /// From now on `/livez` depends on the worker that `age` looks at, or on none.
+    pub fn watch_worker(&self, age: Option<Box<dyn Fn() -> Duration + Send>>) {
+        *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = age;
+    }
+
+    /// Shows that the main loop turns.
+    pub fn beat(&self) {
+        *self.turned.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Waits for `work` and shows meanwhile that the main loop turns: a slow API server is no reason to be killed.
+    pub async fn alive<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                () = tokio::time::sleep(Duration::from_secs(1)) => self.beat(),
+            }
+        }
+    }
+
+    fn stuck_for(&self) -> Duration {
+        let worker =
+            self.worker.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|age| age()).unwrap_or_default();
+        worker.max(self.turned.lock().unwrap_or_else(PoisonError::into_inner).elapsed())
+    }
+}
+
+/// Serves on `listener`, for ever.
+///
+/// # Errors
+/// If the socket fails.
+pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, health: Arc<Health>) -> std::io::Result<()> {
+    let router = Router::new()
+        .route(
+            "/metrics",
+            get(|State((metrics, _)): State<(Arc<Metrics>, Arc<Health>)>| async move {
+                ([("content-type", "text/plain; version=0.0.4")], metrics.render())
+            }),
+        )
+        .route("/livez", get(|State((_, health)): State<(Arc<Metrics>, Arc<Health>)>| async move { live(&health) }))
+        .route("/readyz", get(|State((_, health)): State<(Arc<Metrics>, Arc<Health>)>| async move { ready(&health) }))
+        .with_state((metrics, health));
+    axum::serve(listener, router).await
+}
+
+fn live(health: &Health) -> (StatusCode, String) {
+    let stuck = health.stuck_for();
+    if stuck > STUCK {
+        return (StatusCode::SERVICE_UNAVAILABLE, format!("no progress for {} s\n", stuck.as_secs()));
+    }
+    (StatusCode::OK, "ok\n".into())
+}
+
+fn ready(health: &Health) -> (StatusCode, String) {
+    if !health.policies_synced.load(Ordering::Relaxed) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the policies have not been read yet\n".into());
+    }
+    if !health.role_settled.load(Ordering::Relaxed) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the watches are not in sync yet\n".into());
+    }
+    (StatusCode::OK, "ok\n".into())
+}

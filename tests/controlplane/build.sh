@@ -1,0 +1,201 @@
+#!/usr/bin/env bash
+# Builds real Kubernetes servers from published Go modules, for the tests.
+#
+#   build.sh [1.13|1.36]...      both when none is named
+#
+# Prints one folder per requested version on stdout (etcd, kube-apiserver, kubectl; for 1.36 also kube-controller-manager,
+# kube-scheduler, kwok and stages/). Progress goes to stderr. What is built lives outside the checkout, under
+# ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/controlplane, and is built again only when its recipe changes: its go.mod and
+# go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13, SCPOL_ASSETS_1_36 or KUBEBUILDER_ASSETS (1.36)
+# is used as it is, without Go.
+set -euo pipefail
+export LC_ALL=C
+
+modules=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/modules
+
+# ---- recipes -------------------------------------------------------------------------------------------------------------------
+# Each runs in a scratch folder that holds its module's go.mod and go.sum, and leaves its files in $out.
+# The text of each function is part of the hash of what it builds.
+
+recipe_etcd() { # etcd
+    go build -ldflags='-s -w' -o "$out/etcd" go.etcd.io/etcd/server/v3
+}
+
+recipe_apiserver_1_13() { # v1.13
+    # The server's OpenAPI definitions are generated, not committed, so it is built from a vendor folder that they are added to.
+    go mod vendor
+    go build -mod=vendor -ldflags=-checklinkname=0 -o openapi-gen k8s.io/kube-openapi/cmd/openapi-gen
+    local dirs
+    dirs=$(cd vendor && grep -rl --include='*.go' '+k8s:openapi-gen=true' \
+        k8s.io/{api,apimachinery,apiserver,apiextensions-apiserver,kube-aggregator,csi-api} \
+        k8s.io/client-go/pkg/version k8s.io/kubernetes/pkg/version | xargs -n1 dirname | sort -u | paste -sd, -)
+    mkdir gopath && ln -s ../vendor gopath/src && : >header.txt
+    GOPATH=$PWD/gopath GO111MODULE=off GOFLAGS='' ./openapi-gen -i "$dirs" -h header.txt -r report.txt -o generated \
+        -p k8s.io/kubernetes/pkg/generated/openapi -O zz_generated.openapi
+    cp generated/k8s.io/kubernetes/pkg/generated/openapi/*.go vendor/k8s.io/kubernetes/pkg/generated/openapi/
+
+    # Old dependencies reach into the runtime by linkname. An unstamped server reports a version no client can parse.
+    local stamp='' pkg
+    for pkg in k8s.io/kubernetes/pkg/version k8s.io/client-go/pkg/version; do
+        stamp+=" -X $pkg.gitVersion=v1.13.5 -X $pkg.gitMajor=1 -X $pkg.gitMinor=13 -X $pkg.gitTreeState=clean"
+    done
+    go build -mod=vendor -ldflags="-s -w -checklinkname=0$stamp" -o "$out/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
+}
+
+recipe_apiserver_1_36() { # v1.36
+    local pkg=k8s.io/component-base/version
+    go build -ldflags="-s -w -X $pkg.gitVersion=v1.36.3 -X $pkg.gitMajor=1 -X $pkg.gitMinor=36 -X $pkg.gitTreeState=clean" \
+        -o "$out/" k8s.io/kubernetes/cmd/kube-apiserver
+}
+
+recipe_controllers_1_36() { # v1.36
+    local pkg=k8s.io/component-base/version
+    go build -ldflags="-s -w -X $pkg.gitVersion=v1.36.3 -X $pkg.gitMajor=1 -X $pkg.gitMinor=36 -X $pkg.gitTreeState=clean" \
+        -o "$out/" k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler
+}
+
+recipe_kubectl_1_36() { # v1.36
+    local pkg=k8s.io/component-base/version
+    go build -ldflags="-s -w -X $pkg.gitVersion=v1.36.3 -X $pkg.gitMajor=1 -X $pkg.gitMinor=36 -X $pkg.gitTreeState=clean" \
+        -o "$out/" k8s.io/kubernetes/cmd/kubectl
+}
+
+recipe_kwok() { # kwok
+    go build -ldflags='-s -w -X sigs.k8s.io/kwok/pkg/consts.Version=v0.8.0' -o "$out/kwok" sigs.k8s.io/kwok/cmd/kwok
+    local source stage
+    source=$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)
+    mkdir "$out/stages"
+    for stage in node/fast node/heartbeat-with-lease pod/fast; do
+        cp "$source/kustomize/stage/$stage"/*.yaml "$out/stages/"
+    done
+    rm -f "$out"/stages/kustomization.yaml && chmod -R u+w "$out/stages"
+}
+
+# ---- machinery -----------------------------------------------------------------------------------------------------------------
+declare -A module=(
+    [etcd]=etcd [apiserver_1_13]=v1.13 [apiserver_1_36]=v1.36 [controllers_1_36]=v1.36 [kubectl_1_36]=v1.36 [kwok]=kwok
+)
+declare -A parts=(
+    [1.13]='etcd apiserver_1_13 kubectl_1_36'
+    [1.36]='etcd apiserver_1_36 kubectl_1_36 controllers_1_36 kwok'
+)
+declare -A place=() # component -> folder, named after the hash of its recipe
+work=''             # scratch folder of the build that is under way
+logfile=''          # what Go said during it
+child=''            # its process group
+
+say() { printf 'controlplane: %s\n' "$*" >&2; }
+die() { local code=$1; shift; say "$*"; exit "$code"; }
+digest() { local sum; sum=$(sha256sum); printf '%s' "${sum:0:16}"; }
+
+# Go, set up so that neither the user's settings nor the surrounding workspace changes what is built.
+prepare_go() {
+    command -v go >/dev/null || die 2 "Go is not installed: install Go 1.26 or later, or point SCPOL_ASSETS_1_13 / SCPOL_ASSETS_1_36 \
+(or KUBEBUILDER_ASSETS) at a folder with etcd and kube-apiserver"
+    export GOFLAGS="-buildvcs=false -trimpath" GOWORK=off GO111MODULE=on CGO_ENABLED=0
+    unset GOOS GOARCH GOROOT GOEXPERIMENT
+    mkdir -p "$cache"
+    local binary stamp
+    binary=$(command -v go)
+    stamp="$binary $(stat -Lc '%Y %s' -- "$binary") ${GOTOOLCHAIN:-}"
+    if [[ -r $cache/go-version && $(head -n1 "$cache/go-version") == "$stamp" ]]; then
+        goversion=$(tail -n1 "$cache/go-version")
+    else
+        goversion=$(cd "$modules/etcd" && go version)
+        printf '%s\n%s\n' "$stamp" "$goversion" >"$cache/go-version.$$" && mv "$cache/go-version.$$" "$cache/go-version"
+    fi
+}
+
+locate() { # component
+    local dir=$modules/${module[$1]}
+    place[$1]=$cache/$1-$({ cat "$dir/go.mod" "$dir/go.sum"; declare -f "recipe_$1"; echo "$goversion"; } | digest)
+}
+
+# The folder of a version: links to its components, named after all of their hashes.
+assembled() { # version
+    local part all=''
+    for part in ${parts[$1]}; do all+="${place[$part]##*/} "; done
+    printf '%s/%s-%s' "$cache" "$1" "$(printf '%s' "$all" | digest)"
+}
+
+build() { # component
+    [[ -d ${place[$1]} ]] && return
+    work=$cache/.tmp.$1.$$ logfile=$cache/$1.log
+    local started=$SECONDS out=$work/out
+    say "building ${1//_/ } (log: $logfile)"
+    mkdir -p "$work/src" "$out"
+    cp "$modules/${module[$1]}"/go.{mod,sum} "$work/src/"
+    # In a process group of its own, so that an interrupt ends Go at once; not inside an `if` or `||`, where bash forgets `set -e`.
+    local code=0
+    set -m
+    (set -e; cd "$work/src"; "recipe_$1") >"$logfile" 2>&1 </dev/null 9>&- &
+    child=$!
+    set +m
+    wait "$child" || code=$?
+    child=''
+    ((code == 0)) || { tail -n 20 "$logfile" >&2; die 1 "building ${1//_/ } failed after $((SECONDS - started)) s, see $logfile"; }
+    mv -T "$out" "${place[$1]}"
+    chmod -R u+w "$work" && rm -rf "$work" && work=''
+    say "built ${1//_/ } in $((SECONDS - started)) s"
+}
+
+assemble() { # version folder
+    local part file tmp=$cache/.tmp.$1.$$
+    rm -rf "$tmp" && mkdir "$tmp"
+    for part in ${parts[$1]}; do
+        for file in "${place[$part]}"/*; do ln -s "../${file#"$cache"/}" "$tmp/"; done
+    done
+    mv -T "$tmp" "$2"
+}
+
+ensure() { # version
+    local part folder
+    for part in ${parts[$1]}; do locate "$part"; done
+    folder=$(assembled "$1")
+    if [[ ! -d $folder ]]; then
+        exec 9>"$cache/.lock"
+        flock -n 9 || { say "waiting for another build to end"; flock 9; }
+        rm -rf "$cache"/.tmp.* # left by an interrupted build: the lock is ours
+        for part in ${parts[$1]}; do build "$part"; done
+        [[ -d $folder ]] || assemble "$1" "$folder"
+        exec 9>&-
+    fi
+    printf '%s\n' "$folder"
+}
+
+given() { # version folder variable
+    local name
+    for name in etcd kube-apiserver; do
+        [[ -f $2/$name && -x $2/$name ]] || die 2 "$3=$2: no executable $name there (wanted for Kubernetes $1)"
+    done
+    (cd -- "$2" && pwd)
+}
+
+cleanup() {
+    [[ -z $child ]] || { kill -- -"$child" && wait "$child"; } 2>/dev/null || true
+    [[ -z $work ]] || { chmod -R u+w "$work" && rm -rf "$work"; } 2>/dev/null || true
+}
+
+main() {
+    local version variable folder
+    (($#)) || set -- 1.13 1.36
+    for version; do [[ -n ${parts[$version]:-} ]] || die 2 "unknown version '$version': 1.13 or 1.36"; done
+    for version; do
+        variable=SCPOL_ASSETS_${version/./_}
+        [[ $version != 1.36 || -n ${!variable:-} ]] || variable=KUBEBUILDER_ASSETS
+        folder=${!variable:-}
+        if [[ -n $folder ]]; then
+            given "$version" "$folder" "$variable"
+        else
+            [[ -n ${goversion:-} ]] || prepare_go
+            ensure "$version"
+        fi
+    done
+}
+
+goversion=''
+cache=${SCPOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scpol}/controlplane
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+main "$@"; exit

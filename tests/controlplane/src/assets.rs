@@ -1,0 +1,71 @@
+//! Where the server binaries are.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+use crate::Version;
+
+static V1_13: OnceCell<Assets> = OnceCell::const_new();
+static V1_36: OnceCell<Assets> = OnceCell::const_new();
+
+/// A folder as envtest has it: `etcd`, `kube-apiserver`, `kubectl`, ...
+#[derive(Clone, Debug)]
+pub(crate) struct Assets(PathBuf);
+
+impl Assets {
+    /// Asks `build.sh`, which builds what is not there yet, once per process and version.
+    pub(crate) async fn of(version: Version) -> Result<Self> {
+        let cell = match version {
+            Version::V1_13 => &V1_13,
+            Version::V1_36 => &V1_36,
+        };
+        cell.get_or_try_init(|| build(version)).await.cloned()
+    }
+
+    /// The folder.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.0
+    }
+
+    /// A file in it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Its kubectl, or the one on `PATH`.
+    pub(crate) fn kubectl(&self) -> PathBuf {
+        let own = self.path("kubectl");
+        if own.exists() { own } else { PathBuf::from("kubectl") }
+    }
+}
+
+/// Ends `build.sh` when whoever waits for it gives up.
+struct Terminate(Option<Pid>);
+
+impl Drop for Terminate {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0 {
+            // It may have ended by itself.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+async fn build(version: Version) -> Result<Assets> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/build.sh");
+    let child =
+        Command::new("bash").args([script, version.short()]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let child = child.with_context(|| format!("running {script}"))?;
+    let mut guard = Terminate(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+    let output = child.wait_with_output().await?;
+    guard.0 = None;
+    ensure!(output.status.success(), "{script} {} failed ({}); it said why on stderr", version.short(), output.status);
+    let text = String::from_utf8(output.stdout)?;
+    let dir = text.lines().last().with_context(|| format!("{script} printed no folder"))?;
+    Ok(Assets(PathBuf::from(dir)))
+}

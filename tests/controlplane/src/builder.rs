@@ -1,0 +1,239 @@
+//! What a control plane is started with.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use anyhow::{Context, Result, ensure};
+use tokio::sync::Semaphore;
+
+use crate::assets::Assets;
+use crate::process::Process;
+use crate::ready::{etcd_health, is_clash, wait_ready};
+use crate::server::Files;
+use crate::user::{self, User};
+use crate::{ControlPlane, Version, nodes};
+
+/// Requests that change something are logged with their bodies.
+const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [get, list, watch]
+- level: Request
+";
+
+/// What to start. Made by [`ControlPlane::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    version: Version,
+    admission: Vec<String>,
+    initializers_plugin: bool,
+    initializers_api: bool,
+    extra_args: Vec<String>,
+    audit: bool,
+    nodes: usize,
+}
+
+impl Builder {
+    /// Everything as a test usually wants it.
+    pub(crate) fn new(version: Version) -> Self {
+        Self {
+            version,
+            admission: Vec::new(),
+            initializers_plugin: true,
+            initializers_api: true,
+            extra_args: Vec::new(),
+            audit: false,
+            nodes: 0,
+        }
+    }
+
+    /// Admission plugins beyond the server's default ones. `ServiceAccount` is off unless named here: nobody creates the `default`
+    /// accounts. On 1.13 `Initializers` is on unless switched off.
+    #[must_use]
+    pub fn enable_admission(mut self, plugins: &[&str]) -> Self {
+        self.admission.extend(plugins.iter().map(|p| (*p).to_owned()));
+        self
+    }
+
+    /// 1.13: serve the initializer configurations, but leave the plugin off, so that nothing is ever initialized.
+    #[must_use]
+    pub fn disable_initializers_plugin(mut self) -> Self {
+        self.initializers_plugin = false;
+        self
+    }
+
+    /// 1.13: do not serve `admissionregistration.k8s.io/v1alpha1`, as 1.13 does by default. The plugin, which needs it, is off too.
+    #[must_use]
+    pub fn disable_initializers_api(mut self) -> Self {
+        self.initializers_api = false;
+        self.disable_initializers_plugin()
+    }
+
+    /// One more argument of kube-apiserver, as `--name=value`; it wins over one given before.
+    #[must_use]
+    pub fn extra_arg(mut self, arg: impl Into<String>) -> Self {
+        self.extra_args.push(arg.into());
+        self
+    }
+
+    /// Record every request; read them with [`ControlPlane::audit`].
+    #[must_use]
+    pub fn audit_log(mut self) -> Self {
+        self.audit = true;
+        self
+    }
+
+    /// 1.36: also run kube-controller-manager, kube-scheduler and kwok with this many fake nodes, on which pods seem to run.
+    #[must_use]
+    pub fn nodes(mut self, count: usize) -> Self {
+        self.nodes = count;
+        self
+    }
+
+    /// Starts everything and waits until it is ready. Waits first while as many as `SCPOL_TEST_SERVERS` (3) control planes of this
+    /// process live, and for `build.sh`, which may have to build the servers.
+    ///
+    /// # Errors
+    /// If the servers cannot be built, or are not ready within 60 s; then with the end of the log.
+    pub async fn start(self) -> Result<ControlPlane> {
+        ensure!(self.nodes == 0 || self.version == Version::V1_36, "nodes need version 1.36");
+        let permit = slots().acquire_owned().await.expect("never closed");
+        let assets = Assets::of(self.version).await?;
+        let mut tries = 0;
+        let (files, etcd, apiserver) = loop {
+            tries += 1;
+            match self.attempt(&assets).await {
+                Err(error) if tries < 5 && is_clash(&error) => {}
+                other => {
+                    break other.with_context(|| format!("starting Kubernetes {}", self.version))?;
+                }
+            }
+        };
+        let mut plane = ControlPlane {
+            nodes: Vec::new(),
+            apiserver: Mutex::new(Some(apiserver)),
+            etcd,
+            files,
+            assets,
+            version: self.version,
+            audit: self.audit,
+            _permit: permit,
+        };
+        if self.nodes > 0 {
+            plane.nodes = nodes::start(&plane, &plane.assets, self.nodes).await?;
+        }
+        Ok(plane)
+    }
+
+    /// One attempt on ports that were free a moment ago.
+    async fn attempt(&self, assets: &Assets) -> Result<(Files, Process, Process)> {
+        let (port, etcd_port) = free_ports()?;
+        let mut files = Files::write(port)?;
+        for user in User::ALL {
+            files.configs.push(user::config(&user.kubeconfig(files.dir())).await?);
+        }
+        if self.audit {
+            fs::write(files.dir().join("audit.yaml"), AUDIT_POLICY)?;
+        }
+        let etcd = start_etcd(assets, files.dir(), etcd_port).await?;
+        files.args = self.apiserver_args(files.dir(), port, etcd_port);
+        let apiserver = files.start_apiserver(assets, self.version).await?;
+        Ok((files, etcd, apiserver))
+    }
+
+    fn apiserver_args(&self, dir: &Path, port: u16, etcd_port: u16) -> Vec<String> {
+        let dir = dir.display();
+        let mut args = vec![
+            format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={port}"),
+            // No route to the outside is needed, and the address of the service `kubernetes` is of no interest.
+            "--advertise-address=127.0.0.1".into(),
+            "--endpoint-reconciler-type=none".into(),
+            "--service-cluster-ip-range=10.0.0.0/24".into(),
+            format!("--cert-dir={dir}"),
+            format!("--tls-cert-file={dir}/tls.crt"),
+            format!("--tls-private-key-file={dir}/tls.key"),
+            format!("--token-auth-file={dir}/tokens.csv"),
+            "--authorization-mode=RBAC".into(),
+            format!("--service-account-key-file={dir}/sa.pub"),
+            "--allow-privileged=true".into(),
+        ];
+        if self.audit {
+            args.push(format!("--audit-policy-file={dir}/audit.yaml"));
+            args.push(format!("--audit-log-path={dir}/audit.log"));
+        }
+        args.extend(self.version_args(&dir.to_string()));
+        args.extend(self.admission_args());
+        args.extend(self.extra_args.iter().cloned());
+        args
+    }
+
+    fn version_args(&self, dir: &str) -> Vec<String> {
+        match self.version {
+            Version::V1_13 => {
+                let mut args = vec!["--insecure-port=0".into()];
+                if self.initializers_api {
+                    args.push("--runtime-config=admissionregistration.k8s.io/v1alpha1=true".into());
+                }
+                args
+            }
+            Version::V1_36 => vec![
+                format!("--service-account-signing-key-file={dir}/sa.key"),
+                "--service-account-issuer=https://kubernetes.default.svc".into(),
+            ],
+        }
+    }
+
+    fn admission_args(&self) -> Vec<String> {
+        let mut enable = self.admission.clone();
+        if self.version == Version::V1_13 {
+            if self.initializers_plugin {
+                enable.push("Initializers".into());
+            }
+            enable.extend(["MutatingAdmissionWebhook".into(), "ValidatingAdmissionWebhook".into()]);
+        }
+        let mut args = Vec::new();
+        if !enable.iter().any(|p| p == "ServiceAccount") {
+            args.push("--disable-admission-plugins=ServiceAccount".into());
+        }
+        if !enable.is_empty() {
+            args.push(format!("--enable-admission-plugins={}", enable.join(",")));
+        }
+        args
+    }
+}
+
+/// As many control planes as may live at once in this process.
+fn slots() -> Arc<Semaphore> {
+    static SLOTS: OnceLock<Arc<Semaphore>> = OnceLock::new();
+    let count = || std::env::var("SCPOL_TEST_SERVERS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
+    SLOTS.get_or_init(|| Arc::new(Semaphore::new(count()))).clone()
+}
+
+/// Two ports that nobody listens on at the moment.
+fn free_ports() -> Result<(u16, u16)> {
+    let (a, b) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+    Ok((a.local_addr()?.port(), b.local_addr()?.port()))
+}
+
+async fn start_etcd(assets: &Assets, dir: &Path, port: u16) -> Result<Process> {
+    let args = [
+        format!("--data-dir={}/etcd", dir.display()),
+        format!("--listen-client-urls=http://127.0.0.1:{port}"),
+        format!("--advertise-client-urls=http://127.0.0.1:{port}"),
+        "--listen-peer-urls=http://127.0.0.1:0".into(),
+        "--unsafe-no-fsync".into(),
+        // It elects itself at once instead of after a second.
+        "--heartbeat-interval=10".into(),
+        "--election-timeout=100".into(),
+        "--log-level=warn".into(),
+    ];
+    let process = Process::start("etcd", &assets.path("etcd"), &args, dir)?;
+    wait_ready(&process, || etcd_health(port)).await?;
+    Ok(process)
+}

@@ -1,0 +1,29 @@
+//! Real Kubernetes API servers for tests: etcd and kube-apiserver 1.13.5 or 1.36.3 on free loopback ports, over TLS, with RBAC and
+//! fixed users. Nothing is left running, however the process that started them ends.
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! use controlplane::{ControlPlane, User, Version};
+//!
+//! let server = ControlPlane::builder(Version::V1_13).audit_log().start().await?;
+//! server.apply_manifests("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n").await?;
+//! let creator = server.client(User::Creator);
+//! server.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod assets;
+mod builder;
+mod nodes;
+mod process;
+mod ready;
+mod server;
+mod tls;
+mod user;
+mod version;
+
+pub use builder::Builder;
+pub use server::ControlPlane;
+pub use user::User;
+pub use version::Version;

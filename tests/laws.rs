@@ -1,0 +1,469 @@
+//! What holds for every template and every workload. `PROPTEST_CASES` sets the number of cases of each law.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod undo;
+
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use sidecar_policy::api::v1alpha1::{self, Place, Position, RawObject};
+use sidecar_policy::inject::{self, Conflict, Template, marker};
+use sidecar_policy::workload::{KINDS, Workload};
+use std::collections::{BTreeMap, BTreeSet};
+
+const LISTS: [&str; 3] = ["volumes", "initContainers", "containers"];
+const POLICIES: [&str; 4] = ["zeta", "alpha", "a.b-c", "mid"];
+
+fn config() -> ProptestConfig {
+    let asked = ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { asked.cases } else { 5_000 };
+    // Without a file of past failures: a failure becomes a golden case or a unit test.
+    ProptestConfig { cases, failure_persistence: None, ..asked }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_plan_applies_adds_only_and_nothing_of_the_users_is_changed((workload, templates) in scene()) {
+        let templates = survivors(&workload, &templates);
+        if let Ok(patch) = inject::plan(&workload, &templates) {
+            for operation in serde_json::to_value(&patch).unwrap().as_array().unwrap() {
+                prop_assert_eq!(&operation["op"], "add");
+            }
+            let mut after = workload.body.clone();
+            json_patch::patch(&mut after, &patch).unwrap();
+            let markers: Vec<String> = templates.iter().map(|template| marker::key(&template.policy)).collect();
+            prop_assert!(is_kept(&workload.body, &after, &markers), "{}", after);
+        }
+    }
+
+    #[test]
+    fn who_conflicts_with_nobody_is_injected((workload, templates) in scene()) {
+        let templates = survivors(&workload, &templates);
+        if let Err(conflict) = inject::plan(&workload, &templates) {
+            prop_assert_eq!(&workload.pod().unwrap()["spec"]["hostNetwork"], true, "{}", conflict);
+        }
+    }
+
+    #[test]
+    fn injecting_twice_is_injecting_once((workload, templates) in scene()) {
+        let templates = survivors(&workload, &templates);
+        if let Some(after) = injected(&workload, &templates) {
+            let after = Workload::new(workload.kind, after);
+            prop_assert_eq!(inject::plan(&after, &templates), Ok(json_patch::Patch(Vec::new())));
+            for template in &templates {
+                prop_assert_eq!(inject::plan(&after, &[*template]), Ok(json_patch::Patch(Vec::new())));
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_markers_list_gives_back_the_original((workload, templates) in scene(), order in Just([0, 1, 2, 3]).prop_shuffle()) {
+        let templates = survivors(&workload, &templates);
+        if let Some(mut after) = injected(&workload, &templates) {
+            for index in order.into_iter().filter(|&index| index < templates.len()) {
+                undo::undo(&mut after, &workload.pod_pointer(), &templates[index].policy);
+            }
+            prop_assert_eq!(after, without_markers(&workload, &templates));
+        }
+    }
+
+    #[test]
+    fn the_users_stand_between_every_before_and_every_after((workload, templates) in scene()) {
+        let templates = survivors(&workload, &templates);
+        if let Some(after) = injected(&workload, &templates) {
+            let after = Workload::new(workload.kind, after);
+            for list in LISTS {
+                prop_assert_eq!(names(&after, list), expected_names(&workload, &templates, list), "{}", list);
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_policies_decides_the_order_of_items_alone((workload, templates) in scene(), order in Just([0, 1, 2, 3]).prop_shuffle()) {
+        let straight: Vec<&Template> = templates.iter().collect();
+        let shuffled: Vec<&Template> = order.iter().filter_map(|&index| templates.get(index)).collect();
+        prop_assert_eq!(named_collisions(&straight), named_collisions(&shuffled));
+        let of = |templates: &[&Template]| {
+            let after = Workload::new(workload.kind, injected(&workload, &rest(&workload, templates))?);
+            let sets = LISTS.map(|list| names(&after, list).into_iter().collect::<BTreeSet<_>>());
+            let markers: Vec<_> = POLICIES.iter().map(|policy| marker::read(&after, policy)).collect();
+            let added: BTreeSet<String> = markers.iter().flatten().flat_map(|marker| marker.added.clone()).collect();
+            let hashes: Vec<_> = markers.into_iter().map(|marker| Some(marker?.hash)).collect();
+            Some((sets, added, hashes))
+        };
+        prop_assert_eq!(of(&straight), of(&shuffled));
+    }
+
+    #[test]
+    fn a_collision_depends_on_its_pair_alone((_, templates) in scene()) {
+        let all: Vec<&Template> = templates.iter().collect();
+        let mut pairs = BTreeMap::new();
+        for (one, first) in all.iter().enumerate() {
+            for second in &all[one + 1..] {
+                pairs.extend(named_collisions(&[first, second]));
+            }
+        }
+        prop_assert_eq!(named_collisions(&all), pairs);
+    }
+
+    #[test]
+    fn what_the_server_makes_of_an_injected_workload_is_still_equal((workload, templates) in scene()) {
+        let templates = survivors(&workload, &templates);
+        if let Some(after) = injected(&workload, &templates) {
+            let stored = without_markers(&Workload::new(workload.kind, as_stored(after, &workload)), &templates);
+            let stored = Workload::new(workload.kind, stored);
+            for template in &templates {
+                prop_assert_eq!(inject::check(&stored, template), Ok(()));
+            }
+            let again = Workload::new(workload.kind, injected(&stored, &templates).unwrap());
+            for template in &templates {
+                let added = marker::read(&again, &template.policy).unwrap().added;
+                prop_assert!(added.iter().all(|at| at.ends_with("/annotations")), "{:?}", added);
+            }
+        }
+    }
+
+    #[test]
+    fn no_object_is_too_strange(workload in strange(), (_, templates) in scene()) {
+        let templates: Vec<&Template> = templates.iter().collect();
+        for template in &templates {
+            let _ = inject::check(&workload, template);
+            let _ = marker::read(&workload, &template.policy);
+        }
+        if let Ok(patch) = inject::plan(&workload, &templates[..1]) {
+            let mut after = workload.body.clone();
+            json_patch::patch(&mut after, &patch).unwrap();
+            let again = inject::plan(&Workload::new(workload.kind, after), &templates[..1]);
+            prop_assert_eq!(again, Ok(json_patch::Patch(Vec::new())));
+        }
+    }
+}
+
+/// What every engine does before it plans: leave out who collides, then who conflicts with the workload.
+fn survivors<'a>(workload: &Workload, templates: &'a [Template]) -> Vec<&'a Template> {
+    rest(workload, &templates.iter().collect::<Vec<_>>())
+}
+
+fn rest<'a>(workload: &Workload, templates: &[&'a Template]) -> Vec<&'a Template> {
+    let out: BTreeSet<usize> =
+        inject::collisions(templates).into_iter().flat_map(|(one, other, _)| [one, other]).collect();
+    let rest = templates
+        .iter()
+        .enumerate()
+        .filter(|(index, template)| !out.contains(index) && inject::check(workload, template).is_ok());
+    rest.map(|(_, template)| *template).collect()
+}
+
+fn injected(workload: &Workload, templates: &[&Template]) -> Option<Value> {
+    let mut after = workload.body.clone();
+    json_patch::patch(&mut after, &inject::plan(workload, templates).ok()?).unwrap();
+    Some(after)
+}
+
+fn named_collisions(templates: &[&Template]) -> BTreeMap<BTreeSet<String>, Conflict> {
+    let names = |one: usize, other: usize| [one, other].map(|index| templates[index].policy.clone()).into();
+    inject::collisions(templates).into_iter().map(|(one, other, conflict)| (names(one, other), conflict)).collect()
+}
+
+fn without_markers(workload: &Workload, templates: &[&Template]) -> Value {
+    let mut body = workload.body.clone();
+    let annotations = body.pointer_mut(&format!("{}/metadata/annotations", workload.pod_pointer()));
+    if let Some(Value::Object(annotations)) = annotations {
+        annotations.retain(|key, _| templates.iter().all(|template| *key != marker::key(&template.policy)));
+    }
+    body
+}
+
+fn names(workload: &Workload, list: &str) -> Vec<String> {
+    let items = workload.pod_spec().and_then(|spec| spec.get(list)?.as_array());
+    items.into_iter().flatten().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn expected_names(workload: &Workload, templates: &[&Template], list: &str) -> Vec<String> {
+    let (own, mut before, mut after) = (names(workload, list), Vec::new(), Vec::new());
+    for template in templates {
+        let (items, place) = match list {
+            "volumes" => (&template.spec.volumes, Place::After),
+            "containers" => (&template.spec.containers, template.position.containers),
+            _ => (&template.spec.init_containers, template.position.init_containers),
+        };
+        for name in items.iter().map(|item| item["name"].as_str().unwrap().to_owned()) {
+            if ![&own, &before, &after].iter().any(|names| names.contains(&name)) {
+                if place == Place::Before { &mut before } else { &mut after }.push(name);
+            }
+        }
+    }
+    [before, own, after].concat()
+}
+
+/// True if and only if `after` has all that `before` has, where it was, with the items of lists in their order.
+fn is_kept(before: &Value, after: &Value, markers: &[String]) -> bool {
+    match (before, after) {
+        (Value::Null, _) => matches!(after, Value::Null | Value::Array(_) | Value::Object(_)),
+        (Value::Object(before), Value::Object(after)) => before.iter().all(|(key, value)| {
+            after.get(key).is_some_and(|there| markers.contains(key) || is_kept(value, there, markers))
+        }),
+        (Value::Array(before), Value::Array(after)) => {
+            let mut rest = after.iter();
+            before.iter().all(|item| rest.any(|there| there == item))
+        }
+        _ => before == after,
+    }
+}
+
+/// As a server stores it: canonical quantities, defaults, nothing that is empty, the token mounted.
+fn as_stored(mut body: Value, workload: &Workload) -> Value {
+    let pod = body.pointer_mut(&workload.pod_pointer()).unwrap();
+    let Some(Value::Object(spec)) = pod.get_mut("spec") else { return body };
+    for list in ["initContainers", "containers"] {
+        for container in objects(spec.get_mut(list)) {
+            store_container(container);
+        }
+    }
+    for volume in objects(spec.get_mut("volumes")) {
+        if volume.len() == 1 {
+            volume.insert("emptyDir".into(), json!({}));
+        }
+        if let Some(Value::Object(source)) = volume.get_mut("configMap") {
+            source.insert("defaultMode".into(), json!(420));
+        }
+        canonical(volume.get_mut("emptyDir").and_then(|source| source.get_mut("sizeLimit")));
+    }
+    body
+}
+
+fn objects(list: Option<&mut Value>) -> impl Iterator<Item = &mut RawObject> {
+    list.and_then(Value::as_array_mut).into_iter().flatten().map(|item| item.as_object_mut().unwrap())
+}
+
+fn store_container(container: &mut RawObject) {
+    let is_dropped = |value: &Value| [json!(null), json!(""), json!([]), json!(false)].contains(value);
+    container.retain(|_, value| !is_dropped(value));
+    container.entry("imagePullPolicy").or_insert(json!("Always"));
+    container.insert("terminationMessagePath".into(), json!("/dev/termination-log"));
+    container.entry("resources").or_insert(json!({}));
+    let resources = container.get_mut("resources").and_then(Value::as_object_mut).into_iter().flatten();
+    for (_, amount) in resources.flat_map(|(_, amounts)| amounts.as_object_mut().unwrap()) {
+        canonical(Some(amount));
+    }
+    for (list, default) in [("ports", Some(("protocol", "TCP"))), ("env", None)] {
+        for item in container.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            let item = item.as_object_mut().unwrap();
+            item.retain(|_, value| !is_dropped(value));
+            if let Some((field, value)) = default {
+                item.entry(field).or_insert(json!(value));
+            }
+        }
+    }
+    let token =
+        json!({"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true});
+    container.entry("volumeMounts").or_insert(json!([])).as_array_mut().unwrap().push(token);
+}
+
+fn canonical(amount: Option<&mut Value>) {
+    let Some(amount) = amount else { return };
+    let canonical = match amount.as_str() {
+        Some("0.5") => "500m",
+        Some("1024Mi" | "1073741824") => "1Gi",
+        Some(other) => other,
+        None => "2",
+    };
+    *amount = json!(canonical);
+}
+
+/// Answers to "which of n?" that proptest can shrink: towards the first choice of everything.
+///
+/// Ten times as fast as composed strategies, and the generators below are plain code.
+#[derive(Debug)]
+struct Dice(std::vec::IntoIter<u8>);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        usize::from(self.0.next().unwrap_or_default()) % sides
+    }
+
+    fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.roll(choices.len())].clone()
+    }
+
+    /// Some of `choices`, at most `most`, each at most once, in any order.
+    fn some<'a>(&mut self, choices: &[&'a str], most: usize) -> Vec<&'a str> {
+        let mut left = choices.to_vec();
+        (0..self.roll(most + 1)).map(|_| left.swap_remove(self.roll(left.len()))).collect()
+    }
+
+    /// Puts `filled` or `empty` or null under `key`, or nothing.
+    fn put(&mut self, into: &mut Value, key: &str, filled: Value, empty: Value) {
+        if let Some(value) =
+            self.pick(&[Some(filled.clone()), Some(filled.clone()), None, Some(filled), Some(empty), Some(Value::Null)])
+        {
+            into[key] = value;
+        }
+    }
+}
+
+fn dice() -> impl Strategy<Value = Dice> {
+    prop::collection::vec(any::<u8>(), 0..160).prop_map(|rolls| Dice(rolls.into_iter()))
+}
+
+/// A workload and the templates of policies, in the order of their priority.
+fn scene() -> impl Strategy<Value = (Workload, Vec<Template>)> {
+    dice().prop_map(|mut dice| {
+        let templates = (0..1 + dice.roll(POLICIES.len())).map(|index| template(&mut dice, index)).collect();
+        (workload(&mut dice), templates)
+    })
+}
+
+/// The template of the policy `index`: names of its own, and some that others have too.
+fn template(dice: &mut Dice, index: usize) -> Template {
+    let own = [format!("p{index}-x"), format!("p{index}-y")];
+    let names = [own[0].as_str(), own[1].as_str(), "app", "proxy", "d/1~2", own[0].as_str(), own[1].as_str()];
+    let pick = |dice: &mut Dice, most| dice.some(&names, most).into_iter().collect::<BTreeSet<_>>();
+    let volumes = pick(dice, 2);
+    let containers = pick(dice, 2);
+    let inits: Vec<_> = pick(dice, 2).into_iter().filter(|name| !containers.contains(name)).collect();
+    let spec = v1alpha1::Template {
+        volumes: volumes.iter().map(|name| item(name, volume(dice))).collect(),
+        containers: containers.iter().map(|name| item(name, container(dice, volumes.first()))).collect(),
+        init_containers: inits.iter().map(|name| item(name, container(dice, volumes.last()))).collect(),
+        ..v1alpha1::Template::default()
+    };
+    let mut place = || dice.pick(&[Place::After, Place::Before]);
+    Template::new(POLICIES[index], &spec, Position { containers: place(), init_containers: place() })
+}
+
+fn item(name: &str, mut body: Value) -> RawObject {
+    body["name"] = json!(name);
+    body.as_object().unwrap().clone()
+}
+
+/// What a container may hold: few choices, so that equal and unequal ones meet, and some written in two ways.
+fn container(dice: &mut Dice, volume: Option<&&str>) -> Value {
+    match dice.roll(18) {
+        0..6 => json!({"image": "a"}),
+        6 => json!({"image": "a", "tty": false, "args": [], "command": null, "workingDir": "", "stdin": false}),
+        7 => json!({"image": "a", "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}}}),
+        8 => json!({"image": "a", "resources": {"limits": {"memory": "1024Mi", "cpu": "0.5"}}}),
+        9 => json!({"image": "a", "resources": {"limits": {"cpu": 2}}}),
+        10 => json!({"image": "b"}),
+        11 => json!({"image": "a", "env": [{"name": "A", "value": ""}, {"name": "B", "value": "b"}]}),
+        12 => {
+            json!({"image": "a", "env": [{"name": "B", "value": "b"}, {"name": "A"}], "future": {"x": [1, {"y": null}]}})
+        }
+        13 => json!({"image": "a", "ports": [{"containerPort": 80, "hostPort": 80 + dice.roll(3)}]}),
+        14 => {
+            json!({"image": "a", "ports": [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}], "restartPolicy": "Always"})
+        }
+        15 => json!({"image": "a", "ports": [{"containerPort": 80, "protocol": "UDP"}, {"containerPort": 80}]}),
+        16 => json!({"image": "a", "volumeMounts": [{"name": "app", "mountPath": "/b", "readOnly": false}]}),
+        _ => json!({"image": "a", "volumeMounts": [{"name": volume.unwrap_or(&"proxy"), "mountPath": "/d"}]}),
+    }
+}
+
+fn volume(dice: &mut Dice) -> Value {
+    match dice.roll(8) {
+        0..3 => json!({"emptyDir": {}}),
+        3 => json!({}),
+        4 => json!({"emptyDir": {"sizeLimit": "1Gi"}}),
+        5 => json!({"emptyDir": {"sizeLimit": "1073741824"}}),
+        6 => json!({"emptyDir": {"medium": "Memory"}}),
+        _ => json!({"configMap": {"name": "c"}}),
+    }
+}
+
+fn workload(dice: &mut Dice) -> Workload {
+    const NAMES: [&str; 6] = ["app", "web", "proxy", "d/1~2", "日志", "p1-x"];
+    let kind = &KINDS[dice.roll(KINDS.len())];
+    let mut names = dice.some(&NAMES, 5);
+    let inits = names.split_off(dice.roll(names.len() + 1));
+    let volumes = dice.some(&NAMES, 4);
+    let items = |dice: &mut Dice, names: &[&str]| {
+        names.iter().map(|name| Value::Object(item(name, container(dice, Some(&"app"))))).collect::<Value>()
+    };
+    let mut spec = json!({"restartPolicy": "Always", "unknown": [null, {"deep": {}}]});
+    let (apps, inits) = (items(dice, &names), items(dice, &inits));
+    let volumes = volumes.iter().map(|name| Value::Object(item(name, volume(dice)))).collect();
+    dice.put(&mut spec, "containers", apps, json!([]));
+    dice.put(&mut spec, "initContainers", inits, json!([]));
+    dice.put(&mut spec, "volumes", volumes, json!([]));
+    if dice.roll(12) == 11 {
+        spec["hostNetwork"] = json!(true);
+    }
+    let mut pod = json!({"spec": spec});
+    let metadata = metadata(dice);
+    dice.put(&mut pod, "metadata", metadata, json!({}));
+    let mut body = kind.pod_path.iter().rev().fold(pod, |inner, key| json!({*key: inner, "beside": [1, "x"]}));
+    body["kind"] = json!(kind.kind);
+    if kind.kind == "StatefulSet" {
+        body["spec"]["volumeClaimTemplates"] =
+            dice.pick(&[json!([{"metadata": {"name": "proxy"}}]), json!(null), json!([])]);
+    }
+    Workload::new(kind, body)
+}
+
+fn metadata(dice: &mut Dice) -> Value {
+    const MARKERS: [&str; 5] =
+        ["", "garbage", "[]", r#"{"v":1,"hash":"0123456789abcdef","added":["/spec","/x/y"]}"#, r#"{"v":2,"hash":"x"}"#];
+    let mut annotations = Map::new();
+    if dice.roll(2) == 1 {
+        annotations.insert("own/a~b".into(), json!("x"));
+    }
+    if dice.roll(3) == 2 {
+        annotations.insert(marker::key(dice.pick(&POLICIES)), json!(dice.pick(&MARKERS)));
+    }
+    let mut metadata = json!({"labels": {"app": "web"}});
+    dice.put(&mut metadata, "annotations", Value::Object(annotations), json!({}));
+    metadata
+}
+
+/// JSON that no server sends, of the words that we look for.
+fn strange() -> impl Strategy<Value = Workload> {
+    dice().prop_map(|mut dice| {
+        let kind = &KINDS[dice.roll(KINDS.len())];
+        let pod = match dice.roll(4) {
+            0 => tree(&mut dice, 5),
+            1 => json!({"metadata": tree(&mut dice, 3), "spec": tree(&mut dice, 4)}),
+            _ => json!({"metadata": {"annotations": tree(&mut dice, 2)}, "spec": {"containers": [tree(&mut dice, 3), tree(&mut dice, 3)], "volumes": tree(&mut dice, 2)}}),
+        };
+        let body = if dice.roll(8) == 7 { tree(&mut dice, 6) } else { kind.pod_path.iter().rev().fold(pod, |inner, key| json!({*key: inner})) };
+        Workload::new(kind, body)
+    })
+}
+
+fn tree(dice: &mut Dice, depth: usize) -> Value {
+    const WORDS: [&str; 22] = [
+        "spec",
+        "template",
+        "jobTemplate",
+        "metadata",
+        "annotations",
+        "containers",
+        "initContainers",
+        "volumes",
+        "name",
+        "name",
+        "ports",
+        "hostPort",
+        "containerPort",
+        "protocol",
+        "volumeMounts",
+        "volumeClaimTemplates",
+        "image",
+        "injected.scpol.dev/zeta",
+        "hostNetwork",
+        "app",
+        "p0-x",
+        "restartPolicy",
+    ];
+    match dice.roll(if depth == 0 { 6 } else { 16 }) {
+        0 => Value::Null,
+        1 => json!(dice.roll(2) == 1),
+        2 => json!(dice.pick(&[0, 80, -1, i64::MIN])),
+        3 => json!(dice.pick(&[0.5, 1e300, -0.0])),
+        4..6 => json!(dice.pick(&WORDS)),
+        6..10 => (0..dice.roll(4)).map(|_| tree(dice, depth - 1)).collect(),
+        _ => (0..dice.roll(6)).map(|_| (dice.pick(&WORDS).to_owned(), tree(dice, depth - 1))).collect(),
+    }
+}

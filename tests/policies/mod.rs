@@ -1,0 +1,92 @@
+//! The corpus: `valid/*.yaml` are policies without a fault; `invalid/*.yaml` say in their first lines what is wrong, as
+//! `# expect: SCP0019 spec.template.containers[1].name`, once per fault and in order, and `# stored by: 1.13, 1.36` if
+//! these servers let it through, so that only the operator can tell. A case is added without Rust.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// A policy of the corpus.
+pub(crate) struct Case {
+    /// The name of its file, without `.yaml`.
+    pub(crate) name: String,
+    /// The faults that it has, as `code field`.
+    pub(crate) expected: Vec<String>,
+    /// The servers that store it all the same.
+    pub(crate) stored_by: Vec<String>,
+    /// The policy.
+    pub(crate) object: Value,
+}
+
+/// The policies without a fault.
+pub(crate) fn valid() -> Vec<Case> {
+    read("valid")
+}
+
+/// The policies with one.
+pub(crate) fn invalid() -> Vec<Case> {
+    read("invalid")
+}
+
+fn read(folder: &str) -> Vec<Case> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/policies").join(folder);
+    let mut cases: Vec<_> = fs::read_dir(folder).unwrap().map(|file| case(&file.unwrap().path())).collect();
+    cases.sort_by(|a, b| a.name.cmp(&b.name));
+    cases
+}
+
+fn case(path: &Path) -> Case {
+    let text = fs::read_to_string(path).unwrap();
+    let said =
+        |key: &str| text.lines().filter_map(|line| line.strip_prefix(key)).map(str::to_owned).collect::<Vec<_>>();
+    let (expected, stored_by) = (
+        said("# expect: "),
+        said("# stored by: ").iter().flat_map(|line| line.split(", ")).map(str::to_owned).collect(),
+    );
+    let object = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Case { name: path.file_stem().unwrap().to_string_lossy().into_owned(), expected, stored_by, object }
+}
+
+/// `object` under another name and with one of its parts replaced, for every part of its spec and a value of every
+/// kind.
+pub(crate) fn mutants(object: &Value) -> Vec<Value> {
+    let mut pointers = Vec::new();
+    if object.get("spec").is_none() {
+        return Vec::new();
+    }
+    collect(&object["spec"], "/spec".to_owned(), &mut pointers);
+    let values = [
+        Value::Null,
+        true.into(),
+        7.into(),
+        1.5.into(),
+        "x".into(),
+        "".into(),
+        "A b".into(),
+        Value::Array(vec![]),
+        serde_json::json!({}),
+    ];
+    let mutant = |pointer: &String, value: &Value| {
+        let mut mutant = object.clone();
+        mutant["metadata"]["name"] = "mutant".into();
+        *mutant.pointer_mut(pointer).unwrap() = value.clone();
+        mutant
+    };
+    pointers.iter().flat_map(|pointer| values.iter().map(move |value| mutant(pointer, value))).collect()
+}
+
+fn collect(value: &Value, pointer: String, pointers: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            members.iter().for_each(|(name, value)| {
+                collect(value, format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1")), pointers)
+            });
+        }
+        // One item stands for all.
+        Value::Array(items) => items.iter().take(1).for_each(|item| collect(item, format!("{pointer}/0"), pointers)),
+        _ => {}
+    }
+    pointers.push(pointer);
+}

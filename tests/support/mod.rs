@@ -1,0 +1,237 @@
+//! What tests on real servers and the benchmark share: an installed operator as a process of its own, with the shipped RBAC
+//! and nothing more, and waiting for conditions.
+
+#![allow(unreachable_pub, reason = "shared between test programs")]
+
+use anyhow::{Context, Result, bail, ensure};
+use controlplane::{ControlPlane, User, Version};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, api::DynamicObject};
+use serde_json::Value;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what must come.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// A file of the checkout.
+pub fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Installs what users install, but for the Deployment: the operator runs as a process of the test.
+pub async fn install(cluster: &ControlPlane) -> Result<()> {
+    let bundle = match cluster.version() {
+        Version::V1_13 => "config/install-legacy.yaml",
+        Version::V1_36 => "config/install.yaml",
+    };
+    let bundle = std::fs::read_to_string(file(bundle)).with_context(|| bundle.to_owned())?;
+    let without_deployment: Vec<&str> =
+        bundle.split("\n---\n").filter(|document| !document.contains("\nkind: Deployment\n")).collect();
+    cluster.apply_manifests(&without_deployment.join("\n---\n")).await?;
+    // Creators may do what users do with workloads, and no more: no `initialize`.
+    // Without a controller-manager `edit` itself stays empty: these are what it is made of.
+    for role in ["system:aggregate-to-edit", "system:aggregate-to-view"] {
+        let (name, role) = (role.replace(':', "-"), format!("--clusterrole={role}"));
+        cluster.kubectl_output(User::Admin, &["create", "clusterrolebinding", &name, &role, "--user=creator"]).await?;
+    }
+    within(LIMIT, "the CRD is served", || async {
+        Ok(cluster.kubectl_output(User::Admin, &["get", "sidecarpolicies"]).await.is_ok())
+    })
+    .await
+}
+
+/// The operator as a process of its own; killed when dropped, and its log shown if the test fails.
+pub struct Operator {
+    process: Child,
+    log: PathBuf,
+    port: u16,
+}
+
+impl Operator {
+    /// Starts the operator with `flags`, as the ServiceAccount of the install file.
+    pub fn start(cluster: &ControlPlane, flags: &[&str]) -> Result<Self> {
+        Self::start_as(cluster, User::Operator, flags)
+    }
+
+    /// Starts the operator as `user`.
+    pub fn start_as(cluster: &ControlPlane, user: User, flags: &[&str]) -> Result<Self> {
+        let port = free_port()?;
+        let log = cluster.dir().join(format!("operator-{port}.log"));
+        let output = File::create(&log)?;
+        let process = Command::new(env!("CARGO_BIN_EXE_scpol"))
+            .arg("run")
+            // By variable, so that a flag of the test overrides it.
+            .env("SCPOL_LOG_LEVEL", "debug,hyper=info,kube=info,tower=info,rustls=info,h2=info")
+            .args(["--listen", &format!("127.0.0.1:{port}")])
+            .arg("--kubeconfig")
+            .arg(cluster.kubeconfig(user))
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()?;
+        Ok(Self { process, log, port })
+    }
+
+    /// Starts the operator and waits until it is ready.
+    pub async fn ready(cluster: &ControlPlane, flags: &[&str]) -> Result<Self> {
+        let mut operator = Self::start(cluster, flags)?;
+        operator.wait_ready().await?;
+        Ok(operator)
+    }
+
+    /// Waits until `/readyz` says so.
+    pub async fn wait_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.process.try_wait()? {
+                bail!("the operator ended with {status}:\n{}", self.log());
+            }
+            if self.get("/readyz").await.is_ok_and(|(status, _)| status == 200) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "the operator is not ready:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// The status and body of a page that it serves.
+    pub async fn get(&self, path: &str) -> Result<(u16, String)> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).context("no status line")?;
+        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
+        Ok((status, body))
+    }
+
+    /// The value of a metric, its labels included in `series`; 0 if it is not there.
+    pub async fn metric(&self, series: &str) -> Result<f64> {
+        let (_, text) = self.get("/metrics").await?;
+        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        Ok(line.map(str::parse).transpose()?.unwrap_or_default())
+    }
+
+    /// Everything that it has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Sends a signal, by name.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status()?;
+        ensure!(status.success(), "kill -{name} failed");
+        Ok(())
+    }
+
+    /// Waits until it has ended, and gives its exit code.
+    pub async fn ended(&mut self) -> Result<Option<i32>> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.process.try_wait()? {
+                return Ok(status.code());
+            }
+            ensure!(Instant::now() < deadline, "the operator does not end:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Stops it in good order.
+    pub async fn stop(mut self) -> Result<Option<i32>> {
+        self.signal("TERM")?;
+        self.ended().await
+    }
+
+    /// Kills it.
+    pub async fn kill(mut self) -> Result<()> {
+        self.process.kill()?;
+        self.ended().await.map(drop)
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        // Shown only where the test fails: the test runner keeps it otherwise.
+        eprintln!("--- log of the operator ---\n{}", self.log());
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Waits until `holds`.
+pub async fn within<F: Future<Output = Result<bool>>>(
+    limit: Duration,
+    what: &str,
+    mut holds: impl FnMut() -> F,
+) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    let mut last = None;
+    loop {
+        match holds().await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(error) => last = Some(error),
+        }
+        if Instant::now() >= deadline {
+            match last {
+                Some(error) => return Err(error.context(format!("did not come true in {limit:?}: {what}"))),
+                None => bail!("did not come true in {limit:?}: {what}"),
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// SidecarPolicies, untyped.
+pub fn policies(cluster: &ControlPlane) -> Api<DynamicObject> {
+    let gvk = GroupVersionKind::gvk("scpol.dev", "v1alpha1", "SidecarPolicy");
+    Api::all_with(cluster.admin(), &ApiResource::from_gvk_with_plural(&gvk, "sidecarpolicies"))
+}
+
+/// The condition of that type on a policy.
+pub async fn condition(cluster: &ControlPlane, policy: &str, type_: &str) -> Result<Option<Value>> {
+    let Some(policy) = policies(cluster).get_opt(policy).await? else { return Ok(None) };
+    let conditions = policy.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    Ok(conditions.into_iter().find(|condition| condition["type"] == type_))
+}
+
+/// Waits until the condition of a policy has that status and reason.
+pub async fn wait_condition(
+    cluster: &ControlPlane,
+    policy: &str,
+    type_: &str,
+    status: &str,
+    reason: &str,
+) -> Result<Value> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let seen = condition(cluster, policy, type_).await?;
+        if let Some(condition) =
+            seen.as_ref().filter(|condition| condition["status"] == status && condition["reason"] == reason)
+        {
+            return Ok(condition.clone());
+        }
+        ensure!(Instant::now() < deadline, "{type_} of `{policy}` is not {status}/{reason} but {seen:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until a policy is in force.
+pub async fn in_force(cluster: &ControlPlane, policy: &str) -> Result<()> {
+    wait_condition(cluster, policy, "Programmed", "True", "Programmed").await.map(drop)
+}

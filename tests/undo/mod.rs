@@ -1,0 +1,51 @@
+//! What markers promise: taking away what they list gives back the original. Written apart from the code that writes
+//! the markers, so that both would have to be wrong in the same way.
+
+use serde_json::{Map, Value};
+
+/// Takes away what the marker of `policy` lists, and the marker. `pod` is the pointer of the workload's pod.
+pub(crate) fn undo(body: &mut Value, pod: &str, policy: &str) {
+    let key = format!("injected.scpol.dev/{policy}");
+    let annotations = body.pointer_mut(&format!("{pod}/metadata/annotations")).and_then(Value::as_object_mut);
+    let Some(marker) = annotations.and_then(|annotations| annotations.remove(&key)) else { return };
+    let marker: Value = serde_json::from_str(marker.as_str().unwrap()).unwrap();
+    let list = |field: &str| {
+        marker[field].as_array().into_iter().flatten().map(|at| at.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let nulls = list("nulls");
+    for at in list("added").iter().rev() {
+        let tokens: Vec<String> = at[1..].split('/').map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
+        remove(body, &tokens, nulls.contains(at));
+    }
+}
+
+fn remove(at: &mut Value, tokens: &[String], was_null: bool) {
+    let (token, rest) = tokens.split_first().unwrap();
+    match (at, rest) {
+        (Value::Array(items), []) => {
+            let count = items.len();
+            items.retain(|item| item["name"] != **token);
+            assert_eq!(items.len(), count - 1, "`{token}` is listed once and there once");
+        }
+        (Value::Object(fields), []) => remove_parent(fields, token, was_null),
+        (Value::Array(items), rest) => {
+            remove(items.iter_mut().find(|item| item["name"] == **token).unwrap(), rest, was_null)
+        }
+        (Value::Object(fields), rest) => remove(fields.get_mut(token).unwrap(), rest, was_null),
+        (other, _) => panic!("`{token}` is listed below {other}"),
+    }
+}
+
+/// A list or map that was created goes when nobody has anything in it any more.
+fn remove_parent(fields: &mut Map<String, Value>, name: &str, was_null: bool) {
+    let is_empty = match &fields[name] {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        other => panic!("`{name}` is listed, and is {other}"),
+    };
+    if is_empty && was_null {
+        fields.insert(name.to_owned(), Value::Null);
+    } else if is_empty {
+        fields.remove(name);
+    }
+}
