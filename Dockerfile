@@ -1,0 +1,24 @@
+# The operator's image: one binary, no shell, no root. `make image` builds it.
+
+# Debian 12 like the second stage: a binary wants the C library that it was linked with, or a later one.
+FROM rust:1-slim-bookworm AS build
+WORKDIR /build
+# The dependencies are a layer of their own, built against empty sources: it stays until Cargo.toml or Cargo.lock change. The
+# targets and the workspace member that Cargo.toml names must exist.
+COPY Cargo.toml Cargo.lock ./
+COPY tests/controlplane/Cargo.toml tests/controlplane/
+RUN mkdir -p src benches tests/controlplane/src \
+    && echo 'fn main() {}' | tee src/main.rs benches/bench.rs tests/controlplane/src/main.rs > /dev/null \
+    && touch src/lib.rs tests/controlplane/src/lib.rs \
+    && cargo build --release --locked --bin scpol
+COPY src src
+# Copied files keep their dates, which may be older than the build above.
+RUN touch src/main.rs src/lib.rs && cargo build --release --locked --bin scpol
+
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /build/target/release/scpol /scpol
+# By number, so that `runAsNonRoot` can be checked.
+USER 65532:65532
+EXPOSE 8080
+ENTRYPOINT ["/scpol"]
+CMD ["run"]

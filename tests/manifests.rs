@@ -1,0 +1,566 @@
+//! What users apply and read: the install files, the samples and the pages say what the code does.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use regex::Regex;
+use serde_json::{Value, json};
+use sidecar_policy::api::code::Code;
+use sidecar_policy::inject;
+use sidecar_policy::policy::{Policy, Site, Verdict, decide};
+use sidecar_policy::workload::{Kind, Workload};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const DEFAULT: &str = "config/install.yaml";
+const LEGACY: &str = "config/install-legacy.yaml";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every document of a YAML file.
+fn documents(path: impl AsRef<Path>) -> Vec<Value> {
+    let text = read(&path);
+    serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{}: {error}", path.as_ref().display()))
+}
+
+/// Every file below `folder` whose name ends like that.
+fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.to_string_lossy().ends_with(ending) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    documents.iter().filter(|document| document["kind"] == kind).collect()
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn texts(value: &Value) -> BTreeSet<&str> {
+    items(value).filter_map(Value::as_str).collect()
+}
+
+fn site() -> Site {
+    Site::new("scpol-system", [], [])
+}
+
+#[test]
+fn every_manifest_is_an_object_or_a_patch() {
+    let mut seen = 0;
+    for path in ["config", "samples", "crds"].iter().flat_map(|folder| files(folder, ".yaml")) {
+        for document in documents(&path) {
+            let is_object = document["apiVersion"].is_string() && document["kind"].is_string();
+            let is_patch =
+                document.is_array() && items(&document).all(|step| step["op"].is_string() && step["path"].is_string());
+            assert!(is_object || is_patch, "{}: {document}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 60, "{seen} documents");
+}
+
+// The install files.
+
+fn kubectl() -> PathBuf {
+    let found = std::env::var_os("PATH")
+        .and_then(|path| std::env::split_paths(&path).map(|folder| folder.join("kubectl")).find(|file| file.is_file()));
+    // `make test` has built one by then.
+    found.unwrap_or_else(|| {
+        let built = success(Command::new(root().join("tests/controlplane/build.sh")).arg("1.36"));
+        Path::new(String::from_utf8(built.stdout).unwrap().trim()).join("kubectl")
+    })
+}
+
+fn success(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+#[test]
+fn the_install_files_are_what_kustomize_makes_of_config() {
+    for (folder, file) in [("config/default", DEFAULT), ("config/legacy", LEGACY)] {
+        let made = success(Command::new(kubectl()).args(["kustomize", folder]).current_dir(root())).stdout;
+        assert!(read(file).into_bytes() == made, "{file} is stale: run `make install-files`");
+    }
+}
+
+#[test]
+fn every_folder_of_config_can_be_applied_by_itself() {
+    for path in files("config", "kustomization.yaml") {
+        success(Command::new(kubectl()).arg("kustomize").arg(path.parent().unwrap()));
+    }
+}
+
+#[test]
+fn both_files_install_the_same_but_for_what_old_servers_need() {
+    let names = |file| {
+        let documents = documents(file);
+        documents
+            .iter()
+            .map(|document| format!("{} {}", document["kind"], document["metadata"]["name"]))
+            .collect::<BTreeSet<_>>()
+    };
+    let (default, legacy) = (names(DEFAULT), names(LEGACY));
+    assert!(default.is_subset(&legacy));
+    assert!(legacy.difference(&default).all(|more| more.contains("scpol-initializer")), "{legacy:?}");
+    for (file, crd, budget) in [(DEFAULT, "v1", "policy/v1"), (LEGACY, "v1beta1", "policy/v1beta1")] {
+        let documents = documents(file);
+        assert_eq!(
+            of_kind(&documents, "CustomResourceDefinition")[0]["apiVersion"],
+            format!("apiextensions.k8s.io/{crd}")
+        );
+        assert_eq!(of_kind(&documents, "PodDisruptionBudget")[0]["apiVersion"], budget);
+        assert_eq!(of_kind(&documents, "PodDisruptionBudget")[0]["spec"]["minAvailable"], 1);
+    }
+}
+
+#[test]
+fn only_our_deployment_for_old_servers_passes_initializers_by() {
+    assert!(!read(DEFAULT).contains("\n  initializers:"));
+    for document in documents(LEGACY) {
+        let initializers = document["metadata"].get("initializers");
+        let expected = (document["kind"] == "Deployment").then(|| json!({ "pending": [] }));
+        assert_eq!(initializers, expected.as_ref(), "{}", document["kind"]);
+    }
+}
+
+#[test]
+fn nothing_that_we_install_looks_like_something_that_we_generate() {
+    // `kubectl delete initializerconfigurations -l app.kubernetes.io/managed-by=scpol` must never be a habit that hurts.
+    for file in [DEFAULT, LEGACY] {
+        for document in documents(file) {
+            assert_eq!(
+                document["metadata"]["labels"].get("app.kubernetes.io/managed-by"),
+                None,
+                "{file}: {}",
+                document["kind"]
+            );
+        }
+    }
+}
+
+#[test]
+fn the_deployment_is_what_the_documentation_promises() {
+    for file in [DEFAULT, LEGACY] {
+        let documents = documents(file);
+        let deployment = of_kind(&documents, "Deployment")[0];
+        assert_eq!(
+            (&deployment["apiVersion"], &deployment["metadata"]["namespace"]),
+            (&json!("apps/v1"), &json!("scpol-system"))
+        );
+        let spec = &deployment["spec"];
+        assert_eq!(spec["replicas"], 2);
+        assert_eq!(
+            spec["strategy"],
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 0, "maxSurge": 1 } })
+        );
+        let pod = &spec["template"]["spec"];
+        assert_eq!(pod["terminationGracePeriodSeconds"], 30);
+        assert_eq!(pod["enableServiceLinks"], false);
+        assert_eq!(pod["serviceAccountName"], "scpol");
+        assert_eq!(pod.get("priorityClassName"), None, "the system classes are for kube-system alone below 1.17");
+        assert!(pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"].is_array());
+        is_scraped(&spec["template"]["metadata"]["annotations"]);
+        is_restricted(&spec["template"], file);
+        is_our_container(&pod["containers"][0]);
+    }
+}
+
+fn is_scraped(annotations: &Value) {
+    for (key, value) in [("scrape", "true"), ("port", "8080"), ("path", "/metrics")] {
+        assert_eq!(annotations[format!("prometheus.io/{key}")], value);
+    }
+}
+
+/// As Pod Security "restricted" wants it, and a little more.
+fn is_restricted(template: &Value, file: &str) {
+    let pod = &template["spec"]["securityContext"];
+    assert_eq!((&pod["runAsNonRoot"], &pod["runAsUser"]), (&json!(true), &json!(65532)));
+    let field = pod.get("seccompProfile");
+    let annotation = template["metadata"]["annotations"].get("seccomp.security.alpha.kubernetes.io/pod");
+    match file {
+        LEGACY => assert_eq!((field, annotation), (None, Some(&json!("runtime/default")))),
+        _ => assert_eq!((field, annotation), (Some(&json!({ "type": "RuntimeDefault" })), None)),
+    }
+    let container = &template["spec"]["containers"][0]["securityContext"];
+    assert_eq!(container["allowPrivilegeEscalation"], false);
+    assert_eq!(container["readOnlyRootFilesystem"], true);
+    assert_eq!(container["capabilities"], json!({ "drop": ["ALL"] }));
+}
+
+fn is_our_container(container: &Value) {
+    assert_eq!(container["image"], format!("sidecar-policy:{}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(container["args"], json!(["run"]));
+    assert_eq!(container["livenessProbe"]["httpGet"], json!({ "path": "/livez", "port": "http" }));
+    assert_eq!(container["readinessProbe"]["httpGet"], json!({ "path": "/readyz", "port": "http" }));
+    assert_eq!(container["ports"], json!([{ "name": "http", "containerPort": 8080 }]));
+    assert_eq!(
+        container["resources"],
+        json!({ "requests": { "cpu": "50m", "memory": "32Mi" }, "limits": { "memory": "64Mi" } })
+    );
+    let environment: Vec<_> =
+        items(&container["env"]).map(|entry| (&entry["name"], &entry["valueFrom"]["fieldRef"]["fieldPath"])).collect();
+    let (name, namespace) = (json!("SCPOL_POD_NAME"), json!("SCPOL_OPERATOR_NAMESPACE"));
+    assert_eq!(environment, [(&name, &json!("metadata.name")), (&namespace, &json!("metadata.namespace"))]);
+}
+
+// Rights.
+
+/// What the ServiceAccount of the operator may do after applying `file`: `scope group/resource verb`.
+fn rights(file: &str) -> BTreeSet<String> {
+    let documents = documents(file);
+    let mut rights = BTreeSet::new();
+    for (binding, role, scope) in [("ClusterRoleBinding", "ClusterRole", "cluster"), ("RoleBinding", "Role", "own")] {
+        for bound in of_kind(&documents, binding) {
+            assert_eq!(
+                bound["subjects"],
+                json!([{ "kind": "ServiceAccount", "name": "scpol", "namespace": "scpol-system" }])
+            );
+            assert_eq!(bound["roleRef"]["kind"], role);
+            let roles = of_kind(&documents, role);
+            let role = roles.iter().find(|role| role["metadata"]["name"] == bound["roleRef"]["name"]).unwrap();
+            rights.extend(items(&role["rules"]).flat_map(|rule| granted(rule, scope)));
+        }
+    }
+    rights
+}
+
+fn granted(rule: &Value, scope: &str) -> Vec<String> {
+    let only =
+        rule["resourceNames"].as_array().map(|names| format!(" {}", Value::from(names.clone()))).unwrap_or_default();
+    let mut granted = Vec::new();
+    for group in texts(&rule["apiGroups"]) {
+        for resource in texts(&rule["resources"]) {
+            let verbs: Vec<_> = texts(&rule["verbs"]).into_iter().collect();
+            granted.push(format!("{scope} {group}/{resource}{only}: {}", verbs.join(",")));
+        }
+    }
+    granted
+}
+
+/// Whoever widens this has to say here that it is meant.
+const RIGHTS: [&str; 5] = [
+    "cluster /events: create,patch",
+    "cluster scpol.dev/sidecarpolicies/status: patch",
+    "cluster scpol.dev/sidecarpolicies: list,watch",
+    "own coordination.k8s.io/leases [\"scpol\"]: get,update",
+    "own coordination.k8s.io/leases: create",
+];
+const RIGHTS_OF_THE_INITIALIZER_ENGINE: [&str; 13] = [
+    "cluster /pods: get,initialize,list,patch,watch",
+    "cluster admissionregistration.k8s.io/initializerconfigurations: create,delete,get,list,update,watch",
+    "cluster apps/daemonsets: get,initialize,list,patch,watch",
+    "cluster apps/deployments: get,initialize,list,patch,watch",
+    "cluster apps/statefulsets: get,initialize,list,patch,watch",
+    "cluster batch/cronjobs: get,initialize,list,patch,watch",
+    "own /pods: create",
+    "own apps/daemonsets: create",
+    "own apps/deployments: create",
+    "own apps/statefulsets: create",
+    "own batch/cronjobs: create",
+    "own extensions/daemonsets: create",
+    "own extensions/deployments: create",
+];
+
+#[test]
+fn the_operator_has_the_rights_that_it_uses_and_no_others() {
+    let expected = |rights: &[&[&str]]| rights.concat().into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
+    assert_eq!(rights(DEFAULT), expected(&[&RIGHTS]));
+    assert_eq!(rights(LEGACY), expected(&[&RIGHTS, &RIGHTS_OF_THE_INITIALIZER_ENGINE]));
+}
+
+#[test]
+fn no_role_has_a_wildcard() {
+    for file in [DEFAULT, LEGACY] {
+        let documents = documents(file);
+        for role in of_kind(&documents, "ClusterRole").into_iter().chain(of_kind(&documents, "Role")) {
+            for rule in items(&role["rules"]) {
+                let all: BTreeSet<_> =
+                    ["apiGroups", "resources", "verbs"].iter().flat_map(|field| texts(&rule[*field])).collect();
+                assert!(!all.contains("*"), "{}: {rule}", role["metadata"]["name"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn reading_policies_aggregates_to_view_and_writing_them_to_nothing() {
+    let documents = documents(DEFAULT);
+    let roles = of_kind(&documents, "ClusterRole");
+    let role = |name: &str| roles.iter().find(|role| role["metadata"]["name"] == name).unwrap();
+    let aggregations = |role: &Value| {
+        let labels = role["metadata"]["labels"].as_object().unwrap();
+        labels.keys().filter(|key| key.contains("aggregate-to")).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(aggregations(role("scpol-view")), ["rbac.authorization.k8s.io/aggregate-to-view"]);
+    assert_eq!(texts(&role("scpol-view")["rules"][0]["verbs"]), BTreeSet::from(["get", "list", "watch"]));
+    assert_eq!(aggregations(role("scpol-edit")), [""; 0]);
+    let why = role("scpol-edit")["metadata"]["annotations"]["kubernetes.io/description"].as_str().unwrap();
+    assert!(why.contains("runs code in every pod"), "{why}");
+}
+
+// Samples.
+
+fn samples() -> Vec<PathBuf> {
+    files("samples", ".yaml").into_iter().filter(|path| path.parent().unwrap().ends_with("samples")).collect()
+}
+
+fn policies(path: &Path) -> Vec<Policy> {
+    let documents = documents(path);
+    let policies = of_kind(&documents, "SidecarPolicy").into_iter();
+    policies
+        .map(|policy| Policy::parse(policy, &site()).unwrap_or_else(|faults| panic!("{}: {faults:?}", path.display())))
+        .collect()
+}
+
+fn sample(name: &str) -> Policy {
+    policies(&root().join("samples").join(name)).remove(0)
+}
+
+fn workload(name: &str) -> Workload {
+    let body = documents(Path::new("samples/workloads").join(name)).remove(0);
+    let (group, _) = body["apiVersion"].as_str().unwrap().split_once('/').unwrap_or_default();
+    let resource = format!("{}s", body["kind"].as_str().unwrap().to_lowercase());
+    Workload::new(Kind::find(group, &resource).unwrap(), body)
+}
+
+#[test]
+fn every_sample_is_a_valid_policy_that_says_how_to_apply_it() {
+    assert!(samples().len() >= 4);
+    for path in samples() {
+        assert_eq!(policies(&path).len(), 1, "{}", path.display());
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(
+            read(&path).contains(&format!("#   kubectl apply -f samples/{name}")),
+            "{name} does not say how to apply it"
+        );
+    }
+    for path in files("samples/workloads", ".yaml") {
+        let how = format!("-f samples/workloads/{}`", path.file_name().unwrap().to_str().unwrap());
+        assert!(read(&path).contains(&how), "{} does not say how to apply it", path.display());
+    }
+}
+
+#[test]
+fn every_sidecar_has_a_tagged_image_requests_and_limits() {
+    for policy in samples().iter().flat_map(|path| policies(path)) {
+        for container in &policy.template.spec.containers {
+            let (_, tag) = container["image"].as_str().unwrap().rsplit_once(':').unwrap();
+            assert!(!tag.is_empty() && tag != "latest", "{}: {}", policy.name, container["image"]);
+            for side in ["requests", "limits"] {
+                for resource in ["cpu", "memory"] {
+                    assert!(
+                        container["resources"][side][resource].is_string(),
+                        "{}: no {side}.{resource}",
+                        policy.name
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_config_map_that_a_sample_mounts_is_in_it() {
+    for path in samples() {
+        let documents = documents(&path);
+        let shipped: BTreeSet<_> =
+            of_kind(&documents, "ConfigMap").iter().map(|map| map["metadata"]["name"].as_str().unwrap()).collect();
+        for policy in policies(&path) {
+            for name in
+                policy.template.spec.volumes.iter().filter_map(|volume| volume.get("configMap")?["name"].as_str())
+            {
+                assert!(shipped.contains(name), "{}: no ConfigMap `{name}`", path.display());
+            }
+        }
+        for text in of_kind(&documents, "ConfigMap").iter().map(|map| map["data"]["envoy.json"].as_str().unwrap()) {
+            serde_json::from_str::<Value>(text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        }
+    }
+}
+
+/// The containers of `workload` once it has been created in `namespace` under the sample.
+fn containers(policy: &str, workload_name: &str, namespace: &str) -> Vec<String> {
+    let (policy, mut workload) = (sample(policy), workload(workload_name));
+    workload.body["metadata"]["namespace"] = json!(namespace);
+    if decide(&policy, &workload, &site()) == Verdict::Inject {
+        let patch = inject::plan(&workload, &[&policy.template]).unwrap();
+        json_patch::patch(&mut workload.body, &patch).unwrap();
+    }
+    let containers = workload.body.pointer(&format!("{}/spec/containers", workload.pod_pointer())).unwrap();
+    items(containers).map(|container| container["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_tutorials_give_what_their_authors_saw() {
+    for (policy, workload, namespace, expected) in [
+        ("01-sidecar.yaml", "nginx.yaml", "default", "nginx sidecar-nginx"),
+        ("01-sidecar.yaml", "nginx.v1beta1.yaml", "default", "nginx sidecar-nginx"),
+        ("01-sidecar.yaml", "nginx.yaml", "kube-system", "nginx"),
+        ("02-annotation.yaml", "nginx.yaml", "default", "nginx"),
+        ("02-annotation.yaml", "nginx.v1beta1.yaml", "default", "nginx"),
+        ("02-annotation.yaml", "nginx-with-annotation.yaml", "default", "nginx sidecar-nginx"),
+        ("02-annotation.yaml", "nginx-with-annotation.v1beta1.yaml", "default", "nginx sidecar-nginx"),
+        ("03-envoy.yaml", "myapp-pod.yaml", "envoy-demo", "myapp-container envoy"),
+        ("03-envoy.yaml", "myapp-pod.yaml", "default", "myapp-container"),
+        ("04-envoy-annotation.yaml", "nginx-with-annotation.yaml", "default", "nginx envoy"),
+        ("04-envoy-annotation.yaml", "nginx.yaml", "default", "nginx"),
+    ] {
+        assert_eq!(
+            containers(policy, workload, namespace).join(" "),
+            expected,
+            "{workload} under {policy} in {namespace}"
+        );
+    }
+}
+
+#[test]
+fn a_workload_as_printed_and_for_later_servers_differ_in_version_and_selector_alone() {
+    for name in ["nginx", "nginx-with-annotation"] {
+        let mut printed = documents(format!("samples/workloads/{name}.v1beta1.yaml")).remove(0);
+        let current = documents(format!("samples/workloads/{name}.yaml")).remove(0);
+        assert_eq!((&printed["apiVersion"], printed["spec"].get("selector")), (&json!("apps/v1beta1"), None));
+        printed["apiVersion"] = json!("apps/v1");
+        printed["spec"]["selector"] = json!({ "matchLabels": printed["spec"]["template"]["metadata"]["labels"] });
+        assert_eq!(printed, current, "{name}");
+    }
+}
+
+// Pages.
+
+fn pages() -> Vec<PathBuf> {
+    let mut pages = files("docs", ".md");
+    pages.extend(["README.md", "CHANGELOG.md", "tests/controlplane/README.md"].iter().map(|page| root().join(page)));
+    pages
+}
+
+/// The anchors of a page, as they are made from its headings.
+fn anchors(page: &Path) -> BTreeSet<String> {
+    let headings = read(page)
+        .lines()
+        .filter_map(|line| line.strip_prefix('#').map(|rest| rest.trim_start_matches('#').trim().to_owned()))
+        .collect::<Vec<_>>();
+    let anchor = |heading: &String| {
+        let kept = heading
+            .to_lowercase()
+            .chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+            .collect::<String>();
+        kept.replace(' ', "-")
+    };
+    headings.iter().map(anchor).collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
+    for page in pages() {
+        for (_, [target]) in link.captures_iter(&read(&page)).map(|found| found.extract()) {
+            if target.contains("://") {
+                continue;
+            }
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let file = if path.is_empty() { page.clone() } else { page.parent().unwrap().join(path) };
+            assert!(file.exists(), "{}: {target}", page.display());
+            assert!(
+                anchor.is_empty() || anchors(&file).contains(anchor),
+                "{}: no heading for {target}",
+                page.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_file_of_ours_that_a_page_or_a_sample_names_is_there() {
+    let named = Regex::new(r"\b((?:config|samples|docs|crds)/[\w./-]*\w)").unwrap();
+    for file in pages().into_iter().chain(files("samples", ".yaml")).chain(files("config", ".yaml")) {
+        for (_, [path]) in named.captures_iter(&read(&file)).map(|found| found.extract()) {
+            assert!(root().join(path).exists(), "{}: {path}", file.display());
+        }
+    }
+}
+
+#[test]
+fn every_code_that_a_page_or_a_sample_names_exists() {
+    let codes: BTreeSet<_> = Code::ALL.iter().map(Code::to_string).collect();
+    let named = Regex::new(r"\bSCP\d{4}\b").unwrap();
+    for file in pages().into_iter().chain(files("samples", ".yaml")) {
+        for code in named.find_iter(&read(&file)) {
+            assert!(codes.contains(code.as_str()), "{}: {}", file.display(), code.as_str());
+        }
+    }
+}
+
+/// The rows of the table below the heading `## {section}` of the operator's page, cell by cell, without backticks.
+fn table(section: &str) -> Vec<Vec<String>> {
+    let page = read("docs/operations.md");
+    let (_, below) = page.split_once(&format!("\n## {section}\n")).unwrap();
+    let rows = below.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|')).skip(2);
+    rows.map(|row| row.trim_matches('|').split(" | ").map(|cell| cell.replace('`', "").trim().to_owned()).collect())
+        .collect()
+}
+
+#[test]
+fn the_flags_in_the_documentation_are_those_of_the_binary() {
+    let help = success(Command::new(env!("CARGO_BIN_EXE_scpol")).args(["run", "--help"]).env_clear());
+    let help = String::from_utf8(help.stdout).unwrap();
+    let flag = Regex::new(r"(?m)^ +(?:-\w, )?(--[\w-]+)").unwrap();
+    let starts: Vec<_> = flag.captures_iter(&help).map(|found| found.get(1).unwrap()).collect();
+    let ends = starts.iter().skip(1).map(|next| next.start()).chain([help.len()]);
+    let variable = Regex::new(r"\[env: (\w+)=").unwrap();
+    let default = Regex::new(r"(?m)^ +\[default: (.+)\]$").unwrap();
+    let first = |regex: &Regex, text: &str| regex.captures(text).map(|found| found[1].to_owned());
+    let mut actual = BTreeSet::new();
+    for (start, end) in starts.iter().zip(ends).filter(|(start, _)| start.as_str() != "--help") {
+        let text = &help[start.start()..end];
+        actual.insert((start.as_str().to_owned(), first(&variable, text).unwrap(), first(&default, text)));
+    }
+    let told: Vec<_> = table("Flags");
+    assert_eq!(told.len(), actual.len(), "{told:?}");
+    for (flag, variable, default) in actual {
+        let row = told.iter().find(|row| row[0] == flag).unwrap_or_else(|| panic!("{flag} is not told"));
+        assert_eq!(row[1], variable);
+        assert!(default.is_none_or(|default| row[2] == default), "{flag}: {}", row[2]);
+    }
+}
+
+#[test]
+fn the_metrics_in_the_documentation_are_those_of_the_code() {
+    let name = Regex::new(r#""(scpol_\w+)""#).unwrap();
+    let code = read("src/metrics.rs");
+    let actual: BTreeSet<_> = name.captures_iter(&code).map(|found| found[1].to_owned()).collect();
+    let told: BTreeSet<_> = table("Metrics").into_iter().map(|row| row[0].clone()).collect();
+    assert_eq!(told, actual);
+}
+
+#[test]
+fn the_rights_in_the_documentation_name_every_resource() {
+    let told = table("Rights").concat().concat();
+    for right in rights(LEGACY) {
+        let (_, resource) = right.split(':').next().unwrap().split_once(' ').unwrap();
+        let (_, resource) = resource.split(' ').next().unwrap().split_once('/').unwrap();
+        assert!(told.contains(resource), "{resource}");
+    }
+}
