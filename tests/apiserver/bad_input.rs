@@ -1,0 +1,159 @@
+//! The wrong thing on purpose: each gives a condition or an event with its code, and no create ever hangs on it.
+
+use crate::commands::scpol;
+use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
+use anyhow::Result;
+use controlplane::{ControlPlane, User, Version};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on() -> Result<()> {
+    let world = World::new().await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("good", sidecar("envoy")).await?;
+    let with = |field: &str, value: Value| {
+        let mut spec = sidecar("x");
+        spec[field] = value;
+        spec
+    };
+    let container = json!({ "name": "twin", "image": "x:1" });
+    let faults = [
+        ("unknown-field", with("namespacs", json!(["shop"])), "Accepted", "UnknownField"),
+        ("empty-template", json!({ "template": {} }), "Accepted", "EmptyTemplate"),
+        ("no-template", json!({}), "Accepted", "EmptyTemplate"),
+        ("empty-selector", with("annotationSelector", json!({})), "Accepted", "EmptySelector"),
+        (
+            "refused-target",
+            with("targets", json!([{ "group": "", "resource": "services" }])),
+            "Accepted",
+            "TargetRefused",
+        ),
+        ("any-target", with("targets", json!([{ "group": "apps", "resource": "*" }])), "Accepted", "TargetRefused"),
+        ("jobs", with("targets", json!([{ "group": "batch", "resource": "jobs" }])), "Accepted", "TargetRefused"),
+        ("twins", json!({ "template": { "containers": [container, container] } }), "Accepted", "DuplicateName"),
+        ("later", with("labelSelector", json!({ "matchLabels": { "a": "b" } })), "Accepted", "NotYetSupported"),
+        ("audit", with("mode", json!("Audit")), "Accepted", "NotYetSupported"),
+        ("foreign-name", with("initializerName", json!("a.b.example.com")), "Accepted", "InvalidInitializerName"),
+        ("webhook", with("engine", json!("Webhook")), "Programmed", "EngineUnavailable"),
+        (
+            "lacking",
+            with("targets", json!([{ "group": "apps", "version": "v9", "resource": "deployments" }])),
+            "Programmed",
+            "TargetNotServed",
+        ),
+        (
+            "dropped",
+            json!({ "template": { "initContainers": [{ "name": "n", "image": "x:1", "restartPolicy": "Always" }] } }),
+            "Programmed",
+            "UnknownTemplateField",
+        ),
+    ];
+    for (name, spec, condition, reason) in &faults {
+        match world.policy(name, spec.clone()).await {
+            Ok(()) => {
+                let seen = wait_condition(&world.cluster, name, condition, "False", reason).await?;
+                assert!(seen["message"].as_str().unwrap_or_default().starts_with("SCP0"), "{name}: {seen}");
+                wait_condition(&world.cluster, name, "Stalled", "True", reason).await?;
+            }
+            // The schema may be faster.
+            Err(error) => assert!(format!("{error:#}").contains("validation failure"), "{name}: {error:#}"),
+        }
+    }
+    // Wrong types are the schema's business even here.
+    assert!(world.policy("wrong-type", with("namespaces", json!("shop"))).await.is_err());
+    in_force(&world.cluster, "good").await?;
+    let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+    assert_eq!(containers(&created), ["app", "envoy"], "one broken policy breaks no other");
+    assert_eq!(world.configurations().await?, ["scpol-good"]);
+    assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+
+    // A volume that nobody has: known only when a workload comes.
+    let template = json!({ "containers": [{ "name": "m", "image": "x:1", "volumeMounts": [{ "name": "conf", "mountPath": "/c" }] }] });
+    world.policy("mount", json!({ "template": template })).await?;
+    in_force(&world.cluster, "mount").await?;
+    let created = world.create_promptly(DEPLOYMENTS, &deployment("without-volume")).await?;
+    assert_eq!(containers(&created), ["app", "envoy"]);
+    world.event("without-volume", "SidecarInjectionFailed: SCP0202: ").await?;
+    let mut with_volume = deployment("with-volume");
+    with_volume["spec"]["template"]["spec"]["volumes"] = json!([{ "name": "conf", "emptyDir": {} }]);
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &with_volume).await?), ["app", "envoy", "m"]);
+
+    // A good policy that becomes a bad one is taken out; made good again, it is in force again.
+    world.edit_policy("good", json!({ "suspnd": true })).await?;
+    wait_condition(&world.cluster, "good", "Accepted", "False", "UnknownField").await?;
+    within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await? == ["scpol-mount"]) }).await?;
+    world.edit_policy("good", json!({ "suspnd": null })).await?;
+    in_force(&world.cluster, "good").await
+}
+
+#[tokio::test]
+async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_is_named() -> Result<()> {
+    let off = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_api()).await?;
+    let _operator = Operator::ready(&off.cluster, &[]).await?;
+    off.policy("envoy", sidecar("envoy")).await?;
+    let condition = wait_condition(&off.cluster, "envoy", "Programmed", "False", "InitializersApiOff").await?;
+    assert!(condition["message"].as_str().unwrap_or_default().contains("--runtime-config="), "{condition}");
+    assert_eq!(containers(&off.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app"]);
+    drop(off);
+
+    let off = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_plugin()).await?;
+    let _operator = Operator::ready(&off.cluster, &[]).await?;
+    off.policy("envoy", sidecar("envoy")).await?;
+    let condition = wait_condition(&off.cluster, "envoy", "Programmed", "False", "InitializersPluginOff").await?;
+    assert!(condition["message"].as_str().unwrap_or_default().contains("--enable-admission-plugins="), "{condition}");
+    assert!(off.configurations().await?.is_empty(), "what does not work is not left behind");
+    assert_eq!(containers(&off.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_current_server_is_told_apart() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let mut operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    let condition = wait_condition(&world.cluster, "envoy", "Programmed", "False", "EngineUnavailable").await?;
+    assert!(condition["message"].as_str().unwrap_or_default().contains("v1.36.3"), "{condition}");
+    wait_condition(&world.cluster, "envoy", "Stalled", "True", "EngineUnavailable").await?;
+    // Refused or pruned here, never silently kept.
+    let typo = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "typo" }, "spec": { "namespacs": ["a"], "template": sidecar("x")["template"] } });
+    assert!(
+        request(&world.admin, "POST", "/apis/scpol.dev/v1alpha1/sidecarpolicies?fieldValidation=Strict", &typo)
+            .await
+            .is_err()
+    );
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app"]);
+    let (code, printed) = scpol(&world.cluster, &["drain"]).await?;
+    assert_eq!((code, printed.trim()), (0, "Nothing waits for an initializer."));
+    operator.signal("TERM")?;
+    assert_eq!(operator.ended().await?, Some(0));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_operator_cannot_start_without_is_one_line_and_exit_code_2() -> Result<()> {
+    let cluster = ControlPlane::builder(Version::V1_13).start().await?;
+    let fails = |mut operator: Operator, says: &'static str| async move {
+        assert_eq!(operator.ended().await?, Some(2), "{}", operator.log());
+        let log = operator.log();
+        let line = log.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+        assert!(line.contains(says), "{log}");
+        anyhow::Ok(())
+    };
+    fails(Operator::start_as(&cluster, User::Admin, &[])?, "install the CRD first").await?;
+    fails(Operator::start_as(&cluster, User::Admin, &["--context", "nobody"])?, "nobody").await?;
+    cluster.apply_file(&crate::support::file("crds/sidecarpolicies.v1beta1.yaml")).await?;
+    within(LIMIT, "the CRD is served", || async { Ok(policies(&cluster).list(&Default::default()).await.is_ok()) })
+        .await?;
+    fails(Operator::start_as(&cluster, User::Bystander, &[])?, "a right is missing").await?;
+    let broken = cluster.dir().join("broken");
+    std::fs::write(&broken, "clusters: [")?;
+    let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_scpol"))
+        .args(["run", "--listen", "127.0.0.1:0", "--kubeconfig"])
+        .arg(&broken)
+        .output()
+        .await?;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be read"), "{output:?}");
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! `scpol` as people type it.
+
+use crate::world::{DEPLOYMENTS, World, deployment, path, pending, waiting};
+use anyhow::Result;
+use controlplane::{ControlPlane, User};
+use serde_json::Value;
+use tokio::process::Command;
+
+/// Runs `scpol` as an administrator; gives its exit code and what it printed.
+pub(crate) async fn scpol(cluster: &ControlPlane, arguments: &[&str]) -> Result<(i32, String)> {
+    let output = Command::new(env!("CARGO_BIN_EXE_scpol"))
+        .args(arguments)
+        .env("KUBECONFIG", cluster.kubeconfig(User::Admin))
+        .output()
+        .await?;
+    let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    Ok((output.status.code().unwrap_or(-1), printed))
+}
+
+#[tokio::test]
+async fn drain_shows_everything_that_waits_and_clears_only_what_it_is_told_to() -> Result<()> {
+    let world = World::new().await?;
+    world.create_async(DEPLOYMENTS, &waiting("ours", &["a.scpol.dev"])).await?;
+    world.create_async(DEPLOYMENTS, &waiting("mixed", &["x.other.io", "a.scpol.dev", "y.other.io"])).await?;
+    world.create_async(DEPLOYMENTS, &waiting("foreign", &["x.other.io"])).await?;
+    world.create_async(DEPLOYMENTS, &deployment("done")).await?;
+
+    let (code, json) = scpol(&world.cluster, &["drain", "--list", "-o", "json"]).await?;
+    let report: Value = serde_json::from_str(&json)?;
+    assert_eq!((code, report["apiVersion"].as_str()), (1, Some("cli.scpol.dev/v1alpha1")));
+    let names: Vec<_> = report["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|item| item["name"].as_str().unwrap_or_default())
+        .collect();
+    assert_eq!(names, ["foreign", "mixed", "ours"], "each once, though two groups serve Deployments");
+    let (code, table) = scpol(&world.cluster, &["drain", "--list", "-n", "kube-system"]).await?;
+    assert_eq!((code, table.trim()), (0, "Nothing waits for an initializer."));
+    let (_, selected) = scpol(&world.cluster, &["drain", "--list", "-l", "app=ours"]).await?;
+    assert!(selected.contains("ours") && !selected.contains("mixed"), "{selected}");
+
+    let (code, table) = scpol(&world.cluster, &["drain"]).await?;
+    assert_eq!(code, 1, "foreign ones still wait: {table}");
+    assert!(world.get(&path("ours")).await?.is_some_and(|object| object["metadata"].get("initializers").is_none()));
+    assert_eq!(pending(&world.get(&path("mixed")).await?.unwrap_or_default()), ["x.other.io", "y.other.io"]);
+    assert_eq!(pending(&world.get(&path("foreign")).await?.unwrap_or_default()), ["x.other.io"]);
+
+    scpol(&world.cluster, &["drain", "--initializer", "x.other.io"]).await?;
+    assert_eq!(pending(&world.get(&path("mixed")).await?.unwrap_or_default()), ["y.other.io"]);
+    assert!(world.get(&path("foreign")).await?.is_some_and(|object| object["metadata"].get("initializers").is_none()));
+    let (code, table) = scpol(&world.cluster, &["drain", "--initializer", "y.other.io"]).await?;
+    assert_eq!(code, 0, "{table}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_binary_is_a_plugin_of_kubectl() -> Result<()> {
+    let world = World::new().await?;
+    world.create_async(DEPLOYMENTS, &waiting("ours", &["a.scpol.dev"])).await?;
+    let plugins = world.cluster.dir().join("plugins");
+    std::fs::create_dir(&plugins)?;
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_scpol"), plugins.join("kubectl-scpol"))?;
+    let mut kubectl = world.cluster.kubectl(User::Admin);
+    let output = kubectl.env("PATH", &plugins).args(["scpol", "drain", "--list"]).output().await?;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("a.scpol.dev"), "{output:?}");
+    let mut kubectl = world.cluster.kubectl(User::Admin);
+    let help = kubectl.env("PATH", &plugins).args(["scpol", "drain", "--help"]).output().await?;
+    assert!(String::from_utf8_lossy(&help.stdout).contains("Usage: kubectl scpol drain"), "{help:?}");
+    Ok(())
+}

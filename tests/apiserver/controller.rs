@@ -1,0 +1,249 @@
+//! Policies become registrations, and registrations stay what they are to be.
+
+use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar};
+use anyhow::Result;
+use controlplane::User;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations/scpol-envoy";
+
+#[tokio::test]
+async fn a_registration_is_owned_labelled_repaired_and_removed_with_its_policy() -> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let targets = json!([{ "group": "extensions", "resource": "deployments" }, { "group": "apps", "version": "v1", "resource": "statefulsets" }]);
+    world.policy("envoy", json!({ "targets": targets, "template": sidecar("envoy")["template"] })).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let configuration = world.get(CONFIGURATION).await?.unwrap_or_default();
+    let rule = |groups: &[&str], version: &str, resource: &str| json!({ "name": "envoy.scpol.dev", "rules": [{ "apiGroups": groups, "apiVersions": [version], "resources": [resource] }] });
+    assert_eq!(
+        configuration["initializers"],
+        json!([rule(&["apps", "extensions"], "*", "deployments"), rule(&["apps"], "v1", "statefulsets")])
+    );
+    assert_eq!(
+        configuration["metadata"]["labels"],
+        json!({ "app.kubernetes.io/managed-by": "scpol", "scpol.dev/policy": "envoy" })
+    );
+    assert_eq!(configuration["metadata"]["ownerReferences"][0]["name"], "envoy");
+
+    // Edited by hand: repaired at once.
+    world
+        .patch(
+            CONFIGURATION,
+            &json!([{ "op": "replace", "path": "/initializers/0/rules/0/resources", "value": ["pods"] }]),
+        )
+        .await?;
+    within(LIMIT, "it is repaired", || async {
+        Ok(world.get(CONFIGURATION).await?.is_some_and(|now| now["initializers"] == configuration["initializers"]))
+    })
+    .await?;
+
+    // Another target: the registration follows.
+    world.edit_policy("envoy", json!({ "targets": [{ "group": "apps", "resource": "deployments" }] })).await?;
+    within(LIMIT, "it follows the policy", || async {
+        Ok(world
+            .get(CONFIGURATION)
+            .await?
+            .is_some_and(|now| now["initializers"].as_array().is_some_and(|list| list.len() == 1)))
+    })
+    .await?;
+
+    // Suspended: as if deleted, but kept. Resumed: in force again.
+    world.edit_policy("envoy", json!({ "suspend": true })).await?;
+    wait_condition(&world.cluster, "envoy", "Ready", "True", "Suspended").await?;
+    within(LIMIT, "it is gone", || async { Ok(world.get(CONFIGURATION).await?.is_none()) }).await?;
+    world.unregistered().await?;
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("suspended")).await?), ["app"]);
+    world.edit_policy("envoy", json!({ "suspend": false })).await?;
+    in_force(&world.cluster, "envoy").await?;
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("resumed")).await?), ["app", "envoy"]);
+
+    // Deleted with objects pending behind a foreign initializer: nothing of ours stays.
+    let waits =
+        world.create_async(DEPLOYMENTS, &crate::world::waiting("waits", &["x.other.io", "envoy.scpol.dev"])).await?;
+    assert_eq!(pending(&waits).len(), 2);
+    world.delete_policy("envoy").await?;
+    within(LIMIT, "the registration is gone", || async { Ok(world.get(CONFIGURATION).await?.is_none()) }).await?;
+    world.complete_foreign(&path("waits")).await?;
+    assert_eq!(
+        containers(&world.initialized(&path("waits")).await?),
+        ["app"],
+        "let go, not injected: the policy is gone"
+    );
+    world.unregistered().await?;
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("after")).await?), ["app"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_registration_deleted_by_hand_stays_away_for_the_hold_across_restarts() -> Result<()> {
+    let world = World::new().await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    world.delete(CONFIGURATION).await?;
+    let condition = wait_condition(&world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
+    assert!(condition["message"].as_str().unwrap_or_default().starts_with("SCP0306: "), "{condition}");
+    world.unregistered().await?;
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("held")).await?), ["app"]);
+
+    // A new leader knows of it too.
+    operator.kill().await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    wait_condition(&world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
+    assert!(world.configurations().await?.is_empty());
+    // To suspend the policy and resume it ends the hold.
+    world.edit_policy("envoy", serde_json::json!({ "suspend": true })).await?;
+    wait_condition(&world.cluster, "envoy", "Ready", "True", "Suspended").await?;
+    world.edit_policy("envoy", serde_json::json!({ "suspend": false })).await?;
+    in_force(&world.cluster, "envoy").await?;
+    operator.kill().await?;
+
+    // Deleted while nobody looked: what we remove ourselves is marked first, and this was not.
+    let operator = Operator::ready(&world.cluster, &["--repair-hold", "1s"]).await?;
+    in_force(&world.cluster, "envoy").await?;
+    operator.kill().await?;
+    world.delete(CONFIGURATION).await?;
+    let _operator = Operator::ready(&world.cluster, &["--repair-hold", "8s"]).await?;
+    wait_condition(&world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
+    // After the hold it is made again.
+    in_force(&world.cluster, "envoy").await
+}
+
+#[tokio::test]
+async fn foreign_configurations_are_never_touched_and_never_doubled() -> Result<()> {
+    let world = World::new().await?;
+    let _operator =
+        Operator::ready(&world.cluster, &["--initializer-name", "sidecar.initializer.kubernetes.io"]).await?;
+    world.foreign("scpol-envoy", "unrelated.other.io").await?;
+    let before = world.get(CONFIGURATION).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    wait_condition(&world.cluster, "envoy", "Programmed", "False", "NameTaken").await?;
+    assert_eq!(world.get(CONFIGURATION).await?, before);
+    world.delete(CONFIGURATION).await?;
+    in_force(&world.cluster, "envoy").await?;
+
+    // The old tutorial's configuration is still there: a second registration would put the name on objects twice.
+    world.foreign("sidecar", "sidecar.initializer.kubernetes.io").await?;
+    world
+        .policy(
+            "old",
+            json!({ "initializerName": "sidecar.initializer.kubernetes.io", "template": sidecar("old")["template"] }),
+        )
+        .await?;
+    wait_condition(&world.cluster, "old", "Programmed", "False", "ForeignConfiguration").await?;
+    world
+        .policy(
+            "older",
+            json!({ "initializerName": "sidecar.initializer.kubernetes.io", "template": sidecar("older")["template"] }),
+        )
+        .await?;
+    wait_condition(&world.cluster, "older", "Accepted", "False", "DuplicateInitializerName").await?;
+    world.delete("/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations/sidecar").await?;
+    in_force(&world.cluster, "old").await?;
+
+    // Renamed while an object waits under the old name: it is let go, never forgotten.
+    world
+        .create_async(
+            DEPLOYMENTS,
+            &crate::world::waiting("renamed", &["x.other.io", "sidecar.initializer.kubernetes.io"]),
+        )
+        .await?;
+    world.edit_policy("old", json!({ "initializerName": "new.scpol.dev" })).await?;
+    within(LIMIT, "it follows", || async {
+        let stored =
+            world.get("/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations/scpol-old").await?;
+        Ok(stored.is_some_and(|stored| stored["initializers"][0]["name"] == "new.scpol.dev"))
+    })
+    .await?;
+    world.complete_foreign(&path("renamed")).await?;
+    world.initialized(&path("renamed")).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_left_behind_while_the_operator_was_down_is_cleared_at_start() -> Result<()> {
+    let world = World::new().await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", json!({ "targets": [{ "group": "apps", "resource": "daemonsets" }], "template": sidecar("envoy")["template"] })).await?;
+    in_force(&world.cluster, "envoy").await?;
+    operator.kill().await?;
+    let mut daemon = deployment("left");
+    daemon["kind"] = json!("DaemonSet");
+    let daemons = "/apis/apps/v1/namespaces/default/daemonsets";
+    assert_eq!(pending(&world.create_async(daemons, &daemon).await?), ["envoy.scpol.dev"]);
+    world.delete_policy("envoy").await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    assert_eq!(containers(&world.initialized(&format!("{daemons}/left")).await?), ["app"]);
+    within(LIMIT, "the registration of a policy that is gone is removed", || async {
+        Ok(world.configurations().await?.is_empty())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() -> Result<()> {
+    let world = World::with(controlplane::ControlPlane::builder(controlplane::Version::V1_13).audit_log()).await?;
+    world.create(DEPLOYMENTS, &deployment("old")).await?;
+    let operator = Operator::ready(&world.cluster, &["--events-injected"]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+    world.event("web", "SidecarInjected: SCP0002: ").await?;
+    world.event("envoy", "PolicyAccepted: SCP0002: ").await?;
+    for (field, value) in [("matched", 2), ("injected", 1), ("missed", 1), ("outdated", 0), ("pending", 0)] {
+        world.status("envoy", field, value).await?;
+    }
+    let table = world.cluster.kubectl_output(User::Admin, &["get", "scpol", "-o", "wide"]).await?;
+    let row: Vec<&str> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
+    assert_eq!(row[..6], ["envoy", "True", "Programmed", "Initializer", "2", "1"], "{table}");
+    let injected =
+        r#"scpol_injections_total{engine="Initializer",policy="envoy",reason="Programmed",result="injected"}"#;
+    assert_eq!(operator.metric(injected).await?, 1.0);
+    assert_eq!(operator.metric("scpol_leader").await?, 1.0);
+    assert_eq!(operator.metric(r#"scpol_policies{ready="True"}"#).await?, 1.0);
+    assert!(operator.metric(r#"scpol_api_requests_total{code="200",verb="patch"}"#).await? >= 1.0);
+
+    // Another template: what is stored is outdated, and stays as it is.
+    world
+        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
+        .await?;
+    world.status("envoy", "outdated", 1).await?;
+    // At rest nothing is written but the lease. A status may follow within ten seconds of the last change.
+    let writes = || {
+        let audit = world.cluster.audit();
+        let ours = audit.into_iter().filter(|event| event["user"]["username"] == User::Operator.name());
+        ours.filter(|event| {
+            !matches!(event["verb"].as_str(), Some("get" | "list" | "watch"))
+                && event["objectRef"]["resource"] != "leases"
+        })
+        .count()
+    };
+    let mut last = writes();
+    within(LIMIT, "five seconds without a write", || {
+        let (before, now) = (last, writes());
+        last = now;
+        async move {
+            tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+            Ok(before == now)
+        }
+    })
+    .await?;
+    // A status that somebody spoils is written again.
+    let spoilt = Patch::Merge(json!({ "status": { "injected": 77 } }));
+    policies(&world.cluster).patch_status("envoy", &PatchParams::default(), &spoilt).await?;
+    world.status("envoy", "injected", 0).await?;
+    let conditions = policies(&world.cluster).get("envoy").await?.data["status"]["conditions"].clone();
+    assert!(
+        conditions
+            .as_array()
+            .is_some_and(|list| list.iter().all(|condition| condition["observedGeneration"].is_number())),
+        "{conditions}"
+    );
+    let size = policies(&world.cluster).get("envoy").await?.data["status"].to_string().len();
+    assert!(size <= 4096, "{size} bytes");
+    assert!(request(&world.creator, "POST", "/apis/scpol.dev/v1alpha1/sidecarpolicies", &json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "mine" }, "spec": sidecar("x") })).await.is_err(), "`edit` does not write them");
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! The definitions on the servers that they are for: they are taken, shown, explained and enforced; and what a server
+//! refuses our own rules refuse as well.
+
+#[path = "../policies/mod.rs"]
+mod policies;
+
+use crate::support::{LIMIT, file, within};
+use crate::world::request;
+use anyhow::{Context, Result};
+use controlplane::{ControlPlane, User, Version};
+use futures::{StreamExt, TryStreamExt};
+use kube::Client;
+use serde_json::{Value, json};
+use sidecar_policy::api::rules::{self, Rules, Violation};
+use sidecar_policy::api::v1alpha1::SidecarPolicySpec;
+
+const POLICIES: &str = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
+/// How many requests are under way at once.
+const PARALLEL: usize = 8;
+
+/// A server with nothing but the definition, applied as users apply it.
+async fn server(version: Version) -> Result<ControlPlane> {
+    let cluster = ControlPlane::builder(version).start().await?;
+    let (path, group) = match version {
+        Version::V1_13 => ("crds/sidecarpolicies.v1beta1.yaml", "v1beta1"),
+        Version::V1_36 => ("crds/sidecarpolicies.yaml", "v1"),
+    };
+    let applied = cluster.apply_file(&file(path)).await?;
+    assert!(applied.contains("created"), "{applied}");
+    let admin = cluster.admin();
+    let address = format!("/apis/apiextensions.k8s.io/{group}/customresourcedefinitions/sidecarpolicies.scpol.dev");
+    within(LIMIT, "the definition is established, and nothing is wrong with it", || async {
+        let definition = request(&admin, "GET", &address, &Value::Null).await?;
+        let conditions = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let mut holding: Vec<_> = conditions
+            .iter()
+            .filter(|condition| condition["status"] == "True")
+            .filter_map(|condition| condition["type"].as_str())
+            .collect();
+        holding.sort_unstable();
+        Ok(holding == ["Established", "NamesAccepted"])
+    })
+    .await?;
+    within(LIMIT, "policies are served", || async { Ok(request(&admin, "GET", POLICIES, &Value::Null).await.is_ok()) })
+        .await?;
+    let again = cluster.apply_file(&file(path)).await?;
+    assert!(again.contains("unchanged"), "{again}");
+    Ok(cluster)
+}
+
+fn judged(object: &Value) -> Result<SidecarPolicySpec, Vec<Violation>> {
+    let spec = rules::decode(&object["spec"])?;
+    let violations = rules::check(object["metadata"]["name"].as_str().unwrap_or_default(), &spec, &Rules::default());
+    if violations.is_empty() { Ok(spec) } else { Err(violations) }
+}
+
+/// Why the server refuses each of `objects`, if it does; nothing is stored. Unknown fields are refused, as kubectl asks
+/// for.
+async fn refusals(client: &Client, objects: &[&Value]) -> Result<Vec<Option<String>>> {
+    let requests = objects.iter().map(|object| async move {
+        match request(client, "POST", &format!("{POLICIES}?dryRun=All&fieldValidation=Strict"), object).await {
+            Ok(_) => Ok(None),
+            Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => Ok(Some(status.message.clone())),
+            Err(error) => Err(error.into()),
+        }
+    });
+    futures::stream::iter(requests).buffered(PARALLEL).try_collect().await
+}
+
+async fn valid_policies_are_stored_and_mean_the_same(cluster: &ControlPlane) -> Result<()> {
+    for case in policies::valid() {
+        let stored =
+            request(&cluster.admin(), "POST", POLICIES, &case.object).await.with_context(|| case.name.clone())?;
+        assert_eq!(judged(&stored), judged(&case.object), "{}", case.name);
+        assert_eq!(
+            stored["spec"]["template"], case.object["spec"]["template"],
+            "{}: nothing of the template is lost",
+            case.name
+        );
+    }
+    Ok(())
+}
+
+async fn invalid_policies_are_refused_or_told_by_us(cluster: &ControlPlane) -> Result<()> {
+    let version = cluster.version().short();
+    let cases = policies::invalid();
+    let objects: Vec<_> = cases.iter().map(|case| &case.object).collect();
+    let refusals = refusals(&cluster.admin(), &objects).await?;
+    let mut wrong = Vec::new();
+    for (case, refusal) in cases.iter().zip(refusals) {
+        let is_to_be_stored = case.stored_by.iter().any(|by| by == version);
+        match refusal {
+            Some(refusal) if is_to_be_stored => {
+                wrong.push(format!("{} ({:?}) is refused: {refusal}", case.name, case.expected))
+            }
+            None if !is_to_be_stored => wrong.push(format!("{} ({:?}) is stored", case.name, case.expected)),
+            _ => {}
+        }
+    }
+    assert!(wrong.is_empty(), "on {version}\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// Changes every part of every valid policy into values of every kind: whatever the server refuses, we refuse.
+async fn whatever_the_server_refuses_we_refuse(cluster: &ControlPlane) -> Result<()> {
+    // Null is absent for us, as it is for servers that take it away.
+    let has_null = |object: &Value| without_nulls(object) != *object;
+    let mutants: Vec<_> = policies::valid().iter().flat_map(|case| policies::mutants(&case.object)).collect();
+    let valid_to_us: Vec<_> = mutants.iter().filter(|mutant| judged(mutant).is_ok() && !has_null(mutant)).collect();
+    assert!(valid_to_us.len() > 100, "{} of {} mutants are valid", valid_to_us.len(), mutants.len());
+    for (mutant, refusal) in valid_to_us.iter().zip(refusals(&cluster.admin(), &valid_to_us).await?) {
+        assert_eq!(refusal, None, "valid to us: {}", mutant["spec"]);
+    }
+    Ok(())
+}
+
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(name, value)| (name.clone(), without_nulls(value)))
+            .collect(),
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}
+
+async fn status_is_written_apart_and_shown_in_columns(cluster: &ControlPlane) -> Result<()> {
+    let status = json!({
+        "conditions": [{ "type": "Ready", "status": "True", "reason": "Programmed", "message": "SCP0002: in force",
+            "lastTransitionTime": "2020-02-02T02:02:02Z", "observedGeneration": 1 }],
+        "observedGeneration": 1, "engine": "Initializer", "initializerName": "minimal.scpol.dev",
+        "matched": 3, "injected": 2, "outdated": 1, "missed": 0, "failed": 0, "pending": 0,
+    });
+    let admin = cluster.admin();
+    let before = request(&admin, "GET", &format!("{POLICIES}/minimal"), &Value::Null).await?;
+    let patch = json!([{ "op": "add", "path": "/status", "value": status }, { "op": "add", "path": "/spec/suspend", "value": true }]);
+    request(&admin, "PATCH", &format!("{POLICIES}/minimal/status"), &patch).await?;
+    let after = request(&admin, "GET", &format!("{POLICIES}/minimal"), &Value::Null).await?;
+    assert_eq!(after["status"], status);
+    assert_eq!(
+        (&after["spec"], &after["metadata"]["generation"]),
+        (&before["spec"], &before["metadata"]["generation"]),
+        "only status is written"
+    );
+
+    let table = |arguments: &'static [&'static str]| async {
+        cluster.kubectl_output(User::Admin, arguments).await.map(|text| rows(&text))
+    };
+    let header = ["NAME", "READY", "REASON", "ENGINE", "MATCHED", "INJECTED", "AGE"];
+    for name in ["sidecarpolicies", "sidecarpolicy", "scpol", "sidecars"] {
+        let text = cluster.kubectl_output(User::Admin, &["get", name]).await?;
+        assert_eq!(rows(&text)[0], header, "kubectl get {name}");
+    }
+    assert_eq!(
+        table(&["get", "scpol", "minimal"]).await?[1][..6],
+        ["minimal", "True", "Programmed", "Initializer", "3", "2"]
+    );
+    let wide = table(&["get", "scpol", "minimal", "-o", "wide"]).await?;
+    assert_eq!(wide[0][7..], ["MESSAGE", "INITIALIZER"]);
+    assert_eq!(wide[1][7..].join(" "), "SCP0002: in force minimal.scpol.dev");
+    Ok(())
+}
+
+fn rows(table: &str) -> Vec<Vec<String>> {
+    table.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+}
+
+/// What `kubectl explain` reads.
+async fn every_field_is_explained(cluster: &ControlPlane) -> Result<()> {
+    let admin = cluster.admin();
+    let address = "/openapi/v3/apis/scpol.dev/v1alpha1";
+    within(LIMIT, "the documentation is published", || async {
+        Ok(request(&admin, "GET", address, &Value::Null).await.is_ok())
+    })
+    .await?;
+    let published = request(&admin, "GET", address, &Value::Null).await?;
+    let policy = &published["components"]["schemas"]["dev.scpol.v1alpha1.SidecarPolicy"]["properties"];
+    let mut fields = Vec::new();
+    collect(&policy["spec"], &mut fields);
+    assert!(fields.len() > 60, "{} fields", fields.len());
+    let explained = cluster.kubectl_output(User::Admin, &["explain", "sidecarpolicies.spec", "--recursive"]).await?;
+    for (name, description) in fields {
+        assert!(!description.is_empty(), "{name} has no description");
+        assert!(explained.contains(&name), "{name} is not explained");
+    }
+    let one = cluster.kubectl_output(User::Admin, &["explain", "scpol.spec.template.containers.name"]).await?;
+    assert!(one.contains("unique among all containers"), "{one}");
+    Ok(())
+}
+
+fn collect(schema: &Value, fields: &mut Vec<(String, String)>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        fields.push((name.clone(), property["description"].as_str().unwrap_or_default().to_owned()));
+        collect(property, fields);
+    }
+    if schema["items"].is_object() {
+        collect(&schema["items"], fields);
+    }
+}
+
+#[tokio::test]
+async fn the_definition_for_old_servers_works_on_one() -> Result<()> {
+    let cluster = server(Version::V1_13).await?;
+    valid_policies_are_stored_and_mean_the_same(&cluster).await?;
+    invalid_policies_are_refused_or_told_by_us(&cluster).await?;
+    whatever_the_server_refuses_we_refuse(&cluster).await?;
+    status_is_written_apart_and_shown_in_columns(&cluster).await
+}
+
+#[tokio::test]
+async fn the_definition_for_current_servers_works_on_one() -> Result<()> {
+    let cluster = server(Version::V1_36).await?;
+    valid_policies_are_stored_and_mean_the_same(&cluster).await?;
+    invalid_policies_are_refused_or_told_by_us(&cluster).await?;
+    whatever_the_server_refuses_we_refuse(&cluster).await?;
+    status_is_written_apart_and_shown_in_columns(&cluster).await?;
+    every_field_is_explained(&cluster).await
+}

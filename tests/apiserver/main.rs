@@ -1,0 +1,16 @@
+//! Scenarios on real servers, over TLS, with the shipped RBAC and nothing more.
+//!
+//! Each test has a server of its own, since registrations concern the whole cluster.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_input;
+mod commands;
+mod controller;
+mod crd;
+mod initializer;
+mod install;
+mod pods;
+mod replicas;
+mod world;

@@ -1,0 +1,106 @@
+//! Pods as targets, with the ServiceAccount, LimitRanger and ResourceQuota plugins on.
+
+use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
+use crate::world::{PODS, World, containers, pod_template, request};
+use anyhow::Result;
+use controlplane::{ControlPlane, User, Version};
+use serde_json::{Value, json};
+
+fn pod(name: &str) -> Value {
+    let mut pod = pod_template(name);
+    (pod["apiVersion"], pod["kind"], pod["metadata"]["name"]) = (json!("v1"), json!("Pod"), json!(name));
+    pod
+}
+
+/// Without a controller-manager nobody makes the ServiceAccount of a namespace and its token.
+async fn service_account(world: &World, name: &str) -> Result<()> {
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": format!("{name}-token"), "annotations": { "kubernetes.io/service-account.name": name } }, "type": "kubernetes.io/service-account-token" });
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name }, "secrets": [{ "name": format!("{name}-token") }] });
+    request(&world.admin, "POST", "/api/v1/namespaces/default/serviceaccounts", &account).await?;
+    let stored = world.get(&format!("/api/v1/namespaces/default/serviceaccounts/{name}")).await?.unwrap_or_default();
+    let mut secret = secret;
+    secret["metadata"]["annotations"]["kubernetes.io/service-account.uid"] = stored["metadata"]["uid"].clone();
+    secret["data"] = json!({ "token": "dG9rZW4=" });
+    request(&world.admin, "POST", "/api/v1/namespaces/default/secrets", &secret).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_told() -> Result<()> {
+    let builder = ControlPlane::builder(Version::V1_13)
+        .enable_admission(&["ServiceAccount", "LimitRanger", "ResourceQuota"])
+        .audit_log();
+    let world = World::with(builder).await?;
+    service_account(&world, "default").await?;
+    let ranges = json!({ "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": "limits" }, "spec": { "limits": [{ "type": "Container", "default": { "cpu": "100m" }, "defaultRequest": { "cpu": "50m" } }] } });
+    request(&world.admin, "POST", "/api/v1/namespaces/default/limitranges", &ranges).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let container = json!({ "name": "envoy", "image": "envoy:1", "resources": { "requests": { "cpu": "500m" }, "limits": { "cpu": "500m" } } });
+    world
+        .policy(
+            "envoy",
+            json!({ "targets": [{ "group": "", "resource": "pods" }], "template": { "containers": [container] } }),
+        )
+        .await?;
+    in_force(&world.cluster, "envoy").await?;
+    let carries = wait_condition(&world.cluster, "envoy", "Programmed", "True", "Programmed").await?;
+    let said = world.cluster.kubectl_output(User::Admin, &["get", "scpol", "envoy", "-o", "yaml"]).await?;
+    assert!(said.contains("SCP0314"), "a policy on pods says what it means: {carries}");
+
+    let created = world.create_promptly(PODS, &pod("web")).await?;
+    assert_eq!(containers(&created), ["app", "envoy"]);
+    assert!(
+        created["spec"]["containers"][1]["volumeMounts"][0]["mountPath"]
+            .as_str()
+            .is_some_and(|path| path.contains("serviceaccount")),
+        "the server gives it the account's token"
+    );
+
+    // Row 15: over the quota only with the sidecar in it.
+    let quota = json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "few" }, "spec": { "hard": { "requests.cpu": "900m" } } });
+    request(&world.admin, "POST", "/api/v1/namespaces/default/resourcequotas", &quota).await?;
+    let used = json!([{ "op": "add", "path": "/status", "value": { "hard": { "requests.cpu": "900m" }, "used": { "requests.cpu": "550m" } } }]);
+    world.patch("/api/v1/namespaces/default/resourcequotas/few/status", &used).await?;
+    let created = world.create(PODS, &pod("second")).await?;
+    assert_eq!(containers(&created), ["app"]);
+    world.event("second", "SidecarInjectionFailed: SCP0205: ").await?;
+    world.status("envoy", "failed", 1).await?;
+
+    // Row 16: even letting it go is refused, while the account is gone.
+    world.delete("/api/v1/namespaces/default/resourcequotas/few").await?;
+    let mut waits = pod("waits");
+    waits["metadata"]["initializers"] = json!({ "pending": [{ "name": "x.other.io" }, { "name": "envoy.scpol.dev" }] });
+    world.create_async(PODS, &waits).await?;
+    world.delete("/api/v1/namespaces/default/serviceaccounts/default").await?;
+    world.delete("/api/v1/namespaces/default/secrets/default-token").await?;
+    // What takes the foreign name off is refused as well, so the account comes back for a moment.
+    service_account(&world, "default").await?;
+    world.complete_foreign(&format!("{PODS}/waits")).await?;
+    assert_eq!(containers(&world.initialized(&format!("{PODS}/waits")).await?), ["app", "envoy"]);
+
+    // Every replica dies: pods of every namespace wait, our own among them. Recovery comes from outside.
+    operator.kill().await?;
+    let created = world.create_async(PODS, &pod("stuck")).await?;
+    assert_eq!(crate::world::pending(&created), ["envoy.scpol.dev"]);
+    let mut own = pod("scpol-0");
+    own["spec"]["serviceAccountName"] = json!("scpol");
+    own["spec"]["automountServiceAccountToken"] = json!(false);
+    let own =
+        request(&world.admin, "POST", "/api/v1/namespaces/scpol-system/pods?includeUninitialized=1", &own).await?;
+    assert_eq!(crate::world::pending(&own), ["envoy.scpol.dev"], "our own pods cannot bypass");
+    world
+        .cluster
+        .kubectl_output(
+            User::Admin,
+            &["delete", "initializerconfigurations", "-l", "app.kubernetes.io/managed-by=scpol"],
+        )
+        .await?;
+    crate::commands::scpol(&world.cluster, &["drain"]).await?;
+    within(LIMIT, "our own pod is free", || async {
+        let own = world.get("/api/v1/namespaces/scpol-system/pods/scpol-0").await?;
+        Ok(own.is_some_and(|own| own["metadata"].get("initializers").is_none()))
+    })
+    .await?;
+    assert_eq!(containers(&world.initialized(&format!("{PODS}/stuck")).await?), ["app"]);
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Replicas that come and go: killed, replaced, stopped in good order, and the tutorial's own troubleshooting.
+
+use crate::commands::scpol;
+use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
+use crate::world::{DEPLOYMENTS, PROMPT, World, containers, deployment, path, pending, request, sidecar};
+use anyhow::Result;
+use controlplane::User;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+#[tokio::test]
+async fn what_waited_while_every_replica_was_dead_is_completed_after_a_restart() -> Result<()> {
+    let world = World::new().await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    operator.kill().await?;
+    for number in 0..100 {
+        let created = world.create_async(DEPLOYMENTS, &deployment(&format!("web-{number}"))).await?;
+        assert_eq!(pending(&created), ["envoy.scpol.dev"]);
+    }
+    let start = Instant::now();
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    for number in 0..100 {
+        assert_eq!(containers(&world.initialized(&path(&format!("web-{number}"))).await?), ["app", "envoy"]);
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "took {:?}", start.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stop_in_good_order_hands_over_or_leaves_no_create_waiting() -> Result<()> {
+    let world = World::new().await?;
+    let first = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("open", sidecar("open")).await?;
+    world.policy("closed", json!({ "failurePolicy": "Fail", "targets": [{ "group": "apps", "resource": "statefulsets" }], "template": sidecar("closed")["template"] })).await?;
+    for policy in ["open", "closed"] {
+        in_force(&world.cluster, policy).await?;
+    }
+    // With a second replica: nobody notices.
+    let second = Operator::ready(&world.cluster, &[]).await?;
+    assert_eq!(second.metric("scpol_leader").await?, 0.0);
+    let start = Instant::now();
+    first.signal("TERM")?;
+    within(LIMIT, "the second leads", || async { Ok(second.metric("scpol_leader").await? == 1.0) }).await?;
+    assert!(start.elapsed() < Duration::from_secs(3), "handing over took {:?}", start.elapsed());
+    let created = world.create_promptly(DEPLOYMENTS, &deployment("handed-over")).await?;
+    assert_eq!(containers(&created), ["app", "open"]);
+    let mut first = first;
+    assert_eq!(first.ended().await?, Some(0));
+    assert_eq!(
+        world.configurations().await?,
+        ["scpol-closed", "scpol-open"],
+        "still registered: another replica serves"
+    );
+
+    // The last one: what lets through is unregistered first, what refuses stays.
+    let start = Instant::now();
+    assert_eq!(second.stop().await?, Some(0));
+    assert!(start.elapsed() < Duration::from_secs(10), "stopping took {:?}", start.elapsed());
+    assert_eq!(world.configurations().await?, ["scpol-closed"]);
+    wait_condition(&world.cluster, "open", "Programmed", "False", "Stopped").await?;
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("alone")).await?), ["app"]);
+
+    // Back again: what we removed ourselves is no emergency brake.
+    let _third = Operator::ready(&world.cluster, &[]).await?;
+    in_force(&world.cluster, "open").await?;
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("back")).await?), ["app", "open"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_leader_that_dies_or_freezes_is_followed_and_two_at_once_are_harmless() -> Result<()> {
+    let world = World::with(controlplane::ControlPlane::builder(controlplane::Version::V1_13).audit_log()).await?;
+    let first = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let second = Operator::ready(&world.cluster, &[]).await?;
+    first.signal("STOP")?;
+    // The create waits for the takeover, and goes through.
+    let start = Instant::now();
+    let created = world.create(DEPLOYMENTS, &deployment("frozen")).await?;
+    assert_eq!(containers(&created), ["app", "envoy"]);
+    assert!(start.elapsed() < Duration::from_secs(20), "takeover took {:?}", start.elapsed());
+    // The old leader wakes up and believes for a moment that it still leads.
+    first.signal("CONT")?;
+    for number in 0..20 {
+        let created = world.create_promptly(DEPLOYMENTS, &deployment(&format!("both-{number}"))).await?;
+        assert_eq!(containers(&created), ["app", "envoy"]);
+        world.patched(&format!("both-{number}"), 1).await?;
+    }
+    world.patched("frozen", 1).await?;
+    within(LIMIT, "the old leader has seen it", || async { Ok(first.metric("scpol_leader").await? == 0.0) }).await?;
+    second.kill().await?;
+    within(LIMIT, "the first leads again", || async { Ok(first.metric("scpol_leader").await? == 1.0) }).await
+}
+
+/// The tutorial's section 4, step by step: simulate the trouble, see what is stuck, release it, prevent it.
+#[tokio::test]
+async fn the_tutorials_troubleshooting_works_step_by_step() -> Result<()> {
+    let world = World::new().await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("sidecar", sidecar("sidecar-nginx")).await?;
+    in_force(&world.cluster, "sidecar").await?;
+    // 4.1 The initializer is gone, its configuration is not.
+    operator.kill().await?;
+    assert_eq!(world.configurations().await?, ["scpol-sidecar"]);
+    // 4.2 A create waits and times out, and the object is there all the same.
+    let refused = request(&world.creator, "POST", &format!("{DEPLOYMENTS}?timeout=2s"), &deployment("nginx")).await;
+    assert!(refused.is_err_and(|error| error.to_string().contains("did not complete within")));
+    let again = request(&world.creator, "POST", DEPLOYMENTS, &deployment("nginx")).await;
+    assert!(again.is_err_and(|error| error.to_string().contains("already exists")));
+    // 4.3 See it: a plain list does not, ours does.
+    let plain = request(&world.creator, "GET", DEPLOYMENTS, &Value::Null).await?;
+    assert_eq!(plain["items"], json!([]));
+    let (code, listed) = scpol(&world.cluster, &["drain", "--list"]).await?;
+    assert_eq!(code, 1, "something waits");
+    assert!(listed.contains("nginx") && listed.contains("sidecar.scpol.dev"), "{listed}");
+    assert_eq!(
+        pending(&world.get(&path("nginx")).await?.unwrap_or_default()),
+        ["sidecar.scpol.dev"],
+        "listing changes nothing"
+    );
+    // 4.4 Release it: the configuration first, then what waits.
+    world
+        .cluster
+        .kubectl_output(
+            User::Admin,
+            &["delete", "initializerconfigurations", "-l", "app.kubernetes.io/managed-by=scpol"],
+        )
+        .await?;
+    let (code, drained) = scpol(&world.cluster, &["drain"]).await?;
+    assert_eq!(code, 0, "{drained}");
+    assert!(drained.contains("cleared"), "{drained}");
+    assert_eq!(containers(&world.initialized(&path("nginx")).await?), ["app"]);
+    let (code, nothing) = scpol(&world.cluster, &["drain", "--list"]).await?;
+    assert_eq!((code, nothing.trim()), (0, "Nothing waits for an initializer."));
+    world.unregistered().await?;
+    world.delete(&path("nginx")).await?;
+    let start = Instant::now();
+    assert_eq!(containers(&world.create(DEPLOYMENTS, &deployment("nginx")).await?), ["app"]);
+    assert!(start.elapsed() < PROMPT);
+    // Prevent it: started again, the operator respects what was done by hand; stopped in good order, it leaves no trap.
+    let operator = Operator::ready(&world.cluster, &["--repair-hold", "1s"]).await?;
+    in_force(&world.cluster, "sidecar").await?;
+    operator.stop().await?;
+    assert!(world.configurations().await?.is_empty());
+    world.create_promptly(DEPLOYMENTS, &deployment("later")).await.map(drop)
+}

@@ -1,0 +1,305 @@
+//! A server with everything installed, and the few verbs that scenarios are told in.
+
+#![allow(unreachable_pub, reason = "shared between test programs")]
+
+use crate::support::{self, LIMIT, policies, within};
+use anyhow::{Context, Result, ensure};
+use controlplane::{Builder, ControlPlane, User, Version};
+use http::Request;
+use kube::Client;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Where Deployments are posted.
+pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+/// Where Pods are posted.
+pub const PODS: &str = "/api/v1/namespaces/default/pods";
+/// A create that takes longer than this has waited for nobody; the server itself gives up after 30 s.
+pub const PROMPT: Duration = Duration::from_secs(5);
+
+/// A server with everything installed but the operator's Deployment.
+pub struct World {
+    pub cluster: ControlPlane,
+    pub admin: Client,
+    pub creator: Client,
+}
+
+impl World {
+    /// A 1.13.5 server.
+    pub async fn new() -> Result<Self> {
+        Self::with(ControlPlane::builder(Version::V1_13)).await
+    }
+
+    /// A server as `builder` says.
+    pub async fn with(builder: Builder) -> Result<Self> {
+        let cluster = builder.start().await?;
+        support::install(&cluster).await?;
+        let (admin, creator) = (cluster.admin(), cluster.client(User::Creator));
+        Ok(Self { cluster, admin, creator })
+    }
+
+    /// Creates a SidecarPolicy.
+    pub async fn policy(&self, name: &str, spec: Value) -> Result<()> {
+        let policy = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": name }, "spec": spec });
+        policies(&self.cluster).create(&Default::default(), &serde_json::from_value(policy)?).await?;
+        Ok(())
+    }
+
+    /// Merges into the spec of a SidecarPolicy.
+    pub async fn edit_policy(&self, name: &str, spec: Value) -> Result<()> {
+        policies(&self.cluster).patch(name, &PatchParams::default(), &Patch::Merge(json!({ "spec": spec }))).await?;
+        Ok(())
+    }
+
+    /// Deletes a SidecarPolicy.
+    pub async fn delete_policy(&self, name: &str) -> Result<()> {
+        policies(&self.cluster).delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Posts as a user without special rights, and waits for the answer as kubectl does.
+    pub async fn create(&self, path: &str, body: &Value) -> Result<Value> {
+        Ok(request(&self.creator, "POST", path, body).await?)
+    }
+
+    /// The same, and it must not have waited.
+    pub async fn create_promptly(&self, path: &str, body: &Value) -> Result<Value> {
+        let start = Instant::now();
+        let created = self.create(path, body).await?;
+        ensure!(start.elapsed() < PROMPT, "the create took {:?}", start.elapsed());
+        Ok(created)
+    }
+
+    /// Posts as an administrator and does not wait; the body may bring its own initializers.
+    pub async fn create_async(&self, path: &str, body: &Value) -> Result<Value> {
+        Ok(request(&self.admin, "POST", &format!("{path}?includeUninitialized=1"), body).await?)
+    }
+
+    /// An object, initialized or not.
+    pub async fn get(&self, path: &str) -> Result<Option<Value>> {
+        match request(&self.admin, "GET", path, &Value::Null).await {
+            Ok(object) => Ok(Some(object)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A JSON Patch as an administrator.
+    pub async fn patch(&self, path: &str, patch: &Value) -> Result<Value> {
+        Ok(request(&self.admin, "PATCH", path, patch).await?)
+    }
+
+    /// What a foreign initializer does when it has done its work: takes itself off the list.
+    pub async fn complete_foreign(&self, path: &str) -> Result<()> {
+        let object = self.get(path).await?.context("it is gone")?;
+        let whole = pending(&object).len() == 1;
+        let remove = if whole { "/metadata/initializers" } else { "/metadata/initializers/pending/0" };
+        self.patch(path, &json!([{ "op": "remove", "path": remove }])).await.map(drop)
+    }
+
+    /// Deletes as an administrator.
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        request(&self.admin, "DELETE", &format!("{path}?propagationPolicy=Background"), &json!({})).await?;
+        Ok(())
+    }
+
+    /// Registers a foreign initializer for Deployments, and waits until the server uses it.
+    pub async fn foreign(&self, configuration: &str, initializer: &str) -> Result<()> {
+        let body = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1alpha1", "kind": "InitializerConfiguration", "metadata": { "name": configuration },
+            "initializers": [{ "name": initializer, "rules": [{ "apiGroups": ["apps"], "apiVersions": ["*"], "resources": ["deployments"] }] }],
+        });
+        request(&self.admin, "POST", "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations", &body)
+            .await?;
+        within(LIMIT, "the foreign initializer is in force", || async {
+            let probe = request(
+                &self.admin,
+                "POST",
+                &format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1"),
+                &deployment("probe"),
+            )
+            .await?;
+            Ok(pending(&probe).iter().any(|name| name == initializer))
+        })
+        .await
+    }
+
+    /// Waits until nothing is pending on an object, and gives it.
+    pub async fn initialized(&self, path: &str) -> Result<Value> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let object = self.get(path).await?.context("it is gone")?;
+            if object["metadata"].get("initializers").is_none() {
+                return Ok(object);
+            }
+            ensure!(Instant::now() < deadline, "{path} still waits: {}", object["metadata"]["initializers"]);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The events about an object, as `reason: message`.
+    pub async fn events(&self, name: &str) -> Result<Vec<String>> {
+        let list = request(&self.admin, "GET", "/api/v1/namespaces/default/events", &Value::Null).await?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let about = items.into_iter().filter(|event| event["involvedObject"]["name"] == name);
+        Ok(about
+            .map(|event| {
+                format!(
+                    "{}: {}",
+                    event["reason"].as_str().unwrap_or_default(),
+                    event["message"].as_str().unwrap_or_default()
+                )
+            })
+            .collect())
+    }
+
+    /// Waits for an event about an object that begins like that.
+    pub async fn event(&self, name: &str, beginning: &str) -> Result<String> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let events = self.events(name).await?;
+            if let Some(event) = events.iter().find(|event| event.starts_with(beginning)) {
+                return Ok(event.clone());
+            }
+            ensure!(Instant::now() < deadline, "no event `{beginning}` about {name} but {events:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The names of the stored initializer configurations.
+    pub async fn configurations(&self) -> Result<Vec<String>> {
+        let list = request(
+            &self.admin,
+            "GET",
+            "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations",
+            &Value::Null,
+        )
+        .await?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        Ok(items.iter().filter_map(|item| item["metadata"]["name"].as_str().map(str::to_owned)).collect())
+    }
+
+    /// Waits until creates of Deployments get no entry of ours any more: the server has noticed that we are not registered.
+    pub async fn unregistered(&self) -> Result<()> {
+        within(LIMIT, "creates get no entry of ours", || async {
+            let probe = request(
+                &self.admin,
+                "POST",
+                &format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1"),
+                &deployment("probe"),
+            )
+            .await?;
+            Ok(pending(&probe).is_empty())
+        })
+        .await
+    }
+
+    /// Waits until the server lets the operator do `verb` to Deployments, or does not any more.
+    pub async fn operator_may(&self, verb: &str, allowed: bool) -> Result<()> {
+        let operator = self.cluster.client(User::Operator);
+        let question = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": { "resourceAttributes": { "verb": verb, "group": "apps", "resource": "deployments" } } });
+        within(LIMIT, &format!("`{verb}` is {allowed}"), || async {
+            let answer =
+                request(&operator, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &question).await?;
+            Ok(answer["status"]["allowed"] == allowed)
+        })
+        .await
+    }
+
+    /// Waits for a field of a policy's status.
+    pub async fn status(&self, policy: &str, field: &str, value: i64) -> Result<()> {
+        within(LIMIT, &format!("status.{field} of {policy} is {value}"), || async {
+            Ok(policies(&self.cluster).get(policy).await?.data["status"][field] == value)
+        })
+        .await
+    }
+
+    /// Waits until the operator's PATCH of the object of that name is in the audit log, and sees that it is the only one.
+    pub async fn patched(&self, name: &str, times: usize) -> Result<()> {
+        // The log is written after the answer, and the answer to the creator may be faster.
+        within(LIMIT, &format!("{name} has been patched {times} times"), || async { Ok(self.patches(name) >= times) })
+            .await?;
+        ensure!(self.patches(name) == times, "{name} has been patched {} times", self.patches(name));
+        Ok(())
+    }
+
+    /// How often the operator has successfully patched the object of that name, by the server's audit log.
+    pub fn patches(&self, name: &str) -> usize {
+        let ours = |event: &&Value| {
+            event["user"]["username"] == User::Operator.name()
+                && event["verb"] == "patch"
+                && event["objectRef"]["name"] == name
+        };
+        let ok = |event: &&Value| event["responseStatus"]["code"].as_i64().is_some_and(|code| code < 300);
+        let stored = |event: &&Value| !event["requestURI"].as_str().unwrap_or_default().contains("dryRun");
+        self.cluster
+            .audit()
+            .iter()
+            .filter(ours)
+            .filter(ok)
+            .filter(stored)
+            .filter(|event| event["objectRef"]["subresource"].is_null())
+            .count()
+    }
+}
+
+/// Sends JSON and reads JSON, nothing lost on the way.
+pub async fn request(client: &Client, method: &str, path: &str, body: &Value) -> kube::Result<Value> {
+    let content = if method == "PATCH" { "application/json-patch+json" } else { "application/json" };
+    let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("Content-Type", content)
+        .body(bytes)
+        .expect("a well-formed request");
+    client.request::<Value>(request).await
+}
+
+/// A policy for Deployments that adds one container.
+pub fn sidecar(name: &str) -> Value {
+    json!({ "template": { "containers": [{ "name": name, "image": "envoy:1" }] } })
+}
+
+/// The least Deployment.
+pub fn deployment(name: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "labels": { "app": name } },
+        "spec": { "selector": { "matchLabels": { "app": name } }, "template": pod_template(name) },
+    })
+}
+
+/// A Deployment that brings its own list of initializers.
+pub fn waiting(name: &str, pending: &[&str]) -> Value {
+    let mut deployment = deployment(name);
+    deployment["metadata"]["initializers"] =
+        json!({ "pending": pending.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>() });
+    deployment
+}
+
+/// The least pod template.
+pub fn pod_template(name: &str) -> Value {
+    json!({ "metadata": { "labels": { "app": name } }, "spec": { "containers": [{ "name": "app", "image": "nginx:1.8.1" }] } })
+}
+
+/// The names of the containers in a pod template, or of a pod.
+pub fn containers(object: &Value) -> Vec<String> {
+    let spec = ["/spec/template/spec", "/spec/jobTemplate/spec/template/spec", "/spec"]
+        .iter()
+        .filter_map(|path| object.pointer(path))
+        .find(|spec| spec.get("containers").is_some());
+    let items = spec.and_then(|spec| spec["containers"].as_array()).cloned().unwrap_or_default();
+    items.iter().filter_map(|item| item["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// The names on an object's list.
+pub fn pending(object: &Value) -> Vec<String> {
+    let items = object.pointer("/metadata/initializers/pending").and_then(Value::as_array).cloned().unwrap_or_default();
+    items.iter().filter_map(|item| item["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// The path of a Deployment.
+pub fn path(name: &str) -> String {
+    format!("{DEPLOYMENTS}/{name}")
+}
