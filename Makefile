@@ -1,0 +1,51 @@
+# `make help` lists what there is. Needed beforehand: Rust stable and Go (or API server binaries: see README).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+DEMO ?= 1.13
+export KEEP
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: assets
+assets: ## Build the real API servers into the cache (a second time takes no time)
+	@tests/controlplane/build.sh 1.13 1.36 > /dev/null
+
+.PHONY: demo
+demo: ## Everything from a bare clone: a real API server, the operator, a sample, a Deployment with its sidecar
+	@if [ "$(DEMO)" != 1.13 ]; then echo "error: DEMO=$(DEMO) is not served yet; the Initializer engine runs on DEMO=1.13" >&2; exit 2; fi
+	@tests/controlplane/build.sh $(DEMO) > /dev/null
+	@cargo build --locked --workspace --bins
+	@target/debug/controlplane run --version $(DEMO) -- tests/demo.sh
+
+.PHONY: test
+test: assets ## All tests, real servers included
+	@cargo test --locked --workspace
+
+.PHONY: bench
+bench: ## Throughput, latency and memory against the floor, as ratios
+	@tests/controlplane/build.sh 1.13 > /dev/null
+	@cargo bench --locked --bench bench
+
+.PHONY: lint
+lint: ## Formatting and lints; warnings are errors
+	@cargo fmt --all --check
+	@cargo clippy --locked --workspace --all-targets -- -D warnings
+	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --quiet
+
+.PHONY: crds
+crds: ## Write the CRDs and docs/codes.md anew
+	@UPDATE=1 cargo test --locked --test crd
+	@$(MAKE) --no-print-directory install-files
+
+.PHONY: install-files
+install-files: ## Write the one-file install bundles anew
+	@kubectl kustomize config/default > config/install.yaml
+	@kubectl kustomize config/legacy > config/install-legacy.yaml
+
+IMAGE ?= sidecar-policy:0.1.0
+.PHONY: image
+image: ## Build the container image
+	@docker build --tag $(IMAGE) .
