@@ -135,6 +135,8 @@ async fn resources(client: &Client) -> Result<Vec<(ApiResource, bool)>> {
             Err(error) => eprintln!("warning: {} is not looked at: {error}", preferred.group_version),
         }
     }
+    // What is served through two groups is shown under its own.
+    lists.sort_by_key(|(group, ..)| group == "extensions");
     let mut resources = Vec::new();
     for (group, version, list) in lists {
         let usable = |verbs: &[String]| ["list", "patch"].iter().all(|verb| verbs.iter().any(|has| has == verb));
