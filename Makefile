@@ -33,7 +33,7 @@ bench: ## Throughput, latency and memory against the floor, as ratios
 lint: ## Formatting and lints; warnings are errors
 	@cargo fmt --all --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
-	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --quiet
+	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 
 .PHONY: crds
 crds: ## Write the CRDs and docs/codes.md anew

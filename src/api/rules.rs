@@ -1,7 +1,7 @@
 //! What makes a policy valid: one table, which is checked in three places.
 //!
 //! Bounds and formats stand in the schema, beside the fields ([`super::v1alpha1`]). What a schema cannot say is a row
-//! of [`rows`]: with a rule in CEL where CEL can say it, which [`super::crd`] puts into the schema for servers from
+//! of `rows`: with a rule in CEL where CEL can say it, which [`super::crd`] puts into the schema for servers from
 //! 1.25, and always in Rust. [`check`] goes through both, so that a policy is judged alike on every server and in
 //! files.
 

@@ -1,4 +1,4 @@
-//! The ways to deliver a template. An engine is one folder: take the folder and one line in [`ALL`] away, and the engine
+//! The ways to deliver a template. An engine is one folder: take the folder and one line in `ALL` away, and the engine
 //! is gone.
 
 pub mod initializer;
