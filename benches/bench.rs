@@ -130,6 +130,9 @@ async fn throughput(figures: &mut Vec<Figure>) -> Result<()> {
     for round in 0..=ROUNDS {
         let operator = Operator::ready(&cluster, &["--log-level", "info"]).await?;
         in_force(&cluster, "bench").await?;
+        // Floor phases find the client's connections open; the operator's are opened here, once after its start.
+        phase(&client, Mode::Loop, 64, PER_PHASE).await?;
+        clear(&client).await?;
         let mut loops = Vec::new();
         for clients in [1, 16, 64] {
             loops.push(phase(&client, Mode::Loop, clients, PER_PHASE).await?);
