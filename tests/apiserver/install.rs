@@ -109,13 +109,7 @@ async fn the_three_steps_of_the_break_glass_page_work_without_an_operator() -> R
     let stuck = request(&world.creator, "POST", &format!("{DEPLOYMENTS}?timeout=2s"), &deployment("stuck")).await;
     assert!(stuck.is_err_and(|error| error.to_string().contains("did not complete within")));
     let since = Instant::now();
-    world
-        .cluster
-        .kubectl_output(
-            User::Admin,
-            &["delete", "initializerconfigurations", "-l", "app.kubernetes.io/managed-by=scpol"],
-        )
-        .await?;
+    world.break_glass().await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(containers(&world.create(DEPLOYMENTS, &deployment("after")).await?), ["app"]);
     ensure!(since.elapsed() < PROMPT, "creates go through {:?} after the first step", since.elapsed());
@@ -125,7 +119,7 @@ async fn the_three_steps_of_the_break_glass_page_work_without_an_operator() -> R
     // Afterwards: the operator is back, and respects it.
     operator.signal("CONT")?;
     crate::support::wait_condition(&world.cluster, "sidecar", "Ready", "False", "RemovedByHand").await?;
-    // "To end it earlier: delete the policy and apply it again."
+    // A policy that is made anew is not held.
     world.delete_policy("sidecar").await?;
     world.sample("01-sidecar.yaml", "sidecar").await
 }
@@ -174,14 +168,7 @@ impl World {
     /// Waits until creates get no entry of that name any more.
     async fn unregistered_as(&self, initializer: &str) -> Result<()> {
         within(LIMIT, "creates get no such entry", || async {
-            let probe = request(
-                &self.admin,
-                "POST",
-                &format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1"),
-                &deployment("probe"),
-            )
-            .await?;
-            Ok(pending(&probe).iter().all(|name| name != initializer))
+            Ok(self.assigned().await?.iter().all(|name| name != initializer))
         })
         .await
     }

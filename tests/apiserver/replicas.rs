@@ -4,7 +4,6 @@ use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
 use crate::world::{DEPLOYMENTS, PROMPT, World, containers, deployment, path, pending, request, sidecar};
 use anyhow::Result;
-use controlplane::User;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -122,13 +121,7 @@ async fn the_tutorials_troubleshooting_works_step_by_step() -> Result<()> {
         "listing changes nothing"
     );
     // 4.4 Release it: the configuration first, then what waits.
-    world
-        .cluster
-        .kubectl_output(
-            User::Admin,
-            &["delete", "initializerconfigurations", "-l", "app.kubernetes.io/managed-by=scpol"],
-        )
-        .await?;
+    world.break_glass().await?;
     let (code, drained) = scpol(&world.cluster, &["drain"]).await?;
     assert_eq!(code, 0, "{drained}");
     assert!(drained.contains("cleared"), "{drained}");

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 /// Where Pods are posted.
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
+/// Where initializer configurations are.
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations";
 /// A create that takes longer than this has waited for nobody; the server itself gives up after 30 s.
 pub const PROMPT: Duration = Duration::from_secs(5);
 
@@ -110,17 +112,9 @@ impl World {
             "apiVersion": "admissionregistration.k8s.io/v1alpha1", "kind": "InitializerConfiguration", "metadata": { "name": configuration },
             "initializers": [{ "name": initializer, "rules": [{ "apiGroups": ["apps"], "apiVersions": ["*"], "resources": ["deployments"] }] }],
         });
-        request(&self.admin, "POST", "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations", &body)
-            .await?;
+        request(&self.admin, "POST", CONFIGURATIONS, &body).await?;
         within(LIMIT, "the foreign initializer is in force", || async {
-            let probe = request(
-                &self.admin,
-                "POST",
-                &format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1"),
-                &deployment("probe"),
-            )
-            .await?;
-            Ok(pending(&probe).iter().any(|name| name == initializer))
+            Ok(self.assigned().await?.iter().any(|name| name == initializer))
         })
         .await
     }
@@ -169,30 +163,26 @@ impl World {
 
     /// The names of the stored initializer configurations.
     pub async fn configurations(&self) -> Result<Vec<String>> {
-        let list = request(
-            &self.admin,
-            "GET",
-            "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations",
-            &Value::Null,
-        )
-        .await?;
+        let list = request(&self.admin, "GET", CONFIGURATIONS, &Value::Null).await?;
         let items = list["items"].as_array().cloned().unwrap_or_default();
         Ok(items.iter().filter_map(|item| item["metadata"]["name"].as_str().map(str::to_owned)).collect())
     }
 
+    /// The initializers that a new Deployment gets now; nothing is stored.
+    pub async fn assigned(&self) -> Result<Vec<String>> {
+        let path = format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1");
+        Ok(pending(&request(&self.admin, "POST", &path, &deployment("probe")).await?))
+    }
+
+    /// What an administrator does first in an emergency: deletes every registration of ours by hand.
+    pub async fn break_glass(&self) -> Result<()> {
+        let ours = "app.kubernetes.io/managed-by=scpol";
+        self.cluster.kubectl_output(User::Admin, &["delete", "initializerconfigurations", "-l", ours]).await.map(drop)
+    }
+
     /// Waits until creates of Deployments get no entry of ours any more: the server has noticed that we are not registered.
     pub async fn unregistered(&self) -> Result<()> {
-        within(LIMIT, "creates get no entry of ours", || async {
-            let probe = request(
-                &self.admin,
-                "POST",
-                &format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1"),
-                &deployment("probe"),
-            )
-            .await?;
-            Ok(pending(&probe).is_empty())
-        })
-        .await
+        within(LIMIT, "creates get no entry of ours", || async { Ok(self.assigned().await?.is_empty()) }).await
     }
 
     /// Waits until the server lets the operator do `verb` to Deployments, or does not any more.
