@@ -33,9 +33,6 @@ use tracing::{debug, error, info, warn};
 /// Within this time a decision must have been made; then the policy's `failurePolicy` decides. The server gives up on the
 /// create after 30 s.
 const DECISION_LIMIT: Duration = Duration::from_secs(20);
-/// Of the answer only its status matters, so the server need not encode the whole object. Each form is optional: a server
-/// that does not know the first sends the object.
-const ONLY_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1,application/json";
 /// A quota may be cleared while we wait: so often is an "exceeded quota" tried again, which takes about 2 s.
 const QUOTA_ATTEMPTS: u32 = 8;
 
@@ -413,7 +410,6 @@ async fn send(shared: &Shared, workload: &Workload, patch: &Patch, how: Try) -> 
     let dry = if how == Try::Dry { "dryRun=All" } else { "" };
     let request = Request::patch(format!("{collection}/{}?{dry}", workload.name()))
         .header("Content-Type", "application/json-patch+json")
-        .header("Accept", ONLY_METADATA)
         .body(Body::from(serde_json::to_vec(patch).expect("a patch is JSON")))
         .map_err(|error| Refusal::away(error.to_string()))?;
     match tokio::time::timeout(CALL_LIMIT, exchange(shared, request)).await {
