@@ -20,6 +20,7 @@
 //! | what an injected workload looks like, and conflicts | [`inject`] |
 //! | what the API server is told, and the loop behind it | [`engine::initializer`] |
 //! | how policies become registrations and status | [`controller`] |
+//! | how manifests are read and written back | [`manifest`] |
 //! | how we talk to the API server, lead, write events | [`cluster`] |
 //! | commands and flags | [`cli`] |
 //! | the scrape and the probes | [`metrics`], [`serving`] |
@@ -33,6 +34,7 @@ pub mod cluster;
 pub mod controller;
 pub mod engine;
 pub mod inject;
+pub mod manifest;
 pub mod metrics;
 pub mod policy;
 pub mod serving;
