@@ -18,6 +18,7 @@
 //! | a reason and its text | [`api::code`] |
 //! | which workload a policy matches | [`policy::checks`] |
 //! | what an injected workload looks like, and conflicts | [`inject`] |
+//! | what becomes of one workload under many policies | [`decision`] |
 //! | what the API server is told, and the loop behind it | [`engine::initializer`] |
 //! | how policies become registrations and status | [`controller`] |
 //! | how manifests are read and written back | [`manifest`] |
@@ -32,6 +33,7 @@ pub mod api;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
+pub mod decision;
 pub mod engine;
 pub mod inject;
 pub mod manifest;

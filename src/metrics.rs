@@ -1,35 +1,11 @@
 //! What a scrape shows. Labels come from closed sets and from names of policies only, never from names of objects.
 
 use crate::api::code::Code;
+use crate::decision::Outcome;
 use prometheus::{
     Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
 };
-
-/// How one decision ended: the label `result`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The template went in.
-    Injected,
-    /// Nothing was to be done.
-    Skipped,
-    /// It could not be injected, and was let through.
-    Failed,
-    /// It could not be injected, and its create was refused.
-    Rejected,
-}
-
-impl Outcome {
-    /// The value of the label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Outcome::Injected => "injected",
-            Outcome::Skipped => "skipped",
-            Outcome::Failed => "failed",
-            Outcome::Rejected => "rejected",
-        }
-    }
-}
 
 /// Every metric of the operator.
 pub struct Metrics {

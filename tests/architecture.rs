@@ -8,6 +8,7 @@ const PURE: &[&str] = &[
     "api",
     "policy",
     "inject",
+    "decision.rs",
     "workload.rs",
     "engine/mod.rs",
     "engine/initializer/mod.rs",

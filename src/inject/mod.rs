@@ -88,6 +88,9 @@ pub fn check(workload: &Workload, template: &Template) -> Result<(), Conflict> {
 /// The first [`collisions`] or [`check`] that fails: then nothing of any template may be injected. Leave out the
 /// templates that these two name, and plan again.
 pub fn plan(workload: &Workload, templates: &[&Template]) -> Result<Patch, Conflict> {
+    if templates.is_empty() {
+        return Ok(Patch::default());
+    }
     let pod = Pod::of(workload)?;
     if let Some((_, _, conflict)) = conflict::collisions(templates, pod.network()).into_iter().next() {
         return Err(conflict);

@@ -159,6 +159,8 @@ pub enum Verdict {
     Inject,
     /// It does nothing here.
     Skip(Reason),
+    /// It cannot tell: an expression failed, or the namespace could not be read. Never taken for "no match".
+    Error(Reason),
 }
 
 /// Why a policy does nothing to a workload.
@@ -219,12 +221,11 @@ impl Policies {
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.by_name.values()
     }
+}
 
-    /// The enforced policies that match `workload`, in priority order (higher first, ties by name).
-    pub fn matching(&self, workload: &Workload, site: &Site) -> Vec<Arc<Policy>> {
-        let matches = |policy: &&Arc<Policy>| policy.is_enforced() && decide(policy, workload, site) == Verdict::Inject;
-        let mut matching: Vec<_> = self.iter().filter(matches).cloned().collect();
-        matching.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.name.cmp(&b.name)));
-        matching
-    }
+/// `policies` in priority order: higher first, ties by name.
+pub fn in_order(policies: impl IntoIterator<Item = Arc<Policy>>) -> Vec<Arc<Policy>> {
+    let mut policies: Vec<_> = policies.into_iter().collect();
+    policies.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.name.cmp(&b.name)));
+    policies
 }

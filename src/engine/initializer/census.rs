@@ -233,7 +233,7 @@ fn tally(policy: &Policy, workload: &Workload, site: &Site) -> Option<Tally> {
         Verdict::Inject if marker::read(workload, &policy.name).is_some() => Some(Tally::Outdated),
         Verdict::Inject => Some(Tally::Missed),
         Verdict::Skip(Reason { row: 6, .. }) if checks::selects(policy, workload, site) => Some(Tally::Injected),
-        Verdict::Skip(_) => None,
+        Verdict::Skip(_) | Verdict::Error(_) => None,
     }
 }
 

@@ -12,9 +12,9 @@ use crate::api::v1alpha1::{Failure, OptOut};
 use crate::cluster::client::{CALL_LIMIT, CallError, call};
 use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
-use crate::inject::{self, Template};
-use crate::metrics::Outcome;
-use crate::policy::{Policies, Policy, Verdict, checks, decide};
+use crate::decision::{Decision, Left, Outcome};
+use crate::inject;
+use crate::policy::{Policies, Policy, Reason, checks};
 use crate::workload::Workload;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -144,14 +144,14 @@ async fn settle(shared: &Shared, job: Job) -> Settled {
         if ours.is_empty() || workload.is_rejected() {
             return Settled::DONE;
         }
-        let decision = match decide_all(shared, &workload, &ours, job.since).await {
-            Ok(decision) => decision,
+        let settlement = match decide_all(shared, &workload, &ours, job.since).await {
+            Ok(settlement) => settlement,
             Err(error) => {
                 warn!(%error, resource = job.kind.resource, namespace = workload.namespace(), name = workload.name(), "Cannot decide yet");
                 return Settled::retry(Duration::ZERO);
             }
         };
-        match write(shared, &workload, decision, &job).await {
+        match write(shared, &workload, settlement, &job).await {
             Written::Settled(settled) => return settled,
             Written::Stale(Some(fresh)) => workload = Workload::new(job.kind, fresh.value()),
             Written::Stale(None) => return Settled::DONE,
@@ -165,29 +165,13 @@ fn leading(workload: &Workload, shared: &Shared) -> Vec<String> {
 }
 
 /// What is to become of one object.
-struct Decision {
+struct Settlement {
     /// How many names leave the list.
     ours: usize,
-    /// What goes in, in priority order.
-    inject: Vec<Arc<Policy>>,
-    /// What does not, and why.
-    rest: Vec<(Arc<Policy>, Outcome, Code, String)>,
     /// Names of ours whose policy does not exist.
     orphans: usize,
-}
-
-impl Decision {
-    /// The policy that refuses the create because it could not be injected.
-    fn refusal(&self) -> Option<(&Policy, Code, &str)> {
-        let refused = self.rest.iter().find(|(_, outcome, ..)| *outcome == Outcome::Rejected)?;
-        Some((&refused.0, refused.2, &refused.3))
-    }
-
-    fn fail(&mut self, policy: Arc<Policy>, code: Code, message: String) {
-        self.inject.retain(|other| other.name != policy.name);
-        let outcome = if policy.refuses() { Outcome::Rejected } else { Outcome::Failed };
-        self.rest.push((policy, outcome, code, message));
-    }
+    /// What the policies say whose names leave.
+    decision: Decision,
 }
 
 /// Decides on all policies whose names lead the list.
@@ -196,38 +180,18 @@ async fn decide_all(
     workload: &Workload,
     ours: &[String],
     since: Instant,
-) -> Result<Decision, CallError> {
+) -> Result<Settlement, CallError> {
     let policies = match known(shared, ours).await {
         Ok(policies) => policies,
         // The store cannot be read. What we know must do in the end, or the create would time out with no reason.
         Err(error) if since.elapsed() < DECISION_LIMIT => return Err(error),
         Err(_) => shared.snapshot().policies,
     };
-    let mut asked: Vec<Arc<Policy>> = Vec::new();
-    for policy in ours.iter().filter_map(|name| policies.by_initializer(name)) {
-        if !asked.iter().any(|other| other.name == policy.name) {
-            asked.push(policy.clone());
-        }
-    }
-    let orphans = ours.iter().filter(|name| policies.by_initializer(name).is_none()).count();
-    let mut decision = Decision { ours: ours.len(), inject: Vec::new(), rest: Vec::new(), orphans };
-    for policy in asked {
-        match verdict(&policy, workload, shared) {
-            Verdict::Inject => decision.inject.push(policy),
-            Verdict::Skip(reason) => decision.rest.push((policy, Outcome::Skipped, reason.code, reason.detail)),
-        }
-    }
-    decision.inject.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.name.cmp(&b.name)));
-    leave_out_conflicts(&mut decision, &policies, workload, shared);
-    Ok(decision)
-}
-
-fn verdict(policy: &Policy, workload: &Workload, shared: &Shared) -> Verdict {
-    if !policy.is_enforced() {
-        let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
-        return Verdict::Skip(crate::policy::Reason { row: 7, code, detail: "the policy is not in force".into() });
-    }
-    decide(policy, workload, &shared.site)
+    let asked: Vec<&Arc<Policy>> = ours.iter().filter_map(|name| policies.by_initializer(name)).collect();
+    let orphans = ours.len() - asked.len();
+    let mut decision = Decision::of(&policies, workload, &shared.site);
+    decision.retain(|policy| asked.iter().any(|asked| asked.name == policy.name));
+    Ok(Settlement { ours: ours.len(), orphans, decision })
 }
 
 /// The policies, read anew if a name is unknown: a policy may be younger than our view of it, and "no such policy" is
@@ -240,25 +204,6 @@ async fn known(shared: &Shared, ours: &[String]) -> Result<Arc<Policies>, CallEr
     shared.read_policies().await
 }
 
-/// First pairs, from templates alone and among all policies that match; then each survivor against the workload.
-fn leave_out_conflicts(decision: &mut Decision, policies: &Policies, workload: &Workload, shared: &Shared) {
-    let matching = policies.matching(workload, &shared.site);
-    let templates: Vec<&Template> = matching.iter().map(|policy| &policy.template).collect();
-    for (a, b, conflict) in inject::collisions(&templates) {
-        for (policy, other) in [(&matching[a], &matching[b]), (&matching[b], &matching[a])] {
-            if decision.inject.iter().any(|injected| injected.name == policy.name) {
-                let message = format!("collides with SidecarPolicy `{}`: {}", other.name, conflict.message);
-                decision.fail(policy.clone(), Code::PolicyConflict, message);
-            }
-        }
-    }
-    for policy in decision.inject.clone() {
-        if let Err(conflict) = inject::check(workload, &policy.template) {
-            decision.fail(policy, conflict.code, conflict.message);
-        }
-    }
-}
-
 /// What became of a PATCH.
 enum Written {
     Settled(Settled),
@@ -266,23 +211,16 @@ enum Written {
     Stale(Option<Box<Object>>),
 }
 
-/// Writes `decision`; if the server refuses the result, writes what `failurePolicy` says instead.
-async fn write(shared: &Shared, workload: &Workload, mut decision: Decision, job: &Job) -> Written {
+/// Writes what was decided; if the server refuses the result, writes what `failurePolicy` says instead.
+async fn write(shared: &Shared, workload: &Workload, mut settlement: Settlement, job: &Job) -> Written {
     loop {
-        let patch = match patch(workload, &decision) {
-            Ok(patch) => patch,
-            Err(conflict) => {
-                for policy in decision.inject.clone() {
-                    decision.fail(policy, conflict.code, conflict.message.clone());
-                }
-                continue;
-            }
-        };
+        let patch = patch(workload, &mut settlement);
         let Err(refused) = send(shared, workload, &patch, Try::Real).await else {
             shared.metrics.injection_took(job.since.elapsed().as_secs_f64());
-            report(shared, workload, &decision);
+            report(shared, workload, &settlement);
             return Written::Settled(Settled::DONE);
         };
+        let decision = &mut settlement.decision;
         match assess(shared, workload, &refused, job).await {
             Assessment::Stale(fresh) => return Written::Stale(fresh),
             Assessment::Later(settled) => {
@@ -294,37 +232,38 @@ async fn write(shared: &Shared, workload: &Workload, mut decision: Decision, job
                     message = refused.message,
                     "Will try again"
                 );
-                note_trouble(shared, &decision, &refused);
+                note_trouble(shared, decision, &refused);
                 return Written::Settled(settled);
             }
             Assessment::Refused(code) if decision.inject.is_empty() => {
                 // Even letting it go is refused: row 16. Nothing of ours is left to try but waiting.
-                note_trouble(shared, &decision, &refused);
+                note_trouble(shared, decision, &refused);
                 warn!(%code, resource = job.kind.resource, namespace = workload.namespace(), name = workload.name(), detail = refused.message, "The server refuses to let the object go");
                 return Written::Settled(Settled::retry(Duration::from_secs(1)));
             }
-            Assessment::Refused(code) => blame(shared, workload, &mut decision, code, &refused).await,
+            Assessment::Refused(code) => blame(shared, workload, &mut settlement, code, &refused).await,
         }
     }
 }
 
-fn patch(workload: &Workload, decision: &Decision) -> Result<Patch, inject::Conflict> {
-    if let Some((policy, code, message)) = decision.refusal() {
-        let message = format!("SidecarPolicy `{}` refuses this {}: {code}: {message}", policy.name, workload.kind.kind);
-        return Ok(rejection(workload, &policy.name, &message));
+fn patch(workload: &Workload, settlement: &mut Settlement) -> Patch {
+    let plan = settlement.decision.plan(workload);
+    if let Some(Left { policy, reason: Reason { code, detail, .. }, .. }) = settlement.decision.refusal() {
+        let message = format!("SidecarPolicy `{}` refuses this {}: {code}: {detail}", policy.name, workload.kind.kind);
+        return rejection(workload, &policy.name, &message);
     }
-    let templates: Vec<&Template> = decision.inject.iter().map(|policy| &policy.template).collect();
-    Ok(completion(workload, decision.ours, inject::plan(workload, &templates)?))
+    completion(workload, settlement.ours, plan)
 }
 
-/// Moves those policies out of `decision` whose content the server refuses: found by trying each alone, without storing.
-async fn blame(shared: &Shared, workload: &Workload, decision: &mut Decision, code: Code, refused: &Refusal) {
-    let candidates = decision.inject.clone();
+/// Moves those policies out of the decision whose content the server refuses: found by trying each alone, without
+/// storing.
+async fn blame(shared: &Shared, workload: &Workload, settlement: &mut Settlement, code: Code, refused: &Refusal) {
+    let candidates = settlement.decision.inject.clone();
     let mut guilty = Vec::new();
     if candidates.len() > 1 {
         for policy in &candidates {
             let alone =
-                inject::plan(workload, &[&policy.template]).map(|plan| completion(workload, decision.ours, plan));
+                inject::plan(workload, &[&policy.template]).map(|plan| completion(workload, settlement.ours, plan));
             if let Ok(alone) = alone
                 && let Err(refused) = send(shared, workload, &alone, Try::Dry).await
                 && matches!(refused.status, 403 | 422)
@@ -336,8 +275,8 @@ async fn blame(shared: &Shared, workload: &Workload, decision: &mut Decision, co
     if guilty.is_empty() {
         guilty = candidates.into_iter().map(|policy| (policy, refused.message.clone())).collect();
     }
-    for (policy, message) in guilty {
-        decision.fail(policy, code, message);
+    for (policy, detail) in guilty {
+        settlement.decision.fail(policy, Reason { row: 8, code, detail });
     }
 }
 
@@ -460,14 +399,15 @@ fn note_trouble(shared: &Shared, decision: &Decision, refused: &Refusal) {
         403 | 422 => Code::AdmissionDenied,
         _ => return,
     };
-    let asked = decision.inject.iter().chain(decision.rest.iter().map(|(policy, ..)| policy));
+    let asked = decision.inject.iter().chain(decision.rest.iter().map(|left| &left.policy));
     for policy in asked {
         shared.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message.clone(), Instant::now()));
     }
 }
 
 /// Counts, logs and tells users what was done, once it has been done.
-fn report(shared: &Shared, workload: &Workload, decision: &Decision) {
+fn report(shared: &Shared, workload: &Workload, settlement: &Settlement) {
+    let decision = &settlement.decision;
     let subject = || Subject {
         api_version: workload.body["apiVersion"]
             .as_str()
@@ -493,12 +433,12 @@ fn report(shared: &Shared, workload: &Workload, decision: &Decision) {
             shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::OptOutIgnored, &message);
         }
     }
-    for (policy, outcome, code, message) in &decision.rest {
+    for Left { policy, outcome, reason: Reason { code, detail: message, .. } } in &decision.rest {
         log(workload, &policy.name, *outcome, *code, message);
         shared.metrics.injection(&policy.name, *outcome, *code);
         tell(shared, workload, policy, *outcome, *code, message, &subject);
     }
-    for _ in 0..decision.orphans {
+    for _ in 0..settlement.orphans {
         log(workload, "", Outcome::Skipped, Code::PolicyGone, "");
         shared.metrics.injection("", Outcome::Skipped, Code::PolicyGone);
     }

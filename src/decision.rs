@@ -1,0 +1,146 @@
+//! What is to become of one workload: every policy asked, every conflict seen. Pure.
+//!
+//! [`decide`](crate::policy::decide) knows one policy, [`plan`](crate::inject::plan) knows templates. [`Decision::of`] puts
+//! them together in the one way that the loop, `scpol inject` and `scpol explain` share: first who matches, then pairs
+//! that contradict each other, then each survivor against the workload. Nothing depends on the order of the policies.
+
+use crate::api::code::Code;
+use crate::inject::{self, Conflict, Template};
+use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide, in_order};
+use crate::workload::Workload;
+use json_patch::Patch;
+use std::sync::Arc;
+
+/// How one policy ends for one workload. It is also the label `result` of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The template goes in.
+    Injected,
+    /// Nothing is to be done.
+    Skipped,
+    /// It cannot be injected, and the workload is let through.
+    Failed,
+    /// It cannot be injected, and the create is refused.
+    Rejected,
+}
+
+impl Outcome {
+    /// The word in logs, metrics and output.
+    pub fn label(self) -> &'static str {
+        match self {
+            Outcome::Injected => "injected",
+            Outcome::Skipped => "skipped",
+            Outcome::Failed => "failed",
+            Outcome::Rejected => "rejected",
+        }
+    }
+}
+
+/// A policy that adds nothing to a workload.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// The policy.
+    pub policy: Arc<Policy>,
+    /// [`Outcome::Skipped`], [`Outcome::Failed`] or [`Outcome::Rejected`].
+    pub outcome: Outcome,
+    /// The row of the precedence table that decided, the code, and what was compared with what.
+    pub reason: Reason,
+}
+
+/// What is to become of one workload.
+#[derive(Clone, Debug, Default)]
+pub struct Decision {
+    /// Whose template goes in, in priority order.
+    pub inject: Vec<Arc<Policy>>,
+    /// Who adds nothing, and why: skipped ones by name, then what failed.
+    pub rest: Vec<Left>,
+}
+
+impl Decision {
+    /// Asks every policy in `policies` about `workload`.
+    ///
+    /// # Guarantees
+    /// Pure. Policies that are suspended or in Audit mode add nothing and stand in nobody's way.
+    pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
+        let mut decision = Self::default();
+        for policy in in_order(policies.iter().cloned()) {
+            decision.ask(policy, workload, site);
+        }
+        decision.leave_out_conflicts(workload);
+        decision
+    }
+
+    fn ask(&mut self, policy: Arc<Policy>, workload: &Workload, site: &Site) {
+        let verdict = if policy.is_enforced() {
+            decide(&policy, workload, site)
+        } else {
+            let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
+            Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })
+        };
+        match verdict {
+            Verdict::Inject => self.inject.push(policy),
+            Verdict::Skip(reason) => self.rest.push(Left { policy, outcome: Outcome::Skipped, reason }),
+            Verdict::Error(reason) => self.fail(policy, reason),
+        }
+    }
+
+    /// First pairs, from templates alone and among all policies that match; then each survivor against the workload.
+    fn leave_out_conflicts(&mut self, workload: &Workload) {
+        let matching = self.inject.clone();
+        for (a, b, conflict) in inject::collisions(&templates(&matching)) {
+            for (policy, other) in [(&matching[a], &matching[b]), (&matching[b], &matching[a])] {
+                if self.inject.iter().any(|injected| injected.name == policy.name) {
+                    let detail = format!("collides with SidecarPolicy `{}`: {}", other.name, conflict.message);
+                    self.fail(policy.clone(), Reason { row: 8, code: Code::PolicyConflict, detail });
+                }
+            }
+        }
+        for policy in self.inject.clone() {
+            if let Err(conflict) = inject::check(workload, &policy.template) {
+                self.fail(policy, conflict.into());
+            }
+        }
+    }
+
+    /// Keeps the policies for which `asked` is true; the others have been heard, and are none of the caller's business.
+    pub fn retain(&mut self, asked: impl Fn(&Policy) -> bool) {
+        self.inject.retain(|policy| asked(policy));
+        self.rest.retain(|left| asked(&left.policy));
+    }
+
+    /// Takes `policy` out: it cannot be injected, for `reason`.
+    pub fn fail(&mut self, policy: Arc<Policy>, reason: Reason) {
+        self.inject.retain(|other| other.name != policy.name);
+        let outcome = if policy.refuses() { Outcome::Rejected } else { Outcome::Failed };
+        self.rest.push(Left { policy, outcome, reason });
+    }
+
+    /// The first policy that refuses the create because it could not be injected.
+    pub fn refusal(&self) -> Option<&Left> {
+        self.rest.iter().find(|left| left.outcome == Outcome::Rejected)
+    }
+
+    /// The patch that injects what is to be injected. What only shows when all are planned together, such as host ports
+    /// on the host's network, is a conflict of them all.
+    pub fn plan(&mut self, workload: &Workload) -> Patch {
+        match inject::plan(workload, &templates(&self.inject)) {
+            Ok(patch) => patch,
+            Err(conflict) => {
+                for policy in self.inject.clone() {
+                    self.fail(policy, conflict.clone().into());
+                }
+                Patch::default()
+            }
+        }
+    }
+}
+
+fn templates(policies: &[Arc<Policy>]) -> Vec<&Template> {
+    policies.iter().map(|policy| &policy.template).collect()
+}
+
+impl From<Conflict> for Reason {
+    fn from(conflict: Conflict) -> Self {
+        Reason { row: 8, code: conflict.code, detail: conflict.message }
+    }
+}
