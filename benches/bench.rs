@@ -229,7 +229,8 @@ async fn create(client: &Client, mode: Mode<'_>, name: &str) -> Result<()> {
         let kind = Kind::find("apps", "deployments").context("a built-in kind")?;
         let workload = Workload::new(kind, serde_json::from_str(&answer)?);
         ensure!(workload.pending().count() == 1, "the floor's object does not wait for the policy alone");
-        let plan = inject::plan(&workload, &[&policy.template]).map_err(|conflict| anyhow!(conflict.message))?;
+        let plan = inject::plan(&workload, &[&policy.template], &[&policy.template])
+            .map_err(|conflict| anyhow!(conflict.message))?;
         let patch = serde_json::to_value(completion(&workload, 1, plan))?;
         answer = send(client, "PATCH", &format!("{DEPLOYMENTS}/{name}"), "application/json-patch+json", &patch).await?;
     }

@@ -54,6 +54,8 @@ pub struct Decision {
     pub inject: Vec<Arc<Policy>>,
     /// Who adds nothing, and why: skipped ones by name, then what failed.
     pub rest: Vec<Left>,
+    /// Every policy that matches, whether or not it can be injected: what they name is not the user's own.
+    matching: Vec<Arc<Policy>>,
 }
 
 impl Decision {
@@ -86,7 +88,8 @@ impl Decision {
 
     /// First pairs, from templates alone and among all policies that match; then each survivor against the workload.
     fn leave_out_conflicts(&mut self, workload: &Workload) {
-        let matching = self.inject.clone();
+        self.matching = self.inject.clone();
+        let matching = self.matching.clone();
         for (a, b, conflict) in inject::collisions(&templates(&matching)) {
             for (policy, other) in [(&matching[a], &matching[b]), (&matching[b], &matching[a])] {
                 if self.inject.iter().any(|injected| injected.name == policy.name) {
@@ -96,7 +99,7 @@ impl Decision {
             }
         }
         for policy in self.inject.clone() {
-            if let Err(conflict) = inject::check(workload, &policy.template) {
+            if let Err(conflict) = inject::check(workload, &policy.template, &templates(&matching)) {
                 self.fail(policy, conflict.into());
             }
         }
@@ -106,6 +109,12 @@ impl Decision {
     pub fn retain(&mut self, asked: impl Fn(&Policy) -> bool) {
         self.inject.retain(|policy| asked(policy));
         self.rest.retain(|left| asked(&left.policy));
+    }
+
+    /// The same decision with `policy` as the only one that is injected.
+    #[must_use]
+    pub fn alone(&self, policy: &Arc<Policy>) -> Self {
+        Self { inject: vec![policy.clone()], rest: Vec::new(), matching: self.matching.clone() }
     }
 
     /// Takes `policy` out: it cannot be injected, for `reason`.
@@ -123,7 +132,7 @@ impl Decision {
     /// The patch that injects what is to be injected. What only shows when all are planned together, such as host ports
     /// on the host's network, is a conflict of them all.
     pub fn plan(&mut self, workload: &Workload) -> Patch {
-        match inject::plan(workload, &templates(&self.inject)) {
+        match inject::plan(workload, &templates(&self.inject), &templates(&self.matching)) {
             Ok(patch) => patch,
             Err(conflict) => {
                 for policy in self.inject.clone() {

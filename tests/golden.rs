@@ -71,15 +71,15 @@ fn inject(workload: &Workload, templates: &[Template]) -> Result<Outcome, String
         if pairs.iter().any(|(one, other, _)| [*one, *other].contains(&index)) {
             continue;
         }
-        match inject::check(workload, template) {
+        match inject::check(workload, template, &all) {
             Ok(()) => rest.push(template),
             Err(conflict) => conflicts.push(line(&template.policy, &conflict)),
         }
     }
     if !conflicts.is_empty() {
-        inject::plan(workload, &all).expect_err("a plan of all has the same conflicts");
+        inject::plan(workload, &all, &all).expect_err("a plan of all has the same conflicts");
     }
-    let body = match patched(workload, &rest) {
+    let body = match patched(workload, &rest, &all) {
         _ if rest.is_empty() => workload.body.clone(),
         Ok(body) => body,
         Err(conflict) => {
@@ -87,22 +87,27 @@ fn inject(workload: &Workload, templates: &[Template]) -> Result<Outcome, String
             workload.body.clone()
         }
     };
-    it_is_idempotent_and_reversible(workload, &body, &rest)?;
+    it_is_idempotent_and_reversible(workload, &body, &rest, &all)?;
     Ok(Outcome { body, conflicts })
 }
 
-fn patched(workload: &Workload, templates: &[&Template]) -> Result<Value, Conflict> {
-    let patch = inject::plan(workload, templates)?;
+fn patched(workload: &Workload, templates: &[&Template], matching: &[&Template]) -> Result<Value, Conflict> {
+    let patch = inject::plan(workload, templates, matching)?;
     let mut body = workload.body.clone();
     json_patch::patch(&mut body, &patch).expect("a plan applies");
     Ok(body)
 }
 
-fn it_is_idempotent_and_reversible(workload: &Workload, body: &Value, templates: &[&Template]) -> Result<(), String> {
+fn it_is_idempotent_and_reversible(
+    workload: &Workload,
+    body: &Value,
+    templates: &[&Template],
+    matching: &[&Template],
+) -> Result<(), String> {
     if *body == workload.body {
         return Ok(());
     }
-    let again = inject::plan(&Workload::new(workload.kind, body.clone()), templates)
+    let again = inject::plan(&Workload::new(workload.kind, body.clone()), templates, matching)
         .map_err(|conflict| format!("again: {conflict}"))?;
     if !again.is_empty() {
         return Err(format!("a second plan is not empty: {again}"));

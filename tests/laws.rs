@@ -11,7 +11,7 @@ use sidecar_policy::inject::{self, Conflict, Template, marker};
 use sidecar_policy::workload::{KINDS, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 
-const LISTS: [&str; 3] = ["volumes", "initContainers", "containers"];
+const LISTS: [&str; 4] = ["volumes", "imagePullSecrets", "initContainers", "containers"];
 const POLICIES: [&str; 4] = ["zeta", "alpha", "a.b-c", "mid"];
 
 fn config() -> ProptestConfig {
@@ -26,8 +26,9 @@ proptest! {
 
     #[test]
     fn a_plan_applies_adds_only_and_nothing_of_the_users_is_changed((workload, templates) in scene()) {
-        let templates = survivors(&workload, &templates);
-        if let Ok(patch) = inject::plan(&workload, &templates) {
+        let all: Vec<&Template> = templates.iter().collect();
+        let templates = rest(&workload, &all);
+        if let Ok(patch) = inject::plan(&workload, &templates, &all) {
             for operation in serde_json::to_value(&patch).unwrap().as_array().unwrap() {
                 prop_assert_eq!(&operation["op"], "add");
             }
@@ -40,28 +41,31 @@ proptest! {
 
     #[test]
     fn who_conflicts_with_nobody_is_injected((workload, templates) in scene()) {
-        let templates = survivors(&workload, &templates);
-        if let Err(conflict) = inject::plan(&workload, &templates) {
+        let all: Vec<&Template> = templates.iter().collect();
+        let templates = rest(&workload, &all);
+        if let Err(conflict) = inject::plan(&workload, &templates, &all) {
             prop_assert_eq!(&workload.pod().unwrap()["spec"]["hostNetwork"], true, "{}", conflict);
         }
     }
 
     #[test]
     fn injecting_twice_is_injecting_once((workload, templates) in scene()) {
-        let templates = survivors(&workload, &templates);
-        if let Some(after) = injected(&workload, &templates) {
+        let all: Vec<&Template> = templates.iter().collect();
+        let templates = rest(&workload, &all);
+        if let Some(after) = injected(&workload, &templates, &all) {
             let after = Workload::new(workload.kind, after);
-            prop_assert_eq!(inject::plan(&after, &templates), Ok(json_patch::Patch(Vec::new())));
+            prop_assert_eq!(inject::plan(&after, &templates, &all), Ok(json_patch::Patch(Vec::new())));
             for template in &templates {
-                prop_assert_eq!(inject::plan(&after, &[*template]), Ok(json_patch::Patch(Vec::new())));
+                prop_assert_eq!(inject::plan(&after, &[*template], &all), Ok(json_patch::Patch(Vec::new())));
             }
         }
     }
 
     #[test]
     fn what_the_markers_list_gives_back_the_original((workload, templates) in scene(), order in Just([0, 1, 2, 3]).prop_shuffle()) {
-        let templates = survivors(&workload, &templates);
-        if let Some(mut after) = injected(&workload, &templates) {
+        let all: Vec<&Template> = templates.iter().collect();
+        let templates = rest(&workload, &all);
+        if let Some(mut after) = injected(&workload, &templates, &all) {
             for index in order.into_iter().filter(|&index| index < templates.len()) {
                 undo::undo(&mut after, &workload.pod_pointer(), &templates[index].policy);
             }
@@ -71,8 +75,9 @@ proptest! {
 
     #[test]
     fn the_users_stand_between_every_before_and_every_after((workload, templates) in scene()) {
-        let templates = survivors(&workload, &templates);
-        if let Some(after) = injected(&workload, &templates) {
+        let all: Vec<&Template> = templates.iter().collect();
+        let templates = rest(&workload, &all);
+        if let Some(after) = injected(&workload, &templates, &all) {
             let after = Workload::new(workload.kind, after);
             for list in LISTS {
                 prop_assert_eq!(names(&after, list), expected_names(&workload, &templates, list), "{}", list);
@@ -86,7 +91,7 @@ proptest! {
         let shuffled: Vec<&Template> = order.iter().filter_map(|&index| templates.get(index)).collect();
         prop_assert_eq!(named_collisions(&straight), named_collisions(&shuffled));
         let of = |templates: &[&Template]| {
-            let after = Workload::new(workload.kind, injected(&workload, &rest(&workload, templates))?);
+            let after = Workload::new(workload.kind, injected(&workload, &rest(&workload, templates), templates)?);
             let sets = LISTS.map(|list| names(&after, list).into_iter().collect::<BTreeSet<_>>());
             let markers: Vec<_> = POLICIES.iter().map(|policy| marker::read(&after, policy)).collect();
             let added: BTreeSet<String> = markers.iter().flatten().flat_map(|marker| marker.added.clone()).collect();
@@ -110,14 +115,15 @@ proptest! {
 
     #[test]
     fn what_the_server_makes_of_an_injected_workload_is_still_equal((workload, templates) in scene()) {
-        let templates = survivors(&workload, &templates);
-        if let Some(after) = injected(&workload, &templates) {
+        let all: Vec<&Template> = templates.iter().collect();
+        let templates = rest(&workload, &all);
+        if let Some(after) = injected(&workload, &templates, &all) {
             let stored = without_markers(&Workload::new(workload.kind, as_stored(after, &workload)), &templates);
             let stored = Workload::new(workload.kind, stored);
             for template in &templates {
-                prop_assert_eq!(inject::check(&stored, template), Ok(()));
+                prop_assert_eq!(inject::check(&stored, template, &all), Ok(()));
             }
-            let again = Workload::new(workload.kind, injected(&stored, &templates).unwrap());
+            let again = Workload::new(workload.kind, injected(&stored, &templates, &all).unwrap());
             for template in &templates {
                 let added = marker::read(&again, &template.policy).unwrap().added;
                 prop_assert!(added.iter().all(|at| at.ends_with("/annotations")), "{:?}", added);
@@ -129,36 +135,32 @@ proptest! {
     fn no_object_is_too_strange(workload in strange(), (_, templates) in scene()) {
         let templates: Vec<&Template> = templates.iter().collect();
         for template in &templates {
-            let _ = inject::check(&workload, template);
+            let _ = inject::check(&workload, template, &templates);
             let _ = marker::read(&workload, &template.policy);
         }
-        if let Ok(patch) = inject::plan(&workload, &templates[..1]) {
+        if let Ok(patch) = inject::plan(&workload, &templates[..1], &templates) {
             let mut after = workload.body.clone();
             json_patch::patch(&mut after, &patch).unwrap();
-            let again = inject::plan(&Workload::new(workload.kind, after), &templates[..1]);
+            let again = inject::plan(&Workload::new(workload.kind, after), &templates[..1], &templates);
             prop_assert_eq!(again, Ok(json_patch::Patch(Vec::new())));
         }
     }
 }
 
 /// What every engine does before it plans: leave out who collides, then who conflicts with the workload.
-fn survivors<'a>(workload: &Workload, templates: &'a [Template]) -> Vec<&'a Template> {
-    rest(workload, &templates.iter().collect::<Vec<_>>())
-}
-
 fn rest<'a>(workload: &Workload, templates: &[&'a Template]) -> Vec<&'a Template> {
     let out: BTreeSet<usize> =
         inject::collisions(templates).into_iter().flat_map(|(one, other, _)| [one, other]).collect();
     let rest = templates
         .iter()
         .enumerate()
-        .filter(|(index, template)| !out.contains(index) && inject::check(workload, template).is_ok());
+        .filter(|(index, template)| !out.contains(index) && inject::check(workload, template, templates).is_ok());
     rest.map(|(_, template)| *template).collect()
 }
 
-fn injected(workload: &Workload, templates: &[&Template]) -> Option<Value> {
+fn injected(workload: &Workload, templates: &[&Template], matching: &[&Template]) -> Option<Value> {
     let mut after = workload.body.clone();
-    json_patch::patch(&mut after, &inject::plan(workload, templates).ok()?).unwrap();
+    json_patch::patch(&mut after, &inject::plan(workload, templates, matching).ok()?).unwrap();
     Some(after)
 }
 
@@ -186,12 +188,15 @@ fn expected_names(workload: &Workload, templates: &[&Template], list: &str) -> V
     for template in templates {
         let (items, place) = match list {
             "volumes" => (&template.spec.volumes, Place::After),
+            "imagePullSecrets" => (&template.spec.image_pull_secrets, Place::After),
             "containers" => (&template.spec.containers, template.position.containers),
             _ => (&template.spec.init_containers, template.position.init_containers),
         };
-        for name in items.iter().map(|item| item["name"].as_str().unwrap().to_owned()) {
+        for item in items {
+            let name = item["name"].as_str().unwrap().to_owned();
+            let is_native = list == "initContainers" && item.get("restartPolicy").is_some();
             if ![&own, &before, &after].iter().any(|names| names.contains(&name)) {
-                if place == Place::Before { &mut before } else { &mut after }.push(name);
+                if place == Place::Before || is_native { &mut before } else { &mut after }.push(name);
             }
         }
     }
@@ -207,7 +212,7 @@ fn is_kept(before: &Value, after: &Value, markers: &[String]) -> bool {
         }),
         (Value::Array(before), Value::Array(after)) => {
             let mut rest = after.iter();
-            before.iter().all(|item| rest.any(|there| there == item))
+            before.iter().all(|item| rest.any(|there| is_kept(item, there, markers)))
         }
         _ => before == after,
     }
@@ -328,10 +333,52 @@ fn template(dice: &mut Dice, index: usize) -> Template {
         volumes: volumes.iter().map(|name| item(name, volume(dice))).collect(),
         containers: containers.iter().map(|name| item(name, container(dice, volumes.first()))).collect(),
         init_containers: inits.iter().map(|name| item(name, container(dice, volumes.last()))).collect(),
-        ..v1alpha1::Template::default()
+        ..inner(dice, volumes.first().copied().unwrap_or("app"))
     };
     let mut place = || dice.pick(&[Place::After, Place::Before]);
-    Template::new(POLICIES[index], &spec, Position { containers: place(), init_containers: place() })
+    let position = Position { containers: place(), init_containers: place() };
+    let template = Template::new(POLICIES[index], &spec, position);
+    if dice.roll(4) == 3 { template.with_native_sidecars() } else { template }
+}
+
+/// What goes beside the containers, and into the user's own: nothing in half of the cases.
+fn inner(dice: &mut Dice, volume: &str) -> v1alpha1::Template {
+    if dice.roll(2) == 0 {
+        return v1alpha1::Template::default();
+    }
+    let objects = |list: Value| serde_json::from_value::<Vec<RawObject>>(list).unwrap();
+    let map = |dice: &mut Dice, choices: &[Value]| serde_json::from_value(dice.pick(choices)).unwrap();
+    let variables = dice.pick(&[
+        json!([]),
+        json!([{"name": "A", "value": "1"}]),
+        json!([{"name": "A", "value": ""}, {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]),
+    ]);
+    let sources = dice.pick(&[
+        json!([]),
+        json!([]),
+        json!([{"configMapRef": {"name": "c"}}, {"prefix": "P/", "secretRef": {"name": "s"}}]),
+    ]);
+    let mounts = dice.pick(&[
+        json!([]),
+        json!([]),
+        json!([{"name": volume, "mountPath": "/m"}]),
+        json!([{"name": volume, "mountPath": "/d/"}]),
+    ]);
+    let secrets = dice.pick(&[json!([]), json!([{"name": "registry"}]), json!([{"name": "r2"}, {"name": "registry"}])]);
+    let globs = dice.pick(&[json!([]), json!([]), json!(["app"]), json!(["w*", "日?"])]);
+    v1alpha1::Template {
+        metadata: Some(v1alpha1::TemplateMetadata {
+            labels: map(dice, &[json!({}), json!({"app": "web"}), json!({"mesh": "on"}), json!({"app": "other"})]),
+            annotations: map(dice, &[json!({}), json!({"a/b": "1"}), json!({"own/a~b": "x", "a/b": "2"})]),
+        }),
+        image_pull_secrets: objects(secrets),
+        env: objects(variables),
+        env_from: objects(sources),
+        volume_mounts: objects(mounts),
+        app_containers: serde_json::from_value(globs).unwrap(),
+        include_init_containers: dice.roll(3) == 2,
+        ..v1alpha1::Template::default()
+    }
 }
 
 fn item(name: &str, mut body: Value) -> RawObject {

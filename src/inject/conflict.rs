@@ -1,9 +1,9 @@
 //! What keeps a template out of a workload, or two templates from each other.
 
 use super::Template;
-use super::content::{INIT_CONTAINERS, LISTS, List, Scope};
+use super::content::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, restarts};
 use super::equal;
-use super::pod::{Network, Pod};
+use super::pod::{Network, Own, Pod};
 use crate::api::code::Code;
 use crate::api::v1alpha1::RawObject;
 use serde_json::Value;
@@ -33,16 +33,49 @@ pub(super) fn collisions(templates: &[&Template], network: Network) -> Vec<(usiz
         .collect()
 }
 
-/// What `template` would change in `pod`, or misses there.
-pub(super) fn check(pod: &Pod<'_>, template: &Template) -> Result<(), Conflict> {
+/// What `template` would change in `pod`, or misses there. `matching` are the templates of all policies that match.
+pub(super) fn check(pod: &Pod<'_>, template: &Template, matching: &[&Template]) -> Result<(), Conflict> {
     let name_conflict = || {
         LISTS
             .iter()
             .find_map(|list| (list.items)(&template.spec).iter().find_map(|item| name_conflict(pod, list, item)))
     };
-    let conflict =
-        name_conflict().or_else(|| host_port_conflict(pod, template)).or_else(|| missing_volume(pod, template));
+    let own = pod.own(template, matching)?;
+    let conflict = name_conflict()
+        .or_else(|| entry_conflict(pod, template))
+        .or_else(|| own.iter().find_map(|own| inner_conflict(own, template)))
+        .or_else(|| host_port_conflict(pod, template))
+        .or_else(|| missing_volume(pod, template));
     conflict.map_or(Ok(()), Err)
+}
+
+/// A label or annotation that is there with another value. Values are not told: annotations may hold anything.
+fn entry_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
+    let differs = |map: &'static Entries| {
+        let mut entries = map.of(&template.spec);
+        entries
+            .find(|(key, value)| pod.entry(map, key).is_some_and(|there| there != value.as_str()))
+            .map(|(key, _)| key)
+    };
+    let (map, key) = MAPS.iter().find_map(|map| Some((map, differs(map)?)))?;
+    let message = format!("{} `{key}` of the pod exists with another value", map.noun);
+    Some(Conflict { code: Code::NameConflict, message })
+}
+
+/// Something in a container of the user's own that `template` adds differently.
+fn inner_conflict(own: &Own<'_>, template: &Template) -> Option<Conflict> {
+    for inner in &INNER {
+        for item in (inner.items)(&template.spec) {
+            let key = (inner.key)(item);
+            let Some(there) = own.find(inner, &key) else { continue };
+            if let Some(difference) = equal::difference(item, there, inner.fields) {
+                let (noun, list, name) = (inner.noun, own.list.noun, own.name);
+                let message = format!("{noun} `{key}` of {list} `{name}` exists with another `{difference}`");
+                return Some(Conflict { code: Code::NameConflict, message });
+            }
+        }
+    }
+    None
 }
 
 fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject) -> Option<Conflict> {
@@ -95,22 +128,25 @@ fn host_port_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
 }
 
 fn missing_volume(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
-    for container in running(template) {
-        for name in container.volumes() {
-            let is_own = template.spec.volumes.iter().any(|volume| volume.get("name").is_some_and(|own| own == name));
-            if !is_own && !pod.has_volume(name) {
-                let message =
-                    format!("{container} mounts volume `{name}`, which neither the template nor the workload has");
-                return Some(Conflict { code: Code::VolumeMissing, message });
-            }
-        }
-    }
-    None
+    let by_containers = running(template).flat_map(|container| {
+        let who = container.to_string();
+        container.volumes().map(|name| (who.clone(), name.to_owned())).collect::<Vec<_>>()
+    });
+    let mounts = template.spec.volume_mounts.iter().filter_map(|mount| mount.get("name")?.as_str());
+    let by_mounts = mounts.map(|name| ("the template".to_owned(), name.to_owned()));
+    let is_own =
+        |name: &str| template.spec.volumes.iter().any(|volume| volume.get("name").is_some_and(|own| own == name));
+    let (who, name) = by_containers.chain(by_mounts).find(|(_, name)| !is_own(name) && !pod.has_volume(name))?;
+    let message = format!("{who} mounts volume `{name}`, which neither the template nor the workload has");
+    Some(Conflict { code: Code::VolumeMissing, message })
 }
 
 /// What `one` and `other`, in the order of their names, contradict each other in.
 fn collision(one: &Template, other: &Template, network: Network) -> Option<Conflict> {
-    let message = name_collision(one, other).or_else(|| host_port_collision(one, other, network))?;
+    let message = name_collision(one, other)
+        .or_else(|| entry_collision(one, other))
+        .or_else(|| inner_collision(one, other))
+        .or_else(|| host_port_collision(one, other, network))?;
     let message = format!("policies `{}` and `{}` {message}", one.policy, other.policy);
     Some(Conflict { code: Code::PolicyConflict, message })
 }
@@ -142,6 +178,43 @@ fn name_collision(one: &Template, other: &Template) -> Option<String> {
         }
     }
     None
+}
+
+fn entry_collision(one: &Template, other: &Template) -> Option<String> {
+    let value = |map: &Entries, key: &str| map.of(&other.spec).find(|(there, _)| *there == key).map(|(_, value)| value);
+    let differs = |map: &'static Entries| {
+        let mut entries = map.of(&one.spec);
+        entries.find(|(key, wanted)| value(map, key).is_some_and(|there| there != *wanted)).map(|(key, _)| key)
+    };
+    let (map, key) = MAPS.iter().find_map(|map| Some((map, differs(map)?)))?;
+    Some(format!("add {} `{key}` with different values", map.noun))
+}
+
+/// What both add to the user's own containers, differently. Which containers those are is not known here, unless both
+/// name theirs.
+fn inner_collision(one: &Template, other: &Template) -> Option<String> {
+    if !may_meet(&one.spec.app_containers, &other.spec.app_containers) {
+        return None;
+    }
+    for inner in &INNER {
+        for item in (inner.items)(&one.spec) {
+            let key = (inner.key)(item);
+            let Some(there) = (inner.items)(&other.spec).iter().find(|there| (inner.key)(there) == key) else {
+                continue;
+            };
+            if let Some(difference) = equal::mutual_difference(item, there, inner.fields) {
+                return Some(format!("add {} `{key}` with another `{difference}`", inner.noun));
+            }
+        }
+    }
+    None
+}
+
+/// False if and only if no container can be in both lists of names and globs; an empty list stands for all.
+fn may_meet(one: &[String], other: &[String]) -> bool {
+    let is_name = |glob: &String| !glob.contains(['*', '?']);
+    let are_names = one.iter().chain(other).all(is_name);
+    one.is_empty() || other.is_empty() || !are_names || one.iter().any(|name| other.contains(name))
 }
 
 fn host_port_collision(one: &Template, other: &Template, network: Network) -> Option<String> {
@@ -187,8 +260,7 @@ impl Running<'_> {
 
     /// When it runs.
     fn phase(&self) -> Phase {
-        let restarts = self.item.get("restartPolicy").is_some_and(|policy| policy == "Always");
-        match (self.list.field == INIT_CONTAINERS, restarts) {
+        match (self.list.field == INIT_CONTAINERS, restarts(self.item)) {
             (false, _) => Phase::Main,
             (true, false) => Phase::Passing,
             (true, true) => Phase::Whole,
@@ -349,7 +421,7 @@ mod tests {
         let body = json!({"spec": {"volumeClaimTemplates": [{"metadata": {"name": "data"}}], "template": {"spec": {"containers": []}}}});
         let check_in = |resource| {
             let workload = Workload::new(Kind::find("apps", resource).unwrap(), body.clone());
-            check(&Pod::of(&workload).unwrap(), &claim).map_err(|conflict| conflict.code)
+            check(&Pod::of(&workload).unwrap(), &claim, &[&claim]).map_err(|conflict| conflict.code)
         };
         assert_eq!(check_in("statefulsets"), Err(Code::NameConflict));
         assert_eq!(check_in("deployments"), Ok(()));
@@ -363,7 +435,7 @@ mod tests {
         );
         let body = json!({"spec": {"containers": [{"name": "app", "image": "a"}]}});
         let workload = Workload::new(Kind::find("", "pods").unwrap(), body);
-        let conflict = check(&Pod::of(&workload).unwrap(), &both).unwrap_err();
+        let conflict = check(&Pod::of(&workload).unwrap(), &both, &[&both]).unwrap_err();
         assert_eq!(conflict.code, Code::NameConflict);
         assert_eq!(conflict.to_string(), "container `app` exists with another `image`: `a` here, `b` in the template");
     }

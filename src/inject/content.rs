@@ -1,6 +1,8 @@
-//! What a template can add to a pod, as one table. Everything else walks over it: a new kind of content is a new row.
+//! What a template can add to a pod, as three tables. Everything else walks over them: a new kind of content is a new row.
 
-use crate::api::v1alpha1::{Place, Position, RawObject, Template};
+use super::Template;
+use crate::api::v1alpha1::{self, Place, RawObject};
+use std::collections::BTreeMap;
 
 /// A list of the pod's `spec` that templates add items to.
 #[derive(Debug)]
@@ -9,16 +11,14 @@ pub(super) struct List {
     pub(super) field: &'static str,
     /// One of its items, in a sentence.
     pub(super) noun: &'static str,
-    /// The field of an item that names it.
-    pub(super) key: &'static str,
     /// The lists of one scope must not have one name twice between them.
     pub(super) scope: Scope,
     /// Whether the fields of an item exclude each other, so that one more field is another item.
     pub(super) fields: Fields,
     /// What a template adds to it.
-    pub(super) items: fn(&Template) -> &[RawObject],
-    /// On which side of the user's items they go.
-    pub(super) place: fn(Position) -> Place,
+    pub(super) items: fn(&v1alpha1::Template) -> &[RawObject],
+    /// On which side of the user's items one of them goes.
+    pub(super) place: fn(&Template, &RawObject) -> Place,
 }
 
 /// Names that Kubernetes wants unique.
@@ -28,6 +28,8 @@ pub(super) enum Scope {
     Containers,
     /// Volumes, the volume claim templates of a StatefulSet included.
     Volumes,
+    /// References to Secrets.
+    PullSecrets,
 }
 
 /// What it means that an object has a field which its counterpart lacks.
@@ -39,44 +41,57 @@ pub(super) enum Fields {
     Closed,
 }
 
-/// The table. Volumes first, so that a reader of the patch meets them before their mounts.
-pub(super) static LISTS: [List; 3] = [
+/// The lists of the pod. Volumes first, so that a reader of the patch meets them before their mounts.
+pub(super) static LISTS: [List; 4] = [
     List {
         field: "volumes",
         noun: "volume",
-        key: "name",
         scope: Scope::Volumes,
         fields: Fields::Closed,
         items: |template| &template.volumes,
-        place: |_| Place::After,
+        place: |_, _| Place::After,
+    },
+    List {
+        field: "imagePullSecrets",
+        noun: "image pull secret",
+        scope: Scope::PullSecrets,
+        fields: Fields::Open,
+        items: |template| &template.image_pull_secrets,
+        place: |_, _| Place::After,
     },
     List {
         field: INIT_CONTAINERS,
         noun: "init container",
-        key: "name",
         scope: Scope::Containers,
         fields: Fields::Open,
         items: |template| &template.init_containers,
-        place: |position| position.init_containers,
+        // The user's init containers may need the sidecar.
+        place: |template, item| if restarts(item) { Place::Before } else { template.position.init_containers },
     },
     List {
-        field: "containers",
+        field: CONTAINERS,
         noun: "container",
-        key: "name",
         scope: Scope::Containers,
         fields: Fields::Open,
         items: |template| &template.containers,
-        place: |position| position.containers,
+        place: |template, _| template.position.containers,
     },
 ];
 
+/// The field of the containers.
+pub(super) const CONTAINERS: &str = "containers";
 /// The field of the init containers.
 pub(super) const INIT_CONTAINERS: &str = "initContainers";
+
+/// True if and only if the init container `item` is a native sidecar.
+pub(super) fn restarts(item: &RawObject) -> bool {
+    item.get("restartPolicy").is_some_and(|policy| policy == "Always")
+}
 
 impl List {
     /// The name of `item`; empty if it has none, which no valid policy has.
     pub(super) fn key_of<'a>(&self, item: &'a RawObject) -> &'a str {
-        item.get(self.key).and_then(|key| key.as_str()).unwrap_or_default()
+        text(item, "name")
     }
 
     /// Every list whose names must differ from this one's, itself included.
@@ -89,4 +104,101 @@ impl List {
     pub(super) fn is(&self, other: &List) -> bool {
         self.field == other.field
     }
+}
+
+/// A map of the pod's `metadata` that templates add entries to.
+#[derive(Debug)]
+pub(super) struct Entries {
+    /// The field of the pod's `metadata`.
+    pub(super) field: &'static str,
+    /// One of its entries, in a sentence.
+    pub(super) noun: &'static str,
+    /// What a template adds to it.
+    pub(super) entries: fn(&v1alpha1::TemplateMetadata) -> &BTreeMap<String, String>,
+}
+
+/// The maps of the pod.
+pub(super) static MAPS: [Entries; 2] = [
+    Entries { field: "labels", noun: "label", entries: |metadata| &metadata.labels },
+    Entries { field: "annotations", noun: "annotation", entries: |metadata| &metadata.annotations },
+];
+
+impl Entries {
+    /// What `template` adds to it.
+    pub(super) fn of<'a>(
+        &self,
+        template: &'a v1alpha1::Template,
+    ) -> impl Iterator<Item = (&'a String, &'a String)> + use<'a> {
+        template.metadata.as_ref().map(self.entries).into_iter().flatten()
+    }
+}
+
+/// A list within the user's own containers that templates add items to.
+#[derive(Debug)]
+pub(super) struct Inner {
+    /// The field of a container.
+    pub(super) field: &'static str,
+    /// One of its items, in a sentence.
+    pub(super) noun: &'static str,
+    /// What tells its items apart. Two items of one key in one container contradict each other, or are the same.
+    pub(super) key: fn(&RawObject) -> String,
+    /// As for a [`List`].
+    pub(super) fields: Fields,
+    /// What a template adds to it.
+    pub(super) items: fn(&v1alpha1::Template) -> &[RawObject],
+}
+
+/// The lists within a container.
+pub(super) static INNER: [Inner; 3] = [
+    Inner {
+        field: "env",
+        noun: "environment variable",
+        key: |item| text(item, "name").to_owned(),
+        fields: Fields::Closed,
+        items: |template| &template.env,
+    },
+    Inner {
+        field: "envFrom",
+        noun: "source of environment variables",
+        key: source,
+        fields: Fields::Open,
+        items: |template| &template.env_from,
+    },
+    Inner {
+        field: "volumeMounts",
+        noun: "mount at",
+        key: |item| mount_path(text(item, "mountPath")).to_owned(),
+        fields: Fields::Open,
+        items: |template| &template.volume_mounts,
+    },
+];
+
+/// Where something is mounted: a slash at the end makes no other place.
+fn mount_path(path: &str) -> &str {
+    if path == "/" { path } else { path.trim_end_matches('/') }
+}
+
+/// A source of variables has no name of its own: what it refers to, and the prefix.
+fn source(item: &RawObject) -> String {
+    let name = |field: &str| Some(format!("{field}:{}", item.get(field)?.get("name")?.as_str()?));
+    let of = name("configMapRef").or_else(|| name("secretRef")).unwrap_or_default();
+    match text(item, "prefix") {
+        "" => of,
+        prefix => format!("{of}:{prefix}"),
+    }
+}
+
+fn text<'a>(item: &'a RawObject, field: &str) -> &'a str {
+    item.get(field).and_then(|value| value.as_str()).unwrap_or_default()
+}
+
+/// The key of `item` within the list that is called `field`, wherever in a pod it lies.
+pub(super) fn key_in(field: &str, item: &RawObject) -> String {
+    let inner = INNER.iter().find(|inner| inner.field == field);
+    inner.map_or_else(|| text(item, "name").to_owned(), |inner| (inner.key)(item))
+}
+
+/// True if and only if `template` adds anything to the user's own containers.
+pub(super) fn reaches_in(template: &v1alpha1::Template) -> bool {
+    INNER.iter().any(|inner| !(inner.items)(template).is_empty())
 }

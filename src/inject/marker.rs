@@ -7,6 +7,7 @@ use crate::api::MARKER_PREFIX;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// The only version so far.
 const VERSION: u32 = 1;
@@ -63,6 +64,22 @@ pub fn key(policy: &str) -> String {
 pub fn read(workload: &Workload, policy: &str) -> Option<Marker> {
     let marker: Marker = serde_json::from_str(workload.pod_annotation(&key(policy))?).ok()?;
     (marker.v == VERSION).then_some(marker)
+}
+
+/// The names of all containers and init containers that markers on `workload` list, whatever their policy and hash.
+pub(super) fn containers(workload: &Workload) -> HashSet<String> {
+    let annotations = workload.pod().and_then(|pod| pod["metadata"]["annotations"].as_object());
+    let markers =
+        annotations.into_iter().flatten().filter_map(|(key, _)| read(workload, key.strip_prefix(MARKER_PREFIX)?));
+    let pod = workload.pod_pointer();
+    let name = |pointer: &str| {
+        let below = pointer.strip_prefix(pod.as_str())?.strip_prefix("/spec/")?;
+        let name = below.strip_prefix("containers/").or_else(|| below.strip_prefix("initContainers/"))?;
+        (!name.contains('/')).then(|| name.replace("~1", "/").replace("~0", "~"))
+    };
+    markers
+        .flat_map(|marker| marker.added.into_iter().filter_map(|pointer| name(&pointer)).collect::<Vec<_>>())
+        .collect()
 }
 
 #[cfg(test)]

@@ -25,10 +25,19 @@ pub(super) struct Addition {
 pub(super) struct Group {
     /// Where the list or map lies.
     pub(super) parent: PointerBuf,
+    /// The same place as a marker has it: items of lists by key instead of index.
+    pub(super) keyed: PointerBuf,
     /// Which of the two it is.
     pub(super) shape: Shape,
     /// What goes into it: nothing that is there already.
     pub(super) additions: Vec<Addition>,
+}
+
+impl Group {
+    /// `additions` to the list or map at `parent`, which no list is on the way to.
+    pub(super) fn at(parent: PointerBuf, shape: Shape, additions: Vec<Addition>) -> Self {
+        Self { keyed: parent.clone(), parent, shape, additions }
+    }
 }
 
 /// What a [`Group`] adds to.
@@ -65,21 +74,18 @@ pub(super) fn record(body: &Value, groups: &[Group], owner: usize) -> Marker {
         if own.peek().is_none() {
             continue;
         }
-        record = record.and(record_parent(body, &group.parent));
-        record.added.extend(own.map(|addition| group.parent.with_trailing_token(addition.key.as_str()).to_string()));
+        record = record.and(record_parent(body, &group.parent, &group.keyed));
+        record.added.extend(own.map(|addition| group.keyed.with_trailing_token(addition.key.as_str()).to_string()));
     }
     record
 }
 
-/// What has to be created so that there is a list or map at `parent`.
-pub(super) fn record_parent(body: &Value, parent: &Pointer) -> Marker {
+/// What has to be created so that there is a list or map at `parent`, which a marker calls `keyed`.
+pub(super) fn record_parent(body: &Value, parent: &Pointer, keyed: &Pointer) -> Marker {
     let created = absent(body, parent);
+    let named = |at: &PointerBuf| PointerBuf::from_tokens(keyed.tokens().take(at.count())).to_string();
     let nulls = created.iter().filter(|at| body.pointer(at.as_str()).is_some());
-    Marker {
-        nulls: nulls.map(PointerBuf::to_string).collect(),
-        added: created.iter().map(PointerBuf::to_string).collect(),
-        ..Marker::default()
-    }
+    Marker { nulls: nulls.map(named).collect(), added: created.iter().map(named).collect(), ..Marker::default() }
 }
 
 /// `parent` and those above it that are absent or null, outermost first.

@@ -17,9 +17,9 @@ pub use conflict::Conflict;
 pub use undo::{Cause, Leftover, Undone, undo};
 
 use crate::api::v1alpha1;
-use crate::api::v1alpha1::Position;
+use crate::api::v1alpha1::{Place, Position};
 use crate::workload::Workload;
-use content::LISTS;
+use content::{Entries, INNER, LISTS, List, MAPS};
 use json_patch::Patch;
 use marker::Marker;
 use merge::{Addition, Group, Shape};
@@ -39,7 +39,7 @@ pub struct Template {
     /// On which side of the user's containers and init containers it adds them.
     pub position: Position,
     /// First 16 hex digits of the SHA-256 of [`Self::spec`] as canonical JSON: the same on every server, whatever
-    /// the order in which the fields were written.
+    /// the order in which the fields were written, and before native sidecars are resolved.
     pub hash: String,
 }
 
@@ -47,6 +47,29 @@ impl Template {
     /// The template `spec` of `policy`.
     pub fn new(policy: &str, spec: &v1alpha1::Template, position: Position) -> Self {
         Self { policy: policy.to_owned(), spec: spec.clone(), position, hash: hash(spec) }
+    }
+
+    /// The same template with its containers as native sidecars: init containers that are restarted always. They start
+    /// after its own init containers that stand before the user's.
+    #[must_use]
+    pub fn with_native_sidecars(&self) -> Self {
+        let mut native = self.clone();
+        native.spec.init_containers.extend(native.spec.containers.drain(..).map(|mut container| {
+            container.insert("restartPolicy".into(), "Always".into());
+            container
+        }));
+        native
+    }
+
+    /// True if and only if one of its containers or init containers is called `name`.
+    fn names_container(&self, name: &str) -> bool {
+        let all = self.spec.containers.iter().chain(&self.spec.init_containers);
+        all.into_iter().any(|container| container.get("name").is_some_and(|own| own == name))
+    }
+
+    /// True if and only if what it adds to the user's own containers goes into those of `list`.
+    fn reaches(&self, list: &List) -> bool {
+        list.field == content::CONTAINERS || list.field == content::INIT_CONTAINERS && self.spec.include_init_containers
     }
 }
 
@@ -65,16 +88,18 @@ pub fn collisions(templates: &[&Template]) -> Vec<(usize, usize, Conflict)> {
     conflict::collisions(templates, pod::Network::Own)
 }
 
-/// Whether `template` can be injected into `workload` without changing what is there.
+/// Whether `template` can be injected into `workload` without changing what is there. `matching` are the templates of all
+/// policies that match, this one included: what they name is not the user's own.
 ///
 /// # Errors
-/// The first thing in the way: a name or host port that the workload uses differently, a volume that is mounted and
+/// The first thing in the way: a name, path or host port that the workload uses differently, a volume that is mounted and
 /// exists nowhere, or a pod template that is missing or malformed.
-pub fn check(workload: &Workload, template: &Template) -> Result<(), Conflict> {
-    conflict::check(&Pod::of(workload)?, template)
+pub fn check(workload: &Workload, template: &Template, matching: &[&Template]) -> Result<(), Conflict> {
+    conflict::check(&Pod::of(workload)?, template, matching)
 }
 
-/// The patch that injects `templates`, which come in the order of their priority, into `workload`.
+/// The patch that injects `templates`, which come in the order of their priority, into `workload`. `matching` as for
+/// [`check`].
 ///
 /// # Guarantees
 /// - It applies to `workload`, consists of `add` operations only, and neither changes nor removes anything of the
@@ -87,7 +112,7 @@ pub fn check(workload: &Workload, template: &Template) -> Result<(), Conflict> {
 /// # Errors
 /// The first [`collisions`] or [`check`] that fails: then nothing of any template may be injected. Leave out the
 /// templates that these two name, and plan again.
-pub fn plan(workload: &Workload, templates: &[&Template]) -> Result<Patch, Conflict> {
+pub fn plan(workload: &Workload, templates: &[&Template], matching: &[&Template]) -> Result<Patch, Conflict> {
     if templates.is_empty() {
         return Ok(Patch::default());
     }
@@ -95,53 +120,103 @@ pub fn plan(workload: &Workload, templates: &[&Template]) -> Result<Patch, Confl
     if let Some((_, _, conflict)) = conflict::collisions(templates, pod.network()).into_iter().next() {
         return Err(conflict);
     }
-    templates.iter().try_for_each(|template| conflict::check(&pod, template))?;
-    let mut groups = content_of(&pod, templates);
-    groups.push(markers_for(&pod, templates, &groups));
+    templates.iter().try_for_each(|template| conflict::check(&pod, template, matching))?;
+    // Into the user's containers first: what goes before them changes their place.
+    let mut groups = inner_of(&pod, templates, matching)?;
+    groups.extend(content_of(&pod, templates));
+    groups.extend(entries_of(&pod, templates));
+    add_markers(&pod, templates, &mut groups);
     Ok(Patch(merge::operations(&workload.body, groups)))
 }
 
 /// What `templates` add to each list of the pod.
 fn content_of(pod: &Pod<'_>, templates: &[&Template]) -> Vec<Group> {
-    LISTS
-        .iter()
-        .map(|list| {
-            let mut additions: Vec<Addition> = Vec::new();
-            for (owner, template) in templates.iter().enumerate() {
-                for item in (list.items)(&template.spec) {
-                    let key = list.key_of(item);
-                    let is_there = pod.find(list, key).is_some() || additions.iter().any(|other| other.key == key);
-                    if !is_there {
-                        let (key, value) = (key.to_owned(), Value::Object(item.clone()));
-                        additions.push(Addition { owner, key, value, place: (list.place)(template.position) });
+    let group = |list: &'static List| {
+        let mut additions: Vec<Addition> = Vec::new();
+        for (owner, template) in templates.iter().enumerate() {
+            for item in (list.items)(&template.spec) {
+                let key = list.key_of(item);
+                if pod.find(list, key).is_none() && !is_among(&additions, key) {
+                    let (key, value) = (key.to_owned(), Value::Object(item.clone()));
+                    additions.push(Addition { owner, key, value, place: (list.place)(template, item) });
+                }
+            }
+        }
+        Group::at(pod.pointer_of(list), Shape::List, additions)
+    };
+    LISTS.iter().map(group).collect()
+}
+
+/// What `templates` add to the maps of the pod's metadata.
+fn entries_of(pod: &Pod<'_>, templates: &[&Template]) -> Vec<Group> {
+    let group = |map: &'static Entries| {
+        let mut additions: Vec<Addition> = Vec::new();
+        for (owner, template) in templates.iter().enumerate() {
+            for (key, value) in map.of(&template.spec) {
+                if pod.entry(map, key).is_none() && !is_among(&additions, key) {
+                    additions.push(Addition {
+                        owner,
+                        key: key.clone(),
+                        value: value.as_str().into(),
+                        place: Place::After,
+                    });
+                }
+            }
+        }
+        Group::at(pod.pointer_of_map(map), Shape::Map, additions)
+    };
+    MAPS.iter().map(group).collect()
+}
+
+/// What `templates` add to the lists of the user's own containers.
+fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> Result<Vec<Group>, Conflict> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (owner, template) in templates.iter().enumerate() {
+        for own in pod.own(template, matching)? {
+            for inner in &INNER {
+                let (parent, keyed) = pod.pointers_in(&own, inner);
+                let at = groups.iter().position(|group| group.parent == parent).unwrap_or_else(|| {
+                    groups.push(Group { keyed, ..Group::at(parent, Shape::List, Vec::new()) });
+                    groups.len() - 1
+                });
+                for item in (inner.items)(&template.spec) {
+                    let key = (inner.key)(item);
+                    if own.find(inner, &key).is_none() && !is_among(&groups[at].additions, &key) {
+                        let value = Value::Object(item.clone());
+                        groups[at].additions.push(Addition { owner, key, value, place: Place::After });
                     }
                 }
             }
-            Group { parent: pod.pointer_of(list), shape: Shape::List, additions }
-        })
-        .collect()
+        }
+    }
+    Ok(groups)
 }
 
-/// The marker annotations of `templates`, whose content is in `groups`. One that is up to date is left alone.
-fn markers_for(pod: &Pod<'_>, templates: &[&Template], groups: &[Group]) -> Group {
+fn is_among(additions: &[Addition], key: &str) -> bool {
+    additions.iter().any(|addition| addition.key == key)
+}
+
+/// Adds the marker annotations of `templates`, whose content is in `groups`. One that is up to date is left alone.
+fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>) {
     let annotations = pod.annotations_pointer();
-    let additions = templates.iter().enumerate().filter_map(|(owner, template)| {
+    let body = &pod.workload.body;
+    let markers = templates.iter().enumerate().filter_map(|(owner, template)| {
         let stored = marker::read(pod.workload, &template.policy).filter(|stored| stored.hash == template.hash);
-        let fresh = merge::record(&pod.workload.body, groups, owner);
+        let fresh = merge::record(body, groups, owner);
         let marker = match stored {
             Some(_) if fresh.added.is_empty() => return None,
             Some(stored) => stored.and(fresh),
-            None => merge::record_parent(&pod.workload.body, &annotations).and(fresh),
+            None => merge::record_parent(body, &annotations, &annotations).and(fresh),
         };
-        Some(Addition {
-            owner,
-            key: marker::key(&template.policy),
-            value: Marker { hash: template.hash.clone(), ..marker }.to_value(),
-            place: v1alpha1::Place::default(),
-        })
+        let value = Marker { hash: template.hash.clone(), ..marker }.to_value();
+        Some(Addition { owner, key: marker::key(&template.policy), value, place: Place::After })
     });
-    let additions = additions.collect();
-    Group { parent: annotations, shape: Shape::Map, additions }
+    let markers: Vec<Addition> = markers.collect();
+    // The annotations of a template lie in the same map.
+    match groups.iter_mut().find(|group| group.parent == annotations) {
+        Some(group) => group.additions.extend(markers),
+        None => groups.push(Group::at(annotations, Shape::Map, markers)),
+    }
 }
 
 #[cfg(test)]
@@ -168,7 +243,7 @@ mod tests {
     fn a_list_that_is_not_there_is_added_whole_and_one_that_is_there_item_by_item() {
         let template = template(r#"{"containers":[{"name":"x"},{"name":"y"}],"volumes":[{"name":"v"}]}"#);
         let pod = json!({"metadata": {"annotations": {}}, "spec": {"containers": [{"name": "app"}]}});
-        let patch = plan(&Workload::new(Kind::find("", "pods").unwrap(), pod), &[&template]).unwrap();
+        let patch = plan(&Workload::new(Kind::find("", "pods").unwrap(), pod), &[&template], &[&template]).unwrap();
         let paths: Vec<String> = patch.iter().map(|operation| operation.path().to_string()).collect();
         assert_eq!(
             paths,
@@ -186,7 +261,7 @@ mod tests {
         let template = template(r#"{"containers":[{"name":"x"}],"volumes":[{"name":"v"}]}"#);
         let kind = Kind::find("", "pods").unwrap();
         let inject = |mut body: Value| {
-            let patch = plan(&Workload::new(kind, body.clone()), &[&template]).unwrap();
+            let patch = plan(&Workload::new(kind, body.clone()), &[&template], &[&template]).unwrap();
             json_patch::patch(&mut body, &patch).unwrap();
             body
         };

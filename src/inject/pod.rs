@@ -1,12 +1,16 @@
 //! The pod of a workload, once it is known to have the shape that injection needs.
 
+use super::Template;
 use super::conflict::Conflict;
-use super::content::{LISTS, List, Scope};
+use super::content::{self, Entries, INNER, Inner, LISTS, List, MAPS, Scope};
+use super::marker;
 use crate::api::code::Code;
 use crate::api::v1alpha1::RawObject;
 use crate::workload::Workload;
 use json_patch::jsonptr::PointerBuf;
 use serde_json::Value;
+use std::collections::HashSet;
+use wildmatch::WildMatch;
 
 /// Whose network a pod's containers listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +30,7 @@ pub(super) struct Pod<'a> {
 impl<'a> Pod<'a> {
     /// The pod of `workload`.
     pub(super) fn of(workload: &'a Workload) -> Result<Self, Conflict> {
-        let malformed = |at: &str, what: &str| {
-            let (kind, pointer) = (workload.kind.kind, workload.pod_pointer());
-            Err(Conflict { code: Code::NoPodTemplate, message: format!("the {kind} has no {what} at `{pointer}{at}`") })
-        };
+        let malformed = |at: &str, what: &str| Err(malformed(workload, at, what));
         let Some(pod) = workload.pod().filter(|pod| pod.is_object()) else {
             return malformed("", "pod template");
         };
@@ -41,9 +42,10 @@ impl<'a> Pod<'a> {
                 return malformed(&format!("/spec/{}", list.field), "list");
             }
         }
-        for at in ["/metadata", "/metadata/annotations"] {
-            if pod.pointer(at).is_some_and(|map| !map.is_null() && !map.is_object()) {
-                return malformed(at, "map");
+        let maps = MAPS.iter().map(|map| format!("/metadata/{}", map.field));
+        for at in ["/metadata".to_owned()].into_iter().chain(maps) {
+            if pod.pointer(&at).is_some_and(|map| !map.is_null() && !map.is_object()) {
+                return malformed(&at, "map");
             }
         }
         Ok(Self { workload, spec })
@@ -51,7 +53,12 @@ impl<'a> Pod<'a> {
 
     /// The items of `list` that are objects; an absent list has none.
     pub(super) fn items(&self, list: &List) -> impl Iterator<Item = &'a RawObject> + use<'a> {
-        self.spec.get(list.field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object)
+        self.indexed(list).map(|(_, item)| item)
+    }
+
+    fn indexed(&self, list: &List) -> impl Iterator<Item = (usize, &'a RawObject)> + use<'a> {
+        let items = self.spec.get(list.field).and_then(Value::as_array).into_iter().flatten().enumerate();
+        items.filter_map(|(index, item)| Some((index, item.as_object()?)))
     }
 
     /// The item of `list` that is called `name`.
@@ -80,9 +87,61 @@ impl<'a> Pod<'a> {
         }
     }
 
+    /// The value of `key` in a map of the pod's metadata.
+    pub(super) fn entry(&self, map: &Entries, key: &str) -> Option<&'a Value> {
+        self.workload.pod()?.get("metadata")?.get(map.field)?.get(key)
+    }
+
+    /// The containers that are the user's own and that `template` reaches into: none that a template of `matching` names,
+    /// and none that a marker lists.
+    ///
+    /// # Errors
+    /// Where a container has no name, or shares it, or one of its lists is none: what is added could not be told apart.
+    pub(super) fn own(&self, template: &Template, matching: &[&Template]) -> Result<Vec<Own<'a>>, Conflict> {
+        if !content::reaches_in(&template.spec) {
+            return Ok(Vec::new());
+        }
+        let marked = marker::containers(self.workload);
+        let is_ours = |name: &str| marked.contains(name) || matching.iter().any(|other| other.names_container(name));
+        let globs: Vec<_> = template.spec.app_containers.iter().map(|glob| WildMatch::new(glob)).collect();
+        let mut own = Vec::new();
+        let mut seen = HashSet::new();
+        for list in LISTS.iter().filter(|list| template.reaches(list)) {
+            for (index, item) in self.indexed(list) {
+                let name = list.key_of(item);
+                if name.is_empty() || !seen.insert(name) {
+                    return Err(malformed(
+                        self.workload,
+                        &format!("/spec/{}/{index}/name", list.field),
+                        "name of its own",
+                    ));
+                }
+                if is_ours(name) || !(globs.is_empty() || globs.iter().any(|glob| glob.matches(name))) {
+                    continue;
+                }
+                let is_list =
+                    |inner: &&Inner| item.get(inner.field).is_none_or(|value| value.is_null() || value.is_array());
+                if let Some(inner) = INNER.iter().find(|inner| !is_list(inner)) {
+                    return Err(malformed(
+                        self.workload,
+                        &format!("/spec/{}/{index}/{}", list.field, inner.field),
+                        "list",
+                    ));
+                }
+                own.push(Own { list, index, name, item });
+            }
+        }
+        Ok(own)
+    }
+
     /// Where `list` lies in the workload.
     pub(super) fn pointer_of(&self, list: &List) -> PointerBuf {
         self.pointer(&["spec", list.field])
+    }
+
+    /// Where `map` lies in the workload.
+    pub(super) fn pointer_of_map(&self, map: &Entries) -> PointerBuf {
+        self.pointer(&["metadata", map.field])
     }
 
     /// Where the pod's annotations lie in the workload.
@@ -90,7 +149,39 @@ impl<'a> Pod<'a> {
         self.pointer(&["metadata", "annotations"])
     }
 
-    fn pointer(&self, below: &[&'static str]) -> PointerBuf {
+    /// Where `inner` of `own` lies in the workload: for a patch, which counts containers, and for a marker, which names
+    /// them.
+    pub(super) fn pointers_in(&self, own: &Own<'_>, inner: &Inner) -> (PointerBuf, PointerBuf) {
+        let index = own.index.to_string();
+        (
+            self.pointer(&["spec", own.list.field, &index, inner.field]),
+            self.pointer(&["spec", own.list.field, own.name, inner.field]),
+        )
+    }
+
+    fn pointer(&self, below: &[&str]) -> PointerBuf {
         PointerBuf::from_tokens(self.workload.kind.pod_path.iter().chain(below).copied())
     }
+}
+
+/// A container of the user's own.
+pub(super) struct Own<'a> {
+    /// The list that it stands in.
+    pub(super) list: &'static List,
+    index: usize,
+    pub(super) name: &'a str,
+    item: &'a RawObject,
+}
+
+impl<'a> Own<'a> {
+    /// The item of `inner` whose key is `key`.
+    pub(super) fn find(&self, inner: &Inner, key: &str) -> Option<&'a RawObject> {
+        let items = self.item.get(inner.field).and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(Value::as_object).find(|item| (inner.key)(item) == key)
+    }
+}
+
+fn malformed(workload: &Workload, at: &str, what: &str) -> Conflict {
+    let (kind, pointer) = (workload.kind.kind, workload.pod_pointer());
+    Conflict { code: Code::NoPodTemplate, message: format!("the {kind} has no {what} at `{pointer}{at}`") }
 }

@@ -15,23 +15,25 @@ pub(crate) fn undo(body: &mut Value, pod: &str, policy: &str) {
     let nulls = list("nulls");
     for at in list("added").iter().rev() {
         let tokens: Vec<String> = at[1..].split('/').map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
-        remove(body, &tokens, nulls.contains(at));
+        remove(body, "", &tokens, nulls.contains(at));
     }
 }
 
-fn remove(at: &mut Value, tokens: &[String], was_null: bool) {
+/// Takes away what `tokens` lead to from `at`, which is called `name`.
+fn remove(at: &mut Value, name: &str, tokens: &[String], was_null: bool) {
     let (token, rest) = tokens.split_first().unwrap();
     match (at, rest) {
         (Value::Array(items), []) => {
             let count = items.len();
-            items.retain(|item| item["name"] != **token);
+            items.retain(|item| key(name, item) != **token);
             assert_eq!(items.len(), count - 1, "`{token}` is listed once and there once");
         }
+        (Value::Object(fields), []) if fields.get(token).is_some_and(Value::is_string) => drop(fields.remove(token)),
         (Value::Object(fields), []) => remove_parent(fields, token, was_null),
         (Value::Array(items), rest) => {
-            remove(items.iter_mut().find(|item| item["name"] == **token).unwrap(), rest, was_null)
+            remove(items.iter_mut().find(|item| key(name, item) == **token).unwrap(), token, rest, was_null)
         }
-        (Value::Object(fields), rest) => remove(fields.get_mut(token).unwrap(), rest, was_null),
+        (Value::Object(fields), rest) => remove(fields.get_mut(token).unwrap(), token, rest, was_null),
         (other, _) => panic!("`{token}` is listed below {other}"),
     }
 }
@@ -47,5 +49,22 @@ fn remove_parent(fields: &mut Map<String, Value>, name: &str, was_null: bool) {
         fields.insert(name.to_owned(), Value::Null);
     } else if is_empty {
         fields.remove(name);
+    }
+}
+
+/// What a marker calls `item` of the list `name`.
+fn key(name: &str, item: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    match name {
+        "volumeMounts" => match text(&item["mountPath"]).as_str() {
+            "/" => "/".to_owned(),
+            path => path.trim_end_matches('/').to_owned(),
+        },
+        "envFrom" => {
+            let of = ["configMapRef", "secretRef"].into_iter().find(|of| item[*of]["name"].is_string());
+            let of = of.map(|of| format!("{of}:{}", text(&item[of]["name"]))).unwrap_or_default();
+            if text(&item["prefix"]).is_empty() { of } else { format!("{of}:{}", text(&item["prefix"])) }
+        }
+        _ => text(&item["name"]),
     }
 }

@@ -13,7 +13,6 @@ use crate::cluster::client::{CALL_LIMIT, CallError, call};
 use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
 use crate::decision::{Decision, Left, Outcome};
-use crate::inject;
 use crate::policy::{Policies, Policy, Reason, checks};
 use crate::workload::Workload;
 use futures::stream::FuturesUnordered;
@@ -262,10 +261,9 @@ async fn blame(shared: &Shared, workload: &Workload, settlement: &mut Settlement
     let mut guilty = Vec::new();
     if candidates.len() > 1 {
         for policy in &candidates {
-            let alone =
-                inject::plan(workload, &[&policy.template]).map(|plan| completion(workload, settlement.ours, plan));
-            if let Ok(alone) = alone
-                && let Err(refused) = send(shared, workload, &alone, Try::Dry).await
+            let alone = settlement.decision.alone(policy).plan(workload);
+            let alone = completion(workload, settlement.ours, alone);
+            if let Err(refused) = send(shared, workload, &alone, Try::Dry).await
                 && matches!(refused.status, 403 | 422)
             {
                 guilty.push((policy.clone(), refused.message));
