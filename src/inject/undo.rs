@@ -4,6 +4,7 @@
 //! lists, entries to two maps, and the lists and maps themselves where they were missing. Whatever else a marker lists stays, and
 //! so does what is not there exactly once; both are told.
 
+use super::content::key_in;
 use super::marker::{self, Marker};
 use crate::api::MARKER_PREFIX;
 use crate::workload::Workload;
@@ -190,7 +191,9 @@ fn step<'a>(at: &'a mut Value, name: &str, token: &str) -> Result<&'a mut Value,
 
 /// Where in `items` of the list `name` the one item with that key is.
 fn only(items: &[Value], name: &str, key: &str) -> Result<usize, Cause> {
-    let mut places = (0..items.len()).filter(|&place| key_in(name, &items[place]).as_deref() == Some(key));
+    // What has no key is no item of ours.
+    let is_it = |item: &Value| !key.is_empty() && item.as_object().is_some_and(|item| key_in(name, item) == key);
+    let mut places = (0..items.len()).filter(|&place| is_it(&items[place]));
     match (places.next(), places.next()) {
         (None, _) => Err(Cause::Missing),
         (Some(place), None) => Ok(place),
@@ -212,27 +215,6 @@ fn remove_empty(fields: &mut Map<String, Value>, name: &str, was: Was) -> Result
         Was::Absent => drop(fields.remove(name)),
     }
     Ok(())
-}
-
-/// What markers call `item` of the list `name`.
-fn key_in(name: &str, item: &Value) -> Option<String> {
-    let text = |field: &str| item.get(field).and_then(Value::as_str);
-    match name {
-        "volumeMounts" => {
-            text("mountPath").map(|path| if path == "/" { path } else { path.trim_end_matches('/') }.into())
-        }
-        "envFrom" => {
-            let source = ["configMapRef", "secretRef"]
-                .into_iter()
-                .find_map(|field| Some(format!("{field}:{}", item.get(field)?.get("name")?.as_str()?)))?;
-            Some(
-                text("prefix")
-                    .filter(|prefix| !prefix.is_empty())
-                    .map_or(source.clone(), |prefix| format!("{source}:{prefix}")),
-            )
-        }
-        _ => text("name").map(str::to_owned),
-    }
 }
 
 #[cfg(test)]
@@ -262,7 +244,13 @@ mod tests {
         let template =
             |policy: &str, text: &str| Template::new(policy, &serde_json::from_str(text).unwrap(), Position::default());
         let one = template("one", r#"{"containers":[{"name":"x"}],"volumes":[{"name":"v"}]}"#);
-        let two = template("two", r#"{"initContainers":[{"name":"i"}],"volumes":[{"name":"w"}]}"#);
+        let two = template(
+            "two",
+            r#"{"initContainers":[{"name":"i"}],"volumes":[{"name":"w"}],
+            "metadata":{"labels":{"l/x":"1"},"annotations":{"n":"2"}},"imagePullSecrets":[{"name":"s"}],
+            "env":[{"name":"E","value":"3"}],"envFrom":[{"prefix":"P_","secretRef":{"name":"s"}}],
+            "volumeMounts":[{"name":"w","mountPath":"/w/"}]}"#,
+        );
         for original in [
             json!({"spec": {"containers": [{"name": "app"}]}}),
             json!({"metadata": null, "spec": {"containers": [{"name": "app"}], "volumes": null}}),
@@ -270,7 +258,7 @@ mod tests {
             json!({"metadata": {"annotations": null}, "spec": {"containers": [{"name": "app"}], "initContainers": null}}),
         ] {
             let mut injected = pod(original.clone());
-            let patch = plan(&injected, &[&one, &two]).unwrap();
+            let patch = plan(&injected, &[&one, &two], &[&one, &two]).unwrap();
             json_patch::patch(&mut injected.body, &patch).unwrap();
             let undone = undo(&injected, None).unwrap();
             assert_eq!((undone.body, undone.leftovers), (original.clone(), vec![]));
