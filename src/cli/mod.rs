@@ -3,7 +3,10 @@
 mod completions;
 mod crd;
 mod drain;
+mod files;
+mod inject;
 mod run;
+mod uninject;
 
 use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -24,6 +27,10 @@ enum Command {
     Run(run::Options),
     /// Print the CustomResourceDefinition
     Crd(crd::Options),
+    /// Inject policies into manifests, as the operator would into the objects
+    Inject(inject::Options),
+    /// Take out of manifests what policies have added
+    Uninject(uninject::Options),
     /// List the objects that wait for an initializer, and clear our entries from them
     Drain(drain::Options),
     /// Print a completion script for a shell
@@ -86,6 +93,8 @@ fn dispatch(cli: Cli) -> Result<End> {
             block_on(run::run(options))
         }
         Command::Crd(options) => crd::run(&options, &mut out).map(|()| End::Fine),
+        Command::Inject(options) => inject::run(&options, &mut out),
+        Command::Uninject(options) => uninject::run(&options, &mut out),
         Command::Drain(options) => block_on(drain::run(options, &mut out)),
         Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),
         Command::Man => completions::man(Cli::command(), &mut out).map(|()| End::Fine),

@@ -11,8 +11,10 @@ pub mod marker;
 mod merge;
 mod pod;
 mod quantity;
+mod undo;
 
 pub use conflict::Conflict;
+pub use undo::{Cause, Leftover, Undone, undo};
 
 use crate::api::v1alpha1;
 use crate::api::v1alpha1::{Place, Position};

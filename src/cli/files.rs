@@ -1,0 +1,254 @@
+//! What the commands on files share: which files, which policies, how a workload is called.
+
+use crate::manifest::{self, Fault, File, Object, Walk};
+use crate::policy::{Policies, Policy, Site};
+use crate::workload::Workload;
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The namespace of operators that nobody has put elsewhere.
+const OPERATOR_NAMESPACE: &str = "scpol-system";
+
+/// Manifests.
+#[derive(Args, Debug)]
+pub(super) struct Manifests {
+    /// Manifests: files, folders (their *.yaml, *.yml and *.json), or - for standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    walk: Recursion,
+}
+
+/// How far folders are read.
+#[derive(Args, Debug)]
+pub(super) struct Recursion {
+    /// Read the folders within folders, too
+    #[arg(short = 'R', long)]
+    recursive: bool,
+}
+
+impl Recursion {
+    pub(super) fn walk(&self) -> Walk {
+        if self.recursive { Walk::Recursive } else { Walk::Flat }
+    }
+}
+
+impl Manifests {
+    /// Reads them all, or fails with every fault.
+    pub(super) fn read(&self) -> Result<Vec<File>> {
+        let files = read(&self.files, self.walk.walk())?;
+        let objects = || files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects);
+        let policies = objects().filter(|object| manifest::policy_of(object).is_some()).count();
+        if policies > 0 && policies == objects().count() {
+            let place = &files.iter().flat_map(File::manifests).next().expect("there is a policy").place;
+            bail!("{place} is a SidecarPolicy; expected a workload here: give policies with --policy");
+        }
+        Ok(files)
+    }
+
+    /// Where folders end, for other flags that take files.
+    pub(super) fn walk(&self) -> Walk {
+        self.walk.walk()
+    }
+
+    /// True if and only if they come from standard input.
+    pub(super) fn take_stdin(&self) -> bool {
+        is_stdin(&self.files)
+    }
+}
+
+/// True if and only if `paths` has standard input.
+pub(super) fn is_stdin(paths: &[PathBuf]) -> bool {
+    paths.iter().any(|path| path.as_os_str() == "-")
+}
+
+/// Reads `paths`, or fails with every fault.
+pub(super) fn read(paths: &[PathBuf], walk: Walk) -> Result<Vec<File>> {
+    manifest::read(paths, walk).map_err(|faults: Vec<Fault>| all(&faults))
+}
+
+/// One error that tells all of `faults`, a line for each.
+pub(super) fn all<T: Display>(faults: &[T]) -> anyhow::Error {
+    anyhow::Error::msg(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\nerror: "))
+}
+
+/// What the operator would be told by its own flags.
+#[derive(Args, Debug)]
+pub(super) struct SiteOptions {
+    /// Namespace that the operator runs in: always protected
+    #[arg(long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", default_value = OPERATOR_NAMESPACE)]
+    operator_namespace: String,
+    /// Namespaces that no policy reaches, as the operator has them
+    #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',')]
+    protected_namespaces: Vec<String>,
+    /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
+    #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
+    initializer_names: Vec<String>,
+}
+
+impl SiteOptions {
+    pub(super) fn site(&self) -> Site {
+        Site::new(&self.operator_namespace, self.protected_namespaces.clone(), self.initializer_names.clone())
+    }
+}
+
+/// The policies in the files `paths`; other objects in them are left alone.
+///
+/// # Errors
+/// Every fault of every policy, with its file and field.
+pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site) -> Result<Policies> {
+    let files = read(paths, walk)?;
+    let mut found: BTreeMap<String, (String, Arc<Policy>)> = BTreeMap::new();
+    let mut faults = Vec::new();
+    for manifest in files.iter().flat_map(File::manifests) {
+        for object in manifest.objects().iter().filter(|object| manifest::policy_of(object).is_some()) {
+            match parse(object, site) {
+                Ok(policy) => {
+                    let place = manifest.place.to_string();
+                    if let Some((first, _)) = found.get(&policy.name) {
+                        faults.push(format!(
+                            "{place}: SidecarPolicy `{}` is in {first} already; expected once",
+                            policy.name
+                        ));
+                    }
+                    found.insert(policy.name.clone(), (place, Arc::new(policy)));
+                }
+                Err(found) => faults.extend(found.into_iter().map(|fault| format!("{}: {fault}", manifest.place))),
+            }
+        }
+    }
+    if !faults.is_empty() {
+        return Err(all(&faults));
+    }
+    if found.is_empty() {
+        let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        bail!("{}: no SidecarPolicy there; expected one for --policy (manifests are given with -f)", names.join(", "));
+    }
+    Ok(Policies::new(found.into_values().map(|(_, policy)| policy)))
+}
+
+fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<String>> {
+    let name = object.name();
+    if object.api_version != "scpol.dev/v1alpha1" {
+        return Err(vec![format!(
+            "SidecarPolicy `{name}`: apiVersion is `{}`; expected `scpol.dev/v1alpha1`",
+            object.api_version
+        )]);
+    }
+    if name.is_empty() {
+        return Err(vec!["SidecarPolicy without `metadata.name`; expected a name, e.g. `envoy`".to_owned()]);
+    }
+    Policy::parse(object.body, site).map_err(|violations| {
+        let tell = |fault: crate::api::rules::Violation| {
+            format!("SidecarPolicy `{name}`: {} {}: {} {}", fault.code, fault.code.name(), fault.field, fault.message)
+        };
+        violations.into_iter().map(tell).collect()
+    })
+}
+
+/// `workload` as decisions see it: with the namespace that it will be created in.
+pub(super) fn placed(workload: &Workload, namespace: &str) -> Workload {
+    let mut workload = workload.clone();
+    if workload.namespace().is_empty()
+        && let Some(object) = workload.body.as_object_mut()
+    {
+        let metadata = object.entry("metadata").or_insert(Value::Null);
+        if metadata.is_null() {
+            *metadata = Value::Object(serde_json::Map::new());
+        }
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.insert("namespace".to_owned(), namespace.into());
+        }
+    }
+    workload
+}
+
+/// How `workload` is called in a line of output: `Deployment shop/web`.
+pub(super) fn title(workload: &Workload) -> String {
+    let name = match workload.name() {
+        "" => match workload.body["metadata"]["generateName"].as_str() {
+            Some(prefix) => format!("{prefix}*"),
+            None => "(no name)".to_owned(),
+        },
+        name => name.to_owned(),
+    };
+    match workload.namespace() {
+        "" => format!("{} {name}", workload.kind.kind),
+        namespace => format!("{} {namespace}/{name}", workload.kind.kind),
+    }
+}
+
+/// How documents are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// Every document as YAML
+    Yaml,
+    /// Every document as JSON; several as one `List`
+    Json,
+}
+
+/// The text of `files` once `change` has given the documents that it changes their new values.
+///
+/// Without `output`, the documents that are not changed keep their bytes.
+pub(super) fn rewrite(
+    files: &[File],
+    output: Option<Output>,
+    mut change: impl FnMut(&manifest::Manifest) -> Option<Value>,
+) -> String {
+    let Some(output) = output else {
+        return manifest::join(files.iter().map(|file| file.rewrite(&mut change)).collect::<Vec<_>>());
+    };
+    let manifests = files.iter().flat_map(File::manifests);
+    let values = manifests.map(|manifest| change(manifest).unwrap_or_else(|| manifest.value.clone()));
+    match output {
+        Output::Yaml => {
+            let documents: Vec<_> = values.map(|value| manifest::emit(&value, &manifest::Layout::YAML)).collect();
+            documents.join("---\n")
+        }
+        Output::Json => {
+            let mut values: Vec<_> = values.collect();
+            let value = match values.len() {
+                1 => values.remove(0),
+                _ => serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": values }),
+            };
+            manifest::emit(&value, &manifest::Layout::json(4)) + "\n"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Kind;
+    use serde_json::json;
+
+    fn pod(body: Value) -> Workload {
+        Workload::new(Kind::find("", "pods").expect("pods"), body)
+    }
+
+    #[test]
+    fn a_workload_gets_a_namespace_only_if_it_has_none() {
+        for (body, expected) in [
+            (json!({}), "given"),
+            (json!({"metadata": null}), "given"),
+            (json!({"metadata": {"namespace": "own"}}), "own"),
+            (json!({"metadata": {"namespace": ""}}), "given"),
+            (json!({"metadata": []}), ""),
+            (json!([]), ""),
+        ] {
+            assert_eq!(placed(&pod(body), "given").namespace(), expected);
+        }
+    }
+
+    #[test]
+    fn a_title_says_what_there_is() {
+        assert_eq!(title(&pod(json!({"metadata": {"namespace": "a", "name": "b"}}))), "Pod a/b");
+        assert_eq!(title(&pod(json!({"metadata": {"generateName": "b-"}}))), "Pod b-*");
+        assert_eq!(title(&pod(json!({}))), "Pod (no name)");
+    }
+}

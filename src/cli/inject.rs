@@ -1,0 +1,128 @@
+//! `scpol inject`: what the operator would do, on files.
+
+use super::End;
+use super::files::{self, Manifests, Output, SiteOptions, placed, title};
+use crate::decision::{Decision, Left, Outcome};
+use crate::manifest::{self, Layout, Manifest, Object};
+use crate::policy::{Policies, Site};
+use crate::workload::Workload;
+use anyhow::{Result, bail};
+use clap::Args;
+use serde_json::Value;
+use similar::TextDiff;
+use std::io::Write;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    #[command(flatten)]
+    manifests: Manifests,
+    /// Policies: files, folders, or - for standard input
+    #[arg(short, long = "policy", value_name = "FILE", num_args = 1.., required = true)]
+    policies: Vec<PathBuf>,
+    /// Namespace of the manifests that name none
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    namespace: String,
+    /// Print what changes, as a unified diff, instead of the manifests
+    #[arg(long, conflicts_with = "output")]
+    diff: bool,
+    /// Write every document in this format [default: as it came, byte for byte where it is not changed]
+    #[arg(short, long, value_enum)]
+    output: Option<Output>,
+    /// Say of every policy that is not injected why
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    site: SiteOptions,
+}
+
+pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
+    if options.manifests.take_stdin() && files::is_stdin(&options.policies) {
+        bail!("standard input can be read only once: give `-` to one of -f and --policy");
+    }
+    let site = options.site.site();
+    let policies = files::policies(&options.policies, options.manifests.walk(), &site)?;
+    let files = options.manifests.read()?;
+    let mut injection = Injection { options, site, policies, diff: String::new(), end: End::Fine };
+    let text = files::rewrite(&files, options.output, |manifest| injection.manifest(manifest));
+    out.write_all(if options.diff { injection.diff.as_bytes() } else { text.as_bytes() })?;
+    out.flush()?;
+    Ok(injection.end)
+}
+
+/// An injection under way.
+struct Injection<'a> {
+    options: &'a Options,
+    site: Site,
+    policies: Policies,
+    /// What has changed so far.
+    diff: String,
+    end: End,
+}
+
+impl Injection<'_> {
+    /// The injected document; none if nothing is injected.
+    fn manifest(&mut self, manifest: &Manifest) -> Option<Value> {
+        let changed = manifest.rewrite(|object| self.object(manifest, object))?;
+        if self.options.diff {
+            self.diff.push_str(&unified(manifest, &changed));
+        }
+        Some(changed)
+    }
+
+    fn object(&mut self, manifest: &Manifest, object: &Object<'_>) -> Option<Value> {
+        if manifest::policy_of(object).is_some() {
+            eprintln!(
+                "warning: {} is a SidecarPolicy, and passes through: give policies with --policy",
+                manifest.place
+            );
+        }
+        let workload = manifest::workload_of(object)?;
+        let placed = placed(&workload, &self.options.namespace);
+        let mut decision = Decision::of(&self.policies, &placed, &self.site);
+        let patch = decision.plan(&workload);
+        for left in &decision.rest {
+            self.tell(manifest, &placed, left);
+        }
+        if decision.refusal().is_some() || patch.is_empty() {
+            return None;
+        }
+        let mut body = workload.body;
+        json_patch::patch(&mut body, &patch).expect("a plan applies to what it was made for");
+        Some(body)
+    }
+
+    fn tell(&mut self, manifest: &Manifest, workload: &Workload, left: &Left) {
+        let what = match left.outcome {
+            Outcome::Injected => return,
+            Outcome::Skipped if !self.options.verbose => return,
+            Outcome::Skipped => "skipped",
+            Outcome::Failed => "not injected",
+            Outcome::Rejected => "not injected, and its create would be refused",
+        };
+        if left.outcome != Outcome::Skipped {
+            self.end = End::Finding;
+        }
+        let (reason, policy) = (&left.reason, &left.policy.name);
+        eprintln!(
+            "{}: {}: policy `{policy}`: {what}: {} {} (row {}): {}",
+            manifest.place,
+            title(workload),
+            reason.code,
+            reason.code.name(),
+            reason.row,
+            reason.detail
+        );
+    }
+}
+
+/// What changes in `manifest`. Both sides are laid out alike, so that nothing else shows.
+fn unified(manifest: &Manifest, changed: &Value) -> String {
+    let layout = Layout { is_crlf: false, ..Layout::of(manifest) };
+    let [old, new] = [&manifest.value, changed].map(|value| {
+        let text = manifest::emit(value, &layout);
+        if text.ends_with('\n') { text } else { text + "\n" }
+    });
+    let (before, after) = (manifest.place.to_string(), format!("{} (injected)", manifest.place));
+    TextDiff::from_lines(&old, &new).unified_diff().context_radius(3).header(&before, &after).to_string()
+}

@@ -1,0 +1,386 @@
+//! The way back: what the [`marker`]s list is taken away, and the original is there again.
+//!
+//! Users can write markers, so that a marker is not believed beyond what injection could have done: it adds items to a few
+//! lists, entries to two maps, and the lists and maps themselves where they were missing. Whatever else a marker lists stays, and
+//! so does what is not there exactly once; both are told.
+
+use super::content::key_in;
+use super::marker::{self, Marker};
+use crate::api::MARKER_PREFIX;
+use crate::workload::Workload;
+use json_patch::jsonptr::Pointer;
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// A workload without what policies have added to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Undone {
+    /// The object.
+    pub body: Value,
+    /// The policies whose marker has gone, by name.
+    pub policies: Vec<String>,
+    /// What was left as it is, though a marker lists it.
+    pub leftovers: Vec<Leftover>,
+}
+
+/// Something that a marker lists and that was left as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    /// The policy of the marker.
+    pub policy: String,
+    /// What the marker lists; empty for the marker itself.
+    pub pointer: String,
+    /// Why it was left.
+    pub cause: Cause,
+}
+
+/// Why something was left as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The marker is not one that we can read.
+    Unreadable,
+    /// Injection never adds such a thing.
+    Foreign,
+    /// It is not there (any more).
+    Missing,
+    /// It is there more than once.
+    Ambiguous,
+    /// Something else is there.
+    Unexpected,
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { policy, pointer, cause } = self;
+        let key = marker::key(policy);
+        match cause {
+            Cause::Unreadable => {
+                write!(f, "the annotation `{key}` cannot be read, and stays with all that it may list")
+            }
+            Cause::Foreign => write!(f, "`{pointer}`, which `{key}` lists, is nothing that a policy adds: it stays"),
+            Cause::Missing => write!(f, "`{pointer}`, which `{key}` lists, is not there"),
+            Cause::Ambiguous => write!(f, "`{pointer}`, which `{key}` lists, is there more than once: all stay"),
+            Cause::Unexpected => write!(f, "`{pointer}`, which `{key}` lists, is something else: it stays"),
+        }
+    }
+}
+
+/// `workload` without what `policy` has added to it, or without what all policies have; none if no marker is there.
+///
+/// # Guarantees
+/// Of a workload that was injected and not changed since, it is the exact original, for whatever order of policies. It never
+/// takes away what no marker lists, nor what injection cannot have added.
+pub fn undo(workload: &Workload, policy: Option<&str>) -> Option<Undone> {
+    let names: Vec<String> = marked(workload).filter(|name| policy.is_none_or(|policy| policy == name)).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let mut undone = Undone { body: workload.body.clone(), policies: Vec::new(), leftovers: Vec::new() };
+    for name in names {
+        match marker::read(workload, &name) {
+            Some(marker) => undone.take(workload, name, &marker),
+            None => undone.leave(&name, "", Cause::Unreadable),
+        }
+    }
+    Some(undone)
+}
+
+/// The policies that have a marker on `workload`, by name.
+fn marked(workload: &Workload) -> impl Iterator<Item = String> {
+    let annotations = workload.pod().and_then(|pod| pod["metadata"]["annotations"].as_object());
+    annotations.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(MARKER_PREFIX).map(str::to_owned))
+}
+
+impl Undone {
+    /// Takes away the marker of `policy`, then all that it lists, from the last to the first: what was created goes after
+    /// what was put into it.
+    fn take(&mut self, workload: &Workload, policy: String, marker: &Marker) {
+        let pod = workload.pod_pointer();
+        let annotations = self.body.pointer_mut(&format!("{pod}/metadata/annotations"));
+        if let Some(Value::Object(annotations)) = annotations {
+            annotations.remove(&marker::key(&policy));
+        }
+        for pointer in marker.added.iter().rev() {
+            let was = if marker.nulls.contains(pointer) { Was::Null } else { Was::Absent };
+            if let Err(cause) = remove(&mut self.body, &pod, pointer, was) {
+                self.leave(&policy, pointer, cause);
+            }
+        }
+        self.policies.push(policy);
+    }
+
+    fn leave(&mut self, policy: &str, pointer: &str, cause: Cause) {
+        self.leftovers.push(Leftover { policy: policy.to_owned(), pointer: pointer.to_owned(), cause });
+    }
+}
+
+/// What was in the place of a list or map before it was created.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Was {
+    Absent,
+    Null,
+}
+
+/// What a pointer of a marker means.
+enum Listed<'a> {
+    /// A list or map: it goes if nothing is in it any more.
+    Container,
+    /// An item of the list of that name.
+    Item(&'a str),
+    /// An entry of a map.
+    Entry,
+}
+
+/// What injection means by the pointer `tokens`, which begins at the pod.
+fn meaning<'a>(tokens: &[&'a str]) -> Option<Listed<'a>> {
+    match tokens {
+        ["metadata"] | ["metadata", "labels" | "annotations"] => Some(Listed::Container),
+        // Markers are nobody's but their policy's.
+        ["metadata", "annotations", key] if key.starts_with(MARKER_PREFIX) => None,
+        ["metadata", "labels" | "annotations", _] => Some(Listed::Entry),
+        ["spec", "volumes" | "imagePullSecrets" | "initContainers" | "containers"] => Some(Listed::Container),
+        ["spec", list @ ("volumes" | "imagePullSecrets" | "initContainers" | "containers"), _] => {
+            Some(Listed::Item(list))
+        }
+        ["spec", "initContainers" | "containers", _, "env" | "envFrom" | "volumeMounts"] => Some(Listed::Container),
+        ["spec", "initContainers" | "containers", _, list @ ("env" | "envFrom" | "volumeMounts"), _] => {
+            Some(Listed::Item(list))
+        }
+        _ => None,
+    }
+}
+
+fn remove(body: &mut Value, pod: &str, pointer: &str, was: Was) -> Result<(), Cause> {
+    let below = pointer.strip_prefix(pod).ok_or(Cause::Foreign)?;
+    let tokens: Vec<String> =
+        Pointer::parse(below).map_err(|_| Cause::Foreign)?.tokens().map(|token| token.decoded().into_owned()).collect();
+    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    let listed = meaning(&tokens).ok_or(Cause::Foreign)?;
+    let (last, parents) = tokens.split_last().ok_or(Cause::Foreign)?;
+    let mut parent = body.pointer_mut(pod).ok_or(Cause::Missing)?;
+    let mut name = "";
+    for token in parents {
+        parent = step(parent, name, token)?;
+        name = token;
+    }
+    match (listed, parent) {
+        (Listed::Item(list), Value::Array(items)) => {
+            let place = only(items, list, last)?;
+            items.remove(place);
+            Ok(())
+        }
+        (Listed::Entry, Value::Object(entries)) => entries.remove(*last).map(drop).ok_or(Cause::Missing),
+        (Listed::Container, Value::Object(fields)) => remove_empty(fields, last, was),
+        (_, Value::Null) => Err(Cause::Missing),
+        _ => Err(Cause::Unexpected),
+    }
+}
+
+/// What is called `token` in `at`, which is itself called `name`.
+fn step<'a>(at: &'a mut Value, name: &str, token: &str) -> Result<&'a mut Value, Cause> {
+    match at {
+        Value::Object(fields) => fields.get_mut(token).ok_or(Cause::Missing),
+        Value::Array(items) => {
+            let place = only(items, name, token)?;
+            Ok(&mut items[place])
+        }
+        Value::Null => Err(Cause::Missing),
+        _ => Err(Cause::Unexpected),
+    }
+}
+
+/// Where in `items` of the list `name` the one item with that key is.
+fn only(items: &[Value], name: &str, key: &str) -> Result<usize, Cause> {
+    // What has no key is no item of ours.
+    let is_it = |item: &Value| !key.is_empty() && item.as_object().is_some_and(|item| key_in(name, item) == key);
+    let mut places = (0..items.len()).filter(|&place| is_it(&items[place]));
+    match (places.next(), places.next()) {
+        (None, _) => Err(Cause::Missing),
+        (Some(place), None) => Ok(place),
+        _ => Err(Cause::Ambiguous),
+    }
+}
+
+/// A list or map that was created goes once nobody has anything in it. One that is gone already needs nothing.
+fn remove_empty(fields: &mut Map<String, Value>, name: &str, was: Was) -> Result<(), Cause> {
+    let is_empty = match fields.get(name) {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(Value::Object(entries)) => entries.is_empty(),
+        Some(_) => return Err(Cause::Unexpected),
+    };
+    match was {
+        _ if !is_empty => {}
+        Was::Null => drop(fields.insert(name.to_owned(), Value::Null)),
+        Was::Absent => drop(fields.remove(name)),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1alpha1::Position;
+    use crate::inject::{Template, plan};
+    use crate::workload::Kind;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn pod(body: Value) -> Workload {
+        Workload::new(Kind::find("", "pods").unwrap(), body)
+    }
+
+    fn marked_pod(added: &Value, nulls: &Value, spec: &Value) -> Workload {
+        let marker = json!({"v": 1, "hash": "x", "added": added, "nulls": nulls}).to_string();
+        pod(json!({"metadata": {"annotations": {"injected.scpol.dev/p": marker}}, "spec": spec}))
+    }
+
+    fn causes(undone: &Undone) -> Vec<(&str, Cause)> {
+        undone.leftovers.iter().map(|leftover| (leftover.pointer.as_str(), leftover.cause)).collect()
+    }
+
+    #[test]
+    fn what_was_injected_by_two_policies_goes_in_any_order() {
+        let template =
+            |policy: &str, text: &str| Template::new(policy, &serde_json::from_str(text).unwrap(), Position::default());
+        let one = template("one", r#"{"containers":[{"name":"x"}],"volumes":[{"name":"v"}]}"#);
+        let two = template(
+            "two",
+            r#"{"initContainers":[{"name":"i"}],"volumes":[{"name":"w"}],
+            "metadata":{"labels":{"l/x":"1"},"annotations":{"n":"2"}},"imagePullSecrets":[{"name":"s"}],
+            "env":[{"name":"E","value":"3"}],"envFrom":[{"prefix":"P_","secretRef":{"name":"s"}}],
+            "volumeMounts":[{"name":"w","mountPath":"/w/"}]}"#,
+        );
+        for original in [
+            json!({"spec": {"containers": [{"name": "app"}]}}),
+            json!({"metadata": null, "spec": {"containers": [{"name": "app"}], "volumes": null}}),
+            json!({"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [], "volumes": []}}),
+            json!({"metadata": {"annotations": null}, "spec": {"containers": [{"name": "app"}], "initContainers": null}}),
+        ] {
+            let mut injected = pod(original.clone());
+            let patch = plan(&injected, &[&one, &two], &[&one, &two]).unwrap();
+            json_patch::patch(&mut injected.body, &patch).unwrap();
+            let undone = undo(&injected, None).unwrap();
+            assert_eq!((undone.body, undone.leftovers), (original.clone(), vec![]));
+            assert_eq!(undone.policies, ["one", "two"]);
+            for (first, second) in [("one", "two"), ("two", "one")] {
+                let without = undo(&injected, Some(first)).unwrap();
+                assert_eq!(without.policies, [first]);
+                let without = undo(&pod(without.body), Some(second)).unwrap();
+                assert_eq!(without.body, original, "{first}, then {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_marker_there_is_nothing_to_undo() {
+        assert_eq!(undo(&pod(json!({"spec": {}})), None), None);
+        assert_eq!(undo(&pod(json!("text")), None), None);
+        assert_eq!(undo(&marked_pod(&json!([]), &json!([]), &json!({})), Some("other")), None);
+    }
+
+    #[test]
+    fn items_are_found_by_the_key_of_their_list() {
+        let added = json!([
+            "/metadata/labels",
+            "/metadata/labels/a~1b",
+            "/spec/imagePullSecrets",
+            "/spec/imagePullSecrets/s",
+            "/spec/containers/app/env",
+            "/spec/containers/app/env/A",
+            "/spec/containers/app/volumeMounts/~1data",
+            "/spec/containers/app/envFrom/secretRef:s:P_",
+        ]);
+        let mut workload = marked_pod(
+            &added,
+            &json!([]),
+            &json!({"imagePullSecrets": [{"name": "s"}], "containers": [{
+                "name": "app",
+                "env": [{"name": "A", "value": "1"}],
+                "volumeMounts": [{"name": "data", "mountPath": "/x"}, {"name": "y", "mountPath": "/data/"}],
+                "envFrom": [{"secretRef": {"name": "s"}}, {"secretRef": {"name": "s"}, "prefix": "P_"}],
+            }]}),
+        );
+        workload.body["metadata"]["labels"] = json!({"a/b": "c"});
+        let undone = undo(&workload, None).unwrap();
+        assert_eq!(undone.leftovers, []);
+        let expected = json!({"metadata": {"annotations": {}}, "spec": {"containers": [{
+            "name": "app",
+            "volumeMounts": [{"name": "data", "mountPath": "/x"}],
+            "envFrom": [{"secretRef": {"name": "s"}}],
+        }]}});
+        assert_eq!(undone.body, expected);
+    }
+
+    #[test]
+    fn what_a_marker_cannot_justify_stays_and_is_told() {
+        let added = json!([
+            "/spec/containers/gone",
+            "/spec/containers/twice",
+            "/spec",
+            "/metadata/name",
+            "/metadata/annotations/injected.scpol.dev~1other",
+            "/spec/nodeName",
+            "",
+            "spec/containers",
+            "/spec/containers/app/image",
+            "/spec/containers/app/env/A",
+            "/spec/volumes",
+            "/spec/volumes/v",
+            "/spec/initContainers",
+            "/kind",
+        ]);
+        let spec = json!({
+            "nodeName": "n",
+            "containers": [{"name": "app", "image": "i"}, {"name": "twice"}, {"name": "twice"}, {"name": 7}, null],
+            "volumes": "text",
+            "initContainers": [{"name": "users"}],
+        });
+        let workload = marked_pod(&added, &json!([]), &spec);
+        let undone = undo(&workload, None).unwrap();
+        assert_eq!(undone.body["spec"], spec);
+        assert_eq!(
+            causes(&undone),
+            [
+                ("/kind", Cause::Foreign),
+                ("/spec/volumes/v", Cause::Unexpected),
+                ("/spec/volumes", Cause::Unexpected),
+                ("/spec/containers/app/env/A", Cause::Missing),
+                ("/spec/containers/app/image", Cause::Foreign),
+                ("spec/containers", Cause::Foreign),
+                ("", Cause::Foreign),
+                ("/spec/nodeName", Cause::Foreign),
+                ("/metadata/annotations/injected.scpol.dev~1other", Cause::Foreign),
+                ("/metadata/name", Cause::Foreign),
+                ("/spec", Cause::Foreign),
+                ("/spec/containers/twice", Cause::Ambiguous),
+                ("/spec/containers/gone", Cause::Missing),
+            ]
+        );
+        assert!(undone.leftovers.iter().all(|leftover| leftover.to_string().contains("injected.scpol.dev/p")));
+    }
+
+    #[test]
+    fn a_marker_that_cannot_be_read_stays() {
+        let workload = pod(json!({"metadata": {"annotations": {"injected.scpol.dev/p": "{"}}, "spec": {}}));
+        let undone = undo(&workload, None).unwrap();
+        assert_eq!((&undone.body, causes(&undone)), (&workload.body, vec![("", Cause::Unreadable)]));
+        assert!(undone.policies.is_empty());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_marker_makes_it_panic(
+            added in proptest::collection::vec("(/(spec|metadata|labels|containers|volumes|app|env|~|~1|x|0|-)){0,5}", 0..6),
+            nulls in proptest::collection::vec("(/(spec|metadata|volumes)){0,2}", 0..3),
+            spec in prop_oneof![
+                Just(json!(null)), Just(json!([])), Just(json!({"containers": null, "volumes": {}})),
+                Just(json!({"containers": [{"name": "app", "env": 1}, 7, {"name": {}}], "volumes": [[]]})),
+            ],
+        ) {
+            undo(&marked_pod(&json!(added), &json!(nulls), &spec), None).unwrap();
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! A text into its documents, as kubectl does it: a line that begins with `---` ends a document wherever it stands, within a block
+//! scalar, too.
+
+use super::value;
+use super::{Fault, Format, Manifest, Part, Place};
+
+/// The parts of the text of the file `name`.
+///
+/// # Errors
+/// The documents that cannot be read, one fault for each.
+pub(super) fn parts(name: &str, text: &str) -> Result<Vec<Part>, Vec<Fault>> {
+    let mut splitter = Splitter { name, line: 1, parts: Vec::new(), faults: Vec::new() };
+    let text = match text.strip_prefix('\u{feff}') {
+        Some(rest) => {
+            splitter.verbatim("\u{feff}");
+            rest
+        }
+        None => text,
+    };
+    let mut start = 0;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if is_separator(line) {
+            splitter.chunk(&text[start..at]);
+            splitter.verbatim(line);
+            start = at + line.len();
+        }
+        at += line.len();
+    }
+    splitter.chunk(&text[start..]);
+    if splitter.faults.is_empty() { Ok(splitter.parts) } else { Err(splitter.faults) }
+}
+
+/// As `YAMLReader` of k8s.io/apimachinery has it.
+fn is_separator(line: &str) -> bool {
+    line.strip_prefix("---").map(str::trim).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+}
+
+struct Splitter<'a> {
+    name: &'a str,
+    /// The line that comes next.
+    line: usize,
+    parts: Vec<Part>,
+    faults: Vec<Fault>,
+}
+
+impl Splitter<'_> {
+    fn verbatim(&mut self, text: &str) {
+        self.line += text.matches('\n').count();
+        match self.parts.last_mut() {
+            _ if text.is_empty() => {}
+            Some(Part::Verbatim(before)) => before.push_str(text),
+            _ => self.parts.push(Part::Verbatim(text.to_owned())),
+        }
+    }
+
+    /// What stands between two separators.
+    fn chunk(&mut self, text: &str) {
+        let head = head(text);
+        self.verbatim(&text[..head]);
+        let text = &text[head..];
+        if text.is_empty() {
+            return;
+        }
+        if text.starts_with(['{', '[']) {
+            match self.json(text) {
+                Ok(()) => return,
+                // It may still be YAML, of which JSON is a subset.
+                Err(refusal) if refusal.is_syntax && !looks_like_json(self.name, text) => {}
+                Err(refusal) => return self.fail(text, refusal.line, refusal.message),
+            }
+        }
+        match value::yaml(text) {
+            Ok(value) if value.is_null() => self.verbatim(text),
+            Ok(value) => self.manifest(text, Format::Yaml, value),
+            Err(refusal) => self.fail(text, refusal.line, refusal.message),
+        }
+    }
+
+    /// One or more documents of JSON.
+    fn json(&mut self, text: &str) -> Result<(), value::Refusal> {
+        let mut found = Vec::new();
+        let mut rest = text;
+        while !rest.trim_start().is_empty() {
+            let (space, document) = rest.split_at(rest.len() - rest.trim_start().len());
+            let above = text[..text.len() - document.len()].matches('\n').count();
+            let (value, length) =
+                value::json(document).map_err(|refusal| value::Refusal { line: refusal.line + above, ..refusal })?;
+            found.push((space, &document[..length], value));
+            rest = &document[length..];
+        }
+        for (space, document, value) in found {
+            self.verbatim(space);
+            self.manifest(document, Format::Json, value);
+        }
+        self.verbatim(rest);
+        Ok(())
+    }
+
+    fn manifest(&mut self, text: &str, format: Format, value: serde_json::Value) {
+        if !value.is_object() {
+            let message = format!("{}; expected an object with `apiVersion`, `kind` and `metadata`", found(&value));
+            return self.fail(text, 1, message);
+        }
+        let place = Place { file: self.name.to_owned(), line: self.line };
+        self.parts.push(Part::Manifest(Manifest { place, format, text: text.to_owned(), value }));
+        self.line += text.matches('\n').count();
+    }
+
+    /// Notes that `text` cannot be read, because of its `line`.
+    fn fail(&mut self, text: &str, line: usize, message: String) {
+        let place = Place { file: self.name.to_owned(), line: self.line + line.max(1) - 1 };
+        self.faults.push(Fault { place, message });
+        self.line += text.matches('\n').count();
+    }
+}
+
+/// How many bytes at the beginning of `text` are comments, directives and empty lines.
+fn head(text: &str) -> usize {
+    let is_head = |line: &&str| {
+        let content = line.trim();
+        content.is_empty() || content.starts_with('#') || line.starts_with('%') || content == "..."
+    };
+    text.split_inclusive('\n').take_while(is_head).map(str::len).sum()
+}
+
+fn looks_like_json(name: &str, text: &str) -> bool {
+    name.ends_with(".json") || text[1..].trim_start().starts_with(['"', '{', '['])
+}
+
+fn found(value: &serde_json::Value) -> &'static str {
+    match value {
+        serde_json::Value::Array(_) => "a list stands here",
+        serde_json::Value::String(_) => "a text stands here",
+        _ => "a single value stands here",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::manifest::{File, Format, Part};
+
+    fn parse(text: &str) -> File {
+        let file = File::parse("test.yaml", text.as_bytes().to_vec())
+            .unwrap_or_else(|faults| panic!("{text:?}: {}", faults[0]));
+        assert_eq!(file.rewrite(|_| None), text, "nothing changed, and the bytes did");
+        file
+    }
+
+    fn documents(text: &str) -> Vec<(usize, String)> {
+        parse(text).manifests().map(|manifest| (manifest.place.line, manifest.text.clone())).collect()
+    }
+
+    fn faults(text: &str) -> Vec<String> {
+        File::parse("test.yaml", text.as_bytes().to_vec()).unwrap_err().iter().map(ToString::to_string).collect()
+    }
+
+    fn expect(text: &str, expected: &[(usize, &str)]) {
+        let expected: Vec<_> = expected.iter().map(|(line, text)| (*line, (*text).to_owned())).collect();
+        assert_eq!(documents(text), expected, "{text:?}");
+    }
+
+    #[test]
+    fn documents_are_found_with_their_lines_and_nothing_between_them_is_lost() {
+        expect("", &[]);
+        expect("\n\n# only a comment\n", &[]);
+        expect("---\n", &[]);
+        expect("--- # a\n---\n\n---", &[]);
+        expect("a: 1", &[(1, "a: 1")]);
+        expect("a: 1\n", &[(1, "a: 1\n")]);
+        expect("---\na: 1\n---\nb: 2\n", &[(2, "a: 1\n"), (4, "b: 2\n")]);
+        expect("# head\n\na: 1\n--- # x\n\n# y\nb: 2\n---", &[(3, "a: 1\n"), (7, "b: 2\n")]);
+        expect("a: 1\r\n---\r\nb: 2\r\n", &[(1, "a: 1\r\n"), (3, "b: 2\r\n")]);
+        expect("\u{feff}a: 1\n", &[(1, "a: 1\n")]);
+        expect("%YAML 1.1\n---\na: 1\n...\n---\nb: 1\n", &[(3, "a: 1\n...\n"), (6, "b: 1\n")]);
+        expect("a: 1\n---\nnull\n---\n~\n", &[(1, "a: 1\n")]);
+    }
+
+    #[test]
+    fn a_separator_within_a_block_scalar_separates_and_one_that_is_indented_does_not() {
+        expect("a: |\n  x\n---\nb: 1\n", &[(1, "a: |\n  x\n"), (4, "b: 1\n")]);
+        expect("a: |\n  x\n  ---\n  y\nb: 1\n", &[(1, "a: |\n  x\n  ---\n  y\nb: 1\n")]);
+        expect("a: |\n  -----BEGIN\n", &[(1, "a: |\n  -----BEGIN\n")]);
+    }
+
+    #[test]
+    fn a_document_may_begin_on_its_separators_line() {
+        let file = parse("--- {a: 1}\n");
+        assert_eq!(file.manifests().next().unwrap().value, serde_json::json!({"a": 1}));
+    }
+
+    #[test]
+    fn json_comes_alone_as_a_stream_or_among_yaml() {
+        expect("{\"a\": 1}", &[(1, "{\"a\": 1}")]);
+        expect("{\"a\": 1}\n\n {\"b\": 2}{\"c\": 3}\n", &[(1, "{\"a\": 1}"), (3, "{\"b\": 2}"), (3, "{\"c\": 3}")]);
+        expect("---\na: 1\n---\n{\"b\": 2}\n", &[(2, "a: 1\n"), (4, "{\"b\": 2}")]);
+        let formats: Vec<_> = parse("{a: 1}\n---\n{\"b\": 2}\n").manifests().map(|manifest| manifest.format).collect();
+        assert_eq!(formats, [Format::Yaml, Format::Json]);
+    }
+
+    #[test]
+    fn only_the_documents_that_change_are_written_anew() {
+        let text = "\u{feff}# licence\nb: 1   # kept\na: 2\n--- # next\n# kept\nx: 1 # lost\n---\n{\"y\":   1}\n";
+        let file = parse(text);
+        let changed = file.rewrite(|manifest| {
+            let mut value = manifest.value.clone();
+            value.get("x")?;
+            value["new"] = "yes".into();
+            Some(value)
+        });
+        let expected =
+            "\u{feff}# licence\nb: 1   # kept\na: 2\n--- # next\n# kept\nnew: 'yes'\nx: 1\n---\n{\"y\":   1}\n";
+        assert_eq!(changed.replace('"', "'"), expected.replace('"', "'"));
+    }
+
+    #[test]
+    fn every_fault_is_told_with_its_line() {
+        let found = faults("a: 1\n---\n\n# x\nb: [\n---\nc: 1\nc: 2\n---\n- 1\n---\nplain text\n");
+        assert_eq!(found.len(), 4, "{found:#?}");
+        for (fault, place) in found.iter().zip(["test.yaml:", "test.yaml:8", "test.yaml:10", "test.yaml:12"]) {
+            assert!(fault.starts_with(place), "{fault}");
+        }
+        assert!(found[2].contains("a list stands here; expected an object"), "{}", found[2]);
+        assert!(found[3].contains("a text stands here"), "{}", found[3]);
+        let found = faults("{\"a\": 1}\n{\"b\": 1,\n \"b\": 2}");
+        assert!(found[0].starts_with("test.yaml:3") && found[0].contains("`b`"), "{found:?}");
+        let found = faults("{\"a\": 1,\n}");
+        assert!(found[0].starts_with("test.yaml:2"), "{found:?}");
+    }
+
+    #[test]
+    fn parts_of_text_only_are_one() {
+        assert!(matches!(parse("# a\n---\n# b\n---\n").parts.as_slice(), [Part::Verbatim(_)]));
+    }
+}

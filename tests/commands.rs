@@ -1,0 +1,385 @@
+//! The commands that work on files, as people type them: what they print, what they leave, how they exit.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const POLICY: &str = "\
+apiVersion: scpol.dev/v1alpha1
+kind: SidecarPolicy
+metadata: {name: envoy}
+spec:
+  namespaces: [\"shop-*\"]
+  template:
+    containers: [{name: envoy, image: \"envoyproxy/envoy:v1.31.0\"}]
+    volumes: [{name: envoy-config, configMap: {name: envoy}}]
+";
+
+const WEB: &str = "\
+# web, in front of everything
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop-eu}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: web, image: \"nginx:1.27\"}]
+";
+
+const CONFIG: &str = "\
+kind:   ConfigMap        # odd spaces, kept
+apiVersion: v1
+metadata: {name: c}
+data: {mode: '0644', answer: \"yes\"}
+";
+
+/// A folder of one test, which goes when the test ends.
+struct Folder(PathBuf);
+
+/// How a command ended.
+#[derive(Debug)]
+struct Ended {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("scpol-commands-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn with(self, file: &str, text: impl AsRef<[u8]>) -> Self {
+        fs::create_dir_all(self.0.join(file).parent().unwrap()).unwrap();
+        fs::write(self.0.join(file), text).unwrap();
+        self
+    }
+
+    fn scpol(&self, arguments: &[&str], stdin: &str) -> Ended {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_scpol"))
+            .args(arguments)
+            .current_dir(&self.0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A command that fails early does not read on.
+        let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Ended { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    fn inject(&self, stdin: &str) -> Ended {
+        self.scpol(&["inject", "-p", "policy.yaml", "-f", "-"], stdin)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn with_policy() -> Folder {
+    Folder::new().with("policy.yaml", POLICY)
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn containers(workload: &Value) -> Vec<&str> {
+    let list = workload.pointer("/spec/template/spec/containers").and_then(Value::as_array).unwrap();
+    list.iter().map(|container| container["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn inject_changes_the_workloads_that_match_and_not_a_byte_of_the_rest() {
+    let other = WEB.replace("shop-eu", "office");
+    let input = format!(
+        "\u{feff}{CONFIG}--- # the one that matches\n{WEB}---\n\n{other}---\n{{\"kind\": \"X\",\n \"apiVersion\":  \"y/v1\"}}"
+    );
+    let ended = with_policy().inject(&input);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""), "{ended:?}");
+    assert!(
+        ended.out.starts_with(&format!("\u{feff}{CONFIG}--- # the one that matches\n# web, in front of everything\n"))
+    );
+    assert!(ended.out.ends_with(&input[input.find("---\n\n").unwrap()..]), "{}", ended.out);
+    let injected = &documents(&ended.out)[1];
+    assert_eq!(containers(injected), ["web", "envoy"]);
+    assert_eq!(injected["spec"]["template"]["spec"]["volumes"][0]["name"], "envoy-config");
+}
+
+#[test]
+fn inject_then_uninject_gives_back_the_input() {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [documents(WEB)[0], documents(CONFIG)[0]]});
+    let json = serde_json::to_string_pretty(&list).unwrap();
+    for input in [
+        WEB.to_owned(),
+        format!("{CONFIG}---\n{WEB}---\n{CONFIG}"),
+        WEB.replace('\n', "\r\n"),
+        format!("---\n{json}\n"),
+        json.clone(),
+        json.replace('\n', ""),
+    ] {
+        let folder = with_policy();
+        let injected = folder.inject(&input);
+        assert_eq!(injected.code, 0, "{injected:?}");
+        assert_ne!(injected.out, input);
+        assert_eq!(injected.out.contains("\r\n"), input.contains("\r\n"));
+        let again = folder.inject(&injected.out);
+        assert_eq!(again.out, injected.out, "a second injection changes nothing");
+        let back = folder.scpol(&["uninject", "-f", "-"], &injected.out);
+        assert_eq!((back.code, back.err.as_str()), (0, ""));
+        assert_eq!(documents(&back.out), documents(&input));
+        let untouched = folder.scpol(&["uninject", "-f", "-"], &input);
+        assert_eq!((untouched.code, untouched.out), (0, input));
+    }
+}
+
+#[test]
+fn a_manifest_without_a_namespace_is_in_the_one_that_is_given_and_does_not_get_it() {
+    let folder = with_policy();
+    let input = WEB.replace(", namespace: shop-eu", "");
+    let default = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "-v"], &input);
+    assert_eq!((default.code, &default.out), (0, &input));
+    assert_eq!(
+        default.err,
+        "standard input:2: Deployment default/web: policy `envoy`: skipped: SCP0108 NamespaceNotMatched (row 7): \
+         namespace `default` is not selected\n"
+    );
+    let given = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "-n", "shop-us"], &input);
+    assert_eq!(given.code, 0);
+    assert_eq!(containers(&documents(&given.out)[0]), ["web", "envoy"]);
+    assert_eq!(documents(&given.out)[0]["metadata"], json!({"name": "web"}));
+}
+
+#[test]
+fn a_conflict_is_a_finding_and_leaves_the_document_alone() {
+    let input = WEB.replace("name: web, image", "name: envoy, image");
+    let ended = with_policy().inject(&input);
+    assert_eq!((ended.code, &ended.out), (1, &input));
+    let expected =
+        "standard input:2: Deployment shop-eu/web: policy `envoy`: not injected: SCP0200 NameConflict (row 8): ";
+    assert!(ended.err.starts_with(expected), "{}", ended.err);
+    assert_eq!(ended.err.lines().count(), 1);
+    let folder = Folder::new().with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  failurePolicy: Fail\n"));
+    let ended = folder.inject(&input);
+    assert_eq!((ended.code, &ended.out), (1, &input));
+    assert!(ended.err.contains("not injected, and its create would be refused: SCP0200"), "{}", ended.err);
+}
+
+#[test]
+fn diff_shows_what_comes_in_and_nothing_else() {
+    let ended =
+        with_policy().scpol(&["inject", "-p", "policy.yaml", "-f", "-", "--diff"], &format!("{CONFIG}---\n{WEB}"));
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+    assert!(ended.out.starts_with("--- standard input:7\n+++ standard input:7 (injected)\n@@ "), "{}", ended.out);
+    assert!(ended.out.contains("\n+      - image: envoyproxy/envoy:v1.31.0\n+        name: envoy\n"), "{}", ended.out);
+    assert!(!ended.out.lines().any(|line| line.starts_with('-') && !line.starts_with("---")), "{}", ended.out);
+}
+
+#[test]
+fn output_is_converted_on_request() {
+    let folder = with_policy();
+    let input = format!("{CONFIG}---\n{WEB}");
+    let json = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "-o", "json"], &input);
+    let list: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(list["items"][0], documents(CONFIG)[0], "texts stay texts: {}", json.out);
+    assert_eq!(containers(&list["items"][1]), ["web", "envoy"]);
+    let yaml = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "-o", "yaml"], &json.out);
+    assert_eq!(documents(&yaml.out)[0], list);
+    let one = folder.scpol(&["uninject", "-f", "-", "-o", "json"], WEB);
+    assert_eq!(serde_json::from_str::<Value>(&one.out).unwrap(), documents(WEB)[0]);
+}
+
+#[test]
+fn files_folders_and_several_of_both_come_out_as_one_stream() {
+    let folder = with_policy()
+        .with("in/a.yaml", CONFIG.trim_end())
+        .with("in/b.json", serde_json::to_string(&documents(WEB)[0]).unwrap())
+        .with("in/below/c.yml", format!("---\n{WEB}"))
+        .with("in/notes.txt", "- [");
+    let flat = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "in"], "");
+    assert_eq!((flat.code, documents(&flat.out).len()), (0, 2), "{flat:?}");
+    assert!(flat.out.starts_with(&format!("---\n{CONFIG}---\n{{")), "{}", flat.out);
+    let all = folder.scpol(&["inject", "-p", "policy.yaml", "-R", "-f", "in", "in/a.yaml"], "");
+    assert_eq!((all.code, documents(&all.out).len()), (0, 4), "{all:?}");
+    let again = folder.scpol(&["uninject", "-f", "-"], &all.out);
+    assert_eq!((again.code, documents(&again.out).len()), (0, 4));
+}
+
+#[test]
+fn uninject_takes_only_what_it_is_told_to() {
+    let two = format!("{POLICY}---\n{}", POLICY.replace("envoy", "agent"));
+    let folder = Folder::new().with("policy.yaml", two);
+    let injected = folder.inject(WEB);
+    assert_eq!(containers(&documents(&injected.out)[0]), ["web", "agent", "envoy"]);
+    let without = folder.scpol(&["uninject", "-f", "-", "-p", "agent", "nobody"], &injected.out);
+    assert_eq!(without.err, "warning: no workload has a marker of policy `nobody`\n");
+    assert_eq!((without.code, containers(&documents(&without.out)[0])), (0, vec!["web", "envoy"]));
+    let back = folder.scpol(&["uninject", "-f", "-"], &without.out);
+    assert_eq!(documents(&back.out), documents(WEB));
+}
+
+#[test]
+fn what_a_marker_lists_and_is_not_there_is_told() {
+    let folder = with_policy();
+    let mut injected = documents(&folder.inject(WEB).out).remove(0);
+    injected.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut).unwrap().pop();
+    let ended = folder.scpol(&["uninject", "-f", "-"], &injected.to_string());
+    assert_eq!(ended.code, 1);
+    assert_eq!(
+        ended.err,
+        "standard input:1: Deployment shop-eu/web: `/spec/template/spec/containers/envoy`, which `injected.scpol.dev/envoy` \
+         lists, is not there\n"
+    );
+    assert_eq!(documents(&ended.out), documents(WEB));
+}
+
+#[test]
+fn a_policy_in_place_of_a_manifest_is_said_to_be_one() {
+    let folder = with_policy();
+    let ended = folder.inject(POLICY);
+    assert_eq!((ended.code, ended.out.as_str()), (2, ""));
+    let expected =
+        "error: standard input:1 is a SidecarPolicy; expected a workload here: give policies with --policy\n";
+    assert_eq!(ended.err, expected);
+    let mixed = folder.inject(&format!("{WEB}---\n{POLICY}"));
+    assert_eq!(mixed.code, 0);
+    assert!(mixed.err.starts_with("warning: standard input:12 is a SidecarPolicy"), "{}", mixed.err);
+    assert!(mixed.out.ends_with(POLICY));
+}
+
+#[test]
+fn bad_policies_are_told_with_file_and_field_and_nothing_is_done() {
+    let folder = with_policy()
+        .with("broken/a.yaml", POLICY.replace("name: envoy, image", "nam: envoy, image"))
+        .with("broken/b.yaml", POLICY.replace("v1alpha1", "v2"))
+        .with("broken/c.yaml", POLICY.replace("{name: envoy}", "{}"))
+        .with("twice/a.yaml", POLICY)
+        .with("twice/b.yaml", POLICY);
+    for (path, words) in [
+        ("broken/a.yaml", vec!["error: broken/a.yaml:1: SidecarPolicy `envoy`: SCP00", "spec.template.containers[0]"]),
+        ("broken/b.yaml", vec!["apiVersion is `scpol.dev/v2`; expected `scpol.dev/v1alpha1`"]),
+        ("broken/c.yaml", vec!["without `metadata.name`"]),
+        ("twice", vec!["error: twice/b.yaml:1: SidecarPolicy `envoy` is in twice/a.yaml:1 already"]),
+        ("nowhere.yaml", vec!["error: nowhere.yaml: cannot be read: "]),
+    ] {
+        let ended = folder.scpol(&["inject", "-f", "-", "-p", path], WEB);
+        assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{path}");
+        assert!(words.iter().all(|word| ended.err.contains(word)), "{path}: {}", ended.err);
+    }
+    let ended = folder.scpol(&["inject", "-f", "-", "-p", "-"], WEB);
+    assert!(ended.code == 2 && ended.err.contains("can be read only once"), "{}", ended.err);
+}
+
+#[test]
+fn bad_manifests_are_told_with_their_line_all_of_them_and_at_once() {
+    let folder = with_policy()
+        .with("in/broken.yaml", "a: 1\n---\nkind: X\nb: [1\nc: 2\n")
+        .with("in/tab.yaml", "kind: X\nb:\n\tc: 1\n")
+        .with("in/twice.yaml", "kind: X\nb: 1\n\nb: 2\n")
+        .with("in/binary.yaml", b"\x7fELF\x00\x00")
+        .with("in/list.json", "[1]")
+        .with("in/half.json", "{\"kind\": \"X\",\n")
+        .with("in/empty.yaml", "");
+    fs::File::create(folder.0.join("in/large.yaml")).unwrap().set_len(100 << 20).unwrap();
+    let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "in"], "");
+    assert_eq!((ended.code, ended.out.as_str()), (2, ""));
+    let lines: Vec<_> = ended.err.lines().collect();
+    let expected = [
+        ("in/binary.yaml:1: ", "a binary file"),
+        ("in/broken.yaml:5: ", "expected `]`"),
+        ("in/half.json:2: ", "EOF"),
+        ("in/large.yaml: ", "more than 64 MiB"),
+        ("in/list.json:1: ", "expected an object"),
+        ("in/tab.yaml:3: ", "by a tab; expected spaces"),
+        ("in/twice.yaml:4: ", "the key `b` is there twice"),
+    ];
+    assert_eq!(lines.len(), expected.len(), "{}", ended.err);
+    for (line, (place, words)) in lines.iter().zip(expected) {
+        assert!(line.starts_with(&format!("error: {place}")) && line.contains(words), "{line}");
+    }
+    let empty = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "in/empty.yaml"], "");
+    assert_eq!((empty.code, empty.out.as_str(), empty.err.as_str()), (0, "", ""));
+}
+
+/// A command of `docs/commands.md`, and what it is said to print.
+struct Example {
+    command: String,
+    printed: String,
+}
+
+/// The blocks of the page that begin with ```` ```console ````; in them, what follows on `$ `.
+fn examples(page: &str) -> Vec<Example> {
+    let mut examples: Vec<Example> = Vec::new();
+    let mut is_inside = false;
+    for line in page.lines() {
+        match line {
+            "```console" => is_inside = true,
+            "```" => is_inside = false,
+            _ if !is_inside => {}
+            _ => match (line.strip_prefix("$ "), examples.last_mut()) {
+                (Some(command), _) => examples.push(Example { command: command.to_owned(), printed: String::new() }),
+                (None, Some(example)) => example.printed.push_str(&format!("{line}\n")),
+                (None, None) => panic!("{line:?} belongs to no command"),
+            },
+        }
+    }
+    examples
+}
+
+/// Runs `command` as a shell does, in `docs/examples`; `$?` is the exit code of the one before.
+fn type_in(command: &str, code: &mut i32) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples");
+    let binaries = Path::new(env!("CARGO_BIN_EXE_scpol")).parent().unwrap();
+    let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap());
+    let script = format!("(exit {code}); {command}");
+    let output =
+        Command::new("bash").args(["-c", &format!("exec 2>&1; {script}")]).current_dir(root).env("PATH", path).output();
+    let output = output.unwrap();
+    *code = output.status.code().unwrap_or(-1);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_examples_of_the_page_print_what_the_page_says() {
+    let page_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands.md");
+    let page = fs::read_to_string(&page_path).unwrap();
+    let mut fresh = String::new();
+    let mut rest = page.as_str();
+    let examples = examples(&page);
+    assert!(examples.len() >= 4, "{} examples", examples.len());
+    let mut code = 0;
+    let mut faults = String::new();
+    for Example { command, printed } in examples {
+        let found = type_in(&command, &mut code);
+        if found != printed {
+            faults.push_str(&format!("$ {command}\n{found}\n"));
+        }
+        let line = format!("$ {command}\n");
+        let (before, after) = rest.split_once(&line).unwrap();
+        fresh.extend([before, &line, &found]);
+        rest = after.strip_prefix(&printed).unwrap();
+    }
+    fresh.push_str(rest);
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&page_path, fresh).unwrap();
+    } else {
+        assert!(faults.is_empty(), "UPDATE=1 writes the page anew:\n{faults}");
+    }
+}
