@@ -6,7 +6,7 @@ use crate::workload::Workload;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -89,12 +89,37 @@ pub(super) struct SiteOptions {
     /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
     #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
     initializer_names: Vec<String>,
+    /// Version of the server and its nodes, which decides whether native sidecars can be had [default: a current one]
+    #[arg(long, value_name = "VERSION")]
+    kube_version: Option<String>,
 }
 
 impl SiteOptions {
-    pub(super) fn site(&self) -> Site {
-        Site::new(&self.operator_namespace, self.protected_namespaces.clone(), self.initializer_names.clone())
+    pub(super) fn site(&self) -> Result<Site> {
+        let (protected, initializers) = (self.protected_namespaces.clone(), self.initializer_names.clone());
+        let mut site = Site::new(&self.operator_namespace, protected, initializers);
+        site.native_sidecars = has_native_sidecars(self.kube_version.as_deref())?;
+        Ok(site)
     }
+}
+
+/// The first minor version of Kubernetes 1 that has native sidecars switched on (KEP-753, beta).
+const NATIVE_SIDECARS: u32 = 29;
+
+/// True if and only if servers and nodes of `version`, such as `1.28` or `v1.36.3`, have native sidecars; a current one has.
+pub(super) fn has_native_sidecars(version: Option<&str>) -> Result<bool> {
+    let Some(version) = version else { return Ok(true) };
+    let mut numbers = version.strip_prefix('v').unwrap_or(version).splitn(3, '.').map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor) >= (1, NATIVE_SIDECARS)),
+        _ => bail!("`{version}` is no version of Kubernetes; write it as `1.28` or `v1.36.3`"),
+    }
+}
+
+/// The Namespaces among `objects`, by name: where workloads are.
+pub(super) fn namespaces(objects: &[Object<'_>]) -> HashMap<String, Arc<Value>> {
+    let namespaces = objects.iter().filter(|object| object.kind == "Namespace" && object.api_version == "v1");
+    namespaces.map(|object| (object.name().to_owned(), Arc::new(object.body.clone()))).collect()
 }
 
 /// The policies in the files `paths`; other objects in them are left alone.
@@ -151,8 +176,9 @@ fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<String>> {
     })
 }
 
-/// `workload` as decisions see it: with the namespace that it will be created in.
-pub(super) fn placed(workload: &Workload, namespace: &str) -> Workload {
+/// `workload` as decisions see it: with the namespace that it will be created in, which is one of `namespaces` if the files
+/// have it.
+pub(super) fn placed(workload: &Workload, namespace: &str, namespaces: &HashMap<String, Arc<Value>>) -> Workload {
     let mut workload = workload.clone();
     if workload.namespace().is_empty()
         && let Some(object) = workload.body.as_object_mut()
@@ -165,7 +191,8 @@ pub(super) fn placed(workload: &Workload, namespace: &str) -> Workload {
             metadata.insert("namespace".to_owned(), namespace.into());
         }
     }
-    workload
+    let known = namespaces.get(workload.namespace()).cloned();
+    workload.within(known)
 }
 
 /// How `workload` is called in a line of output: `Deployment shop/web`.
@@ -241,7 +268,7 @@ mod tests {
             (json!({"metadata": []}), ""),
             (json!([]), ""),
         ] {
-            assert_eq!(placed(&pod(body), "given").namespace(), expected);
+            assert_eq!(placed(&pod(body), "given", &HashMap::new()).namespace(), expected);
         }
     }
 

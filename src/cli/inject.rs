@@ -10,8 +10,10 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::Value;
 use similar::TextDiff;
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Args, Debug)]
 pub(super) struct Options {
@@ -40,10 +42,12 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     if options.manifests.take_stdin() && files::is_stdin(&options.policies) {
         bail!("standard input can be read only once: give `-` to one of -f and --policy");
     }
-    let site = options.site.site();
+    let site = options.site.site()?;
     let policies = files::policies(&options.policies, options.manifests.walk(), &site)?;
     let files = options.manifests.read()?;
-    let mut injection = Injection { options, site, policies, diff: String::new(), end: End::Fine };
+    let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
+    let namespaces = files::namespaces(&objects);
+    let mut injection = Injection { options, site, policies, namespaces, diff: String::new(), end: End::Fine };
     let text = files::rewrite(&files, options.output, |manifest| injection.manifest(manifest));
     out.write_all(if options.diff { injection.diff.as_bytes() } else { text.as_bytes() })?;
     out.flush()?;
@@ -55,6 +59,7 @@ struct Injection<'a> {
     options: &'a Options,
     site: Site,
     policies: Policies,
+    namespaces: HashMap<String, Arc<Value>>,
     /// What has changed so far.
     diff: String,
     end: End,
@@ -78,7 +83,7 @@ impl Injection<'_> {
             );
         }
         let workload = manifest::workload_of(object)?;
-        let placed = placed(&workload, &self.options.namespace);
+        let placed = placed(&workload, &self.options.namespace, &self.namespaces);
         let mut decision = Decision::of(&self.policies, &placed, &self.site);
         let patch = decision.plan(&workload);
         for left in &decision.rest {
