@@ -318,6 +318,74 @@ fn bad_manifests_are_told_with_their_line_all_of_them_and_at_once() {
     assert_eq!((empty.code, empty.out.as_str(), empty.err.as_str()), (0, "", ""));
 }
 
+#[test]
+fn explain_gives_the_answer_first_and_a_row_for_every_policy() {
+    let named = |name: &str, spec: &str| POLICY.replace("envoy", name).replace("spec:\n", &format!("spec:\n{spec}"));
+    let policies = [
+        named("a-injects", ""),
+        named("b-suspended", "  suspend: true\n"),
+        named("c-elsewhere", "").replace("shop-*", "office"),
+        named("d-pods", "  targets: [{group: \"\", resource: pods}]\n"),
+    ];
+    let folder = Folder::new().with("policy.yaml", policies.join("---\n"));
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], WEB);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+    let lines: Vec<_> = ended.out.lines().collect();
+    assert_eq!(lines[0], "Deployment shop-eu/web (standard input:2): 1 of 4 policies injects: a-injects");
+    assert!(lines.iter().any(
+        |line| line.starts_with("a-injects") && line.contains("adds volume a-injects-config, container a-injects")
+    ));
+    for (policy, row, code) in
+        [("b-suspended", "7", "SCP0003"), ("c-elsewhere", "7", "SCP0108"), ("d-pods", "7", "SCP0107")]
+    {
+        let line = lines.iter().find(|line| line.starts_with(policy)).unwrap();
+        assert_eq!(line.split_whitespace().skip(3).take(2).collect::<Vec<_>>(), [row, code], "{line}");
+    }
+    assert!(lines.len() < 20, "one screen: {}", ended.out);
+}
+
+#[test]
+fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_the_way() {
+    let folder = with_policy().with("newer.yaml", POLICY.replace("v1.31.0", "v1.32.0"));
+    let injected = folder.inject(WEB).out;
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &injected);
+    assert_eq!(ended.code, 0);
+    assert!(ended.out.contains(": the one policy does not inject; in it already: envoy\n"), "{}", ended.out);
+    let ended = folder.scpol(&["explain", "-p", "newer.yaml", "-f", "-", "-o", "json"], &injected);
+    assert_eq!(ended.code, 1);
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!((&report["apiVersion"], &report["kind"]), (&json!("cli.scpol.dev/v1alpha1"), &json!("ExplainReport")));
+    let answer = &report["items"][0]["policies"][0];
+    assert_eq!(
+        (&answer["result"], &answer["row"], &answer["code"]),
+        (&json!("Conflict"), &json!(8), &json!("SCP0200"))
+    );
+    assert!(answer["message"].as_str().unwrap().contains("of another version"), "{answer}");
+    let refusing = folder.with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  failurePolicy: Fail\n"));
+    let taken = WEB.replace("name: web, image", "name: envoy, image");
+    let ended = refusing.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &taken);
+    assert_eq!(ended.code, 1);
+    assert!(ended.out.contains(": its create is refused by envoy\n"), "{}", ended.out);
+}
+
+#[test]
+fn explain_without_a_workload_or_a_cluster_cannot_tell() {
+    let folder = with_policy();
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], CONFIG);
+    assert_eq!((ended.code, ended.out.as_str()), (2, ""));
+    assert!(ended.err.contains("no workload there; expected one of Deployment, "), "{}", ended.err);
+    for arguments in [
+        &["explain", "-p", "policy.yaml"][..],
+        &["explain", "configmap/x", "-p", "policy.yaml"],
+        &["explain", "deploy/web", "-f", "-"],
+        &["explain", "deploy/web", "--kubeconfig", "none", "-p", "policy.yaml"],
+        &["explain", "-f", "policy.yaml", "--kubeconfig", "none"],
+    ] {
+        let ended = folder.scpol(arguments, "");
+        assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{arguments:?}");
+    }
+}
+
 /// A command of `docs/commands.md`, and what it is said to print.
 struct Example {
     command: String,
