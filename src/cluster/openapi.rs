@@ -80,14 +80,21 @@ impl PodSchema {
     /// The paths of every field in `template` that the server does not know.
     pub fn unknown_fields(&self, template: &Template) -> Vec<String> {
         let mut unknown = Vec::new();
-        let lists = [
+        let pod = [
             ("containers", &template.containers),
             ("initContainers", &template.init_containers),
             ("volumes", &template.volumes),
+            ("imagePullSecrets", &template.image_pull_secrets),
         ];
-        let pod = self.definitions.get(POD_SPEC);
-        for (list, items) in lists {
-            let definition = pod.and_then(|pod| pod.properties.get(list)).and_then(Property::definition);
+        let container =
+            [("env", &template.env), ("envFrom", &template.env_from), ("volumeMounts", &template.volume_mounts)];
+        let of = |parent: Option<&str>, field: &str| -> Option<&str> {
+            self.definitions.get(parent?)?.properties.get(field)?.definition()
+        };
+        let pod = pod.map(|(list, items)| (Some(POD_SPEC), list, items));
+        let container = container.map(|(list, items)| (of(Some(POD_SPEC), "containers"), list, items));
+        for (parent, list, items) in pod.into_iter().chain(container) {
+            let definition = of(parent, list);
             for (index, item) in items.iter().enumerate() {
                 self.compare(
                     &Value::Object(item.clone()),

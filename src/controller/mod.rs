@@ -15,7 +15,7 @@ use self::watches::{Watching, any_progress};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::Capabilities;
-use crate::cluster::client::{Reconnect, chain};
+use crate::cluster::client::{Progress, Reconnect, chain};
 use crate::cluster::object::Object;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
@@ -24,7 +24,7 @@ use crate::engine::initializer::census::Counts;
 use crate::engine::initializer::registration::{self, is_marked, is_ours};
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::{self, InitializerConfiguration};
-use crate::engine::initializer::watch::{Progress, Shared, recount};
+use crate::engine::initializer::watch::{Shared, recount};
 use crate::policy::Policy;
 use crate::workload::Kind;
 use futures::stream::BoxStream;
@@ -65,6 +65,8 @@ pub struct Controller {
     /// The list that is being read.
     listing: BTreeMap<String, InitializerConfiguration>,
     watches: HashMap<&'static str, Watching>,
+    /// The watch of Namespaces, from when a policy first decides by them.
+    namespaces: Option<Watching>,
     tasks: JoinSet<Finished>,
     schema: Option<PodSchema>,
     discovered: Instant,
@@ -99,6 +101,7 @@ impl Controller {
             configurations: None,
             listing: BTreeMap::new(),
             watches: HashMap::new(),
+            namespaces: None,
             tasks: JoinSet::new(),
             schema: None,
             discovered: Instant::now(),
@@ -120,7 +123,7 @@ impl Controller {
                 Ok(()) = self.snapshots.changed() => self.policies_changed(),
                 Some(event) = configurations.next() => self.configurations_changed(event),
                 Some(finished) = self.tasks.join_next() => self.finished(finished.unwrap_or(Finished::Other)),
-                () = any_progress(&mut self.watches) => {}
+                () = any_progress(&mut self.watches, &mut self.namespaces) => {}
                 _ = tick.tick() => self.ticked().await,
             }
             self.pass().await;
@@ -292,6 +295,9 @@ impl Controller {
                 Err(error) => warn!(%error, "Cannot ask the server what it can do"),
             }
         }
+        if self.shared.namespaces.take_relabelled() {
+            self.recount_at.get_or_insert(Instant::now() + RECOUNT_DELAY);
+        }
         if self.recount_at.is_some_and(|at| at <= Instant::now()) {
             self.recount_at = None;
             for kind in self.watched() {
@@ -377,15 +383,20 @@ impl Controller {
 
     /// Brings the policy in force, once its watches are in sync.
     fn rise(&mut self, name: &str, policy: Arc<Policy>, wanted: InitializerConfiguration) {
-        for kind in &policy.kinds {
-            let progress = self.watches.get(kind.resource).map(|watching| watching.progress.borrow().clone());
+        let kinds = policy.kinds.iter().map(|kind| (kind.resource, self.watches.get(kind.resource)));
+        let namespaces = policy.reads_namespaces().then(|| ("namespaces", self.namespaces.as_ref()));
+        let needed: Vec<_> = kinds
+            .chain(namespaces)
+            .map(|(resource, watching)| (resource, watching.map(|watching| watching.progress.borrow().clone())))
+            .collect();
+        for (resource, progress) in needed {
             match progress {
                 Some(Progress::Synced) => {}
                 Some(Progress::Failed(error)) => {
                     let code = if error.contains("forbidden") { Code::MissingRight } else { Code::NotSynced };
                     self.set_outcome(
                         name,
-                        Outcome::Waiting { code, message: format!("cannot list and watch {}: {error}", kind.resource) },
+                        Outcome::Waiting { code, message: format!("cannot list and watch {resource}: {error}") },
                     );
                     return;
                 }
@@ -546,7 +557,7 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        for watching in self.watches.values() {
+        for watching in self.watches.values().chain(&self.namespaces) {
             watching.task.abort();
         }
     }

@@ -44,6 +44,11 @@ impl Controller {
         let wanted = engine.render(&policy, &capabilities).map_err(outcome_of)?;
         let wanted: InitializerConfiguration =
             serde_json::from_value(wanted).expect("this engine renders configurations");
+        if policy.needs_native_sidecars() && !self.shared.site.native_sidecars {
+            let message =
+                format!("native sidecars need Kubernetes 1.29 or later; this server is {}", capabilities.version);
+            return Err(Outcome::Impossible { code: Code::NativeSidecarsUnavailable, message });
+        }
         self.check_template(&policy).await?;
         self.check_foreign(name, &policy)?;
         Ok((policy, wanted))

@@ -3,10 +3,12 @@
 use super::entry::Entry;
 use super::{Controller, Finished};
 use crate::api::v1alpha1::EngineChoice;
+use crate::cluster::client::Progress;
+use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
 use crate::engine;
 use crate::engine::initializer::registration;
-use crate::engine::initializer::watch::{Progress, follow};
+use crate::engine::initializer::watch::follow;
 use crate::workload::{KINDS, Kind};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -40,6 +42,12 @@ impl Controller {
                 Watching { task, progress }
             });
         }
+        let by_namespace = usable && snapshot.policies.read_namespaces();
+        if by_namespace && self.namespaces.is_none() {
+            let (sender, progress) = watch::channel(Progress::Starting);
+            let follow = namespaces::follow(self.shared.client.clone(), self.shared.namespaces.clone(), sender);
+            self.namespaces = Some(Watching { task: tokio::spawn(follow).abort_handle(), progress });
+        }
         let busy = self.entries.values().any(Entry::is_busy);
         let shared = &self.shared;
         self.watches.retain(|resource, watching| {
@@ -54,7 +62,11 @@ impl Controller {
             }
             keep
         });
-        let settled = self.watches.values().all(|watching| *watching.progress.borrow() != Progress::Starting);
+        let settled = self
+            .watches
+            .values()
+            .chain(&self.namespaces)
+            .all(|watching| *watching.progress.borrow() != Progress::Starting);
         if settled {
             self.ready.store(true, Ordering::Relaxed);
         }
@@ -88,11 +100,11 @@ impl Controller {
 }
 
 /// Waits until any watch has got further.
-pub(super) async fn any_progress(watches: &mut HashMap<&'static str, Watching>) {
-    if watches.is_empty() {
+pub(super) async fn any_progress(watches: &mut HashMap<&'static str, Watching>, namespaces: &mut Option<Watching>) {
+    if watches.is_empty() && namespaces.is_none() {
         return std::future::pending().await;
     }
-    let changes = watches.values_mut().map(|watching| {
+    let changes = watches.values_mut().chain(namespaces).map(|watching| {
         Box::pin(async {
             if watching.progress.changed().await.is_err() {
                 std::future::pending::<()>().await;

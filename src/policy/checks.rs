@@ -3,15 +3,16 @@
 //! Row 0 (an object that brings its own initializers) cannot be seen here: the server never puts our name on such an
 //! object, so that it never reaches a decision.
 
-use super::{Policy, Reason, Site};
+use super::{Policy, Reason, Site, Verdict};
 use crate::api::INJECT_KEY;
 use crate::api::code::Code;
-use crate::api::v1alpha1::{AnnotationSelector, HostNetworkPods, Operator, OptOut};
+use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement};
 use crate::inject::marker;
 use crate::workload::Workload;
+use std::collections::BTreeMap;
 
-/// A row: a reason to do nothing, or none.
-pub type Check = fn(&Policy, &Workload, &Site) -> Option<Reason>;
+/// A row: why nothing is to be done, or that it cannot be told; or nothing.
+pub type Check = fn(&Policy, &Workload, &Site) -> Option<Verdict>;
 
 /// The rows, in order.
 pub const CHAIN: &[Check] = &[
@@ -23,19 +24,24 @@ pub const CHAIN: &[Check] = &[
     already_injected, // row 6
     target,           // row 7, in the order of the contract
     namespace,
+    namespace_labels,
     annotations,
+    labels,
 ];
+
+/// Row 7.
+const SELECTION: &[Check] = &[target, namespace, namespace_labels, annotations, labels];
 
 /// True if and only if every requirement of row 7 holds. Rows 4 and 5 give an event only then.
 pub fn selects(policy: &Policy, workload: &Workload, site: &Site) -> bool {
-    [target, namespace, annotations].iter().all(|check: &Check| check(policy, workload, site).is_none())
+    SELECTION.iter().all(|check| check(policy, workload, site).is_none())
 }
 
-fn reason(row: u8, code: Code, detail: impl Into<String>) -> Option<Reason> {
-    Some(Reason { row, code, detail: detail.into() })
+fn reason(row: u8, code: Code, detail: impl Into<String>) -> Option<Verdict> {
+    Some(Verdict::Skip(Reason { row, code, detail: detail.into() }))
 }
 
-fn mirror_pod(_: &Policy, workload: &Workload, _: &Site) -> Option<Reason> {
+fn mirror_pod(_: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     let source = workload.annotation("kubernetes.io/config.source");
     let is_static = source.is_some_and(|source| source != "api");
     if workload.kind.resource == "pods" && (workload.annotation("kubernetes.io/config.mirror").is_some() || is_static) {
@@ -44,21 +50,21 @@ fn mirror_pod(_: &Policy, workload: &Workload, _: &Site) -> Option<Reason> {
     None
 }
 
-fn protected(_: &Policy, workload: &Workload, site: &Site) -> Option<Reason> {
+fn protected(_: &Policy, workload: &Workload, site: &Site) -> Option<Verdict> {
     if site.protected_namespaces.contains(workload.namespace()) {
         return reason(2, Code::NamespaceProtected, format!("namespace `{}` is protected", workload.namespace()));
     }
     None
 }
 
-fn terminating(_: &Policy, workload: &Workload, _: &Site) -> Option<Reason> {
+fn terminating(_: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     if workload.is_terminating() {
         return reason(3, Code::Terminating, "the object is being deleted");
     }
     None
 }
 
-fn host_network(policy: &Policy, workload: &Workload, _: &Site) -> Option<Reason> {
+fn host_network(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     if policy.spec.host_network_pods == HostNetworkPods::Inject {
         return None;
     }
@@ -67,7 +73,7 @@ fn host_network(policy: &Policy, workload: &Workload, _: &Site) -> Option<Reason
     reason(4, Code::HostNetwork, format!("the pod sets `{used}: true`"))
 }
 
-fn opted_out(policy: &Policy, workload: &Workload, _: &Site) -> Option<Reason> {
+fn opted_out(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     if policy.spec.opt_out == OptOut::Denied {
         return None;
     }
@@ -93,7 +99,7 @@ pub fn said(workload: &Workload) -> Vec<&str> {
     places.into_iter().flatten().collect()
 }
 
-fn already_injected(policy: &Policy, workload: &Workload, _: &Site) -> Option<Reason> {
+fn already_injected(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     let marker = marker::read(workload, &policy.name)?;
     if marker.hash == policy.template.hash {
         return reason(6, Code::AlreadyInjected, format!("the marker has the current hash {}", marker.hash));
@@ -101,47 +107,85 @@ fn already_injected(policy: &Policy, workload: &Workload, _: &Site) -> Option<Re
     None
 }
 
-fn target(policy: &Policy, workload: &Workload, _: &Site) -> Option<Reason> {
+fn target(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     if policy.kinds.contains(&workload.kind) {
         return None;
     }
     reason(7, Code::TargetNotMatched, format!("`{}` is not among `spec.targets`", workload.kind.resource))
 }
 
-fn namespace(policy: &Policy, workload: &Workload, _: &Site) -> Option<Reason> {
+fn namespace(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     if policy.covers_namespace(workload.namespace()) {
         return None;
     }
     reason(7, Code::NamespaceNotMatched, format!("namespace `{}` is not selected", workload.namespace()))
 }
 
-fn annotations(policy: &Policy, workload: &Workload, _: &Site) -> Option<Reason> {
+/// The label by which every Namespace can be named. Servers set it from 1.21; below, it is supplied here.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+fn namespace_labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
+    let selector = policy.spec.namespace_selector.as_ref()?;
+    let Some(namespace) = &workload.namespace_object else {
+        let detail =
+            format!("`spec.namespaceSelector` needs the Namespace `{}`, which could not be read", workload.namespace());
+        return Some(Verdict::Error(Reason { row: 7, code: Code::NamespaceUnreadable, detail }));
+    };
+    let labels = &namespace["metadata"]["labels"];
+    let value = |key: &str| {
+        labels.get(key).and_then(|value| value.as_str()).or((key == NAME_LABEL).then(|| workload.namespace()))
+    };
+    let unmet = unmet_labels(selector, &format!("label of namespace `{}`", workload.namespace()), value)?;
+    reason(7, Code::NamespaceLabelsNotMatched, unmet)
+}
+
+fn annotations(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     let selector = policy.spec.annotation_selector.as_ref()?;
-    let unmet = unmet(selector, workload)?;
+    let value = |key: &str| workload.annotation(key);
+    let unmet = unmet(&selector.match_annotations, &selector.match_expressions, "annotation", value)?;
     reason(7, Code::AnnotationNotMatched, unmet)
 }
 
-/// The first requirement of `selector` that the workload's own annotations do not satisfy.
-fn unmet(selector: &AnnotationSelector, workload: &Workload) -> Option<String> {
-    for (key, wanted) in &selector.match_annotations {
-        match workload.annotation(key) {
-            Some(value) if value == wanted => {}
-            Some(value) => return Some(format!("annotation `{key}` is `{value}`, not `{wanted}`")),
-            None => return Some(format!("annotation `{key}` is absent, not `{wanted}`")),
-        }
-    }
-    selector.match_expressions.iter().find_map(|requirement| {
-        let value = workload.annotation(&requirement.key);
-        let values = requirement.values.as_deref().unwrap_or_default();
-        let listed = value.is_some_and(|value| values.iter().any(|wanted| wanted == value));
-        // As for label selectors: an absent key satisfies `NotIn`.
-        let holds = match requirement.operator {
+fn labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
+    let unmet = unmet_labels(policy.spec.label_selector.as_ref()?, "label", |key| workload.label(key))?;
+    reason(7, Code::LabelsNotMatched, unmet)
+}
+
+fn unmet_labels<'a>(selector: &LabelSelector, noun: &str, value: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+    unmet(&selector.match_labels, &selector.match_expressions, noun, value)
+}
+
+/// The first requirement that `value`, which gives the value of a key, does not satisfy: what was compared with what.
+fn unmet<'a>(
+    wanted: &BTreeMap<String, String>,
+    requirements: &[Requirement],
+    noun: &str,
+    value: impl Fn(&str) -> Option<&'a str>,
+) -> Option<String> {
+    let told = |key: &str| value(key).map_or("is absent".to_owned(), |value| format!("is `{value}`"));
+    let differs = |(key, wanted): (&String, &String)| {
+        (value(key) != Some(wanted)).then(|| format!("{noun} `{key}` {}, not `{wanted}`", told(key)))
+    };
+    let fails = |requirement: &Requirement| {
+        let Requirement { key, operator, values } = requirement;
+        let there = value(key);
+        let values = values.as_deref().unwrap_or_default();
+        let listed = there.is_some_and(|there| values.iter().any(|wanted| wanted == there));
+        // As everywhere in Kubernetes, an absent key satisfies `NotIn`.
+        let holds = match operator {
             Operator::In => listed,
             Operator::NotIn => !listed,
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
+            Operator::Exists => there.is_some(),
+            Operator::DoesNotExist => there.is_none(),
         };
-        (!holds)
-            .then(|| format!("annotation `{}` does not satisfy `{}`", requirement.key, requirement.operator.as_str()))
-    })
+        (!holds).then(|| format!("{noun} `{key}` {}; wanted is {}", told(key), demand(*operator, values)))
+    };
+    wanted.iter().find_map(differs).or_else(|| requirements.iter().find_map(fails))
+}
+
+fn demand(operator: Operator, values: &[String]) -> String {
+    match operator {
+        Operator::Exists | Operator::DoesNotExist => format!("`{}`", operator.as_str()),
+        Operator::In | Operator::NotIn => format!("`{}` [{}]", operator.as_str(), values.join(", ")),
+    }
 }

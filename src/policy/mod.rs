@@ -8,7 +8,7 @@ pub mod checks;
 
 use crate::api::code::Code;
 use crate::api::rules::{self, Rules, Violation};
-use crate::api::v1alpha1::{FailurePolicy, Mode, SidecarPolicySpec};
+use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, RawObject, SidecarPolicySpec};
 use crate::inject::Template;
 use crate::workload::{Kind, Workload};
 use serde_json::Value;
@@ -29,6 +29,8 @@ pub struct Site {
     pub protected_namespaces: BTreeSet<String>,
     /// Initializer names outside `scpol.dev` that are ours (`--initializer-name`).
     pub initializer_names: BTreeSet<String>,
+    /// Whether containers can be delivered as native sidecars: server and every kubelet are of version 1.29 or later.
+    pub native_sidecars: bool,
 }
 
 impl Site {
@@ -43,6 +45,7 @@ impl Site {
             operator_namespace: operator_namespace.to_owned(),
             protected_namespaces: built_in.chain([operator_namespace.to_owned()]).chain(protected).collect(),
             initializer_names: initializer_names.into_iter().collect(),
+            native_sidecars: false,
         }
     }
 
@@ -138,6 +141,19 @@ impl Policy {
         self.spec.failure_policy == FailurePolicy::Fail
     }
 
+    /// True if and only if the policy cannot be served without native sidecars.
+    pub fn needs_native_sidecars(&self) -> bool {
+        let template = &self.template.spec;
+        let always = self.spec.native_sidecars == NativeSidecars::Always && !template.containers.is_empty();
+        let is_native = |container: &RawObject| container.get("restartPolicy").is_some_and(|policy| policy == "Always");
+        always || template.init_containers.iter().any(is_native)
+    }
+
+    /// True if and only if decisions depend on the workload's Namespace itself, not only on its name.
+    pub fn reads_namespaces(&self) -> bool {
+        self.spec.namespace_selector.is_some()
+    }
+
     /// True if and only if the lists of namespaces let `namespace` through.
     pub fn covers_namespace(&self, namespace: &str) -> bool {
         let listed = self.namespaces.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(namespace)));
@@ -178,12 +194,17 @@ pub struct Reason {
 ///
 /// # Guarantees
 /// Pure: the same arguments give the same verdict, on every engine and offline. The rows are asked in order and the
-/// first that speaks is the reason.
+/// first that says no is the reason. A row that cannot tell decides only where no other says no.
 pub fn decide(policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
-    match checks::CHAIN.iter().find_map(|check| check(policy, workload, site)) {
-        Some(reason) => Verdict::Skip(reason),
-        None => Verdict::Inject,
+    let mut unknown = None;
+    for check in checks::CHAIN {
+        match check(policy, workload, site) {
+            None | Some(Verdict::Inject) => {}
+            Some(Verdict::Error(reason)) => drop(unknown.get_or_insert(reason)),
+            Some(skip) => return skip,
+        }
     }
+    unknown.map_or(Verdict::Inject, Verdict::Error)
 }
 
 /// Every valid policy at one moment.
@@ -215,6 +236,11 @@ impl Policies {
     /// The policy that registers under `initializer`.
     pub fn by_initializer(&self, initializer: &str) -> Option<&Arc<Policy>> {
         self.by_name.get(self.by_initializer.get(initializer)?)
+    }
+
+    /// True if and only if one of them decides by more of a Namespace than its name.
+    pub fn read_namespaces(&self) -> bool {
+        self.by_name.values().any(|policy| policy.reads_namespaces())
     }
 
     /// All of them, in no order.

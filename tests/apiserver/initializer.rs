@@ -30,7 +30,7 @@ async fn every_kind_gets_its_sidecar_in_one_patch_through_every_group() -> Resul
         "initContainers": [{ "name": "prepare", "image": "busybox:1" }],
         "volumes": [{ "name": "conf", "configMap": { "name": "envoy" } }],
     });
-    world.policy("envoy", json!({ "targets": all, "template": template })).await?;
+    world.policy("envoy", json!({ "targets": all, "template": template, "jobs": "Inject" })).await?;
     in_force(&world.cluster, "envoy").await?;
 
     let controller = |api: &str, kind: &str, name: &str| {

@@ -11,6 +11,7 @@ mod controller;
 mod crd;
 mod initializer;
 mod install;
+mod language;
 mod pods;
 mod replicas;
 mod world;

@@ -4,8 +4,9 @@ use super::census::{self, Census};
 use super::ledger::Ledger;
 use super::queue::{Key, Lane, Queue};
 use crate::cluster::capabilities::Capabilities;
-use crate::cluster::client::{CallError, Reconnect, call, chain};
+use crate::cluster::client::{CallError, Progress, Reconnect, call, chain};
 use crate::cluster::events::Recorder;
+use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot};
 use crate::inject;
@@ -46,6 +47,8 @@ pub struct Shared {
     pub tell_injected: bool,
     /// Something is new in the queue.
     pub changed: Notify,
+    /// Where workloads are; filled while a policy decides by it.
+    pub namespaces: Arc<Namespaces>,
     snapshots: watch::Receiver<Snapshot>,
     capabilities: ArcSwap<Capabilities>,
     collisions: ArcSwap<HashSet<(String, String)>>,
@@ -82,6 +85,7 @@ impl Shared {
             workers: settings.workers,
             tell_injected: settings.tell_injected,
             changed: Notify::new(),
+            namespaces: Arc::default(),
             snapshots,
             capabilities: ArcSwap::default(),
             collisions: ArcSwap::default(),
@@ -187,8 +191,12 @@ impl Shared {
 
     /// Counts an initialized object.
     fn count(&self, kind: &'static Kind, object: &Object) {
-        let workload = Workload::new(kind, object.value());
-        let fate = census::fate(&workload, &self.snapshot().policies, &self.site, |a, b| self.collide(a, b));
+        let policies = self.snapshot().policies;
+        let mut workload = Workload::new(kind, object.value());
+        if policies.read_namespaces() {
+            workload = workload.within(self.namespaces.get(object.namespace()));
+        }
+        let fate = census::fate(&workload, &policies, &self.site, |a, b| self.collide(a, b));
         if fate.iter().all(|(_, tally)| *tally == census::Tally::Injected) {
             self.ledger(|ledger| ledger.healed(kind.kind, workload.namespace(), workload.name()));
         }
@@ -250,17 +258,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How far a watch is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// The first list is under way.
-    Starting,
-    /// Everything has been seen.
-    Synced,
-    /// The list or watch was refused, or failed; it is tried again.
-    Failed(String),
-}
-
 /// Follows `kind` and reports how far it is, for ever.
 pub async fn follow(shared: Arc<Shared>, kind: &'static Kind, progress: watch::Sender<Progress>) {
     let Some(resource) = shared.resource(kind) else {
@@ -304,13 +301,7 @@ pub async fn follow(shared: Arc<Shared>, kind: &'static Kind, progress: watch::S
             Err(error) => {
                 let message = chain(&error);
                 warn!(resource = kind.resource, error = message, "Watch failed; trying again");
-                progress.send_if_modified(|progress| {
-                    let starting = *progress != Progress::Synced;
-                    if starting {
-                        *progress = Progress::Failed(message);
-                    }
-                    starting
-                });
+                progress.send_if_modified(|progress| progress.fail(message));
             }
         }
     }

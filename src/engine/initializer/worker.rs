@@ -143,7 +143,7 @@ async fn settle(shared: &Shared, job: Job) -> Settled {
         if ours.is_empty() || workload.is_rejected() {
             return Settled::DONE;
         }
-        let settlement = match decide_all(shared, &workload, &ours, job.since).await {
+        let settlement = match decide_all(shared, &mut workload, &ours, job.since).await {
             Ok(settlement) => settlement,
             Err(error) => {
                 warn!(%error, resource = job.kind.resource, namespace = workload.namespace(), name = workload.name(), "Cannot decide yet");
@@ -176,7 +176,7 @@ struct Settlement {
 /// Decides on all policies whose names lead the list.
 async fn decide_all(
     shared: &Shared,
-    workload: &Workload,
+    workload: &mut Workload,
     ours: &[String],
     since: Instant,
 ) -> Result<Settlement, CallError> {
@@ -188,6 +188,13 @@ async fn decide_all(
     };
     let asked: Vec<&Arc<Policy>> = ours.iter().filter_map(|name| policies.by_initializer(name)).collect();
     let orphans = ours.len() - asked.len();
+    if policies.read_namespaces() && workload.namespace_object.is_none() {
+        workload.namespace_object = match shared.namespaces.read(&shared.client, workload.namespace()).await {
+            Ok(namespace) => namespace,
+            Err(error) if since.elapsed() < DECISION_LIMIT => return Err(error),
+            Err(_) => None,
+        };
+    }
     let mut decision = Decision::of(&policies, workload, &shared.site);
     decision.retain(|policy| asked.iter().any(|asked| asked.name == policy.name));
     Ok(Settlement { ours: ours.len(), orphans, decision })
@@ -458,7 +465,7 @@ fn tell(
     let sentence = format!("SidecarPolicy `{}`: {message}", policy.name);
     match outcome {
         Outcome::Skipped
-            if matches!(code, Code::HostNetwork | Code::OptedOut)
+            if matches!(code, Code::HostNetwork | Code::OptedOut | Code::JobSkipped)
                 && checks::selects(policy, workload, &shared.site) =>
         {
             shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, code, &sentence);

@@ -1,0 +1,100 @@
+//! The Namespaces, watched only while a policy decides by more than their names.
+
+use super::client::{CallError, Progress, Reconnect, call, chain};
+use super::object::Object;
+use futures::{TryStreamExt, pin_mut};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::core::ApiResource;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+use tracing::warn;
+
+/// Namespaces by name, as last seen.
+#[derive(Default)]
+pub struct Namespaces(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    known: HashMap<String, Arc<Value>>,
+    relabelled: bool,
+}
+
+impl Namespaces {
+    /// The Namespace `name`, if it has been seen.
+    pub fn get(&self, name: &str) -> Option<Arc<Value>> {
+        self.state().known.get(name).cloned()
+    }
+
+    /// The Namespace `name`, asked for if it has not been seen yet: a workload may be faster than our view of its
+    /// Namespace. None if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn read(&self, client: &Client, name: &str) -> Result<Option<Arc<Value>>, CallError> {
+        if let Some(known) = self.get(name) {
+            return Ok(Some(known));
+        }
+        let api = Api::<Object>::all_with(client.clone(), &resource());
+        Ok(call(api.get_opt(name)).await?.map(|object| Arc::new(object.value())))
+    }
+
+    /// True if labels have changed since the last call: what matched may not match any more.
+    pub fn take_relabelled(&self) -> bool {
+        std::mem::take(&mut self.state().relabelled)
+    }
+
+    fn set(&self, object: &Object) {
+        let fresh = object.value();
+        let mut state = self.state();
+        let known = state.known.get(object.name());
+        state.relabelled |= known.is_some_and(|known| known["metadata"]["labels"] != fresh["metadata"]["labels"]);
+        state.known.insert(object.name().to_owned(), Arc::new(fresh));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while holding it leaves a map that is still a map.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn resource() -> ApiResource {
+    ApiResource::erase::<Namespace>(&())
+}
+
+/// Follows all Namespaces and reports how far it is, for ever.
+pub async fn follow(client: Client, namespaces: Arc<Namespaces>, progress: watch::Sender<Progress>) {
+    let api = Api::<Object>::all_with(client, &resource());
+    let events = watcher(api, watcher::Config::default()).backoff(Reconnect::default());
+    pin_mut!(events);
+    let mut listed = Vec::new();
+    loop {
+        match events.try_next().await {
+            Ok(Some(watcher::Event::Init)) => listed.clear(),
+            Ok(Some(watcher::Event::InitApply(object))) => {
+                listed.push(object.name().to_owned());
+                namespaces.set(&object);
+            }
+            Ok(Some(watcher::Event::InitDone)) => {
+                let listed = std::mem::take(&mut listed);
+                let mut state = namespaces.state();
+                state.known.retain(|name, _| listed.contains(name));
+                // What was counted without them is counted anew.
+                state.relabelled = true;
+                drop(state);
+                progress.send_replace(Progress::Synced);
+            }
+            Ok(Some(watcher::Event::Apply(object))) => namespaces.set(&object),
+            Ok(Some(watcher::Event::Delete(object))) => drop(namespaces.state().known.remove(object.name())),
+            Ok(None) => return,
+            Err(error) => {
+                let message = chain(&error);
+                warn!(error = message, "Cannot follow the Namespaces; trying again");
+                progress.send_if_modified(|progress| progress.fail(message));
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What a policy can say, on a real server: who gets what, where it goes, and why not.
+
+use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
+use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, pod_template, request};
+use anyhow::Result;
+use serde_json::{Value, json};
+
+fn envoy() -> Value {
+    json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] })
+}
+
+fn names<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
+    list.as_array().into_iter().flatten().filter_map(|item| item[key].as_str()).collect()
+}
+
+#[tokio::test]
+async fn labels_of_the_workload_and_of_its_namespace_select_and_relabelling_is_followed() -> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let labels = json!({ "matchLabels": { "app": "web" }, "matchExpressions": [{ "key": "tier", "operator": "NotIn", "values": ["batch"] }] });
+    let by_namespace = json!({ "matchExpressions": [{ "key": "team", "operator": "In", "values": ["shop"] }] });
+    world
+        .policy("envoy", json!({ "labelSelector": labels, "namespaceSelector": by_namespace, "template": envoy() }))
+        .await?;
+    // Servers below 1.21 do not label namespaces with their name; policies can select by it all the same.
+    let by_name = json!({ "matchLabels": { "kubernetes.io/metadata.name": "shop" } });
+    world.policy("tracer", json!({ "namespaceSelector": by_name, "template": { "containers": [{ "name": "tracer", "image": "t:1" }] } })).await?;
+    in_force(&world.cluster, "envoy").await?;
+    in_force(&world.cluster, "tracer").await?;
+    // The namespace is younger than every view of it.
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop", "labels": { "team": "shop" } } });
+    request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await?;
+    let shop = "/apis/apps/v1/namespaces/shop/deployments";
+    let labelled = |name: &str, labels: Value| {
+        let mut body = deployment(name);
+        body["metadata"]["labels"] = labels;
+        body
+    };
+    for (path, name, labels, expected) in [
+        (shop, "web", json!({ "app": "web" }), vec!["app", "envoy", "tracer"]),
+        (shop, "batch", json!({ "app": "web", "tier": "batch" }), vec!["app", "tracer"]),
+        (shop, "none", json!({}), vec!["app", "tracer"]),
+        (DEPLOYMENTS, "elsewhere", json!({ "app": "web" }), vec!["app"]),
+    ] {
+        let created = world.create_promptly(path, &labelled(name, labels)).await?;
+        assert_eq!(containers(&created), expected, "{name}");
+    }
+    world.status("envoy", "injected", 1).await?;
+    world.status("tracer", "injected", 3).await?;
+    let patch = json!([{ "op": "replace", "path": "/metadata/labels/team", "value": "other" }]);
+    request(&world.admin, "PATCH", "/api/v1/namespaces/shop", &patch).await?;
+    within(LIMIT, "a workload of the relabelled namespace is left alone", || async {
+        let name = format!("later-{}", next());
+        let created = world.create_promptly(shop, &labelled(&name, json!({ "app": "web" }))).await?;
+        Ok(containers(&created) == ["app", "tracer"])
+    })
+    .await?;
+    world.status("envoy", "matched", 0).await?;
+    Ok(())
+}
+
+/// A number that is new with each call.
+fn next() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn the_users_containers_get_env_sources_and_mounts_and_the_pod_its_labels_and_secrets() -> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let template = json!({
+        "metadata": { "labels": { "mesh": "on" }, "annotations": { "example.com/scrape": "true" } },
+        "containers": [{ "name": "envoy", "image": "envoy:1" }],
+        "initContainers": [{ "name": "first", "image": "busybox:1" }],
+        "volumes": [{ "name": "certs", "secret": { "secretName": "certs" } }],
+        "imagePullSecrets": [{ "name": "registry" }],
+        "env": [{ "name": "HTTP_PROXY", "value": "http://localhost:3128" }],
+        "envFrom": [{ "configMapRef": { "name": "proxy" } }],
+        "volumeMounts": [{ "name": "certs", "mountPath": "/certs", "readOnly": true }],
+        "appContainers": ["app", "web-*"],
+    });
+    let position = json!({ "containers": "Before", "initContainers": "Before" });
+    world.policy("envoy", json!({ "template": template, "position": position })).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let mut body = deployment("web");
+    let spec = &mut body["spec"]["template"]["spec"];
+    spec["containers"] = json!([
+        { "name": "app", "image": "a", "env": [{ "name": "OWN", "value": "1" }] },
+        { "name": "helper", "image": "b" },
+    ]);
+    spec["initContainers"] = json!([{ "name": "own-init", "image": "c" }]);
+    let created = world.create_promptly(DEPLOYMENTS, &body).await?;
+    let pod = &created["spec"]["template"];
+    assert_eq!(containers(&created), ["envoy", "app", "helper"]);
+    assert_eq!(names(&pod["spec"]["initContainers"], "name"), ["first", "own-init"]);
+    assert_eq!(names(&pod["spec"]["imagePullSecrets"], "name"), ["registry"]);
+    assert_eq!(pod["metadata"]["labels"]["mesh"], "on");
+    assert_eq!(pod["metadata"]["annotations"]["example.com/scrape"], "true");
+    let all = pod["spec"]["containers"].as_array().cloned().unwrap_or_default();
+    assert_eq!(names(&all[1]["env"], "name"), ["OWN", "HTTP_PROXY"]);
+    assert_eq!(all[1]["envFrom"][0]["configMapRef"]["name"], "proxy");
+    assert_eq!(names(&all[1]["volumeMounts"], "mountPath"), ["/certs"]);
+    for other in [&all[0], &all[2]] {
+        assert_eq!((other.get("env"), other.get("envFrom"), other.get("volumeMounts")), (None, None, None), "{other}");
+    }
+    world.status("envoy", "injected", 1).await?;
+
+    // All or nothing: a variable that means something else keeps everything out, and the workload comes in.
+    let mut other = deployment("other");
+    other["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{ "name": "HTTP_PROXY", "value": "http://secret@elsewhere" }]);
+    let created = world.create_promptly(DEPLOYMENTS, &other).await?;
+    assert_eq!(containers(&created), ["app"]);
+    assert_eq!(created["spec"]["template"]["metadata"].get("annotations"), None);
+    let failure = within(LIMIT, "the failure is told", || async {
+        let status = policies(&world.cluster).get("envoy").await?.data["status"].clone();
+        Ok(status["failures"].as_array().is_some_and(|failures| !failures.is_empty()))
+    });
+    failure.await?;
+    let status = policies(&world.cluster).get("envoy").await?.data["status"].clone();
+    let message = status["failures"][0]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains("environment variable `HTTP_PROXY` of container `app`"), "{message}");
+    assert!(!message.contains("secret@elsewhere"), "{message}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_that_ends_by_itself_is_left_out_where_there_are_no_native_sidecars_unless_the_policy_says_otherwise()
+-> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let targets = json!([{ "group": "", "resource": "pods" }, { "group": "apps", "resource": "deployments" }]);
+    world.policy("envoy", json!({ "targets": targets, "template": envoy() })).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let pod = |name: &str, restart: &str| {
+        let mut pod = pod_template(name);
+        (pod["apiVersion"], pod["kind"], pod["metadata"]["name"]) = (json!("v1"), json!("Pod"), json!(name));
+        pod["spec"]["restartPolicy"] = json!(restart);
+        pod
+    };
+    for (name, restart, expected) in
+        [("job", "Never", vec!["app"]), ("retried", "OnFailure", vec!["app"]), ("web", "Always", vec!["app", "envoy"])]
+    {
+        let created = world.create_promptly(PODS, &pod(name, restart)).await?;
+        assert_eq!(containers(&created), expected, "{name}");
+    }
+    within(LIMIT, "an event on the pod says why", || async {
+        let events = request(&world.admin, "GET", "/api/v1/namespaces/default/events", &Value::Null).await?;
+        let told = |event: &Value| {
+            event["involvedObject"]["name"] == "job"
+                && event["message"].as_str().is_some_and(|text| text.starts_with("SCP0113: "))
+        };
+        Ok(events["items"].as_array().is_some_and(|events| events.iter().any(told)))
+    })
+    .await?;
+    world.edit_policy("envoy", json!({ "jobs": "Inject" })).await?;
+    within(LIMIT, "a plain container goes in", || async {
+        let name = format!("job-{}", next());
+        Ok(containers(&world.create_promptly(PODS, &pod(&name, "Never")).await?) == ["app", "envoy"])
+    })
+    .await?;
+    world.edit_policy("envoy", json!({ "nativeSidecars": "Always" })).await?;
+    wait_condition(&world.cluster, "envoy", "Programmed", "False", "NativeSidecarsUnavailable").await?;
+    let created = world.create_promptly(DEPLOYMENTS, &deployment("later")).await?;
+    assert_eq!(containers(&created), ["app"], "registered no more");
+    Ok(())
+}
