@@ -168,6 +168,42 @@ fn a_manifest_without_a_namespace_is_in_the_one_that_is_given_and_does_not_get_i
 }
 
 #[test]
+fn a_namespace_that_a_policy_asks_for_is_taken_from_the_manifests() {
+    let selector = "spec:\n  namespaceSelector: {matchLabels: {tier: shop}}\n";
+    let folder = Folder::new().with("policy.yaml", POLICY.replace("spec:\n", selector));
+    let unknown = folder.inject(WEB);
+    assert_eq!((unknown.code, unknown.out.as_str()), (1, WEB));
+    assert!(
+        unknown.err.contains("needs the Namespace `shop-eu`") && unknown.err.contains("with -f"),
+        "{}",
+        unknown.err
+    );
+    for (tier, expected) in [("shop", vec!["web", "envoy"]), ("office", vec!["web"])] {
+        let namespace =
+            format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: shop-eu, labels: {{tier: {tier}}}}}\n");
+        let known = folder.inject(&format!("{namespace}---\n{WEB}"));
+        assert_eq!((known.code, containers(&documents(&known.out)[1])), (0, expected), "{known:?}");
+    }
+}
+
+#[test]
+fn pods_that_end_get_native_sidecars_where_the_version_has_them() {
+    let folder = Folder::new()
+        .with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  targets: [{group: \"\", resource: pods}]\n"));
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop-eu}\nspec: {restartPolicy: Never, containers: [{name: c}]}\n";
+    for (version, sidecar) in [("1.28", None), ("v1.33.1", Some("Always"))] {
+        let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "--kube-version", version], pod);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let added = documents(&ended.out)[0].pointer("/spec/initContainers/0/restartPolicy").cloned();
+        assert_eq!(added, sidecar.map(Value::from), "{version}");
+        let back = folder.scpol(&["uninject", "-f", "-"], &ended.out);
+        assert_eq!(documents(&back.out), documents(pod));
+    }
+    let wrong = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "--kube-version", "new"], pod);
+    assert!(wrong.code == 2 && wrong.err.contains("expected a version"), "{}", wrong.err);
+}
+
+#[test]
 fn a_conflict_is_a_finding_and_leaves_the_document_alone() {
     let input = WEB.replace("name: web, image", "name: envoy, image");
     let ended = with_policy().inject(&input);

@@ -89,12 +89,58 @@ pub(super) struct SiteOptions {
     /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
     #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
     initializer_names: Vec<String>,
+    /// Version of the cluster, for example 1.33: from 1.29 it has native sidecars [default: of files, none; live, its own]
+    #[arg(long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION", value_parser = kube_version)]
+    kube_version: Option<KubeVersion>,
 }
 
 impl SiteOptions {
     pub(super) fn site(&self) -> Site {
-        Site::new(&self.operator_namespace, self.protected_namespaces.clone(), self.initializer_names.clone())
+        let names = (self.protected_namespaces.clone(), self.initializer_names.clone());
+        Site {
+            native_sidecars: self.kube_version.is_some_and(KubeVersion::has_native_sidecars),
+            ..Site::new(&self.operator_namespace, names.0, names.1)
+        }
     }
+
+    /// True if and only if the user says which version the cluster has.
+    pub(super) fn names_version(&self) -> bool {
+        self.kube_version.is_some()
+    }
+}
+
+/// Major and minor number of a version of Kubernetes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct KubeVersion(u32, u32);
+
+impl KubeVersion {
+    /// From 1.29 on, where the feature is on by default.
+    pub(super) fn has_native_sidecars(self) -> bool {
+        self >= Self(1, 29)
+    }
+}
+
+/// `1.33`, `v1.33.2` and `1.13+` alike.
+pub(super) fn kube_version(text: &str) -> Result<KubeVersion, String> {
+    let number = |part: Option<&str>| {
+        let digits: String = part?.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    };
+    let mut parts = text.trim_start_matches('v').split('.');
+    match (number(parts.next()), number(parts.next())) {
+        (Some(major), Some(minor)) => Ok(KubeVersion(major, minor)),
+        _ => Err("expected a version, e.g. `1.33`".to_owned()),
+    }
+}
+
+/// Namespaces by name, for policies that ask for their labels.
+pub(super) type Namespaces = BTreeMap<String, Arc<Value>>;
+
+/// The Namespaces among the objects in `files`.
+pub(super) fn namespaces(files: &[File]) -> Namespaces {
+    let objects = files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects);
+    let namespaces = objects.filter(|object| object.kind == "Namespace" && object.group().is_empty());
+    namespaces.map(|object| (object.name().to_owned(), Arc::new(object.body.clone()))).collect()
 }
 
 /// The policies in the files `paths`; other objects in them are left alone.
@@ -151,8 +197,8 @@ fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<String>> {
     })
 }
 
-/// `workload` as decisions see it: with the namespace that it will be created in.
-pub(super) fn placed(workload: &Workload, namespace: &str) -> Workload {
+/// `workload` as decisions see it: with the namespace that it will be created in, which may be among `known`.
+pub(super) fn placed(workload: &Workload, namespace: &str, known: &Namespaces) -> Workload {
     let mut workload = workload.clone();
     if workload.namespace().is_empty()
         && let Some(object) = workload.body.as_object_mut()
@@ -165,7 +211,8 @@ pub(super) fn placed(workload: &Workload, namespace: &str) -> Workload {
             metadata.insert("namespace".to_owned(), namespace.into());
         }
     }
-    workload
+    let within = known.get(workload.namespace()).cloned();
+    workload.within(within)
 }
 
 /// How `workload` is called in a line of output: `Deployment shop/web`.
@@ -241,7 +288,19 @@ mod tests {
             (json!({"metadata": []}), ""),
             (json!([]), ""),
         ] {
-            assert_eq!(placed(&pod(body), "given").namespace(), expected);
+            assert_eq!(placed(&pod(body), "given", &Namespaces::new()).namespace(), expected);
+        }
+    }
+
+    #[test]
+    fn versions_are_read_as_people_write_them() {
+        for (text, expected) in
+            [("1.29", true), ("v1.33.2-gke.1", true), ("2.0", true), ("1.28.9", false), ("1.13+", false)]
+        {
+            assert_eq!(kube_version(text).map(KubeVersion::has_native_sidecars), Ok(expected), "{text}");
+        }
+        for text in ["", "1", "one.two", "1.", ".29"] {
+            assert!(kube_version(text).is_err(), "{text}");
         }
     }
 

@@ -1,7 +1,8 @@
 //! `scpol inject`: what the operator would do, on files.
 
 use super::End;
-use super::files::{self, Manifests, Output, SiteOptions, placed, title};
+use super::files::{self, Manifests, Namespaces, Output, SiteOptions, placed, title};
+use crate::api::code::Code;
 use crate::decision::{Decision, Left, Outcome};
 use crate::manifest::{self, Layout, Manifest, Object};
 use crate::policy::{Policies, Site};
@@ -43,7 +44,8 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     let site = options.site.site();
     let policies = files::policies(&options.policies, options.manifests.walk(), &site)?;
     let files = options.manifests.read()?;
-    let mut injection = Injection { options, site, policies, diff: String::new(), end: End::Fine };
+    let namespaces = files::namespaces(&files);
+    let mut injection = Injection { options, site, policies, namespaces, diff: String::new(), end: End::Fine };
     let text = files::rewrite(&files, options.output, |manifest| injection.manifest(manifest));
     out.write_all(if options.diff { injection.diff.as_bytes() } else { text.as_bytes() })?;
     out.flush()?;
@@ -55,6 +57,7 @@ struct Injection<'a> {
     options: &'a Options,
     site: Site,
     policies: Policies,
+    namespaces: Namespaces,
     /// What has changed so far.
     diff: String,
     end: End,
@@ -78,7 +81,7 @@ impl Injection<'_> {
             );
         }
         let workload = manifest::workload_of(object)?;
-        let placed = placed(&workload, &self.options.namespace);
+        let placed = placed(&workload, &self.options.namespace, &self.namespaces);
         let mut decision = Decision::of(&self.policies, &placed, &self.site);
         let patch = decision.plan(&workload);
         for left in &decision.rest {
@@ -104,8 +107,12 @@ impl Injection<'_> {
             self.end = End::Finding;
         }
         let (reason, policy) = (&left.reason, &left.policy.name);
+        let hint = match reason.code {
+            Code::NamespaceUnreadable => ": give its manifest with -f, too",
+            _ => "",
+        };
         eprintln!(
-            "{}: {}: policy `{policy}`: {what}: {} {} (row {}): {}",
+            "{}: {}: policy `{policy}`: {what}: {} {} (row {}): {}{hint}",
             manifest.place,
             title(workload),
             reason.code,

@@ -1,7 +1,8 @@
 //! What is asked of a cluster.
 
-use super::report::{Invalid, Subject};
+use super::report::Invalid;
 use super::{Cluster, kinds};
+use crate::cli::files::{KubeVersion, kube_version};
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{self, CallError, call};
 use crate::cluster::object::Object;
@@ -10,6 +11,7 @@ use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use std::sync::Arc;
@@ -24,19 +26,39 @@ async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
     Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
 }
 
+/// A workload that is stored, with what else of its cluster decides.
+pub(super) struct Found {
+    pub(super) workload: Workload,
+    pub(super) native_sidecars: bool,
+}
+
 /// The workload `target`, which is `KIND/NAME`.
-pub(super) async fn workload(cluster: &Cluster, target: &str, namespace: Option<&str>) -> Result<Subject> {
+pub(super) async fn workload(cluster: &Cluster, target: &str, namespace: Option<&str>) -> Result<Found> {
     let (kind, name) = parse(target)?;
     let (client, own) = connect(cluster).await?;
     let namespace = namespace.unwrap_or(&own);
     let server = Capabilities::discover(&client).await.context("cannot ask the server what it has")?;
     let Some(resource) = server.resource(kind) else { bail!("the server has no {}", kind.resource) };
-    let api: Api<Object> = Api::namespaced_with(client, namespace, &resource);
-    match call(api.get_opt(name)).await {
-        Ok(Some(object)) => Ok(Subject::stored(Workload::new(kind, object.value()))),
-        Ok(None) => bail!("there is no {} `{name}` in namespace `{namespace}`: give its namespace with -n", kind.kind),
-        Err(error) => Err(error).with_context(|| format!("cannot read {} {namespace}/{name}", kind.kind)),
-    }
+    let api: Api<Object> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let Some(object) =
+        call(api.get_opt(name)).await.with_context(|| format!("cannot read {} {namespace}/{name}", kind.kind))?
+    else {
+        bail!("there is no {} `{name}` in namespace `{namespace}`: give its namespace with -n", kind.kind)
+    };
+    // Whoever may not read it learns so from the policies that ask for it.
+    let within = call(Api::<Namespace>::all(client.clone()).get_opt(namespace)).await.ok().flatten();
+    let within = within.and_then(|namespace| serde_json::to_value(namespace).ok()).map(Arc::new);
+    let workload = Workload::new(kind, object.value()).within(within);
+    Ok(Found { workload, native_sidecars: server.at_least(1, 29) && kubelets_have_native_sidecars(&client).await })
+}
+
+/// True if and only if every kubelet is known to be of 1.29 or later.
+async fn kubelets_have_native_sidecars(client: &Client) -> bool {
+    let Ok(nodes) = call(Api::<Node>::all(client.clone()).list(&ListParams::default())).await else { return false };
+    nodes.items.into_iter().all(|node| {
+        let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
+        version.and_then(|version| kube_version(&version).ok()).is_some_and(KubeVersion::has_native_sidecars)
+    })
 }
 
 /// The policies that are stored, and those of them that are broken.

@@ -7,7 +7,7 @@ use super::files::{self, Recursion, SiteOptions, placed};
 use super::{Cluster, End};
 use crate::manifest::{self, File};
 use crate::policy::{Policies, Site};
-use crate::workload::{KINDS, Workload};
+use crate::workload::KINDS;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use report::{Invalid, Report, Subject};
@@ -51,13 +51,17 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     if files::is_stdin(&options.files) && files::is_stdin(&options.policies) {
         bail!("standard input can be read only once: give `-` to one of -f and --policy");
     }
-    let site = options.site.site();
-    let (policies, invalid) = policies(&options, &site).await?;
+    let mut site = options.site.site();
     let subjects = if options.files.is_empty() {
-        vec![live::workload(&options.cluster, &options.target.join("/"), options.namespace.as_deref()).await?]
+        let found = live::workload(&options.cluster, &options.target.join("/"), options.namespace.as_deref()).await?;
+        if !options.site.names_version() {
+            site.native_sidecars = found.native_sidecars;
+        }
+        vec![Subject { placed: found.workload.clone(), workload: found.workload, source: None }]
     } else {
         in_files(&options)?
     };
+    let (policies, invalid) = policies(&options, &site).await?;
     let reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &policies, &invalid, &site)).collect();
     report::print(&reports, options.output, out)?;
     out.flush()?;
@@ -75,10 +79,11 @@ async fn policies(options: &Options, site: &Site) -> Result<(Policies, Vec<Inval
 fn in_files(options: &Options) -> Result<Vec<Subject>> {
     let namespace = options.namespace.as_deref().unwrap_or("default");
     let files = files::read(&options.files, options.recursion.walk())?;
+    let namespaces = files::namespaces(&files);
     let mut subjects = Vec::new();
     for manifest in files.iter().flat_map(File::manifests) {
         for workload in manifest.objects().iter().filter_map(manifest::workload_of) {
-            let placed = placed(&workload, namespace);
+            let placed = placed(&workload, namespace, &namespaces);
             subjects.push(Subject { workload, placed, source: Some(manifest.place.to_string()) });
         }
     }
@@ -92,11 +97,4 @@ fn in_files(options: &Options) -> Result<Vec<Subject>> {
 /// The kinds that policies are asked about, in a sentence.
 fn kinds() -> String {
     KINDS.iter().map(|kind| kind.kind).collect::<Vec<_>>().join(", ")
-}
-
-impl Subject {
-    /// A workload that is stored.
-    fn stored(workload: Workload) -> Self {
-        Self { placed: workload.clone(), workload, source: None }
-    }
 }
