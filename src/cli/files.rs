@@ -6,7 +6,7 @@ use crate::workload::Workload;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -89,18 +89,18 @@ pub(super) struct SiteOptions {
     /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
     #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
     initializer_names: Vec<String>,
-    /// Version of the cluster, for example 1.33: from 1.29 it has native sidecars [default: of files, none; live, its own]
-    #[arg(long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION", value_parser = kube_version)]
-    kube_version: Option<KubeVersion>,
+    /// Version of the server and its nodes, which decides whether native sidecars can be had [default: a current one;
+    /// of a live workload, its server's]
+    #[arg(long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION")]
+    kube_version: Option<String>,
 }
 
 impl SiteOptions {
-    pub(super) fn site(&self) -> Site {
-        let names = (self.protected_namespaces.clone(), self.initializer_names.clone());
-        Site {
-            native_sidecars: self.kube_version.is_some_and(KubeVersion::has_native_sidecars),
-            ..Site::new(&self.operator_namespace, names.0, names.1)
-        }
+    pub(super) fn site(&self) -> Result<Site> {
+        let (protected, initializers) = (self.protected_namespaces.clone(), self.initializer_names.clone());
+        let mut site = Site::new(&self.operator_namespace, protected, initializers);
+        site.native_sidecars = has_native_sidecars(self.kube_version.as_deref())?;
+        Ok(site)
     }
 
     /// True if and only if the user says which version the cluster has.
@@ -109,37 +109,22 @@ impl SiteOptions {
     }
 }
 
-/// Major and minor number of a version of Kubernetes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct KubeVersion(u32, u32);
+/// The first minor version of Kubernetes 1 that has native sidecars switched on (KEP-753, beta).
+const NATIVE_SIDECARS: u32 = 29;
 
-impl KubeVersion {
-    /// From 1.29 on, where the feature is on by default.
-    pub(super) fn has_native_sidecars(self) -> bool {
-        self >= Self(1, 29)
+/// True if and only if servers and nodes of `version`, such as `1.28` or `v1.36.3`, have native sidecars; a current one has.
+pub(super) fn has_native_sidecars(version: Option<&str>) -> Result<bool> {
+    let Some(version) = version else { return Ok(true) };
+    let mut numbers = version.strip_prefix('v').unwrap_or(version).splitn(3, '.').map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor) >= (1, NATIVE_SIDECARS)),
+        _ => bail!("`{version}` is no version of Kubernetes; write it as `1.28` or `v1.36.3`"),
     }
 }
 
-/// `1.33`, `v1.33.2` and `1.13+` alike.
-pub(super) fn kube_version(text: &str) -> Result<KubeVersion, String> {
-    let number = |part: Option<&str>| {
-        let digits: String = part?.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().ok()
-    };
-    let mut parts = text.trim_start_matches('v').split('.');
-    match (number(parts.next()), number(parts.next())) {
-        (Some(major), Some(minor)) => Ok(KubeVersion(major, minor)),
-        _ => Err("expected a version, e.g. `1.33`".to_owned()),
-    }
-}
-
-/// Namespaces by name, for policies that ask for their labels.
-pub(super) type Namespaces = BTreeMap<String, Arc<Value>>;
-
-/// The Namespaces among the objects in `files`.
-pub(super) fn namespaces(files: &[File]) -> Namespaces {
-    let objects = files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects);
-    let namespaces = objects.filter(|object| object.kind == "Namespace" && object.group().is_empty());
+/// The Namespaces among `objects`, by name: where workloads are.
+pub(super) fn namespaces(objects: &[Object<'_>]) -> HashMap<String, Arc<Value>> {
+    let namespaces = objects.iter().filter(|object| object.kind == "Namespace" && object.api_version == "v1");
     namespaces.map(|object| (object.name().to_owned(), Arc::new(object.body.clone()))).collect()
 }
 
@@ -197,8 +182,9 @@ fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<String>> {
     })
 }
 
-/// `workload` as decisions see it: with the namespace that it will be created in, which may be among `known`.
-pub(super) fn placed(workload: &Workload, namespace: &str, known: &Namespaces) -> Workload {
+/// `workload` as decisions see it: with the namespace that it will be created in, which is one of `namespaces` if the files
+/// have it.
+pub(super) fn placed(workload: &Workload, namespace: &str, namespaces: &HashMap<String, Arc<Value>>) -> Workload {
     let mut workload = workload.clone();
     if workload.namespace().is_empty()
         && let Some(object) = workload.body.as_object_mut()
@@ -211,8 +197,8 @@ pub(super) fn placed(workload: &Workload, namespace: &str, known: &Namespaces) -
             metadata.insert("namespace".to_owned(), namespace.into());
         }
     }
-    let within = known.get(workload.namespace()).cloned();
-    workload.within(within)
+    let known = namespaces.get(workload.namespace()).cloned();
+    workload.within(known)
 }
 
 /// How `workload` is called in a line of output: `Deployment shop/web`.
@@ -288,19 +274,7 @@ mod tests {
             (json!({"metadata": []}), ""),
             (json!([]), ""),
         ] {
-            assert_eq!(placed(&pod(body), "given", &Namespaces::new()).namespace(), expected);
-        }
-    }
-
-    #[test]
-    fn versions_are_read_as_people_write_them() {
-        for (text, expected) in
-            [("1.29", true), ("v1.33.2-gke.1", true), ("2.0", true), ("1.28.9", false), ("1.13+", false)]
-        {
-            assert_eq!(kube_version(text).map(KubeVersion::has_native_sidecars), Ok(expected), "{text}");
-        }
-        for text in ["", "1", "one.two", "1.", ".29"] {
-            assert!(kube_version(text).is_err(), "{text}");
+            assert_eq!(placed(&pod(body), "given", &HashMap::new()).namespace(), expected);
         }
     }
 

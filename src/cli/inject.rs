@@ -1,7 +1,7 @@
 //! `scpol inject`: what the operator would do, on files.
 
 use super::End;
-use super::files::{self, Manifests, Namespaces, Output, SiteOptions, placed, title};
+use super::files::{self, Manifests, Output, SiteOptions, placed, title};
 use crate::api::code::Code;
 use crate::decision::{Decision, Left, Outcome};
 use crate::manifest::{self, Layout, Manifest, Object};
@@ -11,8 +11,10 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::Value;
 use similar::TextDiff;
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 #[derive(Args, Debug)]
 pub(super) struct Options {
@@ -41,10 +43,11 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     if options.manifests.take_stdin() && files::is_stdin(&options.policies) {
         bail!("standard input can be read only once: give `-` to one of -f and --policy");
     }
-    let site = options.site.site();
+    let site = options.site.site()?;
     let policies = files::policies(&options.policies, options.manifests.walk(), &site)?;
     let files = options.manifests.read()?;
-    let namespaces = files::namespaces(&files);
+    let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
+    let namespaces = files::namespaces(&objects);
     let mut injection = Injection { options, site, policies, namespaces, diff: String::new(), end: End::Fine };
     let text = files::rewrite(&files, options.output, |manifest| injection.manifest(manifest));
     out.write_all(if options.diff { injection.diff.as_bytes() } else { text.as_bytes() })?;
@@ -57,7 +60,7 @@ struct Injection<'a> {
     options: &'a Options,
     site: Site,
     policies: Policies,
-    namespaces: Namespaces,
+    namespaces: HashMap<String, Arc<Value>>,
     /// What has changed so far.
     diff: String,
     end: End,

@@ -7,6 +7,7 @@ mod explain;
 mod files;
 mod inject;
 mod run;
+mod test;
 mod uninject;
 
 use anyhow::Result;
@@ -36,6 +37,8 @@ enum Command {
     Explain(explain::Options),
     /// List the objects that wait for an initializer, and clear our entries from them
     Drain(drain::Options),
+    /// Check cases: policies, a workload, and what is expected of them
+    Test(test::Options),
     /// Print a completion script for a shell
     Completions(completions::Options),
     /// Print the manual page
@@ -100,6 +103,7 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Uninject(options) => uninject::run(&options, &mut out),
         Command::Explain(options) => block_on(explain::run(options, &mut out)),
         Command::Drain(options) => block_on(drain::run(options, &mut out)),
+        Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),
         Command::Man => completions::man(Cli::command(), &mut out).map(|()| End::Fine),
     }

@@ -135,36 +135,40 @@ fn namespace_labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Ve
     let value = |key: &str| {
         labels.get(key).and_then(|value| value.as_str()).or((key == NAME_LABEL).then(|| workload.namespace()))
     };
-    let unmet = unmet_labels(selector, &format!("label of namespace `{}`", workload.namespace()), value)?;
+    let unmet = unmet_labels(selector, &format!(" of namespace `{}`", workload.namespace()), value)?;
     reason(7, Code::NamespaceLabelsNotMatched, unmet)
 }
 
 fn annotations(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     let selector = policy.spec.annotation_selector.as_ref()?;
     let value = |key: &str| workload.annotation(key);
-    let unmet = unmet(&selector.match_annotations, &selector.match_expressions, "annotation", value)?;
+    let unmet = unmet(&selector.match_annotations, &selector.match_expressions, ("annotation", ""), value)?;
     reason(7, Code::AnnotationNotMatched, unmet)
 }
 
 fn labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
-    let unmet = unmet_labels(policy.spec.label_selector.as_ref()?, "label", |key| workload.label(key))?;
+    let unmet = unmet_labels(policy.spec.label_selector.as_ref()?, "", |key| workload.label(key))?;
     reason(7, Code::LabelsNotMatched, unmet)
 }
 
-fn unmet_labels<'a>(selector: &LabelSelector, noun: &str, value: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
-    unmet(&selector.match_labels, &selector.match_expressions, noun, value)
+fn unmet_labels<'a>(selector: &LabelSelector, of: &str, value: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+    unmet(&selector.match_labels, &selector.match_expressions, ("label", of), value)
 }
 
-/// The first requirement that `value`, which gives the value of a key, does not satisfy: what was compared with what.
+/// The first requirement that `value`, which gives the value of a key, does not satisfy: what was compared with what. What
+/// the key is of is called `noun`, `of` something.
 fn unmet<'a>(
     wanted: &BTreeMap<String, String>,
     requirements: &[Requirement],
-    noun: &str,
+    (noun, of): (&str, &str),
     value: impl Fn(&str) -> Option<&'a str>,
 ) -> Option<String> {
-    let told = |key: &str| value(key).map_or("is absent".to_owned(), |value| format!("is `{value}`"));
+    let told = |key: &str| {
+        let value = value(key).map_or("is absent".to_owned(), |value| format!("is `{value}`"));
+        format!("{noun} `{key}`{of} {value}")
+    };
     let differs = |(key, wanted): (&String, &String)| {
-        (value(key) != Some(wanted)).then(|| format!("{noun} `{key}` {}, not `{wanted}`", told(key)))
+        (value(key) != Some(wanted)).then(|| format!("{}, not `{wanted}`", told(key)))
     };
     let fails = |requirement: &Requirement| {
         let Requirement { key, operator, values } = requirement;
@@ -178,7 +182,7 @@ fn unmet<'a>(
             Operator::Exists => there.is_some(),
             Operator::DoesNotExist => there.is_none(),
         };
-        (!holds).then(|| format!("{noun} `{key}` {}; wanted is {}", told(key), demand(*operator, values)))
+        (!holds).then(|| format!("{}; wanted is {}", told(key), demand(*operator, values)))
     };
     wanted.iter().find_map(differs).or_else(|| requirements.iter().find_map(fails))
 }

@@ -2,7 +2,7 @@
 
 use super::report::Invalid;
 use super::{Cluster, kinds};
-use crate::cli::files::{KubeVersion, kube_version};
+use crate::cli::files::has_native_sidecars;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{self, CallError, call};
 use crate::cluster::object::Object;
@@ -57,7 +57,7 @@ async fn kubelets_have_native_sidecars(client: &Client) -> bool {
     let Ok(nodes) = call(Api::<Node>::all(client.clone()).list(&ListParams::default())).await else { return false };
     nodes.items.into_iter().all(|node| {
         let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
-        version.and_then(|version| kube_version(&version).ok()).is_some_and(KubeVersion::has_native_sidecars)
+        version.is_some_and(|version| has_native_sidecars(Some(&version)).unwrap_or(false))
     })
 }
 

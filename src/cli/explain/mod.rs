@@ -51,7 +51,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     if files::is_stdin(&options.files) && files::is_stdin(&options.policies) {
         bail!("standard input can be read only once: give `-` to one of -f and --policy");
     }
-    let mut site = options.site.site();
+    let mut site = options.site.site()?;
     let subjects = if options.files.is_empty() {
         let found = live::workload(&options.cluster, &options.target.join("/"), options.namespace.as_deref()).await?;
         if !options.site.names_version() {
@@ -79,7 +79,8 @@ async fn policies(options: &Options, site: &Site) -> Result<(Policies, Vec<Inval
 fn in_files(options: &Options) -> Result<Vec<Subject>> {
     let namespace = options.namespace.as_deref().unwrap_or("default");
     let files = files::read(&options.files, options.recursion.walk())?;
-    let namespaces = files::namespaces(&files);
+    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects).collect();
+    let namespaces = files::namespaces(&objects);
     let mut subjects = Vec::new();
     for manifest in files.iter().flat_map(File::manifests) {
         for workload in manifest.objects().iter().filter_map(manifest::workload_of) {

@@ -1,0 +1,283 @@
+//! `scpol test`: cases in folders, each a question with its expected answer.
+
+use super::End;
+use super::files::{self, placed};
+use crate::decision::{Decision, Left};
+use crate::inject;
+use crate::manifest::{self, Layout, Walk};
+use crate::policy::{Policies, Site, in_order};
+use crate::workload::Workload;
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum};
+use comfy_table::{Table, presets};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use similar::TextDiff;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    /// Folders of cases: a case is a folder with `policy.yaml` and `workload.yaml`; others are searched for cases
+    #[arg(value_name = "FOLDER", required = true)]
+    folders: Vec<PathBuf>,
+    /// Write down what comes out as what is expected; read the difference before you keep it
+    #[arg(long)]
+    update: bool,
+    /// How the result is printed
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Output {
+    /// For people: what fails, and a line of sums
+    #[default]
+    Table,
+    /// For machines: every case
+    Json,
+}
+
+pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
+    let mut folders = Vec::new();
+    for folder in &options.folders {
+        find(folder, &mut folders)?;
+    }
+    if folders.is_empty() {
+        bail!("no case found: a case is a folder with `{POLICY}` and `{WORKLOAD}`");
+    }
+    let mut results = Vec::new();
+    for folder in &folders {
+        let case = Case::read(folder).with_context(|| format!("case {}", folder.display()))?;
+        let found = case.ask();
+        if options.update {
+            case.write(&found).with_context(|| format!("case {}", folder.display()))?;
+        }
+        let faults = if options.update { found.broken_promises } else { case.compare(&found) };
+        results.push(Outcome { case: folder.display().to_string(), ok: faults.is_empty(), faults });
+    }
+    print(options.output, &results, out)?;
+    Ok(if results.iter().all(|result| result.ok) { End::Fine } else { End::Finding })
+}
+
+/// How a case ended.
+#[derive(Serialize)]
+struct Outcome {
+    case: String,
+    ok: bool,
+    faults: Vec<String>,
+}
+
+fn print(output: Output, results: &[Outcome], out: &mut impl Write) -> Result<()> {
+    if let Output::Json = output {
+        let report =
+            serde_json::json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "TestReport", "cases": results });
+        return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?);
+    }
+    let failed: Vec<_> = results.iter().filter(|result| !result.ok).collect();
+    if !failed.is_empty() {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(["CASE", "FAULT"]);
+        for result in &failed {
+            for (index, fault) in result.faults.iter().enumerate() {
+                table.add_row([if index == 0 { result.case.as_str() } else { "" }, fault.trim_end()]);
+            }
+        }
+        writeln!(out, "{}\n", table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))?;
+    }
+    writeln!(out, "{} cases: {} ok, {} failed", results.len(), results.len() - failed.len(), failed.len())?;
+    Ok(())
+}
+
+const POLICY: &str = "policy.yaml";
+const WORKLOAD: &str = "workload.yaml";
+const EXPECTED: &str = "expected.yaml";
+const REASONS: &str = "expected.txt";
+const SETTINGS: &str = "case.yaml";
+
+/// Adds the cases at and below `folder`, in the order of their names.
+fn find(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    ensure!(folder.is_dir(), "{} is no folder; give folders of cases", folder.display());
+    if folder.join(POLICY).exists() || folder.join(WORKLOAD).exists() {
+        found.push(folder.to_owned());
+        return Ok(());
+    }
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut folders: Vec<_> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders.iter().try_for_each(|folder| find(folder, found))
+}
+
+/// What the flags of the operator and the server would say, in `case.yaml`.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Settings {
+    /// The version of server and nodes.
+    kube_version: Option<String>,
+    operator_namespace: Option<String>,
+    protected_namespaces: Vec<String>,
+    initializer_names: Vec<String>,
+    /// Where the workload is created if it does not say.
+    namespace: Option<String>,
+}
+
+/// A question with its expected answer.
+struct Case {
+    folder: PathBuf,
+    site: Site,
+    policies: Policies,
+    workload: Workload,
+    /// The workload with the namespace that it is created in.
+    placed: Workload,
+    expected: Option<Value>,
+    reasons: Vec<String>,
+}
+
+/// What comes out.
+struct Found {
+    body: Option<Value>,
+    reasons: Vec<String>,
+    /// What must hold for every case and does not.
+    broken_promises: Vec<String>,
+}
+
+impl Case {
+    fn read(folder: &Path) -> Result<Self> {
+        let settings = settings(&folder.join(SETTINGS))?;
+        let site = site(&settings)?;
+        let files = files::read(&[folder.join(WORKLOAD), folder.join(POLICY)], Walk::Flat)?;
+        let policies = files::policies(&[folder.join(POLICY)], Walk::Flat, &site)?;
+        let objects: Vec<_> =
+            files.iter().flat_map(manifest::File::manifests).flat_map(manifest::Manifest::objects).collect();
+        let mut workloads: Vec<_> = objects.iter().filter_map(manifest::workload_of).collect();
+        ensure!(workloads.len() == 1, "`{WORKLOAD}` has {} workloads; expected one", workloads.len());
+        let workload = workloads.remove(0);
+        let namespaces = files::namespaces(&objects);
+        let placed = placed(&workload, settings.namespace.as_deref().unwrap_or("default"), &namespaces);
+        let expected = match folder.join(EXPECTED) {
+            path if path.exists() => document(&path)?,
+            _ => None,
+        };
+        let reasons = fs::read_to_string(folder.join(REASONS)).unwrap_or_default();
+        let reasons = reasons.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        Ok(Self { folder: folder.to_owned(), site, policies, workload, placed, expected, reasons })
+    }
+
+    fn ask(&self) -> Found {
+        let mut decision = Decision::of(&self.policies, &self.placed, &self.site);
+        let patch = decision.plan(&self.placed);
+        let reasons = decision.rest.iter().map(line).collect();
+        let is_refused = decision.refusal().is_some();
+        if is_refused || patch.is_empty() {
+            return Found { body: None, reasons, broken_promises: Vec::new() };
+        }
+        let mut body = self.workload.body.clone();
+        json_patch::patch(&mut body, &patch).expect("a plan applies to what it was made for");
+        let broken_promises = self.broken_promises(&body, &mut decision);
+        Found { body: Some(body), reasons, broken_promises }
+    }
+
+    /// Injecting again changes nothing, and taking away what the markers list gives back the original.
+    fn broken_promises(&self, body: &Value, decision: &mut Decision) -> Vec<String> {
+        let injected = Workload { body: body.clone(), ..self.placed.clone() };
+        let mut faults = Vec::new();
+        if !decision.plan(&injected).is_empty() {
+            faults.push("injecting again changes something".to_owned());
+        }
+        let (mut back, mut original) = (body.clone(), self.workload.body.clone());
+        for policy in in_order(decision.inject.iter().cloned()) {
+            let undone = inject::undo(&Workload { body: back.clone(), ..injected.clone() }, Some(&policy.name));
+            back = undone.map_or(back, |undone| undone.body);
+            // A marker that was there before is ours, and is not given back.
+            let annotations = original.pointer_mut(&format!("{}/metadata/annotations", self.workload.pod_pointer()));
+            annotations
+                .and_then(Value::as_object_mut)
+                .map(|annotations| annotations.remove(&inject::marker::key(&policy.name)));
+        }
+        if back != original {
+            faults.push(format!(
+                "uninject does not give back the original:\n{}",
+                difference(Some(&original), Some(&back))
+            ));
+        }
+        faults
+    }
+
+    fn compare(&self, found: &Found) -> Vec<String> {
+        let mut faults = found.broken_promises.clone();
+        if self.expected != found.body {
+            faults.push(difference(self.expected.as_ref(), found.body.as_ref()));
+        }
+        let is_told = |expected: &String| found.reasons.iter().any(|found| begins(found, expected));
+        let is_expected = |found: &String| self.reasons.iter().any(|expected| begins(found, expected));
+        faults.extend(self.reasons.iter().filter(|line| !is_told(line)).map(|line| format!("expected: {line}")));
+        faults.extend(found.reasons.iter().filter(|line| !is_expected(line)).map(|line| format!("found:    {line}")));
+        faults
+    }
+
+    /// Writes what was found as what is expected. A file that says the same already keeps its comments.
+    fn write(&self, found: &Found) -> Result<()> {
+        if self.expected != found.body {
+            keep(&self.folder.join(EXPECTED), found.body.as_ref().map(|body| manifest::emit(body, &Layout::YAML)))?;
+        }
+        if self.reasons != found.reasons {
+            let text = found.reasons.iter().map(|line| format!("{line}\n")).collect::<String>();
+            keep(&self.folder.join(REASONS), Some(text).filter(|text| !text.is_empty()))?;
+        }
+        Ok(())
+    }
+}
+
+/// What is said of a policy that adds nothing: `envoy skipped SCP0107 TargetNotMatched (row 7): ..`.
+fn line(left: &Left) -> String {
+    let (reason, outcome) = (&left.reason, left.outcome.label());
+    let (policy, code, row) = (&left.policy.name, reason.code, reason.row);
+    format!("{policy} {outcome} {code} {} (row {row}): {}", code.name(), reason.detail)
+}
+
+/// True if and only if `found` is what a line of `expected.txt` says; the line may end after any word.
+fn begins(found: &str, expected: &str) -> bool {
+    found.strip_prefix(expected).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ':']))
+}
+
+fn difference(expected: Option<&Value>, found: Option<&Value>) -> String {
+    let text =
+        |value: Option<&Value>| value.map_or("not injected\n".to_owned(), |value| manifest::emit(value, &Layout::YAML));
+    let (expected, found) = (text(expected), text(found));
+    TextDiff::from_lines(&expected, &found).unified_diff().context_radius(2).header("expected", "found").to_string()
+}
+
+fn settings(path: &Path) -> Result<Settings> {
+    if !path.exists() {
+        return Ok(Settings::default());
+    }
+    let value = document(path)?.unwrap_or_default();
+    serde_json::from_value(value).with_context(|| format!("{} is not well-formed", path.display()))
+}
+
+fn site(settings: &Settings) -> Result<Site> {
+    let operator = settings.operator_namespace.as_deref().unwrap_or("scpol-system");
+    let mut site = Site::new(operator, settings.protected_namespaces.clone(), settings.initializer_names.clone());
+    site.native_sidecars = files::has_native_sidecars(settings.kube_version.as_deref())?;
+    Ok(site)
+}
+
+/// The one document of a file.
+fn document(path: &Path) -> Result<Option<Value>> {
+    let files = files::read(&[path.to_owned()], Walk::Flat)?;
+    let mut values: Vec<_> =
+        files.iter().flat_map(manifest::File::manifests).map(|manifest| manifest.value.clone()).collect();
+    ensure!(values.len() <= 1, "{} has {} documents; expected one", path.display(), values.len());
+    Ok(values.pop())
+}
+
+fn keep(path: &Path, text: Option<String>) -> Result<()> {
+    match text {
+        Some(text) => fs::write(path, text)?,
+        None if path.exists() => fs::remove_file(path)?,
+        None => {}
+    }
+    Ok(())
+}
