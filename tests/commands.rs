@@ -98,7 +98,25 @@ fn with_policy() -> Folder {
 }
 
 fn documents(text: &str) -> Vec<Value> {
-    serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    let mut documents = serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    documents.iter_mut().for_each(without_fractions);
+    documents
+}
+
+/// As kubectl has it, `1.5e9` is an integer.
+fn without_fractions(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(without_fractions),
+        Value::Object(fields) => fields.values_mut().for_each(without_fractions),
+        Value::Number(number) if number.is_f64() => {
+            *value = format!("{:.0}", number.as_f64().unwrap())
+                .parse::<i64>()
+                .ok()
+                .filter(|whole| Some(*whole as f64) == number.as_f64())
+                .map_or_else(|| value.clone(), Value::from);
+        }
+        _ => {}
+    }
 }
 
 fn containers(workload: &Value) -> Vec<&str> {
@@ -165,6 +183,42 @@ fn a_manifest_without_a_namespace_is_in_the_one_that_is_given_and_does_not_get_i
     assert_eq!(given.code, 0);
     assert_eq!(containers(&documents(&given.out)[0]), ["web", "envoy"]);
     assert_eq!(documents(&given.out)[0]["metadata"], json!({"name": "web"}));
+}
+
+#[test]
+fn a_namespace_that_a_policy_asks_for_is_taken_from_the_manifests() {
+    let selector = "spec:\n  namespaceSelector: {matchLabels: {tier: shop}}\n";
+    let folder = Folder::new().with("policy.yaml", POLICY.replace("spec:\n", selector));
+    let unknown = folder.inject(WEB);
+    assert_eq!((unknown.code, unknown.out.as_str()), (1, WEB));
+    assert!(
+        unknown.err.contains("needs the Namespace `shop-eu`") && unknown.err.contains("with -f"),
+        "{}",
+        unknown.err
+    );
+    for (tier, expected) in [("shop", vec!["web", "envoy"]), ("office", vec!["web"])] {
+        let namespace =
+            format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: shop-eu, labels: {{tier: {tier}}}}}\n");
+        let known = folder.inject(&format!("{namespace}---\n{WEB}"));
+        assert_eq!((known.code, containers(&documents(&known.out)[1])), (0, expected), "{known:?}");
+    }
+}
+
+#[test]
+fn pods_that_end_get_native_sidecars_where_the_version_has_them() {
+    let folder = Folder::new()
+        .with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  targets: [{group: \"\", resource: pods}]\n"));
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: shop-eu}\nspec: {restartPolicy: Never, containers: [{name: c}]}\n";
+    for (version, sidecar) in [("1.28", None), ("v1.33.1", Some("Always"))] {
+        let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "--kube-version", version], pod);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let added = documents(&ended.out)[0].pointer("/spec/initContainers/0/restartPolicy").cloned();
+        assert_eq!(added, sidecar.map(Value::from), "{version}");
+        let back = folder.scpol(&["uninject", "-f", "-"], &ended.out);
+        assert_eq!(documents(&back.out), documents(pod));
+    }
+    let wrong = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "--kube-version", "new"], pod);
+    assert!(wrong.code == 2 && wrong.err.contains("no version of Kubernetes"), "{}", wrong.err);
 }
 
 #[test]
@@ -316,6 +370,102 @@ fn bad_manifests_are_told_with_their_line_all_of_them_and_at_once() {
     }
     let empty = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "in/empty.yaml"], "");
     assert_eq!((empty.code, empty.out.as_str(), empty.err.as_str()), (0, "", ""));
+}
+
+#[test]
+fn explain_gives_the_answer_first_and_a_row_for_every_policy() {
+    let named = |name: &str, spec: &str| POLICY.replace("envoy", name).replace("spec:\n", &format!("spec:\n{spec}"));
+    let policies = [
+        named("a-injects", ""),
+        named("b-suspended", "  suspend: true\n"),
+        named("c-elsewhere", "").replace("shop-*", "office"),
+        named("d-pods", "  targets: [{group: \"\", resource: pods}]\n"),
+    ];
+    let folder = Folder::new().with("policy.yaml", policies.join("---\n"));
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], WEB);
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+    let lines: Vec<_> = ended.out.lines().collect();
+    assert_eq!(lines[0], "Deployment shop-eu/web (standard input:2): 1 of 4 policies injects: a-injects");
+    assert!(lines.iter().any(
+        |line| line.starts_with("a-injects") && line.contains("adds volume a-injects-config, container a-injects")
+    ));
+    for (policy, row, code) in
+        [("b-suspended", "7", "SCP0003"), ("c-elsewhere", "7", "SCP0108"), ("d-pods", "7", "SCP0107")]
+    {
+        let line = lines.iter().find(|line| line.starts_with(policy)).unwrap();
+        assert_eq!(line.split_whitespace().skip(3).take(2).collect::<Vec<_>>(), [row, code], "{line}");
+    }
+    assert!(lines.len() < 20, "one screen: {}", ended.out);
+}
+
+#[test]
+fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_the_way() {
+    let folder = with_policy().with("newer.yaml", POLICY.replace("v1.31.0", "v1.32.0"));
+    let injected = folder.inject(WEB).out;
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &injected);
+    assert_eq!(ended.code, 0);
+    assert!(ended.out.contains(": the one policy does not inject; in it already: envoy\n"), "{}", ended.out);
+    let ended = folder.scpol(&["explain", "-p", "newer.yaml", "-f", "-", "-o", "json"], &injected);
+    assert_eq!(ended.code, 1);
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!((&report["apiVersion"], &report["kind"]), (&json!("cli.scpol.dev/v1alpha1"), &json!("ExplainReport")));
+    let answer = &report["items"][0]["policies"][0];
+    assert_eq!(
+        (&answer["result"], &answer["row"], &answer["code"]),
+        (&json!("Conflict"), &json!(8), &json!("SCP0200"))
+    );
+    assert!(answer["message"].as_str().unwrap().contains("of another version"), "{answer}");
+    let refusing = folder.with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  failurePolicy: Fail\n"));
+    let taken = WEB.replace("name: web, image", "name: envoy, image");
+    let ended = refusing.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &taken);
+    assert_eq!(ended.code, 1);
+    assert!(ended.out.contains(": its create is refused by envoy\n"), "{}", ended.out);
+}
+
+#[test]
+fn explain_without_a_workload_or_a_cluster_cannot_tell() {
+    let folder = with_policy();
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], CONFIG);
+    assert_eq!((ended.code, ended.out.as_str()), (2, ""));
+    assert!(ended.err.contains("no workload there; expected one of Deployment, "), "{}", ended.err);
+    for arguments in [
+        &["explain", "-p", "policy.yaml"][..],
+        &["explain", "configmap/x", "-p", "policy.yaml"],
+        &["explain", "deploy/web", "-f", "-"],
+        &["explain", "deploy/web", "--kubeconfig", "none", "-p", "policy.yaml"],
+        &["explain", "-f", "policy.yaml", "--kubeconfig", "none"],
+    ] {
+        let ended = folder.scpol(arguments, "");
+        assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{arguments:?}");
+    }
+}
+
+/// Every golden case that needs no flags, by the real binary, there and back.
+#[test]
+fn the_golden_workloads_come_back_as_they_were() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let mut injected = 0;
+    for case in fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = case.file_name().unwrap().to_string_lossy().into_owned();
+        let read = |file: &str| fs::read_to_string(case.join(file)).unwrap();
+        let workload = read("workload.yaml");
+        if case.join("case.yaml").exists() || workload.contains("injected.scpol.dev/") {
+            continue;
+        }
+        let folder = Folder::new().with("policy.yaml", read("policy.yaml"));
+        let ended = folder.inject(&workload);
+        if !case.join("expected.yaml").exists() {
+            assert_eq!(ended.out, workload, "{name}: {}", ended.err);
+            continue;
+        }
+        injected += 1;
+        let workloads = documents(&ended.out).into_iter().filter(|object| object["kind"] != "Namespace");
+        assert_eq!(workloads.collect::<Vec<_>>(), documents(&read("expected.yaml")), "{name}: {}", ended.err);
+        let back = folder.scpol(&["uninject", "-f", "-"], &ended.out);
+        assert_eq!((back.code, back.err.as_str()), (0, ""), "{name}");
+        assert_eq!(documents(&back.out), documents(&workload), "{name}");
+    }
+    assert!(injected >= 100, "only {injected} were injected");
 }
 
 /// A command of `docs/commands.md`, and what it is said to print.

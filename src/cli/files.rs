@@ -89,8 +89,9 @@ pub(super) struct SiteOptions {
     /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
     #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
     initializer_names: Vec<String>,
-    /// Version of the server and its nodes, which decides whether native sidecars can be had [default: a current one]
-    #[arg(long, value_name = "VERSION")]
+    /// Version of the server and its nodes, which decides whether native sidecars can be had [default: a current one;
+    /// of a live workload, its server's]
+    #[arg(long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION")]
     kube_version: Option<String>,
 }
 
@@ -100,6 +101,11 @@ impl SiteOptions {
         let mut site = Site::new(&self.operator_namespace, protected, initializers);
         site.native_sidecars = has_native_sidecars(self.kube_version.as_deref())?;
         Ok(site)
+    }
+
+    /// True if and only if the user says which version the cluster has.
+    pub(super) fn names_version(&self) -> bool {
+        self.kube_version.is_some()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::End;
 use super::files::{self, Manifests, Output, SiteOptions, placed, title};
+use crate::api::code::Code;
 use crate::decision::{Decision, Left, Outcome};
 use crate::manifest::{self, Layout, Manifest, Object};
 use crate::policy::{Policies, Site};
@@ -109,8 +110,12 @@ impl Injection<'_> {
             self.end = End::Finding;
         }
         let (reason, policy) = (&left.reason, &left.policy.name);
+        let hint = match reason.code {
+            Code::NamespaceUnreadable => ": give its manifest with -f, too",
+            _ => "",
+        };
         eprintln!(
-            "{}: {}: policy `{policy}`: {what}: {} {} (row {}): {}",
+            "{}: {}: policy `{policy}`: {what}: {} {} (row {}): {}{hint}",
             manifest.place,
             title(workload),
             reason.code,

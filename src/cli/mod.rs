@@ -3,6 +3,7 @@
 mod completions;
 mod crd;
 mod drain;
+mod explain;
 mod files;
 mod inject;
 mod run;
@@ -32,6 +33,8 @@ enum Command {
     Inject(inject::Options),
     /// Take out of manifests what policies have added
     Uninject(uninject::Options),
+    /// Say of a workload what every policy does with it, and why
+    Explain(explain::Options),
     /// List the objects that wait for an initializer, and clear our entries from them
     Drain(drain::Options),
     /// Check cases: policies, a workload, and what is expected of them
@@ -98,6 +101,7 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Crd(options) => crd::run(&options, &mut out).map(|()| End::Fine),
         Command::Inject(options) => inject::run(&options, &mut out),
         Command::Uninject(options) => uninject::run(&options, &mut out),
+        Command::Explain(options) => block_on(explain::run(options, &mut out)),
         Command::Drain(options) => block_on(drain::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),

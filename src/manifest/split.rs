@@ -139,6 +139,7 @@ fn found(value: &serde_json::Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use crate::manifest::{File, Format, Part};
+    use proptest::prelude::*;
 
     fn parse(text: &str) -> File {
         let file = File::parse("test.yaml", text.as_bytes().to_vec())
@@ -231,5 +232,32 @@ mod tests {
     #[test]
     fn parts_of_text_only_are_one() {
         assert!(matches!(parse("# a\n---\n# b\n---\n").parts.as_slice(), [Part::Verbatim(_)]));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn whatever_can_be_read_keeps_its_bytes_and_whatever_cannot_is_told(
+            pieces in proptest::collection::vec(
+                proptest::sample::select(vec![
+                    "---", "---\n", "--- # x\n", "--- a\n", "...\n", "\n", "\r\n", "\r", "a: 1\n", "b: |\n", "  text\n", " ", "\t", "- x\n", "# c\n",
+                    "{", "}", "\"", "{\"a\": 1}", "[", "]", ",", ":", "&a", "*a", "!!x", "%YAML 1.1\n", "\u{feff}", "é", "\u{2028}", "\u{85}", "\0", "c: 'x'",
+                    "<<: *a\n", "? ", "null", "~\n", "kind: List\n", "items:\n",
+                ]),
+                0..12,
+            )
+        ) {
+            let text = pieces.concat();
+            match File::parse("t", text.clone().into_bytes()) {
+                Ok(file) => prop_assert_eq!(file.rewrite(|_| None), text),
+                Err(faults) => {
+                    // For YAML, a lone CR ends a line, too.
+                    let lines = text.matches(['\n', '\r']).count() + 1;
+                    prop_assert!(!faults.is_empty());
+                    prop_assert!(faults.iter().all(|fault| (1..=lines).contains(&fault.place.line)), "{:?} in {:?}", faults, text);
+                }
+            }
+        }
     }
 }

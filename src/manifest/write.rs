@@ -1,8 +1,9 @@
 //! A value into text.
 
 use super::{Format, Manifest};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
+use serde_saphyr::DoubleQuoted;
 
 /// How a document is laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +54,24 @@ fn yaml(value: &Value) -> String {
         // Folded text would hide where a line ends; markers and commands are easier to read on one.
         folded_wrap_chars: usize::MAX,
     };
-    serde_saphyr::to_string_with_options(value, options).expect("a JSON value can be written as YAML")
+    serde_saphyr::to_string_with_options(&Yaml(value), options).expect("a JSON value can be written as YAML")
+}
+
+/// A value whose texts are written so that every reader takes them.
+struct Yaml<'a>(&'a Value);
+
+impl Serialize for Yaml<'_> {
+    fn serialize<S: Serializer>(&self, writer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            // kubectl's reader takes a tab at the beginning of a block for indentation, and refuses it.
+            Value::String(text) if text.trim_start_matches('\n').starts_with('\t') => {
+                DoubleQuoted(text).serialize(writer)
+            }
+            Value::Array(items) => writer.collect_seq(items.iter().map(Yaml)),
+            Value::Object(fields) => writer.collect_map(fields.iter().map(|(key, value)| (key, Yaml(value)))),
+            other => other.serialize(writer),
+        }
+    }
 }
 
 fn json(value: &Value, indent: Option<&str>) -> String {
@@ -95,6 +113,13 @@ mod tests {
         let long = "word ".repeat(60) + "end";
         assert_eq!(emit(&json!({"a": long}), &Layout::YAML), format!("a: {long}\n"));
         assert_eq!(emit(&json!({"a": "x\ny\n"}), &Layout::YAML), "a: |\n  x\n  y\n");
+    }
+
+    #[test]
+    fn a_tab_never_begins_a_block() {
+        // `found a tab character where an indentation space is expected`, says kubectl otherwise.
+        let text = emit(&json!({"a": ["\tx\ny\n", "\n\t\n", "x\n\ty\n"]}), &Layout::YAML);
+        assert_eq!(text, "a:\n- \"\\tx\\ny\\n\"\n- \"\\n\\t\\n\"\n- |\n  x\n  \ty\n");
     }
 
     #[test]

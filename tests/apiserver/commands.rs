@@ -3,7 +3,7 @@
 use crate::world::{DEPLOYMENTS, World, deployment, path, pending, waiting};
 use anyhow::Result;
 use controlplane::{ControlPlane, User};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 /// Runs `scpol` as an administrator; gives its exit code and what it printed.
@@ -68,5 +68,31 @@ async fn the_binary_is_a_plugin_of_kubectl() -> Result<()> {
     let mut kubectl = world.cluster.kubectl(User::Admin);
     let help = kubectl.env("PATH", &plugins).args(["scpol", "drain", "--help"]).output().await?;
     assert!(String::from_utf8_lossy(&help.stdout).contains("Usage: kubectl scpol drain"), "{help:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn explain_tells_of_a_live_workload_what_every_stored_policy_does() -> Result<()> {
+    let world = World::new().await?;
+    let (code, none) = scpol(&world.cluster, &["explain", "deploy/web"]).await?;
+    assert!(code == 2 && none.contains("there is no Deployment `web` in namespace `default`"), "{none}");
+    // Nobody completes it: it is seen all the same.
+    world.create_async(DEPLOYMENTS, &waiting("web", &["all.scpol.dev"])).await?;
+    let (code, none) = scpol(&world.cluster, &["explain", "deploy/web"]).await?;
+    assert_eq!((code, none.trim()), (0, "Deployment default/web: there is no policy"));
+
+    let template = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
+    let labels = json!({ "matchLabels": { "kubernetes.io/metadata.name": "default" } });
+    world.policy("all", json!({ "namespaceSelector": labels, "template": template })).await?;
+    world.policy("elsewhere", json!({ "namespaces": ["shop-*"], "template": template })).await?;
+    let (code, table) = scpol(&world.cluster, &["explain", "Deployment", "web"]).await?;
+    assert_eq!(code, 0, "{table}");
+    assert!(table.starts_with("Deployment default/web: 1 of 2 policies injects: all\n"), "{table}");
+    assert!(table.contains("adds container envoy") && table.contains("SCP0108"), "{table}");
+    assert!(table.contains("what runs is never changed"), "{table}");
+    let (code, json) =
+        scpol(&world.cluster, &["explain", "deployments.apps/web", "-n", "default", "-o", "json"]).await?;
+    let report: Value = serde_json::from_str(&json)?;
+    assert_eq!((code, &report["items"][0]["policies"][1]["row"]), (0, &json!(7)));
     Ok(())
 }

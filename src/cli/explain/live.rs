@@ -1,0 +1,134 @@
+//! What is asked of a cluster.
+
+use super::report::Invalid;
+use super::{Cluster, kinds};
+use crate::cli::files::has_native_sidecars;
+use crate::cluster::capabilities::Capabilities;
+use crate::cluster::client::{self, CallError, call};
+use crate::cluster::object::Object;
+use crate::cluster::policies;
+use crate::metrics::Metrics;
+use crate::policy::{Policies, Policy, Site};
+use crate::workload::{KINDS, Kind, Workload};
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use std::sync::Arc;
+
+/// What people type for a kind, besides its names.
+const SHORT: [(&str, &str); 5] =
+    [("deploy", "deployments"), ("sts", "statefulsets"), ("ds", "daemonsets"), ("cj", "cronjobs"), ("po", "pods")];
+
+async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
+    let config = client::config(cluster.kubeconfig.as_deref(), cluster.context.as_deref()).await?;
+    let namespace = config.default_namespace.clone();
+    Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
+}
+
+/// A workload that is stored, with what else of its cluster decides.
+pub(super) struct Found {
+    pub(super) workload: Workload,
+    pub(super) native_sidecars: bool,
+}
+
+/// The workload `target`, which is `KIND/NAME`.
+pub(super) async fn workload(cluster: &Cluster, target: &str, namespace: Option<&str>) -> Result<Found> {
+    let (kind, name) = parse(target)?;
+    let (client, own) = connect(cluster).await?;
+    let namespace = namespace.unwrap_or(&own);
+    let server = Capabilities::discover(&client).await.context("cannot ask the server what it has")?;
+    let Some(resource) = server.resource(kind) else { bail!("the server has no {}", kind.resource) };
+    let api: Api<Object> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let Some(object) =
+        call(api.get_opt(name)).await.with_context(|| format!("cannot read {} {namespace}/{name}", kind.kind))?
+    else {
+        bail!("there is no {} `{name}` in namespace `{namespace}`: give its namespace with -n", kind.kind)
+    };
+    // Whoever may not read it learns so from the policies that ask for it.
+    let within = call(Api::<Namespace>::all(client.clone()).get_opt(namespace)).await.ok().flatten();
+    let within = within.and_then(|namespace| serde_json::to_value(namespace).ok()).map(Arc::new);
+    let workload = Workload::new(kind, object.value()).within(within);
+    Ok(Found { workload, native_sidecars: server.at_least(1, 29) && kubelets_have_native_sidecars(&client).await })
+}
+
+/// True if and only if every kubelet is known to be of 1.29 or later.
+async fn kubelets_have_native_sidecars(client: &Client) -> bool {
+    let Ok(nodes) = call(Api::<Node>::all(client.clone()).list(&ListParams::default())).await else { return false };
+    nodes.items.into_iter().all(|node| {
+        let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
+        version.is_some_and(|version| has_native_sidecars(Some(&version)).unwrap_or(false))
+    })
+}
+
+/// The policies that are stored, and those of them that are broken.
+pub(super) async fn policies(cluster: &Cluster, site: &Site) -> Result<(Policies, Vec<Invalid>)> {
+    let (client, _) = connect(cluster).await.context("no --policy is given, and the cluster's cannot be read")?;
+    let api: Api<Object> = Api::all_with(client, &policies::resource());
+    let stored = match call(api.list(&ListParams::default())).await {
+        Ok(list) => list.items,
+        Err(CallError::Refused(status)) if status.code == 404 => {
+            bail!("the server has no SidecarPolicies: install the operator, or give policies with --policy")
+        }
+        Err(error) => return Err(error).context("cannot list the policies"),
+    };
+    let (mut valid, mut invalid) = (Vec::new(), Vec::new());
+    for object in stored {
+        match Policy::parse(&object.value(), site) {
+            Ok(policy) => valid.push(Arc::new(policy)),
+            Err(violations) => invalid.push(Invalid { name: object.name().to_owned(), violations }),
+        }
+    }
+    Ok((Policies::new(valid), invalid))
+}
+
+/// `deploy/web`, `Deployment/web` and `deployments.apps/web` alike.
+fn parse(target: &str) -> Result<(&'static Kind, &str)> {
+    let Some((typed, name)) = target.split_once('/').filter(|(_, name)| !name.is_empty() && !name.contains('/')) else {
+        bail!("`{target}` names no workload; expected KIND/NAME, e.g. `deploy/web`");
+    };
+    let lower = typed.to_ascii_lowercase();
+    let (word, group) = lower.split_once('.').map_or((lower.as_str(), None), |(word, group)| (word, Some(group)));
+    let word = SHORT.iter().find(|(short, _)| *short == word).map_or(word, |(_, resource)| resource);
+    // kubectl lets the version stand before the group.
+    let is_group = |kind: &Kind| {
+        group.is_none_or(|group| {
+            kind.groups.contains(&group) || group.split_once('.').is_some_and(|(_, group)| kind.groups.contains(&group))
+        })
+    };
+    let found =
+        KINDS.iter().find(|kind| (kind.resource == word || kind.kind.eq_ignore_ascii_case(word)) && is_group(kind));
+    found
+        .map(|kind| (kind, name))
+        .with_context(|| format!("`{typed}` is no kind of workload; expected one of {}", kinds()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_is_named_as_for_kubectl() {
+        for (typed, expected) in [
+            ("deploy/web", Some("deployments")),
+            ("Deployment/web", Some("deployments")),
+            ("deployments.apps/web", Some("deployments")),
+            ("deployments.v1.apps/web", Some("deployments")),
+            ("deployment.extensions/web", Some("deployments")),
+            ("po/web", Some("pods")),
+            ("cj/web", Some("cronjobs")),
+            ("deployments.batch/web", None),
+            ("configmap/web", None),
+            ("deploy", None),
+            ("deploy/", None),
+            ("deploy/a/b", None),
+            ("/web", None),
+        ] {
+            let found = parse(typed).map(|(kind, name)| {
+                assert_eq!(name, "web");
+                kind.resource
+            });
+            assert_eq!(found.ok(), expected, "{typed}");
+        }
+    }
+}
