@@ -17,8 +17,9 @@ pub struct Kind {
     pub resource: &'static str,
     /// The kind, as in a manifest.
     pub kind: &'static str,
-    /// Where the pod lies in it: the path of the object that holds the pod's `metadata` and `spec`.
-    pub pod_path: &'static [&'static str],
+    /// Where the pod lies in it: the path of the object that holds the pod's `metadata` and `spec`. None if it has none: such
+    /// a kind can be judged by `validations`, and gets nothing.
+    pub pod_path: Option<&'static [&'static str]>,
 }
 
 /// The built-in kinds that a policy may target.
@@ -28,31 +29,32 @@ pub static KINDS: &[Kind] = &[
         groups: &["apps", "extensions"],
         resource: "deployments",
         kind: "Deployment",
-        pod_path: &["spec", "template"],
+        pod_path: Some(&["spec", "template"]),
     },
     Kind {
         group: "apps",
         groups: &["apps"],
         resource: "statefulsets",
         kind: "StatefulSet",
-        pod_path: &["spec", "template"],
+        pod_path: Some(&["spec", "template"]),
     },
     Kind {
         group: "apps",
         groups: &["apps", "extensions"],
         resource: "daemonsets",
         kind: "DaemonSet",
-        pod_path: &["spec", "template"],
+        pod_path: Some(&["spec", "template"]),
     },
     Kind {
         group: "batch",
         groups: &["batch"],
         resource: "cronjobs",
         kind: "CronJob",
-        pod_path: &["spec", "jobTemplate", "spec", "template"],
+        pod_path: Some(&["spec", "jobTemplate", "spec", "template"]),
     },
-    Kind { group: "batch", groups: &["batch"], resource: "jobs", kind: "Job", pod_path: &["spec", "template"] },
-    Kind { group: "", groups: &[""], resource: "pods", kind: "Pod", pod_path: &[] },
+    Kind { group: "batch", groups: &["batch"], resource: "jobs", kind: "Job", pod_path: Some(&["spec", "template"]) },
+    Kind { group: "", groups: &[""], resource: "pods", kind: "Pod", pod_path: Some(&[]) },
+    Kind { group: "", groups: &[""], resource: "secrets", kind: "Secret", pod_path: None },
 ];
 
 impl Kind {
@@ -171,7 +173,7 @@ impl Workload {
 
     /// The object that holds the pod's `metadata` and `spec`: the pod itself, or the pod template.
     pub fn pod(&self) -> Option<&Value> {
-        self.kind.pod_path.iter().try_fold(&self.body, |at, key| at.get(key))
+        self.kind.pod_path?.iter().try_fold(&self.body, |at, key| at.get(key))
     }
 
     /// The pod's `spec`, if there is one.
@@ -191,7 +193,7 @@ impl Workload {
 
     /// The JSON pointer of the pod: `""` for a pod, `/spec/template` for a Deployment.
     pub fn pod_pointer(&self) -> String {
-        self.kind.pod_path.iter().map(|key| format!("/{key}")).collect()
+        self.kind.pod_path.into_iter().flatten().map(|key| format!("/{key}")).collect()
     }
 
     fn meta(&self, key: &str) -> &str {

@@ -225,6 +225,16 @@ fn rows() -> Vec<Row> {
         },
         Row {
             code: Code::TargetRefused,
+            must: "must carry a pod template, since the policy has a `template`; leave that out, or use `deployments`",
+            cel: Vec::new(),
+            find: |policy| {
+                let injects = policy.spec.template.is_some();
+                let bare = blamed_targets(policy.spec, |class| matches!(class, targets::Class::Bare).then(String::new));
+                if injects { bare } else { Vec::new() }
+            },
+        },
+        Row {
+            code: Code::TargetRefused,
             must: "must be a resource in the plural, in its own group",
             cel: Vec::new(),
             find: |policy| {
