@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod agreement;
 mod bad_input;
 mod commands;
 mod controller;
