@@ -167,7 +167,8 @@ impl Case {
 
     fn ask(&self) -> Found {
         let mut decision = Decision::of(&self.policies, &self.placed, &self.site);
-        let patch = decision.plan(&self.placed);
+        // On what stands in the file: the namespace was lent to it.
+        let patch = decision.plan(&self.workload);
         let reasons = decision.rest.iter().map(line).collect();
         let is_refused = decision.refusal().is_some();
         if is_refused || patch.is_empty() {
