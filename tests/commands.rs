@@ -404,7 +404,7 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
     let injected = folder.inject(WEB).out;
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &injected);
     assert_eq!(ended.code, 0);
-    assert!(ended.out.contains(": the one policy does not inject; in it already: envoy\n"), "{}", ended.out);
+    assert!(ended.out.contains(": nothing to add; in it already: envoy\n"), "{}", ended.out);
     let ended = folder.scpol(&["explain", "-p", "newer.yaml", "-f", "-", "-o", "json"], &injected);
     assert_eq!(ended.code, 1);
     let report: Value = serde_json::from_str(&ended.out).unwrap();
@@ -415,6 +415,11 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
         (&json!("Conflict"), &json!(8), &json!("SCP0200"))
     );
     assert!(answer["message"].as_str().unwrap().contains("of another version"), "{answer}");
+    let ended = folder.scpol(&["inject", "-p", "newer.yaml", "-f", "-"], &injected);
+    assert!(ended.code == 1 && ended.err.contains("with `scpol uninject -p envoy`"), "{}", ended.err);
+    let without = folder.scpol(&["uninject", "-f", "-", "-p", "envoy"], &injected);
+    let ended = folder.scpol(&["inject", "-p", "newer.yaml", "-f", "-"], &without.out);
+    assert!(ended.code == 0 && ended.out.contains("v1.32.0"), "{ended:?}");
     let refusing = folder.with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  failurePolicy: Fail\n"));
     let taken = WEB.replace("name: web, image", "name: envoy, image");
     let ended = refusing.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &taken);

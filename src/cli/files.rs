@@ -1,5 +1,6 @@
 //! What the commands on files share: which files, which policies, how a workload is called.
 
+use crate::inject::marker;
 use crate::manifest::{self, Fault, File, Object, Walk};
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::Workload;
@@ -199,6 +200,12 @@ pub(super) fn placed(workload: &Workload, namespace: &str, namespaces: &HashMap<
     }
     let known = namespaces.get(workload.namespace()).cloned();
     workload.within(known)
+}
+
+/// The hash of the template of `policy` that `workload` has, if it is that of another version.
+pub(super) fn other_version(policy: &Policy, workload: &Workload) -> Option<String> {
+    let marker = marker::read(workload, &policy.name)?;
+    (marker.hash != policy.template.hash).then_some(marker.hash)
 }
 
 /// How `workload` is called in a line of output: `Deployment shop/web`.
