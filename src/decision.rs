@@ -6,8 +6,9 @@
 
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, NativeSidecars};
+use crate::cel::Budget;
 use crate::inject::{self, Conflict, Template};
-use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide, in_order};
+use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide, in_order};
 use crate::workload::Workload;
 use json_patch::Patch;
 use std::borrow::Cow;
@@ -58,6 +59,8 @@ pub struct Decision {
     pub rest: Vec<Left>,
     /// Every policy that matches, whether or not it can be injected: what they name is not the user's own.
     matching: Vec<Arc<Policy>>,
+    /// Whose validations the workload must satisfy.
+    judges: Vec<Arc<Policy>>,
     /// Whether containers can be delivered as native sidecars.
     native_sidecars: bool,
 }
@@ -83,7 +86,14 @@ impl Decision {
             let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
             Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })
         };
+        if policy.is_enforced()
+            && !policy.validations.is_empty()
+            && checks::is_judged(&policy, workload, site) == Some(true)
+        {
+            self.judges.push(policy.clone());
+        }
         match verdict {
+            Verdict::Inject if !policy.injects() => {}
             Verdict::Inject => match delivery(&policy, workload, self.native_sidecars) {
                 Ok(_) => self.inject.push(policy),
                 Err(reason) => self.rest.push(Left { policy, outcome: Outcome::Skipped, reason }),
@@ -129,12 +139,13 @@ impl Decision {
     pub fn retain(&mut self, asked: impl Fn(&Policy) -> bool) {
         self.inject.retain(|policy| asked(policy));
         self.rest.retain(|left| asked(&left.policy));
+        self.judges.retain(|policy| asked(policy));
     }
 
     /// The same decision with `policy` as the only one that is injected.
     #[must_use]
     pub fn alone(&self, policy: &Arc<Policy>) -> Self {
-        Self { inject: vec![policy.clone()], rest: Vec::new(), ..self.clone() }
+        Self { inject: vec![policy.clone()], rest: Vec::new(), judges: Vec::new(), ..self.clone() }
     }
 
     /// Takes `policy` out: it cannot be injected, for `reason`.
@@ -151,15 +162,48 @@ impl Decision {
 
     /// The patch that injects what is to be injected. What only shows when all are planned together, such as host ports
     /// on the host's network, is a conflict of them all.
+    ///
+    /// The validations are judged on what comes out: afterwards, [`Self::refusal`] tells.
     pub fn plan(&mut self, workload: &Workload) -> Patch {
         let (inject, matching) = (self.templates(&self.inject, workload), self.templates(&self.matching, workload));
-        match inject::plan(workload, &references(&inject), &references(&matching)) {
+        let patch = match inject::plan(workload, &references(&inject), &references(&matching)) {
             Ok(patch) => patch,
             Err(conflict) => {
                 for policy in self.inject.clone() {
                     self.fail(policy, conflict.clone().into());
                 }
                 Patch::default()
+            }
+        };
+        self.judge(workload, &patch);
+        patch
+    }
+
+    /// Judges `workload` as it will be stored, once `patch` has been applied.
+    fn judge(&mut self, workload: &Workload, patch: &Patch) {
+        // What was planned before may have been judged already.
+        self.rest.retain(|left| left.reason.row != JUDGED);
+        if self.judges.is_empty() {
+            return;
+        }
+        let mut body = workload.body.clone();
+        json_patch::patch(&mut body, patch).expect("a plan applies to what it was made for");
+        let stored = workload.with_body(body);
+        let variables = checks::variables(&stored);
+        for policy in self.judges.clone() {
+            let mut budget = Budget::validations();
+            for demand in &policy.validations {
+                let (outcome, code, detail) = match demand.expression.test(&variables, &mut budget) {
+                    Ok(true) => continue,
+                    Ok(false) => (Outcome::Rejected, Code::ValidationFailed, demand.told(&variables, &mut budget)),
+                    Err(failure) => {
+                        let outcome = if policy.refuses() { Outcome::Rejected } else { Outcome::Failed };
+                        let detail = format!("validation `{}` failed: {failure}", demand.expression.source().trim());
+                        (outcome, Code::ExpressionFailed, detail)
+                    }
+                };
+                let reason = Reason { row: JUDGED, code, detail };
+                self.rest.push(Left { policy: policy.clone(), outcome, reason });
             }
         }
     }
@@ -168,6 +212,9 @@ impl Decision {
 fn references<'a>(templates: &'a [Cow<'_, Template>]) -> Vec<&'a Template> {
     templates.iter().map(AsRef::as_ref).collect()
 }
+
+/// Validations stand behind the precedence table.
+const JUDGED: u8 = 9;
 
 /// The template of `policy` in the form that `workload` needs: a plain container would keep a pod that ends by itself from
 /// ending.

@@ -4,7 +4,7 @@
 //! template lies comes from the table [`KINDS`].
 
 use serde_json::{Map, Value};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A built-in kind that carries a pod template, or is a pod.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,12 +71,44 @@ pub struct Workload {
     pub body: Value,
     /// The Namespace that it is in, where it has been read.
     pub namespace_object: Option<Arc<Value>>,
+    /// See [`Self::seen_by_expressions`].
+    seen: OnceLock<Value>,
 }
+
+/// What only the server sets. Not every engine has it, so none shows it to expressions.
+const OF_THE_SERVER: [&str; 7] =
+    ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields", "initializers"];
 
 impl Workload {
     /// The object `body`, known to be of `kind`.
     pub fn new(kind: &'static Kind, body: Value) -> Self {
-        Self { kind, body, namespace_object: None }
+        Self { kind, body, namespace_object: None, seen: OnceLock::new() }
+    }
+
+    /// The same object with another `body`.
+    #[must_use]
+    pub fn with_body(&self, body: Value) -> Self {
+        Self { namespace_object: self.namespace_object.clone(), ..Self::new(self.kind, body) }
+    }
+
+    /// The object as expressions see it on every engine and in files: without `status`, what only the server sets, and the
+    /// name that the server has generated.
+    ///
+    /// # Guarantees
+    /// It is made once; what is changed in [`Self::body`] afterwards does not show.
+    pub fn seen_by_expressions(&self) -> &Value {
+        self.seen.get_or_init(|| {
+            let mut seen = self.body.clone();
+            let Some(object) = seen.as_object_mut() else { return seen };
+            object.remove("status");
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.retain(|field, _| !OF_THE_SERVER.contains(&field.as_str()));
+                if metadata.contains_key("generateName") {
+                    metadata.remove("name");
+                }
+            }
+            seen
+        })
     }
 
     /// The same object, in the Namespace `namespace`.

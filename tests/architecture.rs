@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 /// What is pure, as files or folders under `src/`.
 const PURE: &[&str] = &[
     "api",
+    "cel",
     "policy",
     "inject",
     "decision.rs",

@@ -11,6 +11,7 @@ use super::format;
 use super::schema::{self, Fault, FaultKind};
 use super::targets;
 use super::v1alpha1::{Mode, Operator, RawObject, Requirement, SidecarPolicySpec, Template};
+use crate::cel::{Expression, Gives};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
@@ -317,6 +318,12 @@ fn rows() -> Vec<Row> {
             find: repeated_in_own_containers,
         },
         Row {
+            code: Code::InvalidExpression,
+            must: "must be an expression that a server of 1.36 takes, over `object` and `namespaceObject`",
+            cel: Vec::new(),
+            find: faulty_expressions,
+        },
+        Row {
             code: Code::InvalidInitializerName,
             must: "must end in `.scpol.dev`, or be a name that the operator was given by `--initializer-name`; e.g. \
                    `envoy.scpol.dev`",
@@ -619,6 +626,27 @@ fn has_wrong_values(requirement: &Requirement) -> bool {
     compares == requirement.values.as_ref().is_none_or(Vec::is_empty)
 }
 
+// Expressions
+
+fn faulty_expressions(policy: &Subject<'_>) -> Vec<Finding> {
+    let conditions = policy.spec.match_conditions.iter().enumerate();
+    let conditions = conditions
+        .map(|(index, condition)| (format!("matchConditions[{index}].expression"), &condition.expression, Gives::Bool));
+    let validations = policy.spec.validations.iter().enumerate().flat_map(|(index, validation)| {
+        let of = |field: &str| format!("validations[{index}].{field}");
+        let message = validation.message_expression.as_ref();
+        [(of("expression"), &validation.expression, Gives::Bool)]
+            .into_iter()
+            .chain(message.map(|message| (of("messageExpression"), message, Gives::String)))
+            .collect::<Vec<_>>()
+    });
+    let faulty = conditions.chain(validations).filter_map(|(field, source, gives)| {
+        let fault = Expression::compile(source, gives).err()?;
+        Some(Finding::with(format!("spec.{field}"), fault.to_string()))
+    });
+    faulty.collect()
+}
+
 // Targets
 
 /// The targets whose class `explain` blames.
@@ -634,11 +662,7 @@ fn blamed_targets(spec: &SidecarPolicySpec, explain: fn(targets::Class) -> Optio
 
 fn not_yet_supported(policy: &Subject<'_>) -> Vec<Finding> {
     let spec = policy.spec;
-    let in_spec = [
-        ("matchConditions", !spec.match_conditions.is_empty()),
-        ("validations", !spec.validations.is_empty()),
-        ("mode", spec.mode != Mode::default()),
-    ];
+    let in_spec = [("mode", spec.mode != Mode::default())];
     let used = in_spec.into_iter().filter(|(_, is_used)| *is_used);
     let paths = spec.targets.iter().enumerate().filter(|(_, target)| target.template_path.is_some());
     let paths = paths.map(|(index, _)| Finding::new(format!("spec.targets[{index}].templatePath")));

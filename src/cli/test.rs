@@ -182,14 +182,14 @@ impl Case {
 
     /// Injecting again changes nothing, and taking away what the markers list gives back the original.
     fn broken_promises(&self, body: &Value, decision: &mut Decision) -> Vec<String> {
-        let injected = Workload { body: body.clone(), ..self.placed.clone() };
+        let injected = self.placed.with_body(body.clone());
         let mut faults = Vec::new();
         if !decision.plan(&injected).is_empty() {
             faults.push("injecting again changes something".to_owned());
         }
         let (mut back, mut original) = (body.clone(), self.workload.body.clone());
         for policy in in_order(decision.inject.iter().cloned()) {
-            let undone = inject::undo(&Workload { body: back.clone(), ..injected.clone() }, Some(&policy.name));
+            let undone = inject::undo(&injected.with_body(back.clone()), Some(&policy.name));
             back = undone.map_or(back, |undone| undone.body);
             // A marker that was there before is ours, and is not given back.
             let annotations = original.pointer_mut(&format!("{}/metadata/annotations", self.workload.pod_pointer()));

@@ -229,6 +229,9 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
 }
 
 fn tally(policy: &Policy, workload: &Workload, site: &Site) -> Option<Tally> {
+    if !policy.injects() {
+        return None;
+    }
     match decide(policy, workload, site) {
         Verdict::Inject if marker::read(workload, &policy.name).is_some() => Some(Tally::Outdated),
         Verdict::Inject => Some(Tally::Missed),
