@@ -205,6 +205,18 @@ fn a_namespace_that_a_policy_asks_for_is_taken_from_the_manifests() {
 }
 
 #[test]
+fn validations_see_the_namespace_that_the_manifest_will_be_in() {
+    let demand = "  validations: [{expression: \"object.metadata.namespace == 'shop-us'\", message: wrong place}]\n";
+    let folder = Folder::new().with("policy.yaml", POLICY.replace("spec:\n", &format!("spec:\n{demand}")));
+    let input = WEB.replace(", namespace: shop-eu", "");
+    for (namespace, code) in [("shop-us", 0), ("shop-eu", 1)] {
+        let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "-n", namespace], &input);
+        assert_eq!((ended.code, ended.out == input), (code, code == 1), "{ended:?}");
+        assert_eq!(ended.err.contains("its create would be refused") && ended.err.contains("wrong place"), code == 1);
+    }
+}
+
+#[test]
 fn pods_that_end_get_native_sidecars_where_the_version_has_them() {
     let folder = Folder::new()
         .with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  targets: [{group: \"\", resource: pods}]\n"));

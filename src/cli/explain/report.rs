@@ -3,7 +3,7 @@
 use super::Output;
 use crate::api::code::Code;
 use crate::api::rules::Violation;
-use crate::cli::files::{other_version, title};
+use crate::cli::files::{other_version, plan, title};
 use crate::decision::{Decision, Left, Outcome};
 use crate::inject::marker;
 use crate::policy::{Policies, Policy, Site};
@@ -113,7 +113,7 @@ impl Report {
     pub(super) fn of(subject: Subject, policies: &Policies, invalid: &[Invalid], site: &Site) -> Self {
         let Subject { workload, placed, source } = subject;
         let mut decision = Decision::of(policies, &placed, site);
-        let patch = decision.plan(&workload);
+        let patch = plan(&mut decision, &workload, &placed);
         let mut injected = workload.clone();
         json_patch::patch(&mut injected.body, &patch).expect("a plan applies to what it was made for");
         let mut answers: Vec<Answer> =
