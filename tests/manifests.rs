@@ -260,7 +260,7 @@ fn granted(rule: &Value, scope: &str) -> Vec<String> {
 }
 
 /// Whoever widens this has to say here that it is meant.
-const RIGHTS: [&str; 5] = [
+const RIGHTS: [&str; 6] = [
     "cluster /events: create,patch",
     "cluster /namespaces: get,list,watch",
     "cluster scpol.dev/sidecarpolicies/status: patch",

@@ -1,7 +1,7 @@
 //! `scpol test`: cases in folders, each a question with its expected answer.
 
 use super::End;
-use super::files::{self, placed};
+use super::files::{self, placed, plan};
 use crate::decision::{Decision, Left};
 use crate::inject;
 use crate::manifest::{self, Layout, Walk};
@@ -167,7 +167,7 @@ impl Case {
 
     fn ask(&self) -> Found {
         let mut decision = Decision::of(&self.policies, &self.placed, &self.site);
-        let patch = decision.plan(&self.placed);
+        let patch = plan(&mut decision, &self.workload, &self.placed);
         let reasons = decision.rest.iter().map(line).collect();
         let is_refused = decision.refusal().is_some();
         if is_refused || patch.is_empty() {
