@@ -5,9 +5,9 @@
 //! that contradict each other, then each survivor against the workload. Nothing depends on the order of the policies.
 
 use crate::api::code::Code;
-use crate::api::v1alpha1::{Jobs, NativeSidecars};
+use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
 use crate::cel::Budget;
-use crate::inject::{self, Conflict, Template};
+use crate::inject::{self, Conflict, Template, marker};
 use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide, in_order};
 use crate::workload::Workload;
 use json_patch::Patch;
@@ -211,6 +211,24 @@ impl Decision {
 
 fn references<'a>(templates: &'a [Cow<'_, Template>]) -> Vec<&'a Template> {
     templates.iter().map(AsRef::as_ref).collect()
+}
+
+/// What `policy` would do to `workload` if it were in force; none if nothing.
+pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<String> {
+    let mut enforced = policy.clone();
+    enforced.spec.mode = Mode::Enforce;
+    let mut decision = Decision::of(&Policies::new([Arc::new(enforced)]), workload, site);
+    let patch = decision.plan(workload);
+    let name = format!("{} `{}/{}`", workload.kind.kind, workload.namespace(), workload.name());
+    if let Some(left) = decision.rest.iter().find(|left| left.outcome != Outcome::Skipped) {
+        let verb = if left.outcome == Outcome::Rejected { "be refused" } else { "not be injected" };
+        return Some(format!("changing nothing; {name} would {verb}: {}: {}", left.reason.code, left.reason.detail));
+    }
+    let mut body = workload.body.clone();
+    json_patch::patch(&mut body, &patch).expect("a plan applies to what it was made for");
+    let added = marker::read(&workload.with_body(body), &policy.name)?.added;
+    let added: Vec<String> = added.iter().map(|pointer| format!("`{pointer}`")).collect();
+    Some(format!("changing nothing; {name} would get {}", added.join(", ")))
 }
 
 /// Validations stand behind the precedence table.

@@ -10,7 +10,7 @@ use super::crd;
 use super::format;
 use super::schema::{self, Fault, FaultKind};
 use super::targets;
-use super::v1alpha1::{Mode, Operator, RawObject, Requirement, SidecarPolicySpec, Template};
+use super::v1alpha1::{Operator, RawObject, Requirement, SidecarPolicySpec, Template};
 use crate::cel::{Expression, Gives};
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -671,10 +671,6 @@ fn blamed_targets(spec: &SidecarPolicySpec, explain: fn(targets::Class) -> Optio
 // Fields that a later version serves
 
 fn not_yet_supported(policy: &Subject<'_>) -> Vec<Finding> {
-    let spec = policy.spec;
-    let in_spec = [("mode", spec.mode != Mode::default())];
-    let used = in_spec.into_iter().filter(|(_, is_used)| *is_used);
-    let paths = spec.targets.iter().enumerate().filter(|(_, target)| target.template_path.is_some());
-    let paths = paths.map(|(index, _)| Finding::new(format!("spec.targets[{index}].templatePath")));
-    used.map(|(field, _)| Finding::new(format!("spec.{field}"))).chain(paths).collect()
+    let paths = policy.spec.targets.iter().enumerate().filter(|(_, target)| target.template_path.is_some());
+    paths.map(|(index, _)| Finding::new(format!("spec.targets[{index}].templatePath"))).collect()
 }

@@ -326,7 +326,8 @@ impl Controller {
         });
         let count =
             |wanted: fn(&Outcome) -> bool| self.entries.values().filter(|entry| wanted(&entry.outcome)).count() as i64;
-        let ready = count(|outcome| matches!(outcome, Outcome::InForce { .. } | Outcome::Suspended | Outcome::Audit));
+        let ready =
+            count(|outcome| matches!(outcome, Outcome::InForce { .. } | Outcome::Suspended | Outcome::Audit { .. }));
         let unknown = count(|outcome| matches!(outcome, Outcome::FirstSight));
         metrics.set_policies(ready, self.entries.len() as i64 - ready - unknown, unknown);
     }

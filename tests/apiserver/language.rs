@@ -264,3 +264,35 @@ async fn conditions_and_validations_decide_and_an_expression_that_fails_never_ho
     assert!(refused.to_string().contains("it has 3 containers"), "{refused}");
     Ok(())
 }
+
+#[tokio::test]
+async fn audit_registers_nothing_counts_and_tells_what_it_would_do() -> Result<()> {
+    let world = World::new().await?;
+    world.create(DEPLOYMENTS, &deployment("before")).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let never = json!([{ "expression": "false", "message": "never" }]);
+    world.policy("watched", json!({ "mode": "Audit", "template": envoy() })).await?;
+    world.policy("judged", json!({ "mode": "Audit", "validations": never })).await?;
+    for policy in ["watched", "judged"] {
+        wait_condition(&world.cluster, policy, "Ready", "True", "Audit").await?;
+        wait_condition(&world.cluster, policy, "Programmed", "False", "Audit").await?;
+    }
+    let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+    assert_eq!(containers(&created), ["app"], "nothing is injected");
+    world.status("watched", "missed", 2).await?;
+    let samples = [
+        ("watched", "would get `/spec/template/metadata/annotations`, `/spec/template/spec/containers/envoy`"),
+        ("judged", "would be refused: SCP0210: never"),
+    ];
+    for (policy, expected) in samples {
+        within(LIMIT, "a sample is told", || async {
+            let ready = crate::support::condition(&world.cluster, policy, "Ready").await?.unwrap_or_default();
+            Ok(ready["message"].as_str().is_some_and(|message| message.contains(expected)))
+        })
+        .await?;
+    }
+    let configurations = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations";
+    let list = request(&world.admin, "GET", configurations, &Value::Null).await?;
+    assert_eq!(list["items"], json!([]), "nothing is registered");
+    Ok(())
+}
