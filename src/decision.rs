@@ -63,6 +63,8 @@ pub struct Decision {
     judges: Vec<Arc<Policy>>,
     /// Whether containers can be delivered as native sidecars.
     native_sidecars: bool,
+    /// The patch of [`Self::inject`], while nobody has been taken out since it was made.
+    planned: Option<Patch>,
 }
 
 impl Decision {
@@ -109,6 +111,11 @@ impl Decision {
         let matching = self.matching.clone();
         let templates = self.templates(&matching, workload);
         let templates = references(&templates);
+        // Nearly always nothing is in the way: then this is all there is to do.
+        if let Ok(patch) = inject::plan(workload, &templates, &templates) {
+            self.planned = Some(patch);
+            return;
+        }
         for (a, b, conflict) in inject::collisions(&templates) {
             for (policy, other) in [(&matching[a], &matching[b]), (&matching[b], &matching[a])] {
                 if self.injects(policy) {
@@ -137,7 +144,9 @@ impl Decision {
 
     /// Keeps the policies for which `asked` is true; the others have been heard, and are none of the caller's business.
     pub fn retain(&mut self, asked: impl Fn(&Policy) -> bool) {
+        let before = self.inject.len();
         self.inject.retain(|policy| asked(policy));
+        self.planned = self.planned.take().filter(|_| self.inject.len() == before);
         self.rest.retain(|left| asked(&left.policy));
         self.judges.retain(|policy| asked(policy));
     }
@@ -145,12 +154,13 @@ impl Decision {
     /// The same decision with `policy` as the only one that is injected.
     #[must_use]
     pub fn alone(&self, policy: &Arc<Policy>) -> Self {
-        Self { inject: vec![policy.clone()], rest: Vec::new(), judges: Vec::new(), ..self.clone() }
+        Self { inject: vec![policy.clone()], rest: Vec::new(), judges: Vec::new(), planned: None, ..self.clone() }
     }
 
     /// Takes `policy` out: it cannot be injected, for `reason`.
     pub fn fail(&mut self, policy: Arc<Policy>, reason: Reason) {
         self.inject.retain(|other| other.name != policy.name);
+        self.planned = None;
         let outcome = if policy.refuses() { Outcome::Rejected } else { Outcome::Failed };
         self.rest.push(Left { policy, outcome, reason });
     }
@@ -163,10 +173,17 @@ impl Decision {
     /// The patch that injects what is to be injected. What only shows when all are planned together, such as host ports
     /// on the host's network, is a conflict of them all.
     ///
-    /// The validations are judged on what comes out: afterwards, [`Self::refusal`] tells.
+    /// The validations are judged on what comes out: afterwards, [`Self::refusal`] tells. The first call is for the workload
+    /// that was decided on; later ones may be for another form of it.
     pub fn plan(&mut self, workload: &Workload) -> Patch {
+        let patch = self.planned.take().unwrap_or_else(|| self.plan_anew(workload));
+        self.judge(workload, &patch);
+        patch
+    }
+
+    fn plan_anew(&mut self, workload: &Workload) -> Patch {
         let (inject, matching) = (self.templates(&self.inject, workload), self.templates(&self.matching, workload));
-        let patch = match inject::plan(workload, &references(&inject), &references(&matching)) {
+        match inject::plan(workload, &references(&inject), &references(&matching)) {
             Ok(patch) => patch,
             Err(conflict) => {
                 for policy in self.inject.clone() {
@@ -174,9 +191,7 @@ impl Decision {
                 }
                 Patch::default()
             }
-        };
-        self.judge(workload, &patch);
-        patch
+        }
     }
 
     /// Judges `workload` as it will be stored, once `patch` has been applied.

@@ -370,6 +370,7 @@ mod tests {
             ),
             ("Ready=True Suspended, Accepted=True Valid, Programmed=False Suspended", "Current"),
             ("Ready=True Audit, Accepted=True Valid, Programmed=False Audit", "Current"),
+            ("Ready=True Audit, Accepted=True Valid, Programmed=False Audit", "Current"),
             (
                 "Ready=False InvalidField, Accepted=False InvalidField, Programmed=False InvalidField, Stalled=True InvalidField",
                 "Failed",

@@ -9,7 +9,7 @@ pub const COST_OF_VALIDATIONS: u64 = 10_000_000;
 /// What all match conditions of one policy may cost together: `RuntimeCELCostBudgetMatchConditions`, same file.
 pub const COST_OF_MATCH_CONDITIONS: u64 = 2_500_000;
 
-/// Cost units that are left for a row of expressions. One unit is about ten nanoseconds of work and a few bytes.
+/// Cost units that are left for a row of expressions. One unit is a field, a call or an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget(u64);
 
@@ -44,9 +44,9 @@ impl Budget {
 }
 
 /// How many steps of real work one expression may take. The server has no such bound: its costs leave out what is cheap
-/// for it (constants, `has`, views of lists). Each takes some ten nanoseconds, so that nothing runs for long; no
+/// for it (constants, `has`, views of lists). Each takes ten to twenty nanoseconds, so that nothing runs for long; no
 /// expression that we know of comes near it before the costs end it.
-const WORK_PER_EXPRESSION: u64 = 3_000_000;
+const WORK_PER_EXPRESSION: u64 = 2_500_000;
 
 /// The units of one evaluation: costs as the server counts them, and real work.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use super::eval::Evaluator;
 use super::namespace::NAMESPACE;
 use super::plan::{self, Constant, Plan};
 use super::regexes::Pattern;
-use super::signatures::{self, Means, Overload};
+use super::signatures::{self, Means, Native, Overload};
 use super::suggest::{self, closest};
 use super::types::{Bindings, Type, most_general};
-use super::value::{Text, TypeName, Val};
+use super::value::{Outcome, Text, TypeName, Val};
 use super::{Gives, format};
 use serde_json::Value;
 
@@ -212,6 +212,11 @@ impl Checker {
                 None => result,
             });
         }
+        // Where several may fit, the server asks all of them at run time, also those that the types speak against; and
+        // always where one piece of code serves all.
+        if fitting.len() > 1 || (!fitting.is_empty() && is_served_by_one(name)) {
+            fitting = known.iter().filter(|overload| overload.is_member == is_member).collect();
+        }
         let types = || types.iter().map(|of| self.bindings.resolve(of)).collect::<Vec<_>>();
         gives.map(|gives| (fitting, gives)).ok_or_else(|| suggest::no_matching_overload(at, name, is_member, &types()))
     }
@@ -224,6 +229,7 @@ impl Checker {
         arguments: &[Node],
     ) -> Result<Plan, Fault> {
         if let Some(Means::Native(native)) = overloads.first().map(|overload| overload.means) {
+            check_index(native, &plans, arguments)?;
             return Ok(Plan::Native(native, plans));
         }
         let is_conversion = CONVERSIONS.contains(&name);
@@ -240,11 +246,9 @@ impl Checker {
             self.check_format(arguments)?;
         }
         let plan = Plan::Call(Box::new(call));
-        if is_converted_constant(&plan) {
+        if is_constant(&plan) {
             let at = arguments.first().map_or(0, |argument| argument.at);
-            Evaluator::new(&Value::Null, None, Meter::at_compile_time())
-                .value(&plan)
-                .map_err(|failure| Fault::new(at, format!("invalid {name} argument: {failure}")))?;
+            constant_value(&plan).map_err(|failure| Fault::new(at, format!("invalid {name} argument: {failure}")))?;
         }
         Ok(plan)
     }
@@ -470,7 +474,7 @@ fn literal_of(literal: &Literal) -> (Plan, Type) {
 
 fn type_name(name: &str) -> Option<(Plan, Type)> {
     let found = TypeName::DECLARED.into_iter().find(|of| of.name() == name)?;
-    Some((Plan::Constant(Constant::Type(found)), Type::Type))
+    Some((Plan::Constant(Constant::Type(found)), Type::Meta))
 }
 
 /// `a.b.c`, if the node is names only.
@@ -493,12 +497,42 @@ fn qualified(node: &Node) -> Option<String> {
     }
 }
 
-/// A constant, or a conversion of one, which has been found to succeed.
-fn is_converted_constant(plan: &Plan) -> bool {
+/// Whether the server has one piece of code for all overloads (`Singleton…Binding` in cel-go): operators have, and two
+/// functions.
+fn is_served_by_one(name: &str) -> bool {
+    name.contains('_') || matches!(name, "size" | "sort")
+}
+
+/// A constant, or what the server makes one: a conversion of one, which has been found to succeed, a list or a map.
+fn is_constant(plan: &Plan) -> bool {
     match plan {
         Plan::Constant(_) => true,
-        Plan::Call(call) => call.is_conversion && call.arguments.iter().all(is_converted_constant),
+        Plan::Call(call) => call.is_conversion && call.arguments.iter().all(is_constant),
+        Plan::List(items) => items.iter().all(|item| !item.is_optional && is_constant(&item.value)),
+        Plan::Map(entries) => {
+            entries.iter().all(|entry| !entry.is_optional && is_constant(&entry.key) && is_constant(&entry.value))
+        }
         _ => false,
+    }
+}
+
+/// The value of a constant, or why it has none.
+fn constant_value<'a>(plan: &'a Plan) -> Outcome<'a> {
+    Evaluator::new(&Value::Null, None, Meter::at_compile_time()).value(plan)
+}
+
+/// That a constant index may be one.
+fn check_index(native: Native, plans: &[Plan], arguments: &[Node]) -> Result<(), Fault> {
+    let (Native::Index | Native::OptionalIndex, [_, key], [_, node]) = (native, plans, arguments) else {
+        return Ok(());
+    };
+    if !is_constant(key) {
+        return Ok(());
+    }
+    match constant_value(key) {
+        Ok(Val::Text(_) | Val::Int(_) | Val::Uint(_) | Val::Bool(_) | Val::Double(_)) => Ok(()),
+        Ok(other) => Err(Fault::new(node.at, format!("invalid qualifier type: {}", other.type_name().name()))),
+        Err(failure) => Err(Fault::new(node.at, failure.to_string())),
     }
 }
 

@@ -6,6 +6,9 @@ use super::signatures::Native;
 use super::value::{List, Map, Val};
 use std::cmp::Ordering;
 
+/// The work of finding a key in a large map.
+pub(super) const LOOKUP: u64 = 8;
+
 /// What the server charges for an operator over these values.
 pub(super) fn cost(native: Native, left: &Val<'_>, right: &Val<'_>) -> u64 {
     match (native, right) {
@@ -77,6 +80,7 @@ fn equal_maps<'a>(meter: &mut Meter, left: &Map<'a>, right: &Map<'a>) -> Result<
         return Ok(false);
     }
     for (key, left) in left.iter() {
+        meter.work(LOOKUP)?;
         match right.get(&key) {
             Some(right) if equal(meter, &left, &right)? => {}
             _ => return Ok(false),

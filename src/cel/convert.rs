@@ -4,6 +4,7 @@ use super::error::{Failure, NumberKind};
 use super::moment::{self, Moment};
 use super::signatures::Work;
 use super::value::{Outcome, Val};
+use std::borrow::Cow;
 
 /// Two to the power of 63.
 const INT_LIMIT: f64 = 9_223_372_036_854_775_808.0;
@@ -56,14 +57,47 @@ pub(super) fn to_double<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<
     }
 }
 
-/// As Go's strconv.ParseFloat reads it, but for hexadecimal numbers.
+/// As Go's strconv.ParseFloat reads it.
 fn go_double(text: &str) -> Option<f64> {
+    let text = &*without_underscores(text)?;
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if let Some(hexadecimal) = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")) {
+        let value = hexadecimal_double(hexadecimal)?;
+        return Some(if text.starts_with('-') { -value } else { value });
+    }
     let value: f64 = text.parse().ok()?;
     let is_word = unsigned.starts_with(|c: char| c.is_ascii_alphabetic());
     let is_signed_nan = value.is_nan() && unsigned.len() != text.len();
     // What is too large is an error, unless it says infinity.
     (!is_signed_nan && (is_word || value.is_finite())).then_some(value)
+}
+
+/// Underscores may stand between digits, as in Go's own literals.
+fn without_underscores(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('_') {
+        return Some(Cow::Borrowed(text));
+    }
+    let is_hexadecimal = text.contains(['x', 'X']);
+    let is_digit = |c: char| if is_hexadecimal { c.is_ascii_hexdigit() || c == 'x' } else { c.is_ascii_digit() };
+    let parts: Vec<&str> = text.split('_').collect();
+    let is_valid = parts.windows(2).all(|pair| match pair {
+        [before, after] => before.ends_with(is_digit) && after.starts_with(is_digit),
+        _ => false,
+    });
+    is_valid.then(|| Cow::Owned(parts.concat()))
+}
+
+/// `1.8p-2` after `0x`: hexadecimal digits, times a power of two.
+fn hexadecimal_double(text: &str) -> Option<f64> {
+    let (digits, exponent) = text.split_once(['p', 'P'])?;
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let places = i32::try_from(fraction.len()).ok()?;
+    // More digits than this have no room in a double anyway.
+    let digits = u64::from_str_radix(&format!("{whole}{fraction}"), 16).ok()?;
+    let exponent: i32 = exponent.parse().ok()?;
+    #[allow(clippy::cast_precision_loss, reason = "it becomes a double")]
+    let value = digits as f64 * 2_f64.powi(exponent.checked_sub(places.checked_mul(4)?)?);
+    value.is_finite().then_some(value)
 }
 
 pub(super) fn to_int<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {

@@ -112,6 +112,10 @@ impl<'a> Evaluator<'a> {
             (Native::Or | Native::OrValue, [left, right]) => self.alternative(left, right, native == Native::OrValue),
             (_, [left, right]) => {
                 let left = self.value(left)?;
+                // What is not there has no entries, whatever the key would be.
+                if matches!((native, &left), (Native::Index | Native::OptionalIndex, Val::Optional(None))) {
+                    return Ok(left);
+                }
                 let right = self.value(right)?;
                 self.strict(native, &left, &right)
             }
@@ -311,6 +315,7 @@ impl<'a> Evaluator<'a> {
                 continue;
             }
             let value = self.value(&of.body)?;
+            self.meter.work(2 * compare::LOOKUP)?;
             if of.form == Form::Map {
                 values.insert(literal_key(&key)?, value);
             } else {
@@ -322,7 +327,7 @@ impl<'a> Evaluator<'a> {
 
     fn insert_all(&mut self, values: &mut BTreeMap<Key<'a>, Val<'a>>, entries: &Val<'a>) -> Result<(), Failure> {
         let Val::Map(entries) = entries else { return Err(Failure::no_such_overload()) };
-        self.meter.work(entries.len() as u64)?;
+        self.meter.work(entries.len() as u64 * compare::LOOKUP)?;
         for (key, value) in entries.iter() {
             if values.insert(key, value).is_some() {
                 return Err(Failure::new("insert failed: key already exists"));
@@ -400,9 +405,12 @@ fn indexed<'a>(operand: &Val<'a>, key: &Val<'a>, is_optional: bool) -> Outcome<'
 
 fn entry_of<'a>(operand: &Val<'a>, key: &Val<'a>) -> Result<Option<Val<'a>>, Failure> {
     match (operand, key) {
-        (Val::Map(map), _) => Ok(key.key().and_then(|key| map.get(&key))),
+        (Val::Map(map), Val::Text(_) | Val::Int(_) | Val::Uint(_) | Val::Bool(_) | Val::Double(_)) => {
+            Ok(key.key().and_then(|key| map.get(&key)))
+        }
         (Val::List(list), _) => Ok(usize::try_from(position(key)?).ok().and_then(|index| list.get(index))),
-        _ => Ok(None),
+        (_, Val::Text(_) | Val::Int(_) | Val::Uint(_) | Val::Bool(_) | Val::Double(_)) => Ok(None),
+        _ => Err(Failure::new(format!("invalid qualifier type: {}", key.type_name().name()))),
     }
 }
 

@@ -291,7 +291,7 @@ const fn not_finite(value: f64) -> &'static str {
 fn grouped(digits: &str) -> String {
     let mut grouped = String::with_capacity(digits.len() * 4 / 3 + 1);
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -299,7 +299,7 @@ fn grouped(digits: &str) -> String {
     grouped
 }
 
-/// As the locale writes it: `2.718280 × 10⁰⁰`. The precision is a width, since the server leaves out a dot.
+/// As the locale writes it: `2.718280×10⁰⁰`. The precision is a width, since the server leaves out a dot.
 fn scientific(value: f64, width: usize) -> String {
     const DIGITS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     if !value.is_finite() {
@@ -312,7 +312,7 @@ fn scientific(value: f64, width: usize) -> String {
         .chars()
         .filter_map(|digit| DIGITS.get(usize::try_from(digit.to_digit(10)?).ok()?))
         .collect();
-    let written = format!("{digits}\u{202f}×\u{202f}10{sign}{raised}");
+    let written = format!("{digits}×10{sign}{raised}");
     let missing = width.min(MAX_DECIMALS).saturating_sub(written.chars().count());
     " ".repeat(missing) + &written
 }

@@ -43,7 +43,7 @@ static FORMATS: [Format; 13] = [
     format("dns1123SubdomainPrefix", |text| is_subdomain(&masked(text)), SUBDOMAIN),
     format("dns1035LabelPrefix", |text| is_label_1035(&masked(text)), LABEL_1035),
     format("labelValue", |text| text.is_empty() || is_name(text), LABEL_VALUE),
-    format("uri", |text| Url::is_request_uri(text), "invalid URI for request"),
+    format("uri", Url::is_request_uri, "invalid URI for request"),
     format("uuid", is_uuid, "does not match the UUID format"),
     format("byte", is_base64, "invalid base64"),
     format("date", is_date, "invalid date"),
@@ -111,7 +111,7 @@ fn is_uuid(text: &str) -> bool {
 fn is_base64(text: &str) -> bool {
     let digits = text.strip_suffix("==").or_else(|| text.strip_suffix('=')).unwrap_or(text);
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/';
-    !text.is_empty() && text.len() % 4 == 0 && !digits.is_empty() && digits.bytes().all(is_digit)
+    !text.is_empty() && text.len().is_multiple_of(4) && !digits.is_empty() && digits.bytes().all(is_digit)
 }
 
 fn is_date(text: &str) -> bool {

@@ -117,7 +117,8 @@ impl<'a> Lexer<'a> {
     /// The prefix and the quotes of a string that begins here.
     fn string_start(&self) -> Option<(&'a str, &'static str)> {
         let rest = self.rest();
-        let quote_at = rest.find(['"', '\'']).filter(|&at| at <= 2)?;
+        // At most two letters stand before it; the rest of the source is not searched for each token.
+        let quote_at = rest.bytes().take(3).position(|byte| matches!(byte, b'"' | b'\''))?;
         let (prefix, quoted) = rest.split_at_checked(quote_at)?;
         let is_prefix = matches!(prefix.to_ascii_lowercase().as_str(), "" | "r" | "b" | "br");
         let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| quoted.starts_with(quote))?;

@@ -36,7 +36,7 @@ fn list<'v, 'a>(work: &mut Work<'_>, values: &'v [Val<'a>]) -> Result<&'v List<'
 pub(super) fn concatenate<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::List(left), Val::List(right)] = values else { return Err(Failure::no_such_overload()) };
     // The server makes a view of both, for one unit.
-    work.meter.work((left.len() + right.len()) as u64 * 2)?;
+    work.meter.work((left.len() + right.len()) as u64 * 3)?;
     Val::list(left.iter().chain(right.iter()).collect())
 }
 

@@ -99,11 +99,7 @@ fn expand(at: usize, of: &Macro, range: Node, arguments: Vec<Node>) -> Result<No
 }
 
 fn sort_by(at: usize, range: Node, variable: &Node, key: Node) -> Result<Node, Fault> {
-    let is_range = match &range.kind {
-        Kind::Literal(_) | Kind::Map(_) => false,
-        _ => true,
-    };
-    if !is_range {
+    if matches!(range.kind, Kind::Literal(_) | Kind::Map(_)) {
         let message = "sortBy can only be applied to a list, identifier, comprehension, call or select expression";
         return Err(Fault::new(range.at, message));
     }

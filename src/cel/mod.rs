@@ -9,8 +9,12 @@
 //!
 //! # Bounds
 //! An expression has at most 100,000 characters and 250 levels, as on the server. An evaluation costs at most
-//! [`COST_PER_EXPRESSION`], counted as the server counts, and a bounded amount of real work beside it; both are paid
+//! [`COST_PER_EXPRESSION`], counted nearly as the server counts, and a bounded amount of real work beside it; both are paid
 //! before anything is allocated. What an expression builds is at most 256 levels deep. Nothing panics.
+//!
+//! # Agreement
+//! `tests/cel` has an expression for everything that is known of the server, with its verdict; what differs is kept there
+//! by name and reason (`differs`). `tests/apiserver/cel.rs` asks a real server about all of them.
 //!
 //! # Files
 //! - Source to plan: [`lexer`], [`parser`] with [`macros`] into [`ast`], [`check`] with [`types`], [`namespace`] and

@@ -76,6 +76,9 @@ const fn native(signature: &'static str, native: Native) -> Row {
 /// A signature is `function(types) -> type`, or `type.function(types) -> type` for a member.
 ///
 /// `A` and `B` are any types. The other letters stand for one row for each of their types: see [`CLASSES`].
+///
+/// The rows of one function are in the server's order. It matters where a type is not known: the first row that fits
+/// makes it known, and the others do not fit any more.
 const ROWS: &[Row] = &[
     // Operators
     native("_==_(A, A) -> bool", Native::Equal),
@@ -92,27 +95,43 @@ const ROWS: &[Row] = &[
     native("_[?_](map<A, B>, A) -> optional<B>", Native::OptionalIndex),
     native("_[?_](optional<map<A, B>>, A) -> optional<B>", Native::OptionalIndex),
     run("!_(bool) -> bool", arithmetic::not),
-    run("-_(int) -> int", arithmetic::negate),
     run("-_(double) -> double", arithmetic::negate),
-    run("_<_(C, C) -> bool", arithmetic::less),
-    run("_<_(N, M) -> bool", arithmetic::less),
-    run("_<=_(C, C) -> bool", arithmetic::less_or_equal),
-    run("_<=_(N, M) -> bool", arithmetic::less_or_equal),
-    run("_>_(C, C) -> bool", arithmetic::greater),
-    run("_>_(N, M) -> bool", arithmetic::greater),
-    run("_>=_(C, C) -> bool", arithmetic::greater_or_equal),
-    run("_>=_(N, M) -> bool", arithmetic::greater_or_equal),
-    run("_+_(N, N) -> N", arithmetic::add),
-    run("_+_(string, string) -> string", arithmetic::concatenate),
+    run("-_(int) -> int", arithmetic::negate),
+    run("_<_(bool, bool) -> bool", arithmetic::less),
+    run("_<_(int, I) -> bool", arithmetic::less),
+    run("_<_(uint, U) -> bool", arithmetic::less),
+    run("_<_(double, D) -> bool", arithmetic::less),
+    run("_<_(O, O) -> bool", arithmetic::less),
+    run("_<=_(bool, bool) -> bool", arithmetic::less_or_equal),
+    run("_<=_(int, I) -> bool", arithmetic::less_or_equal),
+    run("_<=_(uint, U) -> bool", arithmetic::less_or_equal),
+    run("_<=_(double, D) -> bool", arithmetic::less_or_equal),
+    run("_<=_(O, O) -> bool", arithmetic::less_or_equal),
+    run("_>_(bool, bool) -> bool", arithmetic::greater),
+    run("_>_(int, I) -> bool", arithmetic::greater),
+    run("_>_(uint, U) -> bool", arithmetic::greater),
+    run("_>_(double, D) -> bool", arithmetic::greater),
+    run("_>_(O, O) -> bool", arithmetic::greater),
+    run("_>=_(bool, bool) -> bool", arithmetic::greater_or_equal),
+    run("_>=_(int, I) -> bool", arithmetic::greater_or_equal),
+    run("_>=_(uint, U) -> bool", arithmetic::greater_or_equal),
+    run("_>=_(double, D) -> bool", arithmetic::greater_or_equal),
+    run("_>=_(O, O) -> bool", arithmetic::greater_or_equal),
     run("_+_(bytes, bytes) -> bytes", arithmetic::concatenate_bytes),
-    run("_+_(list<A>, list<A>) -> list<A>", lists::concatenate),
+    run("_+_(double, double) -> double", arithmetic::add),
     run("_+_(duration, duration) -> duration", moment::add),
     run("_+_(duration, timestamp) -> timestamp", moment::add),
     run("_+_(timestamp, duration) -> timestamp", moment::add),
-    run("_-_(N, N) -> N", arithmetic::subtract),
+    run("_+_(int, int) -> int", arithmetic::add),
+    run("_+_(list<A>, list<A>) -> list<A>", lists::concatenate),
+    run("_+_(string, string) -> string", arithmetic::concatenate),
+    run("_+_(uint, uint) -> uint", arithmetic::add),
+    run("_-_(double, double) -> double", arithmetic::subtract),
     run("_-_(duration, duration) -> duration", moment::subtract),
+    run("_-_(int, int) -> int", arithmetic::subtract),
     run("_-_(timestamp, duration) -> timestamp", moment::subtract),
     run("_-_(timestamp, timestamp) -> duration", moment::subtract),
+    run("_-_(uint, uint) -> uint", arithmetic::subtract),
     run("_*_(N, N) -> N", arithmetic::multiply),
     run("_/_(N, N) -> N", arithmetic::divide),
     run("_%_(int, int) -> int", arithmetic::remainder),
@@ -122,40 +141,50 @@ const ROWS: &[Row] = &[
     run("bool(string) -> bool", convert::to_bool),
     run("bytes(bytes) -> bytes", convert::to_bytes),
     run("bytes(string) -> bytes", convert::to_bytes),
-    run("double(N) -> double", convert::to_double),
+    run("double(double) -> double", convert::to_double),
+    run("double(int) -> double", convert::to_double),
     run("double(string) -> double", convert::to_double),
+    run("double(uint) -> double", convert::to_double),
     run("duration(duration) -> duration", convert::to_duration),
     run("duration(int) -> duration", convert::to_duration),
     run("duration(string) -> duration", convert::to_duration),
     run("dyn(A) -> dyn", convert::to_dyn),
-    run("int(N) -> int", convert::to_int),
+    run("int(int) -> int", convert::to_int),
+    run("int(double) -> int", convert::to_int),
     run("int(duration) -> int", convert::to_int),
     run("int(string) -> int", convert::to_int),
     run("int(timestamp) -> int", convert::to_int),
-    run("string(N) -> string", convert::to_text),
+    run("int(uint) -> int", convert::to_int),
+    run("string(string) -> string", convert::to_text),
     run("string(bool) -> string", convert::to_text),
     run("string(bytes) -> string", convert::to_text),
+    run("string(double) -> string", convert::to_text),
     run("string(duration) -> string", convert::to_text),
-    run("string(string) -> string", convert::to_text),
+    run("string(int) -> string", convert::to_text),
     run("string(timestamp) -> string", convert::to_text),
+    run("string(uint) -> string", convert::to_text),
     run("string(ip) -> string", convert::to_text),
     run("string(cidr) -> string", convert::to_text),
+    run("timestamp(timestamp) -> timestamp", convert::to_timestamp),
     run("timestamp(int) -> timestamp", convert::to_timestamp),
     run("timestamp(string) -> timestamp", convert::to_timestamp),
-    run("timestamp(timestamp) -> timestamp", convert::to_timestamp),
     run("type(A) -> type", convert::to_type),
-    run("uint(N) -> uint", convert::to_uint),
+    run("uint(uint) -> uint", convert::to_uint),
+    run("uint(double) -> uint", convert::to_uint),
+    run("uint(int) -> uint", convert::to_uint),
     run("uint(string) -> uint", convert::to_uint),
     // Sizes
-    run("size(string) -> int", lists::size),
     run("size(bytes) -> int", lists::size),
     run("size(list<A>) -> int", lists::size),
     run("size(map<A, B>) -> int", lists::size),
-    run("string.size() -> int", lists::size),
+    run("size(string) -> int", lists::size),
     run("bytes.size() -> int", lists::size),
     run("list<A>.size() -> int", lists::size),
     run("map<A, B>.size() -> int", lists::size),
-    // Strings
+    run("string.size() -> int", lists::size),
+    // Strings, and what lists have before them
+    run("list<A>.indexOf(A) -> int", lists::index_of),
+    run("list<A>.lastIndexOf(A) -> int", lists::last_index_of),
     run("string.contains(string) -> bool", strings::contains),
     run("string.startsWith(string) -> bool", strings::starts_with),
     run("string.endsWith(string) -> bool", strings::ends_with),
@@ -213,8 +242,6 @@ const ROWS: &[Row] = &[
     run("list<S>.sum() -> S", lists::sum),
     run("list<C>.max() -> C", lists::max),
     run("list<C>.min() -> C", lists::min),
-    run("list<A>.indexOf(A) -> int", lists::index_of),
-    run("list<A>.lastIndexOf(A) -> int", lists::last_index_of),
     run("list<A>.slice(int, int) -> list<A>", lists::slice),
     ("list<list<A>>.flatten() -> list<A>", Means::Unguarded(lists::flatten)),
     run("list<dyn>.flatten(int) -> list<dyn>", lists::flatten),
@@ -308,12 +335,16 @@ const ROWS: &[Row] = &[
     run("semver.patch() -> int", semver::patch),
 ];
 
-const NUMBERS: &[&str] = &["int", "uint", "double"];
 /// Letters that stand for several types: one row for each.
-const CLASSES: [(&str, &[&str]); 4] = [
-    ("N", NUMBERS),
-    ("M", NUMBERS),
-    // What has an order.
+const CLASSES: [(&str, &[&str]); 7] = [
+    ("N", &["double", "int", "uint"]),
+    // What int, uint and double are compared with.
+    ("I", &["int", "double", "uint"]),
+    ("U", &["uint", "double", "int"]),
+    ("D", &["double", "int", "uint"]),
+    // What else has an order.
+    ("O", &["string", "bytes", "timestamp", "duration"]),
+    // What has an order in lists.
     ("C", &["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]),
     // What has a sum.
     ("S", &["int", "uint", "double", "duration"]),
@@ -330,7 +361,7 @@ const TYPES: [(&str, Type); 17] = [
     ("bytes", Type::Bytes),
     ("timestamp", Type::Timestamp),
     ("duration", Type::Duration),
-    ("type", Type::Type),
+    ("type", Type::Meta),
     ("quantity", Type::Opaque(Opaque::Quantity)),
     ("url", Type::Opaque(Opaque::Url)),
     ("ip", Type::Opaque(Opaque::Ip)),
@@ -470,7 +501,7 @@ fn accepts(takes: &Type, value: &Val<'_>) -> bool {
         | (Type::Bytes, Val::Bytes(_))
         | (Type::Timestamp, Val::Timestamp(_))
         | (Type::Duration, Val::Duration(_))
-        | (Type::Type, Val::Type(_))
+        | (Type::Meta, Val::Type(_))
         | (Type::Optional(_), Val::Optional(_))
         | (Type::Opaque(Opaque::Quantity), Val::Quantity(_))
         | (Type::Opaque(Opaque::Url), Val::Url(_))
@@ -496,7 +527,6 @@ mod tests {
             for signature in expanded(signature) {
                 let (name, overload) = read(&signature, *means).expect(&signature);
                 let dots = signature.split('(').next().expect("a name").contains('.');
-                assert!(!name.contains('<'), "{signature}: {name}");
                 assert_eq!(overload.is_member, dots && !name.contains('.'), "{signature}: {name}");
                 let names_parameter = |of: &Type| format!("{of:?}").contains("Parameter(1)");
                 assert!(overload.parameters == 2 || !overload.takes.iter().any(names_parameter), "{signature}");
@@ -511,7 +541,7 @@ mod tests {
     #[test]
     fn letters_stand_for_their_types() {
         assert_eq!(expanded("_+_(N, N) -> N").len(), 3);
-        assert_eq!(expanded("_<_(N, M) -> bool").len(), 9);
+        assert_eq!(expanded("_<_(int, I) -> bool").len(), 3);
         assert_eq!(expanded("list<C>.max() -> C").len(), 8);
         assert_eq!(expanded("list<S>.sum() -> S")[3], "list<duration>.sum() -> duration");
     }

@@ -81,7 +81,7 @@ mod tests {
             ("startWith", Some("startsWith")),
             ("startswith", Some("startsWith")),
             ("tostring", None),
-            ("siez", Some("size")),
+            ("sise", Some("size")),
             ("x", None),
         ] {
             assert_eq!(closest(name, ["size", "startsWith", "string"].into_iter()), meant, "{name}");

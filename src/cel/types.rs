@@ -23,7 +23,7 @@ pub(super) enum Type {
     Timestamp,
     Duration,
     /// The type of a type.
-    Type,
+    Meta,
     List(Arc<Type>),
     Map(Arc<(Type, Type)>),
     Optional(Arc<Type>),
@@ -154,7 +154,7 @@ impl fmt::Display for Type {
             Self::Bytes => "bytes",
             Self::Timestamp => "timestamp",
             Self::Duration => "duration",
-            Self::Type => "type",
+            Self::Meta => "type",
             Self::List(item) => return write!(formatter, "list({item})"),
             Self::Map(of) => return write!(formatter, "map({}, {})", of.0, of.1),
             Self::Optional(of) => return write!(formatter, "optional_type({of})"),

@@ -17,7 +17,8 @@ pub(super) struct Url {
     host: String,
     /// As it was written.
     path: String,
-    query: String,
+    /// None if there is no question mark.
+    query: Option<String>,
     fragment: String,
 }
 
@@ -46,9 +47,9 @@ impl Url {
             return None;
         }
         let (scheme, rest) = scheme_of(text)?;
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query.to_owned())));
         let scheme = scheme.to_ascii_lowercase();
-        let mut url = Self { scheme, query: query.to_owned(), ..Self::default() };
+        let mut url = Self { scheme, query, ..Self::default() };
         if text == "*" {
             url.path = "*".to_owned();
             return Some(url);
@@ -91,7 +92,7 @@ impl Url {
     pub(super) fn text(&self) -> String {
         let Self { scheme, opaque, user, host, query, fragment, .. } = self;
         let path = self.escaped_path();
-        format!("{scheme}:{opaque}//{user:?}@{host}{path}?{query}#{fragment}")
+        format!("{scheme}:{opaque}//{user:?}@{host}{path}{query:?}#{fragment}")
     }
 
     fn host_and_port(&self) -> (&str, &str) {
@@ -235,9 +236,10 @@ pub(super) fn escaped_path<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outco
 
 pub(super) fn query<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Url(url)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(url.query.len() * 2)?;
+    let query = url.query.as_deref().unwrap_or_default();
+    work.meter.charge_text(query.len() * 2)?;
     let mut entries: BTreeMap<String, Vec<Val<'a>>> = BTreeMap::new();
-    for pair in url.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
+    for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
         work.meter.work(8)?;
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         if let (Some(key), Some(value)) = (query_text(key), query_text(value)) {
