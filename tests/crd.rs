@@ -94,7 +94,7 @@ fn describe(schema: &Value, path: &str, page: &mut String) {
         if !choices.is_empty() {
             write!(page, ", one of {}", choices.join(", ")).unwrap();
         }
-        write!(page, ". {text}\n").unwrap();
+        writeln!(page, ". {text}").unwrap();
         describe(field, &path, page);
     }
 }

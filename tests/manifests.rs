@@ -5,13 +5,15 @@
 use regex::Regex;
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
+use sidecar_policy::decision::Decision;
 use sidecar_policy::inject;
-use sidecar_policy::policy::{Policy, Site, Verdict, decide};
+use sidecar_policy::policy::{Policies, Policy, Site, Verdict, decide};
 use sidecar_policy::workload::{Kind, Workload};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 const DEFAULT: &str = "config/install.yaml";
 const LEGACY: &str = "config/install-legacy.yaml";
@@ -379,6 +381,19 @@ fn every_sidecar_has_a_tagged_image_requests_and_limits() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn the_test_certificate_is_mounted_in_its_namespace_and_nowhere_else() {
+    let policies = Policies::new([Arc::new(sample("06-test-certificate.yaml"))]);
+    for (namespace, expected) in [("staging", json!("/etc/ssl/test")), ("default", Value::Null)] {
+        let mut workload = workload("nginx.yaml");
+        workload.body["metadata"]["namespace"] = json!(namespace);
+        let patch = Decision::of(&policies, &workload, &site()).plan(&workload);
+        json_patch::patch(&mut workload.body, &patch).unwrap();
+        let container = &workload.body["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["volumeMounts"][0]["mountPath"], expected, "{namespace}");
     }
 }
 
