@@ -8,6 +8,7 @@ const PURE: &[&str] = &[
     "api",
     "policy",
     "inject",
+    "lint",
     "decision.rs",
     "workload.rs",
     "engine/mod.rs",

@@ -103,6 +103,12 @@ impl SiteOptions {
         Ok(site)
     }
 
+    /// The minor version of Kubernetes 1 that the user says the cluster has; of a later major, one above all.
+    pub(super) fn minor(&self) -> Result<Option<u32>> {
+        let version = self.kube_version.as_deref().map(version).transpose()?;
+        Ok(version.map(|(major, minor)| if major > 1 { u32::MAX } else { minor }))
+    }
+
     /// True if and only if the user says which version the cluster has.
     pub(super) fn names_version(&self) -> bool {
         self.kube_version.is_some()
@@ -114,10 +120,15 @@ const NATIVE_SIDECARS: u32 = 29;
 
 /// True if and only if servers and nodes of `version`, such as `1.28` or `v1.36.3`, have native sidecars; a current one has.
 pub(super) fn has_native_sidecars(version: Option<&str>) -> Result<bool> {
-    let Some(version) = version else { return Ok(true) };
+    let Some(text) = version else { return Ok(true) };
+    Ok(self::version(text)? >= (1, NATIVE_SIDECARS))
+}
+
+/// The major and minor version that `version` begins with.
+fn version(version: &str) -> Result<(u32, u32)> {
     let mut numbers = version.strip_prefix('v').unwrap_or(version).splitn(3, '.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor) >= (1, NATIVE_SIDECARS)),
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
         _ => bail!("`{version}` is no version of Kubernetes; write it as `1.28` or `v1.36.3`"),
     }
 }
