@@ -139,11 +139,11 @@ pub(super) fn namespaces(objects: &[Object<'_>]) -> HashMap<String, Arc<Value>> 
     namespaces.map(|object| (object.name().to_owned(), Arc::new(object.body.clone()))).collect()
 }
 
-/// The policies in the files `paths`; other objects in them are left alone.
+/// The policies in the files `paths`, which were given by `flag`; other objects in them are left alone.
 ///
 /// # Errors
 /// Every fault of every policy, with its file and field.
-pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site) -> Result<Policies> {
+pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site, flag: &str) -> Result<Policies> {
     let files = read(paths, walk)?;
     let mut found: BTreeMap<String, (String, Arc<Policy>)> = BTreeMap::new();
     let mut faults = Vec::new();
@@ -169,7 +169,7 @@ pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site) -> Result<Pol
     }
     if found.is_empty() {
         let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        bail!("{}: no SidecarPolicy there; expected one for --policy (manifests are given with -f)", names.join(", "));
+        bail!("{}: no SidecarPolicy there; expected one for {flag} (manifests are given with -f)", names.join(", "));
     }
     Ok(Policies::new(found.into_values().map(|(_, policy)| policy)))
 }

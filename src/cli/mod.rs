@@ -2,6 +2,7 @@
 
 mod completions;
 mod crd;
+mod diff;
 mod drain;
 mod explain;
 mod files;
@@ -38,6 +39,8 @@ enum Command {
     Explain(explain::Options),
     /// Say what is wrong with policies in files, or will surprise
     Lint(lint::Options),
+    /// Say which workloads gain, lose or change when policies change
+    Diff(diff::Options),
     /// List the objects that wait for an initializer, and clear our entries from them
     Drain(drain::Options),
     /// Check cases: policies, a workload, and what is expected of them
@@ -106,6 +109,7 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Uninject(options) => uninject::run(&options, &mut out),
         Command::Explain(options) => block_on(explain::run(options, &mut out)),
         Command::Lint(options) => lint::run(&options, &mut out),
+        Command::Diff(options) => block_on(diff::run(options, &mut out)),
         Command::Drain(options) => block_on(drain::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),

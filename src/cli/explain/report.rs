@@ -30,8 +30,8 @@ pub(super) struct Subject {
 }
 
 /// A policy that is stored and cannot be in force.
-pub(super) struct Invalid {
-    pub(super) name: String,
+pub(in crate::cli) struct Invalid {
+    pub(in crate::cli) name: String,
     pub(super) violations: Vec<Violation>,
 }
 
