@@ -22,6 +22,7 @@
 //! | what becomes of one workload under many policies | [`decision`] |
 //! | what the API server is told, and the loop behind it | [`engine::initializer`] |
 //! | how policies become registrations and status | [`controller`] |
+//! | what `scpol lint` finds | [`lint`] |
 //! | how manifests are read and written back | [`manifest`] |
 //! | how we talk to the API server, lead, write events | [`cluster`] |
 //! | commands and flags | [`cli`] |
@@ -38,6 +39,7 @@ pub mod controller;
 pub mod decision;
 pub mod engine;
 pub mod inject;
+pub mod lint;
 pub mod manifest;
 pub mod metrics;
 pub mod policy;

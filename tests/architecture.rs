@@ -9,6 +9,7 @@ const PURE: &[&str] = &[
     "cel",
     "policy",
     "inject",
+    "lint",
     "decision.rs",
     "workload.rs",
     "engine/mod.rs",

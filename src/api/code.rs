@@ -77,6 +77,30 @@ codes! {
     28 DuplicateInitializerName "Give each policy its own `spec.initializerName`.";
     /// Two policies add one name differently: both are left out of the workloads that both match.
     29 Conflicted "Rename in one of them, or narrow one's selection.";
+    /// Two policies in the files have one name: of the two, a cluster keeps the one that is applied last.
+    30 DuplicatePolicy "Rename one of them, or leave one out.";
+    /// The requirements of a selector contradict each other, or what else selects: the policy matches nothing.
+    31 ContradictorySelector "Remove one of the two requirements that the message names.";
+    /// Every namespace that the policy is for is protected or excluded: it matches nothing.
+    32 NoNamespaceLeft "Name a namespace that is neither protected nor excluded.";
+    /// An entry of `namespaces` stands only for what is protected or excluded: it adds nothing.
+    33 NamespaceUnreachable "Remove the entry, or what excludes it. The built-in protection cannot be lifted.";
+    /// An image has no tag, or the tag `latest`: what runs depends on when it was pulled.
+    34 ImageNotPinned "Name a version, or a digest, of the image.";
+    /// A container requests no CPU or no memory: it is scheduled as if it needed none, is the first to be evicted, and a quota refuses it.
+    35 RequestsMissing "Set `resources.requests` of the container, for `cpu` and `memory`.";
+    /// The template has something that Kubernetes has deprecated or removed, or advises against.
+    36 Deprecated "Use what the message names instead.";
+    /// Two containers that may come into one pod name one port. Kubernetes allows it, and only one of them can listen on it.
+    37 SharedContainerPort "Give one of them another port, unless only one of them listens.";
+    /// A plain sidecar goes into pods that end by themselves: it keeps them, and the Job, from ending.
+    38 JobsNeverEnd "Leave `spec.nativeSidecars` out, or target what does not end.";
+    /// `failurePolicy: Fail` on pods: on the Initializer engine no pod can be created while the operator cannot work, its own included.
+    39 FailBlocksPods "Target Deployments, or use `spec.failurePolicy: Ignore`.";
+    /// What the template refers to, and does not bring: it must be there wherever the template goes. Nothing is copied.
+    40 NeedsReference "Create it in every namespace that the policy is for, or mark the reference `optional`.";
+    /// A field has no effect, because of another one.
+    41 NoEffect "Remove it, or correct what the message names.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";

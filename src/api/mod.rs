@@ -4,10 +4,13 @@ pub mod code;
 pub mod condition;
 pub mod crd;
 mod format;
+mod judge;
 pub mod rules;
 mod schema;
 mod targets;
 pub mod v1alpha1;
+
+pub use judge::judge;
 
 /// The API group of everything that users write.
 pub const GROUP: &str = "scpol.dev";

@@ -106,6 +106,12 @@ impl SiteOptions {
         Ok(site)
     }
 
+    /// The minor version of Kubernetes 1 that the user says the cluster has; of a later major, one above all.
+    pub(super) fn minor(&self) -> Result<Option<u32>> {
+        let version = self.kube_version.as_deref().map(version).transpose()?;
+        Ok(version.map(|(major, minor)| if major > 1 { u32::MAX } else { minor }))
+    }
+
     /// True if and only if the user says which version the cluster has.
     pub(super) fn names_version(&self) -> bool {
         self.kube_version.is_some()
@@ -117,10 +123,15 @@ const NATIVE_SIDECARS: u32 = 29;
 
 /// True if and only if servers and nodes of `version`, such as `1.28` or `v1.36.3`, have native sidecars; a current one has.
 pub(super) fn has_native_sidecars(version: Option<&str>) -> Result<bool> {
-    let Some(version) = version else { return Ok(true) };
+    let Some(text) = version else { return Ok(true) };
+    Ok(self::version(text)? >= (1, NATIVE_SIDECARS))
+}
+
+/// The major and minor version that `version` begins with.
+fn version(version: &str) -> Result<(u32, u32)> {
     let mut numbers = version.strip_prefix('v').unwrap_or(version).splitn(3, '.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor) >= (1, NATIVE_SIDECARS)),
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
         _ => bail!("`{version}` is no version of Kubernetes; write it as `1.28` or `v1.36.3`"),
     }
 }
@@ -131,11 +142,11 @@ pub(super) fn namespaces(objects: &[Object<'_>]) -> HashMap<String, Arc<Value>> 
     namespaces.map(|object| (object.name().to_owned(), Arc::new(object.body.clone()))).collect()
 }
 
-/// The policies in the files `paths`; other objects in them are left alone.
+/// The policies in the files `paths`, which were given by `flag`; other objects in them are left alone.
 ///
 /// # Errors
 /// Every fault of every policy, with its file and field.
-pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site) -> Result<Policies> {
+pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site, flag: &str) -> Result<Policies> {
     let files = read(paths, walk)?;
     let mut found: BTreeMap<String, (String, Arc<Policy>)> = BTreeMap::new();
     let mut faults = Vec::new();
@@ -161,7 +172,7 @@ pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site) -> Result<Pol
     }
     if found.is_empty() {
         let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        bail!("{}: no SidecarPolicy there; expected one for --policy (manifests are given with -f)", names.join(", "));
+        bail!("{}: no SidecarPolicy there; expected one for {flag} (manifests are given with -f)", names.join(", "));
     }
     Ok(Policies::new(found.into_values().map(|(_, policy)| policy)))
 }

@@ -44,7 +44,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
         bail!("standard input can be read only once: give `-` to one of -f and --policy");
     }
     let site = options.site.site()?;
-    let policies = files::policies(&options.policies, options.manifests.walk(), &site)?;
+    let policies = files::policies(&options.policies, options.manifests.walk(), &site, "--policy")?;
     let files = options.manifests.read()?;
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
     let namespaces = files::namespaces(&objects);

@@ -2,10 +2,12 @@
 
 mod completions;
 mod crd;
+mod diff;
 mod drain;
 mod explain;
 mod files;
 mod inject;
+mod lint;
 mod run;
 mod test;
 mod uninject;
@@ -35,6 +37,10 @@ enum Command {
     Uninject(uninject::Options),
     /// Say of a workload what every policy does with it, and why
     Explain(explain::Options),
+    /// Say what is wrong with policies in files, or will surprise
+    Lint(lint::Options),
+    /// Say which workloads gain, lose or change when policies change
+    Diff(diff::Options),
     /// List the objects that wait for an initializer, and clear our entries from them
     Drain(drain::Options),
     /// Check cases: policies, a workload, and what is expected of them
@@ -102,6 +108,8 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Inject(options) => inject::run(&options, &mut out),
         Command::Uninject(options) => uninject::run(&options, &mut out),
         Command::Explain(options) => block_on(explain::run(options, &mut out)),
+        Command::Lint(options) => lint::run(&options, &mut out),
+        Command::Diff(options) => block_on(diff::run(options, &mut out)),
         Command::Drain(options) => block_on(drain::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),

@@ -148,7 +148,7 @@ impl Case {
         let settings = settings(&folder.join(SETTINGS))?;
         let site = site(&settings)?;
         let files = files::read(&[folder.join(WORKLOAD), folder.join(POLICY)], Walk::Flat)?;
-        let policies = files::policies(&[folder.join(POLICY)], Walk::Flat, &site)?;
+        let policies = files::policies(&[folder.join(POLICY)], Walk::Flat, &site, "--policy")?;
         let objects: Vec<_> =
             files.iter().flat_map(manifest::File::manifests).flat_map(manifest::Manifest::objects).collect();
         let mut workloads: Vec<_> = objects.iter().filter_map(manifest::workload_of).collect();

@@ -5,13 +5,15 @@
 //! that really change.
 
 mod kinds;
+mod lines;
 mod source;
 mod split;
 mod value;
 mod write;
 
 pub use kinds::{Object, policy_of, workload_of};
-pub use source::{LIMIT, Walk, read};
+pub use lines::Lines;
+pub use source::{LIMIT, Walk, read, read_what_can_be};
 pub use write::{Layout, emit};
 
 use serde_json::Value;

@@ -26,9 +26,15 @@ pub enum Walk {
 /// # Errors
 /// Everything that cannot be read, not only the first.
 pub fn read(paths: &[PathBuf], walk: Walk) -> Result<Vec<File>, Vec<Fault>> {
+    let (files, faults) = read_what_can_be(paths, walk);
+    if faults.is_empty() { Ok(files) } else { Err(faults) }
+}
+
+/// As [`read`], for those who can use some files without the others: what can be read, and why the rest cannot.
+pub fn read_what_can_be(paths: &[PathBuf], walk: Walk) -> (Vec<File>, Vec<Fault>) {
     let (mut files, mut faults) = (Vec::new(), Vec::new());
     if paths.iter().filter(|path| is_stdin(path)).count() > 1 {
-        return Err(vec![fault("-", "standard input can be read only once: give `-` once")]);
+        return (files, vec![fault("-", "standard input can be read only once: give `-` once")]);
     }
     for path in paths {
         match list(path, walk) {
@@ -43,7 +49,7 @@ pub fn read(paths: &[PathBuf], walk: Walk) -> Result<Vec<File>, Vec<Fault>> {
             Err(found) => faults.push(found),
         }
     }
-    if faults.is_empty() { Ok(files) } else { Err(faults) }
+    (files, faults)
 }
 
 fn is_stdin(path: &Path) -> bool {

@@ -49,9 +49,9 @@ pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, Fault> {
     })
 }
 
-/// The document of YAML that `text` is; null if it is empty.
-pub(super) fn yaml(text: &str) -> Result<Value, Refusal> {
-    let options = serde_saphyr::options! {
+/// How YAML is read, and within which bounds.
+pub(super) fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_depth: DEPTH,
             max_events: 64_000_000,
@@ -62,9 +62,13 @@ pub(super) fn yaml(text: &str) -> Result<Value, Refusal> {
         emit_comments: false,
         legacy_octal_numbers: true,
         with_snippet: false,
-    };
+    }
+}
+
+/// The document of YAML that `text` is; null if it is empty.
+pub(super) fn yaml(text: &str) -> Result<Value, Refusal> {
     let left = room(text);
-    serde_saphyr::with_deserializer_from_str_with_options(text, options, |reader| Reader(&left).deserialize(reader))
+    serde_saphyr::with_deserializer_from_str_with_options(text, options(), |reader| Reader(&left).deserialize(reader))
         .map_err(|error| explain(&error, text))
 }
 
@@ -270,7 +274,7 @@ fn number(value: f64) -> Option<Value> {
 }
 
 /// A key as JSON has it.
-fn key_text(key: Value) -> Result<String, &'static str> {
+pub(super) fn key_text(key: Value) -> Result<String, &'static str> {
     match key {
         Value::String(key) => Ok(key),
         Value::Bool(_) | Value::Number(_) => Ok(key.to_string()),

@@ -141,7 +141,7 @@ fn namespace(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> 
 }
 
 /// The label by which every Namespace can be named. Servers set it from 1.21; below, it is supplied here.
-const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 fn namespace_labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     let selector = policy.spec.namespace_selector.as_ref()?;

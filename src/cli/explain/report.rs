@@ -6,12 +6,13 @@ use crate::api::rules::Violation;
 use crate::cli::files::{other_version, plan, title};
 use crate::decision::{Decision, Left, Outcome};
 use crate::inject::marker;
+use crate::lint::references::needs;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::Workload;
 use anyhow::Result;
 use comfy_table::{Table, presets};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::Write;
 
@@ -32,8 +33,8 @@ pub(super) struct Subject {
 }
 
 /// A policy that is stored and cannot be in force.
-pub(super) struct Invalid {
-    pub(super) name: String,
+pub(in crate::cli) struct Invalid {
+    pub(in crate::cli) name: String,
     pub(super) violations: Vec<Violation>,
 }
 
@@ -305,35 +306,6 @@ fn name(pointer: &str) -> Option<String> {
     }
 }
 
-/// The ConfigMaps and Secrets that `template` refers to, and that are not optional.
-fn needs(template: &Value) -> BTreeSet<String> {
-    let mut needs = BTreeSet::new();
-    collect(template, &mut needs);
-    needs
-}
-
-fn collect(value: &Value, needs: &mut BTreeSet<String>) {
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| collect(item, needs)),
-        Value::Object(fields) => fields.iter().for_each(|(field, value)| {
-            let (kind, names): (_, Vec<&Value>) = match field.as_str() {
-                "configMap" | "configMapRef" | "configMapKeyRef" => ("ConfigMap", vec![value]),
-                "secret" | "secretRef" | "secretKeyRef" => ("Secret", vec![value]),
-                "imagePullSecrets" => ("Secret", value.as_array().into_iter().flatten().collect()),
-                // What only looks like one: keys of labels and annotations are anybody's.
-                "labels" | "annotations" => return,
-                _ => return collect(value, needs),
-            };
-            let required = names.into_iter().filter(|reference| reference["optional"] != true);
-            let named = required.filter_map(|reference| {
-                reference.get("name").or_else(|| reference.get("secretName")).and_then(Value::as_str)
-            });
-            needs.extend(named.map(|name| format!("{kind} {name}")));
-        }),
-        _ => {}
-    }
-}
-
 /// Prints `reports`.
 pub(super) fn print(reports: &[Report], output: Output, out: &mut impl Write) -> Result<()> {
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "ExplainReport", "items": reports });
@@ -370,25 +342,5 @@ mod tests {
         ] {
             assert_eq!(name(pointer).as_deref(), expected, "{pointer}");
         }
-    }
-
-    #[test]
-    fn what_a_template_refers_to_is_found_wherever_it_stands() {
-        let template = json!({
-            "metadata": {"labels": {"secret": "x"}},
-            "containers": [{"env": [
-                {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s1", "key": "k"}}},
-                {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c0", "key": "k", "optional": true}}},
-            ], "envFrom": [{"configMapRef": {"name": "c1"}}]}],
-            "volumes": [
-                {"name": "v", "configMap": {"name": "c2"}},
-                {"name": "w", "secret": {"secretName": "s2"}},
-                {"name": "x", "projected": {"sources": [{"secret": {"name": "s3"}}, {"configMap": null}]}},
-            ],
-            "imagePullSecrets": [{"name": "s4"}],
-        });
-        let expected =
-            ["ConfigMap c1", "ConfigMap c2", "Secret s1", "Secret s2", "Secret s3", "Secret s4"].map(str::to_owned);
-        assert_eq!(needs(&template), BTreeSet::from(expected));
     }
 }

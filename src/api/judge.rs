@@ -1,0 +1,174 @@
+//! Every fault of a policy at once. [`decode`] stops where a spec cannot be read, since nothing can be said of what it means
+//! then; here, what cannot be read is taken away, and the rest is judged all the same.
+
+use super::crd;
+use super::rules::{Rules, Violation, check, decode};
+use super::schema::{self, Fault, FaultKind};
+use super::v1alpha1::SidecarPolicySpec;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+
+/// How often something may have to be taken away because something else was.
+const PASSES: usize = 8;
+
+/// Every fault of the policy `name` whose untyped `spec` is `raw`, and what of the spec can be read.
+///
+/// # Guarantees
+/// What [`decode`] or, after it, [`check`] finds is found here, first and in the same order. Nothing is said of a field that
+/// is only missing because it, or something in it, could not be read.
+pub fn judge(name: &str, raw: &Value, site: &Rules) -> (Option<SidecarPolicySpec>, Vec<Violation>) {
+    let mut violations = match decode(raw) {
+        Ok(spec) => {
+            let violations = check(name, &spec, site);
+            return (Some(spec), violations);
+        }
+        Err(violations) => violations,
+    };
+    let (spec, gone) = readable(raw).map_or((None, vec!["spec".to_owned()]), |(spec, gone)| (Some(spec), gone));
+    let mut seen: HashSet<_> = violations.iter().map(|violation| (violation.code, violation.field.clone())).collect();
+    let more = check(name, &spec.clone().unwrap_or_default(), site);
+    violations.extend(more.into_iter().filter(|violation| {
+        !gone.iter().any(|gone| touch(gone, &violation.field)) && seen.insert((violation.code, violation.field.clone()))
+    }));
+    (spec, violations)
+}
+
+/// True if and only if one of both fields is the other, or lies in it.
+fn touch(one: &str, other: &str) -> bool {
+    let lies_in = |one: &str, other: &str| {
+        one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    };
+    lies_in(one, other) || lies_in(other, one)
+}
+
+/// What of a spec can be read, and the fields that had to be taken away for it.
+fn readable(raw: &Value) -> Option<(SidecarPolicySpec, Vec<String>)> {
+    let schema = &crd::schema()["properties"]["spec"];
+    let around = json!({ "type": "object", "properties": { "spec": schema } });
+    let mut object = json!({ "spec": raw });
+    let mut gone: Vec<String> = Vec::new();
+    for _ in 0..PASSES {
+        let faults = schema::faults(&around, &object).into_iter().filter(is_in_the_way);
+        let before = gone.len();
+        for fault in faults {
+            if !gone[before..].iter().any(|gone| touch(gone, &fault.path)) {
+                gone.push(take_away(&mut object, &fault.path)?);
+            }
+        }
+        if gone.len() == before {
+            let spec = serde_json::from_value(schema::without_nulls(schema, &object["spec"])).ok()?;
+            return Some((spec, gone));
+        }
+    }
+    None
+}
+
+/// True if and only if a spec with such a fault cannot be read. The items of templates are kept raw, whatever they lack.
+fn is_in_the_way(fault: &Fault) -> bool {
+    fault.kind.is_structural() && !(fault.kind == FaultKind::Missing && fault.path.starts_with("spec.template."))
+}
+
+/// Takes the field `path` out of `object`; instead of an item, or of what an item lacks, the whole list, so that the places of
+/// the others remain. Gives what was taken.
+fn take_away(object: &mut Value, path: &str) -> Option<String> {
+    let (mut steps, is_there) = steps(object, path);
+    if !is_there || steps.last()?.is_index {
+        while !steps.pop()?.is_index {}
+    }
+    let last = steps.pop()?;
+    let parent = steps.iter().try_fold(object, |value, step| match value {
+        Value::Array(items) => items.get_mut(step.name.parse::<usize>().ok()?),
+        value => value.get_mut(&step.name),
+    })?;
+    parent.as_object_mut()?.remove(&last.name)?;
+    Some(path[..last.end].to_owned())
+}
+
+/// A key, or the index of an item, on the way to a field.
+struct Step {
+    name: String,
+    is_index: bool,
+    /// Where it ends in the path.
+    end: usize,
+}
+
+/// The way that `path` takes through `value`, and whether all of it is there. Keys may have dots in them: the longest one
+/// counts.
+fn steps(mut value: &Value, path: &str) -> (Vec<Step>, bool) {
+    let mut steps: Vec<Step> = Vec::new();
+    loop {
+        let at = steps.last().map_or(0, |step| step.end);
+        let rest = &path[at..];
+        if rest.is_empty() {
+            return (steps, true);
+        }
+        let Some((step, next)) = item(value, rest).or_else(|| member(value, rest)) else { return (steps, false) };
+        value = next;
+        steps.push(Step { end: at + step.end, ..step });
+    }
+}
+
+fn item<'a>(value: &'a Value, rest: &str) -> Option<(Step, &'a Value)> {
+    let (index, _) = rest.strip_prefix('[')?.split_once(']')?;
+    let next = value.get(index.parse::<usize>().ok()?)?;
+    Some((Step { name: index.to_owned(), is_index: true, end: index.len() + 2 }, next))
+}
+
+fn member<'a>(value: &'a Value, rest: &str) -> Option<(Step, &'a Value)> {
+    let path = rest.strip_prefix('.').unwrap_or(rest);
+    let leads = |key: &str| path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+    let (key, next) = value.as_object()?.iter().filter(|(key, _)| leads(key)).max_by_key(|(key, _)| key.len())?;
+    Some((Step { name: key.clone(), is_index: false, end: rest.len() - path.len() + key.len() }, next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(name: &str, spec: &Value) -> Vec<String> {
+        let (_, violations) = judge(name, spec, &Rules::default());
+        violations.iter().map(|violation| format!("{} {}", violation.code, violation.field)).collect()
+    }
+
+    #[test]
+    fn what_cannot_be_read_hides_no_other_fault() {
+        let spec = json!({
+            "namespace": ["shop"],
+            "priority": "high",
+            "a.b": {"c": 1},
+            "targets": [{"group": 5, "resource": "deployments"}, {"group": "", "resource": "services"}],
+            "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}]},
+            "annotationSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]},
+            "initializerName": "a.b.example.com",
+            "template": {"containers": [{"name": 7, "image": "a"}, {"name": "x", "image": "a"}], "initContainers": [{"name": "x", "image": "b"}]},
+        });
+        let found = faults("true", &spec);
+        let (decoded, _) = judge("true", &spec, &Rules::default());
+        assert_eq!(decoded.unwrap().template.unwrap().containers.len(), 2);
+        for expected in [
+            "SCP0012 spec.namespace",
+            "SCP0011 spec.priority",
+            "SCP0012 spec.a.b",
+            "SCP0011 spec.targets[0].group",
+            "SCP0015 spec.labelSelector.matchExpressions[0].operator",
+            "SCP0022 spec.template.containers[0].name",
+            // By the rules, of what is left.
+            "SCP0010 metadata.name",
+            "SCP0015 spec.annotationSelector.matchExpressions[0].values",
+            "SCP0023 spec.initializerName",
+            "SCP0019 spec.template.initContainers[0].name",
+        ] {
+            assert!(found.iter().any(|fault| fault == expected), "{expected} is not in {found:#?}");
+        }
+        assert_eq!(found.len(), 10, "{found:#?}");
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_not_called_missing() {
+        assert_eq!(faults("a", &json!({"template": {"containers": 5}})), ["SCP0011 spec.template.containers"]);
+        assert_eq!(faults("a", &json!({"template": {"containers": [5]}})), ["SCP0022 spec.template.containers[0]"]);
+        assert_eq!(faults("a", &json!({"template": 5})), ["SCP0011 spec.template"]);
+        assert_eq!(faults("false", &json!(5)), ["SCP0011 spec", "SCP0010 metadata.name"]);
+        assert_eq!(faults("false", &json!(null)), ["SCP0011 spec", "SCP0010 metadata.name"]);
+    }
+}

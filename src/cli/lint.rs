@@ -1,0 +1,233 @@
+//! `scpol lint`: what is wrong with policies in files.
+
+use super::End;
+use super::files::{self, Recursion, SiteOptions, placed, title};
+use crate::lint::{self, Context, Finding, Severity, Subject};
+use crate::manifest::{self, File, Lines, Manifest, Place};
+use crate::policy::Policies;
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use serde_json::json;
+use std::io::Write;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    /// Policies: files, folders (their *.yaml, *.yml and *.json), or - for standard input; other objects are left alone
+    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    recursion: Recursion,
+    /// Workloads that the policies are to fit: files, folders, or - for standard input
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    manifests: Vec<PathBuf>,
+    /// Namespace of the workloads that name none
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    namespace: String,
+    /// Take warnings for errors in the exit code
+    #[arg(long)]
+    strict: bool,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    site: SiteOptions,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people: a line of sums, and a row for every finding, the worst first
+    #[default]
+    Table,
+    /// For machines
+    Json,
+}
+
+pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
+    if files::is_stdin(&options.files) && files::is_stdin(&options.manifests) {
+        bail!("standard input can be read only once: give `-` to one of -f and --manifests");
+    }
+    let context = Context { site: options.site.site()?, minor: options.site.minor()? };
+    // What is wrong with one file is no reason to be silent about the others.
+    let (files, faults) = manifest::read_what_can_be(&options.files, options.recursion.walk());
+    let found = Located::all(&files, &context);
+    if found.is_empty() && !faults.is_empty() {
+        return Err(files::all(&faults));
+    }
+    if found.is_empty() {
+        let names: Vec<_> = options.files.iter().map(|path| path.display().to_string()).collect();
+        bail!("{}: no SidecarPolicy there; expected one to judge", names.join(", "));
+    }
+    let (places, subjects): (Vec<_>, Vec<_>) = found.into_iter().map(|found| (found.at, found.subject)).unzip();
+    let mut findings = lint::lint(&subjects, &context);
+    findings.extend(against_manifests(options, &subjects, &context)?);
+    let report = Report::of(&findings, &subjects, &places, files.len());
+    report.print(options.output, out)?;
+    out.flush()?;
+    if !faults.is_empty() {
+        return Err(files::all(&faults));
+    }
+    let worst = if options.strict { Severity::Warning } else { Severity::Error };
+    Ok(if findings.iter().any(|finding| finding.severity <= worst) { End::Finding } else { End::Fine })
+}
+
+/// What keeps the policies from being injected into the workloads that are given.
+fn against_manifests(options: &Options, subjects: &[Subject], context: &Context) -> Result<Vec<Finding>> {
+    if options.manifests.is_empty() {
+        return Ok(Vec::new());
+    }
+    let files = files::read(&options.manifests, options.recursion.walk())?;
+    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).collect();
+    let namespaces = files::namespaces(&objects);
+    let policies = Policies::new(subjects.iter().filter_map(Subject::policy).cloned());
+    let mut findings = Vec::new();
+    for manifest in files.iter().flat_map(File::manifests) {
+        for workload in manifest.objects().iter().filter_map(manifest::workload_of) {
+            let workload = placed(&workload, &options.namespace, &namespaces);
+            let title = format!("{} ({})", title(&workload), manifest.place);
+            findings.extend(lint::against(subjects, &policies, &workload, &title, &context.site));
+        }
+    }
+    Ok(findings)
+}
+
+/// A policy, and where its fields are.
+struct Located {
+    subject: Subject,
+    at: Fields,
+}
+
+/// Where the fields of an object are.
+struct Fields {
+    lines: Lines,
+    /// What leads to the object in its document.
+    indexes: Vec<usize>,
+}
+
+impl Fields {
+    fn place(&self, field: &str) -> Place {
+        self.lines.place(&self.indexes, field)
+    }
+}
+
+impl Located {
+    fn all(files: &[File], context: &Context) -> Vec<Self> {
+        files.iter().flat_map(File::manifests).flat_map(|manifest| Self::of(manifest, context)).collect()
+    }
+
+    fn of(manifest: &Manifest, context: &Context) -> Vec<Self> {
+        let objects = manifest.objects();
+        let mut found = Vec::new();
+        for object in &objects {
+            if let Some(subject) = Subject::of(object, &manifest.place.to_string(), &context.site) {
+                found.push((subject, manifest.indexes(object.body)));
+            }
+        }
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let lines = Lines::of(manifest);
+        let located = |(mut subject, indexes): (Subject, _)| {
+            let at = Fields { lines: lines.clone(), indexes };
+            subject.place = at.place("").to_string();
+            Located { subject, at }
+        };
+        found.into_iter().map(located).collect()
+    }
+}
+
+/// What is printed.
+struct Report<'a> {
+    rows: Vec<Row<'a>>,
+    policies: usize,
+    files: usize,
+}
+
+/// A finding with its place.
+#[derive(Serialize)]
+struct Row<'a> {
+    severity: Severity,
+    code: String,
+    reason: &'static str,
+    policy: &'a str,
+    file: String,
+    line: usize,
+    field: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    fix: &'static str,
+}
+
+impl<'a> Report<'a> {
+    fn of(findings: &'a [Finding], subjects: &'a [Subject], places: &[Fields], files: usize) -> Self {
+        let row = |finding: &'a Finding| {
+            let Place { file, line } = places[finding.subject].place(&finding.field);
+            Row {
+                severity: finding.severity,
+                code: finding.code.to_string(),
+                reason: finding.code.name(),
+                policy: &subjects[finding.subject].name,
+                file,
+                line,
+                field: &finding.field,
+                message: &finding.message,
+                fix: finding.code.fix(),
+            }
+        };
+        let mut rows: Vec<_> = findings.iter().map(row).collect();
+        rows.sort_by(|one, other| (one.severity, &one.file, one.line).cmp(&(other.severity, &other.file, other.line)));
+        Self { rows, policies: subjects.len(), files }
+    }
+
+    fn count(&self, severity: Severity) -> usize {
+        self.rows.iter().filter(|row| row.severity == severity).count()
+    }
+
+    /// The answer, in a line.
+    fn headline(&self) -> String {
+        let counts = [(Severity::Error, "error"), (Severity::Warning, "warning"), (Severity::Info, "note")];
+        let told =
+            counts.map(|(severity, noun)| (self.count(severity), noun)).into_iter().filter(|(count, _)| *count > 0);
+        let told = told.map(|(count, noun)| counted(count, noun, "s")).collect::<Vec<_>>().join(", ");
+        let (policies, files) = (counted(self.policies, "polic", ""), counted(self.files, "file", "s"));
+        let policies = policies + if self.policies == 1 { "y" } else { "ies" };
+        format!("{policies} in {files}: {}", if told.is_empty() { "nothing found" } else { &told })
+    }
+
+    fn print(&self, output: Output, out: &mut impl Write) -> Result<()> {
+        if output == Output::Json {
+            let document = json!({
+                "apiVersion": "cli.scpol.dev/v1alpha1",
+                "kind": "LintReport",
+                "policies": self.policies,
+                "errors": self.count(Severity::Error),
+                "warnings": self.count(Severity::Warning),
+                "notes": self.count(Severity::Info),
+                "items": self.rows,
+            });
+            return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?);
+        }
+        writeln!(out, "{}", self.headline())?;
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(["SEVERITY", "CODE", "WHERE", "MESSAGE"]);
+        for row in &self.rows {
+            let place = Place { file: row.file.clone(), line: row.line };
+            let message = format!("{}: {}", row.field, row.message);
+            table.add_row([row.severity.word(), &row.code, &place.to_string(), &message]);
+        }
+        writeln!(out)?;
+        for line in table.lines() {
+            writeln!(out, "{}", line.trim())?;
+        }
+        Ok(())
+    }
+}
+
+fn counted(count: usize, noun: &str, plural: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { plural })
+}

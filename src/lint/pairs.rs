@@ -1,0 +1,139 @@
+//! What two policies do to each other.
+
+use super::template::{Named, named_ports};
+use super::{Context, Finding, Note, Subject, selection};
+use crate::api::code::Code;
+use crate::api::v1alpha1::{self, RawObject, TemplateMetadata};
+use crate::inject::{self, Template};
+use crate::policy::Policy;
+use std::sync::Arc;
+
+/// Everything that can be said of two policies, at the later one.
+pub(super) fn findings(subjects: &[Subject], context: &Context) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, subject) in subjects.iter().enumerate() {
+        let earlier = &subjects[..index];
+        let duplicate = duplicate_name(earlier, subject);
+        // With the name, the initializer's is the same as well: said once.
+        let is_said = |note: &Note| duplicate.is_some() && note.code == Code::DuplicateInitializerName;
+        let notes = earlier.iter().flat_map(|other| both(other, subject, context));
+        let notes: Vec<_> = notes.filter(|note| !is_said(note)).collect();
+        findings.extend(duplicate.into_iter().chain(notes).map(|note| note.about(index)));
+    }
+    findings
+}
+
+fn duplicate_name(earlier: &[Subject], subject: &Subject) -> Option<Note> {
+    let first = earlier.iter().find(|other| other.name == subject.name && !subject.name.is_empty())?;
+    let message = format!("must be unique: {} has `{}` as well", first.place, subject.name);
+    Some(Note::new(Code::DuplicatePolicy, "metadata.name", message))
+}
+
+fn both(other: &Subject, subject: &Subject, context: &Context) -> Vec<Note> {
+    let (Some(one), Some(two)) = (other.policy(), subject.policy()) else { return Vec::new() };
+    // A suspended policy is as if deleted.
+    if one.name == two.name || !one.is_enforced() || !two.is_enforced() {
+        return Vec::new();
+    }
+    let mut notes: Vec<_> = shared_initializer(one, two, &other.place).into_iter().collect();
+    if may_meet(one, two, context) {
+        notes.extend(collisions(one, two, &other.place));
+        notes.extend(shared_ports(one, two));
+    }
+    notes
+}
+
+fn shared_initializer(one: &Policy, two: &Policy, place: &str) -> Option<Note> {
+    let field = if two.spec.initializer_name.is_some() { "spec.initializerName" } else { "metadata.name" };
+    let message = format!(
+        "must give an initializer name of its own: policy `{}` ({place}) has `{}`",
+        one.name, one.initializer_name
+    );
+    (one.initializer_name == two.initializer_name).then(|| Note::new(Code::DuplicateInitializerName, field, message))
+}
+
+/// False only if no workload can be matched by both.
+fn may_meet(one: &Policy, two: &Policy, context: &Context) -> bool {
+    let share_kind = one.kinds.iter().any(|kind| two.kinds.contains(kind));
+    let reaches = |policy: &Policy, name: &str| {
+        policy.covers_namespace(name) && !context.site.protected_namespaces.contains(name)
+    };
+    let names = [one, two].into_iter().filter_map(|policy| selection::literals(&policy.spec));
+    let mut names = names.map(|names| names.iter().any(|name| reaches(one, name) && reaches(two, name)));
+    let [of_one, of_two] = [one, two].map(|policy| selection::demands(&policy.spec, &context.site));
+    let exclude = of_one.iter().zip(&of_two).any(|((_, one), (_, two))| selection::exclude_each_other(one, two));
+    share_kind && names.all(|share| share) && !exclude
+}
+
+/// What `two` adds and `one` adds differently, piece by piece.
+fn collisions(one: &Arc<Policy>, two: &Arc<Policy>, place: &str) -> Vec<Note> {
+    let collides = |piece: &Template| inject::collisions(&[&one.template, piece]).into_iter().next();
+    let note = |(field, piece): (String, Template)| {
+        let (_, _, conflict) = collides(&piece)?;
+        let message = format!(
+            "collides: {}; `{}` is in {place}. Neither is injected where both match",
+            conflict.message, one.name
+        );
+        Some(Note::new(Code::Conflicted, field, message))
+    };
+    pieces(two).into_iter().filter_map(note).collect()
+}
+
+/// The template of `policy` in pieces of one item each, with the item's field.
+pub(super) fn pieces(policy: &Policy) -> Vec<(String, Template)> {
+    /// The lists of a template, by name.
+    type List = (&'static str, fn(&mut v1alpha1::Template) -> &mut Vec<RawObject>);
+    const LISTS: [List; 7] = [
+        ("containers", |template| &mut template.containers),
+        ("initContainers", |template| &mut template.init_containers),
+        ("volumes", |template| &mut template.volumes),
+        ("imagePullSecrets", |template| &mut template.image_pull_secrets),
+        ("env", |template| &mut template.env),
+        ("envFrom", |template| &mut template.env_from),
+        ("volumeMounts", |template| &mut template.volume_mounts),
+    ];
+    let whole = &policy.template;
+    let piece = |spec: &v1alpha1::Template| Template { spec: spec.clone(), ..whole.clone() };
+    let bare = v1alpha1::Template {
+        app_containers: whole.spec.app_containers.clone(),
+        include_init_containers: whole.spec.include_init_containers,
+        ..v1alpha1::Template::default()
+    };
+    let mut pieces = Vec::new();
+    for (name, list) in LISTS {
+        for (index, item) in list(&mut whole.spec.clone()).iter().enumerate() {
+            let mut spec = bare.clone();
+            list(&mut spec).push(item.clone());
+            pieces.push((format!("spec.template.{name}[{index}]"), piece(&spec)));
+        }
+    }
+    if let Some(TemplateMetadata { labels, annotations }) = &whole.spec.metadata {
+        for (key, value) in labels {
+            let metadata =
+                TemplateMetadata { labels: [(key.clone(), value.clone())].into(), ..TemplateMetadata::default() };
+            let spec = v1alpha1::Template { metadata: Some(metadata), ..bare.clone() };
+            pieces.push((format!("spec.template.metadata.labels.{key}"), piece(&spec)));
+        }
+        for (key, value) in annotations {
+            let annotations = [(key.clone(), value.clone())].into();
+            let metadata = TemplateMetadata { annotations, ..TemplateMetadata::default() };
+            let spec = v1alpha1::Template { metadata: Some(metadata), ..bare.clone() };
+            pieces.push((format!("spec.template.metadata.annotations.{key}"), piece(&spec)));
+        }
+    }
+    pieces
+}
+
+/// Ports that containers of both name. Those of one name are one container, or collide.
+fn shared_ports(one: &Policy, two: &Policy) -> Vec<Note> {
+    let theirs = named_ports(&one.template.spec);
+    let note = |own: Named| {
+        let other = theirs.iter().find(|other| other.port == own.port && other.container != own.container)?;
+        let message = format!(
+            "is {}, as in container `{}` of policy `{}`: only one of them can listen on it",
+            own.port, other.container, one.name
+        );
+        Some(Note::new(Code::SharedContainerPort, own.field, message))
+    };
+    named_ports(&two.template.spec).into_iter().filter_map(note).collect()
+}

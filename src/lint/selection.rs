@@ -1,0 +1,302 @@
+//! Whom a policy selects: nobody, by mistake; or whom it had better not.
+
+use super::{Context, Note};
+use crate::api::code::Code;
+use crate::api::v1alpha1::{
+    AnnotationSelector, FailurePolicy, LabelSelector, NativeSidecars, Operator, Requirement, SidecarPolicySpec,
+};
+use crate::policy::Site;
+use crate::policy::checks::NAME_LABEL;
+use crate::workload::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+use wildmatch::WildMatch;
+
+/// Something that must hold of one key.
+#[derive(Clone, Debug)]
+pub(super) struct Demand {
+    /// The field that says so, or words for what is said elsewhere.
+    field: String,
+    key: String,
+    operator: Operator,
+    values: BTreeSet<String>,
+}
+
+impl Demand {
+    fn told(&self) -> String {
+        let values = self.values.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        match self.operator {
+            Operator::In | Operator::NotIn => format!("{} [{values}]", self.operator.as_str()),
+            Operator::Exists | Operator::DoesNotExist => self.operator.as_str().to_owned(),
+        }
+    }
+}
+
+/// What is left for a key after some demands.
+#[derive(Default)]
+struct Left<'a> {
+    must_be_there: bool,
+    must_be_absent: bool,
+    allowed: Option<BTreeSet<&'a str>>,
+    denied: BTreeSet<&'a str>,
+}
+
+impl<'a> Left<'a> {
+    fn take(&mut self, demand: &'a Demand) {
+        let values: BTreeSet<_> = demand.values.iter().map(String::as_str).collect();
+        match demand.operator {
+            Operator::Exists => self.must_be_there = true,
+            Operator::DoesNotExist => self.must_be_absent = true,
+            // As everywhere in Kubernetes, an absent key satisfies it.
+            Operator::NotIn => self.denied.extend(values),
+            Operator::In => {
+                self.must_be_there = true;
+                let before = self.allowed.take();
+                self.allowed = Some(before.map_or(values.clone(), |before| &before & &values));
+            }
+        }
+    }
+
+    fn is_nothing(&self) -> bool {
+        let no_value = self.allowed.as_ref().is_some_and(|allowed| allowed.is_subset(&self.denied));
+        self.must_be_there && (self.must_be_absent || no_value)
+    }
+}
+
+/// The demands that cannot hold together with those before them, each with the first one that it contradicts by itself, if
+/// there is such. Of one key, only the first is named.
+fn impossible(demands: &[Demand]) -> Vec<(&Demand, Option<&Demand>)> {
+    let mut left: BTreeMap<&str, Left<'_>> = BTreeMap::new();
+    let mut found: Vec<(&Demand, Option<&Demand>)> = Vec::new();
+    for (index, demand) in demands.iter().enumerate() {
+        let state = left.entry(&demand.key).or_default();
+        state.take(demand);
+        if state.is_nothing() && !found.iter().any(|(other, _)| other.key == demand.key) {
+            let mut before = demands[..index].iter().filter(|before| before.key == demand.key);
+            found.push((demand, before.find(|before| contradict(before, demand))));
+        }
+    }
+    found
+}
+
+fn contradict(one: &Demand, other: &Demand) -> bool {
+    let mut left = Left::default();
+    left.take(one);
+    left.take(other);
+    left.is_nothing()
+}
+
+/// True if and only if nothing can satisfy both `one` and `other`.
+pub(super) fn exclude_each_other(one: &[Demand], other: &[Demand]) -> bool {
+    !impossible(&[one, other].concat()).is_empty()
+}
+
+/// What a policy demands of the labels of a Namespace, and of labels and annotations of a workload.
+pub(super) fn demands(spec: &SidecarPolicySpec, site: &Site) -> [(&'static str, Vec<Demand>); 3] {
+    let mut of_namespace = names(spec, site);
+    of_namespace.extend(by_labels("spec.namespaceSelector", spec.namespace_selector.as_ref()));
+    let of_annotations = spec.annotation_selector.iter().flat_map(|selector| {
+        let AnnotationSelector { match_annotations, match_expressions } = selector;
+        listed("spec.annotationSelector", "matchAnnotations", match_annotations, match_expressions)
+    });
+    let of_labels = by_labels("spec.labelSelector", spec.label_selector.as_ref());
+    [("namespace label", of_namespace), ("annotation", of_annotations.collect()), ("label", of_labels)]
+}
+
+/// What the lists of names say, as demands on the label that every Namespace can be named by.
+fn names(spec: &SidecarPolicySpec, site: &Site) -> Vec<Demand> {
+    let demand = |field: &str, operator, values: BTreeSet<String>| Demand {
+        field: field.to_owned(),
+        key: NAME_LABEL.to_owned(),
+        operator,
+        values,
+    };
+    let excluded = spec.exclude_namespaces.iter().flatten().filter(|name| is_literal(name)).cloned().collect();
+    let mut demands = vec![
+        demand("the protected namespaces", Operator::NotIn, site.protected_namespaces.clone()),
+        demand("spec.excludeNamespaces", Operator::NotIn, excluded),
+    ];
+    if let Some(listed) = literals(spec) {
+        demands.push(demand("spec.namespaces", Operator::In, listed.iter().cloned().collect()));
+    }
+    demands
+}
+
+/// The namespaces that a policy names, if it names all of them in full.
+pub(super) fn literals(spec: &SidecarPolicySpec) -> Option<&Vec<String>> {
+    spec.namespaces.as_ref().filter(|names| names.iter().all(|name| is_literal(name)))
+}
+
+fn is_literal(glob: &str) -> bool {
+    !glob.contains(['*', '?'])
+}
+
+fn by_labels(path: &str, selector: Option<&LabelSelector>) -> Vec<Demand> {
+    let Some(LabelSelector { match_labels, match_expressions }) = selector else { return Vec::new() };
+    listed(path, "matchLabels", match_labels, match_expressions)
+}
+
+fn listed(path: &str, map: &str, wanted: &BTreeMap<String, String>, requirements: &[Requirement]) -> Vec<Demand> {
+    let exact = wanted.iter().map(|(key, value)| Demand {
+        field: format!("{path}.{map}.{key}"),
+        key: key.clone(),
+        operator: Operator::In,
+        values: [value.clone()].into(),
+    });
+    let others = requirements.iter().enumerate().map(|(index, requirement)| Demand {
+        field: format!("{path}.matchExpressions[{index}]"),
+        key: requirement.key.clone(),
+        operator: requirement.operator,
+        values: requirement.values.iter().flatten().cloned().collect(),
+    });
+    // A requirement that is not well-formed is the rules' business.
+    exact.chain(others).filter(|demand| demand.operator != Operator::In || !demand.values.is_empty()).collect()
+}
+
+/// Requirements that cannot hold together.
+pub(super) fn contradictions(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for (noun, demands) in demands(spec, &context.site) {
+        for (demand, first) in impossible(&demands) {
+            // Of the names alone, `namespaces` tells.
+            if demand.field == "spec.namespaces" {
+                continue;
+            }
+            let reason = first.map_or("the requirements before it leave no value".to_owned(), |first| {
+                let field =
+                    if first.field.starts_with("spec.") { format!("`{}`", first.field) } else { first.field.clone() };
+                format!("contradicts {field}, {}", first.told())
+            });
+            let message = format!(
+                "is {} for {noun} `{}`, and {reason}: nothing can satisfy both; remove one of them",
+                demand.told(),
+                demand.key
+            );
+            notes.push(Note::new(Code::ContradictorySelector, &demand.field, message));
+        }
+    }
+    notes
+}
+
+/// Namespaces that are named in vain.
+pub(super) fn namespaces(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
+    let excluded: Vec<_> = spec.exclude_namespaces.iter().flatten().map(String::as_str).collect();
+    let in_vain = |name: &str| {
+        if is_literal(name) && context.site.protected_namespaces.contains(name) {
+            return Some(format!("`{name}` is a protected namespace, which no policy reaches"));
+        }
+        let index = excluded.iter().position(|excluded| covers(excluded, name))?;
+        Some(format!("`{name}` is excluded by `spec.excludeNamespaces[{index}]`, `{}`", excluded[index]))
+    };
+    let Some(names) = &spec.namespaces else {
+        let all = excluded.iter().position(|excluded| covers(excluded, "*"));
+        let note = |index| {
+            let message = "excludes every namespace; name those that are meant";
+            Note::new(Code::NoNamespaceLeft, format!("spec.excludeNamespaces[{index}]"), message)
+        };
+        return all.map(note).into_iter().collect();
+    };
+    let reasons: Vec<_> = names.iter().map(|name| in_vain(name)).collect();
+    if !reasons.is_empty() && reasons.iter().all(Option::is_some) {
+        let reasons = reasons.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        let message = format!("has no namespace that is left: {reasons}; name another one, or leave the field out");
+        return vec![Note::new(Code::NoNamespaceLeft, "spec.namespaces", message)];
+    }
+    let indexed = reasons.into_iter().enumerate();
+    let note = |(index, reason): (usize, Option<String>)| {
+        let message = format!("adds nothing: {}; remove the entry", reason?);
+        Some(Note::new(Code::NamespaceUnreachable, format!("spec.namespaces[{index}]"), message))
+    };
+    indexed.filter_map(note).collect()
+}
+
+/// True only if every name for which the glob `narrow` stands is one for which `wide` stands.
+fn covers(wide: &str, narrow: &str) -> bool {
+    // A `*` in `narrow` is taken for a character, which only a `*` in `wide` may stand for: `?` would for one.
+    let is_sound = !(wide.contains('?') && narrow.contains('*'));
+    is_sound && WildMatch::new(wide).matches(narrow)
+}
+
+/// Targets that are there twice.
+pub(super) fn targets(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for (index, target) in spec.targets.iter().enumerate() {
+        let is_same = |earlier: &&crate::api::v1alpha1::Target| {
+            let kinds = [*earlier, target].map(|target| Kind::find(&target.group, &target.resource));
+            let is_any = earlier.version == "*" || earlier == &target;
+            kinds[0].is_some() && kinds[0] == kinds[1] && is_any
+        };
+        if let Some(earlier) = spec.targets[..index].iter().position(|earlier| is_same(&earlier)) {
+            let message = format!("is covered by `spec.targets[{earlier}]` already; remove it");
+            notes.push(Note::new(Code::NoEffect, format!("spec.targets[{index}]"), message));
+        }
+    }
+    notes
+}
+
+/// The indexes of the targets that are of the resource `name`.
+fn targeting<'a>(spec: &'a SidecarPolicySpec, name: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let is_meant = move |kind: &Kind| kind.resource == name;
+    let indexed = spec.targets.iter().enumerate();
+    let meant = indexed.filter(move |(_, target)| Kind::find(&target.group, &target.resource).is_some_and(is_meant));
+    meant.map(|(index, _)| index)
+}
+
+/// Pods, where nothing of ours could start again.
+pub(super) fn pods(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
+    if !context.may_use_initializers(spec) {
+        return Vec::new();
+    }
+    let note = |index| {
+        let message = "is `pods`: on Kubernetes 1.12 and 1.13 no pod can be created while every replica of the operator is \
+                       down, its own neither; target `deployments`, or give --kube-version if no server is that old";
+        Note::new(Code::PodsCannotBypass, format!("spec.targets[{index}].resource"), message)
+    };
+    targeting(spec, "pods").map(note).collect()
+}
+
+/// Pods that are refused when they cannot be injected.
+pub(super) fn fail_on_pods(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
+    let is_meant = spec.failure_policy == FailurePolicy::Fail
+        && context.may_use_initializers(spec)
+        && targeting(spec, "pods").next().is_some();
+    let message = "is `Fail` for pods: on Kubernetes 1.12 and 1.13 every pod in conflict stays away, and so does each one that \
+                   waits for the operator; use `Ignore`, or target `deployments`";
+    is_meant.then(|| Note::new(Code::FailBlocksPods, "spec.failurePolicy", message)).into_iter().collect()
+}
+
+/// Plain sidecars in pods that end by themselves.
+pub(super) fn endless_jobs(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
+    let has_containers = spec.template.as_ref().is_some_and(|template| !template.containers.is_empty());
+    if spec.native_sidecars != NativeSidecars::Never || !has_containers {
+        return Vec::new();
+    }
+    let Some(index) = targeting(spec, "cronjobs").next() else { return Vec::new() };
+    let message = format!(
+        "is `Never`, and `spec.targets[{index}]` is `cronjobs`: a plain sidecar keeps their Jobs from ending; leave it out \
+         for `ForJobs`, or remove that target"
+    );
+    vec![Note::new(Code::JobsNeverEnd, "spec.nativeSidecars", message)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_glob_covers_another_only_if_it_stands_for_every_name_of_it() {
+        for (wide, narrow, expected) in [
+            ("*", "shop", true),
+            ("*", "*", true),
+            ("shop-*", "shop-*", true),
+            ("shop-*", "shop-eu-*", true),
+            ("shop-eu-*", "shop-*", false),
+            ("shop-?", "shop-*", false),
+            ("shop-?", "shop-?", true),
+            ("shop-*", "shop-?", true),
+            ("shop", "shop-*", false),
+            ("?", "*", false),
+        ] {
+            assert_eq!(covers(wide, narrow), expected, "{wide} {narrow}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What is in a template: what works today and will not tomorrow, and what works otherwise than it looks.
+
+use super::{Context, Note};
+use crate::api::code::Code;
+use crate::api::v1alpha1::{EngineChoice, Jobs, NativeSidecars, RawObject, SidecarPolicySpec, Template};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The containers and init containers of `template`, each with its path.
+fn containers(template: &Template) -> impl Iterator<Item = (String, &RawObject)> {
+    let lists = [("containers", &template.containers), ("initContainers", &template.init_containers)];
+    lists.into_iter().flat_map(|(list, items)| {
+        items.iter().enumerate().map(move |(index, item)| (format!("spec.template.{list}[{index}]"), item))
+    })
+}
+
+/// Those that run as long as the pod does.
+fn staying(template: &Template) -> impl Iterator<Item = (String, &RawObject)> {
+    let stays = |path: &str, container: &RawObject| {
+        path.starts_with("spec.template.containers") || container.get("restartPolicy").is_some_and(|is| is == "Always")
+    };
+    containers(template).filter(move |(path, container)| stays(path, container))
+}
+
+fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {
+    object.get(field)?.as_str()
+}
+
+/// Images that are another one tomorrow.
+pub(super) fn images(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
+    let containers = spec.template.iter().flat_map(containers);
+    let note = |(path, container): (String, &RawObject)| {
+        let image = text(container, "image").filter(|image| !image.is_empty())?;
+        let what = floats(image)?;
+        let name = image.strip_suffix(":latest").unwrap_or(image);
+        let message = format!("is `{image}`, {what}; name a version, e.g. `{name}:1.2.3`, or a digest");
+        Some(Note::new(Code::ImageNotPinned, format!("{path}.image"), message))
+    };
+    containers.filter_map(note).collect()
+}
+
+/// Why `image` may be another one tomorrow.
+fn floats(image: &str) -> Option<&'static str> {
+    if image.contains('@') {
+        return None;
+    }
+    // Before the last slash, a colon belongs to the registry's port.
+    let name = image.rsplit_once('/').map_or(image, |(_, name)| name);
+    match name.split_once(':') {
+        None => Some("without a tag, which means `latest`"),
+        Some((_, "latest")) => Some("which changes whenever somebody pushes"),
+        Some(_) => None,
+    }
+}
+
+/// Containers that ask for nothing.
+pub(super) fn requests(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
+    let note = |(path, container): (String, &RawObject)| {
+        let resources = container.get("resources").unwrap_or(&Value::Null);
+        // A limit without a request is the request, too.
+        let is_there = |name: &str| {
+            ["requests", "limits"].into_iter().any(|field| resources[field].get(name).is_some_and(|is| !is.is_null()))
+        };
+        let missing: Vec<_> = ["cpu", "memory"].into_iter().filter(|name| !is_there(name)).collect();
+        let example = match missing[..] {
+            [] => return None,
+            ["cpu"] => "{requests: {cpu: 50m}}",
+            ["memory"] => "{requests: {memory: 64Mi}}",
+            _ => "{requests: {cpu: 50m, memory: 64Mi}}",
+        };
+        let message = format!("requests no {}; e.g. `{example}`", missing.join(" and no "));
+        Some(Note::new(Code::RequestsMissing, format!("{path}.resources"), message))
+    };
+    spec.template.iter().flat_map(staying).filter_map(note).collect()
+}
+
+/// Something that Kubernetes deprecated.
+struct Old {
+    /// The key, or what it begins with if it ends in `/`; or the field.
+    name: &'static str,
+    /// The minor version from which on there is something better, or it is gone.
+    since: u32,
+    /// What is wrong with it, and what to write instead.
+    message: &'static str,
+}
+
+/// Annotations of pods: <https://kubernetes.io/docs/reference/labels-annotations-taints/>.
+const OLD_ANNOTATIONS: [Old; 6] = [
+    Old {
+        name: "seccomp.security.alpha.kubernetes.io/pod",
+        since: 19,
+        message: "is deprecated since Kubernetes 1.19 and ignored from 1.27; set `securityContext.seccompProfile` of the container",
+    },
+    Old {
+        name: "container.seccomp.security.alpha.kubernetes.io/",
+        since: 19,
+        message: "is deprecated since Kubernetes 1.19 and ignored from 1.27; set `securityContext.seccompProfile` of the container",
+    },
+    Old {
+        name: "container.apparmor.security.beta.kubernetes.io/",
+        since: 30,
+        message: "is deprecated since Kubernetes 1.30; set `securityContext.appArmorProfile` of the container",
+    },
+    Old {
+        name: "scheduler.alpha.kubernetes.io/critical-pod",
+        since: 16,
+        message: "is ignored from Kubernetes 1.16; workloads set `priorityClassName`",
+    },
+    Old {
+        name: "pod.alpha.kubernetes.io/init-containers",
+        since: 8,
+        message: "is ignored from Kubernetes 1.8; use `spec.template.initContainers`",
+    },
+    Old {
+        name: "pod.beta.kubernetes.io/init-containers",
+        since: 8,
+        message: "is ignored from Kubernetes 1.8; use `spec.template.initContainers`",
+    },
+];
+
+/// Sources of volumes: <https://kubernetes.io/docs/concepts/storage/volumes/>.
+const OLD_VOLUMES: [Old; 9] = [
+    Old {
+        name: "gitRepo",
+        since: 11,
+        message: "is deprecated since Kubernetes 1.11 and off from 1.33; use an `emptyDir` that an init container clones into",
+    },
+    Old { name: "scaleIO", since: 22, message: "is gone from Kubernetes 1.22; use a CSI driver" },
+    Old { name: "flocker", since: 25, message: "is gone from Kubernetes 1.25; use a CSI driver" },
+    Old { name: "quobyte", since: 25, message: "is gone from Kubernetes 1.25; use a CSI driver" },
+    Old { name: "storageos", since: 25, message: "is gone from Kubernetes 1.25; use a CSI driver" },
+    Old { name: "glusterfs", since: 26, message: "is gone from Kubernetes 1.26; use a CSI driver" },
+    Old {
+        name: "cephfs",
+        since: 28,
+        message: "is deprecated since Kubernetes 1.28 and gone from 1.31; use a CSI driver",
+    },
+    Old { name: "rbd", since: 28, message: "is deprecated since Kubernetes 1.28 and gone from 1.31; use a CSI driver" },
+    Old {
+        name: "photonPersistentDisk",
+        since: 11,
+        message: "is gone: nothing in Kubernetes serves it any more; use a CSI driver",
+    },
+];
+
+/// What is deprecated on the version that is given, or on a current one.
+pub(super) fn deprecated(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
+    let Some(template) = &spec.template else { return Vec::new() };
+    let mut notes = Vec::new();
+    let mut tell = |table: &[Old], name: &str, field: String| {
+        let is_it = |old: &&Old| name == old.name || old.name.ends_with('/') && name.starts_with(old.name);
+        if let Some(old) = table.iter().filter(|old| context.may_be_at_least(old.since)).find(is_it) {
+            notes.push(Note::new(Code::Deprecated, field, old.message));
+        }
+    };
+    for key in template.metadata.iter().flat_map(|metadata| metadata.annotations.keys()) {
+        tell(&OLD_ANNOTATIONS, key, format!("spec.template.metadata.annotations.{key}"));
+    }
+    for (index, volume) in template.volumes.iter().enumerate() {
+        for name in volume.keys() {
+            tell(&OLD_VOLUMES, name, format!("spec.template.volumes[{index}].{name}"));
+        }
+    }
+    for (index, volume) in template.volumes.iter().enumerate() {
+        let is_unchecked = |path: &RawObject| text(path, "type").is_none_or(str::is_empty);
+        if volume.get("hostPath").and_then(Value::as_object).is_some_and(is_unchecked) {
+            let message = "has no `type`: a path that is not there is made, or mounted as what it is not; \
+                           write e.g. `type: Directory` or `type: Socket`";
+            notes.push(Note::new(Code::Deprecated, format!("spec.template.volumes[{index}].hostPath"), message));
+        }
+    }
+    notes
+}
+
+/// A port that a container names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Port {
+    number: u64,
+    protocol: String,
+}
+
+impl std::fmt::Display for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.number, self.protocol)
+    }
+}
+
+/// Where a port is named, and by which container.
+pub(super) struct Named {
+    pub(super) port: Port,
+    pub(super) field: String,
+    pub(super) container: String,
+}
+
+/// The ports of the containers that run as long as the pod does.
+pub(super) fn named_ports(template: &Template) -> Vec<Named> {
+    let mut all = Vec::new();
+    for (path, container) in staying(template) {
+        let ports = container.get("ports").and_then(Value::as_array).into_iter().flatten();
+        for (index, port) in ports.enumerate() {
+            let Some(number) = port.get("containerPort").and_then(Value::as_u64) else { continue };
+            let protocol = port["protocol"].as_str().filter(|is| !is.is_empty()).unwrap_or("TCP").to_owned();
+            all.push(Named {
+                port: Port { number, protocol },
+                field: format!("{path}.ports[{index}].containerPort"),
+                container: text(container, "name").unwrap_or_default().to_owned(),
+            });
+        }
+    }
+    all
+}
+
+/// Two containers of the template with one port.
+pub(super) fn ports(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
+    let mut first: BTreeMap<Port, String> = BTreeMap::new();
+    let mut notes = Vec::new();
+    for Named { port, field, container } in spec.template.iter().flat_map(named_ports) {
+        match first.get(&port) {
+            Some(other) if *other != container => {
+                let message = format!("is {port}, as in container `{other}`: only one of them can listen on it");
+                notes.push(Note::new(Code::SharedContainerPort, field, message));
+            }
+            Some(_) => {}
+            None => drop(first.insert(port, container)),
+        }
+    }
+    notes
+}
+
+/// A field that has no effect beside another one.
+struct Idle {
+    field: &'static str,
+    because: &'static str,
+    is: fn(&SidecarPolicySpec) -> bool,
+}
+
+/// Such fields.
+const IDLE: [Idle; 4] = [
+    Idle {
+        field: "spec.template.appContainers",
+        because: "chooses among containers for `env`, `envFrom` and `volumeMounts`, of which there are none; add one, or remove it",
+        is: |spec| {
+            spec.template.as_ref().is_some_and(|template| !template.app_containers.is_empty() && !adds_within(template))
+        },
+    },
+    Idle {
+        field: "spec.template.includeInitContainers",
+        because: "widens `env`, `envFrom` and `volumeMounts`, of which there are none; add one, or remove it",
+        is: |spec| {
+            spec.template.as_ref().is_some_and(|template| template.include_init_containers && !adds_within(template))
+        },
+    },
+    Idle {
+        field: "spec.jobs",
+        because: "is asked only where `nativeSidecars` is `ForJobs`; remove one of both",
+        is: |spec| spec.jobs != Jobs::default() && spec.native_sidecars != NativeSidecars::ForJobs,
+    },
+    Idle {
+        field: "spec.initializerName",
+        because: "is used by the engine `Initializer` only, and `spec.engine` is another one; remove it",
+        is: |spec| {
+            let is_other = matches!(spec.engine, EngineChoice::Webhook | EngineChoice::MutatingAdmissionPolicy);
+            spec.initializer_name.is_some() && is_other
+        },
+    },
+];
+
+fn adds_within(template: &Template) -> bool {
+    [&template.env, &template.env_from, &template.volume_mounts].into_iter().any(|list| !list.is_empty())
+}
+
+/// Fields without effect.
+pub(super) fn without_effect(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
+    let idle = IDLE.iter().filter(|idle| (idle.is)(spec));
+    idle.map(|idle| Note::new(Code::NoEffect, idle.field, idle.because)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_pinned_by_a_tag_that_is_not_latest_or_by_a_digest() {
+        for (image, expected) in [
+            ("nginx", true),
+            ("nginx:latest", true),
+            ("registry:5000/nginx", true),
+            ("registry:5000/a/nginx:latest", true),
+            ("nginx:1.27", false),
+            ("registry:5000/nginx:1", false),
+            ("nginx@sha256:0123", false),
+            ("nginx:latest@sha256:0123", false),
+        ] {
+            assert_eq!(floats(image).is_some(), expected, "{image}");
+        }
+    }
+}

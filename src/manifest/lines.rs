@@ -1,0 +1,249 @@
+//! Where in its text a field of a document stands.
+
+use super::{Manifest, Place, value};
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_saphyr::Spanned;
+use std::fmt;
+
+/// The lines of a document's fields.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    file: String,
+    /// The line of the file on which the document begins.
+    first: usize,
+    /// None if the lines cannot be told; then every field is where the document begins.
+    root: Option<Node>,
+}
+
+impl Lines {
+    /// The lines of `manifest`.
+    pub fn of(manifest: &Manifest) -> Self {
+        let root = serde_saphyr::from_str_with_options(&manifest.text, value::options()).ok();
+        Self { file: manifest.place.file.clone(), first: manifest.place.line, root }
+    }
+
+    /// The place of the field `path`, such as `spec.template.containers[1].name`, of the object at `object`: in a list, the
+    /// indexes that lead to it. A field that is not there is where the nearest around it is.
+    pub fn place(&self, object: &[usize], path: &str) -> Place {
+        let line = self.root.as_ref().map_or(1, |root| {
+            let (mut node, mut line) = (root, 1);
+            for index in object {
+                match node.field("items").and_then(|items| items.node.item(*index)) {
+                    Some(item) => (node, line) = (&item.node, item.line),
+                    None => return line,
+                }
+            }
+            node.line(path, line)
+        });
+        Place { file: self.file.clone(), line: self.first + line.max(1) - 1 }
+    }
+}
+
+impl Manifest {
+    /// The indexes that lead to `object`, one of [`Manifest::objects`], through the lists that it lies in.
+    pub fn indexes(&self, object: &Value) -> Vec<usize> {
+        let mut indexes = Vec::new();
+        find(&self.value, object, &mut indexes);
+        indexes
+    }
+}
+
+/// True if and only if `object` is `value` or one of its items; then `indexes` lead to it.
+fn find(value: &Value, object: &Value, indexes: &mut Vec<usize>) -> bool {
+    if std::ptr::eq(value, object) {
+        return true;
+    }
+    let items = value.get("items").and_then(Value::as_array);
+    for (index, item) in items.into_iter().flatten().enumerate() {
+        indexes.push(index);
+        if find(item, object, indexes) {
+            return true;
+        }
+        indexes.pop();
+    }
+    false
+}
+
+/// Something with the line, within its document, on which it begins.
+#[derive(Clone, Debug)]
+struct At {
+    line: usize,
+    node: Node,
+}
+
+/// A value, of which only the shape and the lines are kept.
+#[derive(Clone, Debug)]
+enum Node {
+    Scalar,
+    List(Vec<At>),
+    /// The line is that of the key.
+    Map(Vec<(String, At)>),
+}
+
+impl Node {
+    fn field(&self, name: &str) -> Option<&At> {
+        let Node::Map(fields) = self else { return None };
+        fields.iter().find(|(key, _)| key == name).map(|(_, at)| at)
+    }
+
+    fn item(&self, index: usize) -> Option<&At> {
+        let Node::List(items) = self else { return None };
+        items.get(index)
+    }
+
+    /// The line of `path`, or of what is nearest around it; `line` is that of the node itself.
+    fn line(&self, path: &str, line: usize) -> usize {
+        match self.step(path) {
+            Some((at, rest)) => at.node.line(rest, at.line),
+            None => line,
+        }
+    }
+
+    /// What the beginning of `path` leads to, and the rest of it. Keys may have dots in them: the longest one counts.
+    fn step<'a, 'p>(&'a self, path: &'p str) -> Option<(&'a At, &'p str)> {
+        if let Some(rest) = path.strip_prefix('[') {
+            let (index, rest) = rest.split_once(']')?;
+            return Some((self.item(index.parse().ok()?)?, rest));
+        }
+        let Node::Map(fields) = self else { return None };
+        let path = path.strip_prefix('.').unwrap_or(path);
+        let is_whole = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+        let leading = fields.iter().filter_map(|(key, at)| {
+            let rest = path.strip_prefix(key.as_str()).filter(|rest| !key.is_empty() && is_whole(rest))?;
+            Some((at, rest))
+        });
+        leading.min_by_key(|(_, rest)| rest.len())
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        reader.deserialize_any(Shape)
+    }
+}
+
+/// Reads a [`Node`].
+struct Shape;
+
+/// The line on which a value is written; behind an alias, that is where its anchor stands.
+fn line_of<T>(spanned: &Spanned<T>) -> usize {
+    usize::try_from(spanned.defined.line()).unwrap_or(0)
+}
+
+impl<'de> Visitor<'de> for Shape {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Node, E> {
+        Ok(Node::Scalar)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Node, E> {
+        Ok(Node::Scalar)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Node, E> {
+        Ok(Node::Scalar)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Node, E> {
+        Ok(Node::Scalar)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Node, E> {
+        Ok(Node::Scalar)
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar)
+    }
+
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, reader: D) -> Result<Node, D::Error> {
+        reader.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element::<Spanned<Node>>()? {
+            list.push(At { line: line_of(&item), node: item.value });
+        }
+        Ok(Node::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Node, A::Error> {
+        let mut map = Vec::new();
+        while let Some(key) = fields.next_key::<Spanned<Value>>()? {
+            let line = line_of(&key);
+            let key = value::key_text(key.value).map_err(A::Error::custom)?;
+            map.push((key, At { line, node: fields.next_value()? }));
+        }
+        Ok(Node::Map(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::manifest::File;
+
+    fn line(text: &str, index: usize, path: &str) -> usize {
+        let file = File::parse("t.yaml", text.as_bytes().to_vec()).unwrap_or_else(|faults| panic!("{}", faults[0]));
+        let mut found = Vec::new();
+        for manifest in file.manifests() {
+            let lines = super::Lines::of(manifest);
+            assert!(lines.root.is_some(), "{text}");
+            for object in manifest.objects() {
+                found.push(lines.place(&manifest.indexes(object.body), path).line);
+            }
+        }
+        found[index]
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_path_and_one_that_is_not_there_by_what_is_around_it() {
+        let text = "# head\n---\n\nmetadata:\n  name: a\nspec:\n  template: # here\n    containers:\n    - name: a\n\n    - image: b\n      \
+                    name:\n        c\n    metadata:\n      labels: {a: b,\n        example.com/x: y, example.com: z}\n  list: [a, b,\n   c]\n  \
+                    true: x\n";
+        for (path, expected) in [
+            ("metadata.name", 5),
+            ("spec", 6),
+            ("spec.template", 7),
+            ("spec.template.containers", 8),
+            ("spec.template.containers[0]", 9),
+            ("spec.template.containers[1]", 11),
+            ("spec.template.containers[1].name", 12),
+            ("spec.template.containers[1].ports[3].name", 11),
+            ("spec.template.containers[2].name", 8),
+            ("spec.template.metadata.labels.example.com/x", 16),
+            ("spec.template.metadata.labels.example.com", 16),
+            ("spec.template.metadata.labels.a", 15),
+            ("spec.list[1]", 17),
+            ("spec.list[2]", 18),
+            ("spec.list[x]", 17),
+            ("spec.true", 19),
+            ("spec.none", 6),
+            ("status", 4),
+            ("", 4),
+        ] {
+            assert_eq!(line(text, 0, path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn documents_lists_aliases_and_json_have_lines_too() {
+        assert_eq!(line("a: 1\n---\n\nb:\n  c: 1\n", 1, "b.c"), 5);
+        let list = "kind: List\nitems:\n- kind: A\n- kind: List\n  items:\n  - kind: B\n    spec:\n      x: 1\n";
+        assert_eq!(line(list, 0, "spec"), 3);
+        assert_eq!(line(list, 1, "spec.x"), 8);
+        assert_eq!(line("a: &a\n  x: 1\nb: *a\nc:\n  <<: *a\n  y: 1\n", 0, "b.x"), 2);
+        assert_eq!(line("{\"a\": 1,\n\t\"b\": {\n\t\t\"c\": [\n1,\n2]}}", 0, "b.c[1]"), 5);
+        assert_eq!(line("{\"a\": 1}\n{\"b\": {\n\"c\": 1}}", 1, "b.c"), 3);
+    }
+}

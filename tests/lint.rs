@@ -1,0 +1,157 @@
+//! `scpol lint` on files. `lint/*.yaml` have their findings written where they are: `# expect: warning SCP0034
+//! spec.template.containers[0].image` at the end of the line that is to be blamed. What is not written must not be found. The
+//! first line may give flags: `# flags: --kube-version 1.36`. A case is added without Rust.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+#[expect(dead_code, reason = "servers have no part in this")]
+mod policies;
+
+use serde_json::Value;
+use sidecar_policy::api::code::Code;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What the command prints for machines, and how it exits.
+fn lint(arguments: &[&str]) -> (Value, i32) {
+    let output = Command::new(env!("CARGO_BIN_EXE_scpol"))
+        .args(["lint", "-o", "json"])
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let report = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (report, output.status.code().unwrap_or(-1))
+}
+
+fn items(report: &Value) -> impl Iterator<Item = &Value> {
+    report["items"].as_array().unwrap().iter()
+}
+
+fn text<'a>(item: &'a Value, field: &str) -> &'a str {
+    item[field].as_str().unwrap_or_else(|| panic!("{field} is no text in {item}"))
+}
+
+fn cases() -> Vec<PathBuf> {
+    let files = fs::read_dir(root().join("tests/lint")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.filter(|path| path.is_file()).collect();
+    files.sort();
+    files
+}
+
+/// The findings that a file names, with their lines.
+fn expected(text: &str) -> Vec<String> {
+    let lines = text.lines().enumerate();
+    let named = lines.filter_map(|(index, line)| Some((index + 1, line.split_once("# expect: ")?.1)));
+    named.map(|(line, finding)| format!("{line} {finding}")).collect()
+}
+
+#[test]
+fn every_case_has_exactly_the_findings_that_it_names_where_it_names_them() {
+    let mut faults = String::new();
+    for path in cases() {
+        let file = fs::read_to_string(&path).unwrap();
+        let flags = file.lines().next().and_then(|line| line.strip_prefix("# flags: ")).unwrap_or_default();
+        let name = path.strip_prefix(root()).unwrap().to_str().unwrap();
+        let (report, code) = lint(&[&["-f", name], &flags.split_whitespace().collect::<Vec<_>>()[..]].concat());
+        let mut found: Vec<_> = items(&report)
+            .map(|item| {
+                assert_eq!(item["file"], name);
+                let severity = text(item, "severity").to_lowercase();
+                format!("{} {severity} {} {}", item["line"], text(item, "code"), text(item, "field"))
+            })
+            .collect();
+        let mut wanted = expected(&file);
+        found.sort();
+        wanted.sort();
+        if found != wanted {
+            faults.push_str(&format!("\n{name}: expected {wanted:#?}, found {report:#}"));
+        }
+        if code != i32::from(wanted.iter().any(|finding| finding.contains(" error "))) {
+            faults.push_str(&format!("\n{name}: exit code {code}"));
+        }
+    }
+    assert!(faults.is_empty(), "{faults}");
+}
+
+#[test]
+fn every_code_of_lint_has_a_case_and_a_policy_beside_it_that_has_nothing() {
+    let mut named = BTreeSet::new();
+    for path in cases() {
+        let text = fs::read_to_string(&path).unwrap();
+        named.extend(expected(&text).iter().map(|finding| finding.split(' ').nth(2).unwrap().to_owned()));
+        // A blank before it: `#` stands at the end of a line, too.
+        let is_fine = |document: &str| document.contains("kind: SidecarPolicy") && !document.contains("# expect: ");
+        assert!(text.split("---\n").any(is_fine), "{} has no policy without a finding", path.display());
+    }
+    let own = (Code::DuplicateInitializerName as u16..=Code::NoEffect as u16).chain([Code::PodsCannotBypass as u16]);
+    let missing: Vec<_> = own.map(|number| format!("SCP{number:04}")).filter(|code| !named.contains(code)).collect();
+    assert!(missing.is_empty(), "no case for {missing:?}");
+}
+
+/// Those that concern more than one file.
+const ACROSS: [&str; 2] = ["SCP0028", "SCP0030"];
+
+fn is_error_of_one(item: &&Value) -> bool {
+    item["severity"] == "Error" && !ACROSS.contains(&text(item, "code"))
+}
+
+#[test]
+fn the_invalid_policies_of_the_corpus_have_the_errors_that_they_name_on_the_lines_of_their_fields() {
+    let (report, code) = lint(&["-f", "tests/policies/invalid"]);
+    assert_eq!(code, 1);
+    let mut errors: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for item in items(&report).filter(is_error_of_one) {
+        errors.entry(text(item, "file")).or_default().push(item);
+    }
+    for case in policies::invalid() {
+        let path = format!("tests/policies/invalid/{}.yaml", case.name);
+        let items = errors.remove(path.as_str()).unwrap_or_default();
+        let mut found: Vec<_> =
+            items.iter().map(|item| format!("{} {}", text(item, "code"), text(item, "field"))).collect();
+        let mut wanted = case.expected;
+        found.sort();
+        wanted.sort();
+        assert_eq!(found, wanted, "{}", case.name);
+        let lines = fs::read_to_string(root().join(path)).unwrap();
+        for item in items {
+            let line = lines.lines().nth(usize::try_from(item["line"].as_u64().unwrap()).unwrap() - 1).unwrap();
+            let pointer = format!("/{}", text(item, "field").replace('[', ".").replace(']', "").replace('.', "/"));
+            let last = pointer.rsplit('/').next().unwrap();
+            // What is absent is where its surroundings are; an item begins with a dash, or in brackets.
+            let is_key = case.object.pointer(&pointer).is_some() && last.parse::<u32>().is_err();
+            assert!(!line.starts_with('#') && (!is_key || line.contains(&format!("{last}:"))), "{item}: {line:?}");
+        }
+    }
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+#[test]
+fn the_valid_policies_of_the_corpus_have_no_error() {
+    let (report, _) = lint(&["-f", "tests/policies/valid", "--initializer-name", "envoy.initializer.kubernetes.io"]);
+    assert_eq!(items(&report).find(is_error_of_one), None);
+    assert_eq!(report["policies"], policies::valid().len());
+}
+
+#[test]
+fn no_policy_of_any_kind_ends_in_a_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    for (index, case) in policies::valid().iter().chain(&policies::invalid()).enumerate() {
+        let mutants: Vec<_> = policies::mutants(&case.object).iter().map(|mutant| mutant.to_string() + "\n").collect();
+        if !mutants.is_empty() {
+            fs::write(folder.path().join(format!("{index}.yaml")), mutants.join("---\n")).unwrap();
+        }
+    }
+    for entry in fs::read_dir(folder.path()).unwrap() {
+        let (report, code) = lint(&["-f", entry.unwrap().path().to_str().unwrap()]);
+        assert_eq!(report["kind"], "LintReport");
+        assert!(code <= 1, "{code}");
+    }
+}
