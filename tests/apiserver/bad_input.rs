@@ -54,7 +54,7 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
         ),
         (
             "dropped",
-            json!({ "template": { "initContainers": [{ "name": "n", "image": "x:1", "restartPolicy": "Always" }] } }),
+            json!({ "template": { "containers": [{ "name": "n", "image": "x:1", "startupProbe": { "exec": { "command": ["x"] } } }] } }),
             "Programmed",
             "UnknownTemplateField",
         ),
