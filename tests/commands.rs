@@ -205,6 +205,18 @@ fn a_namespace_that_a_policy_asks_for_is_taken_from_the_manifests() {
 }
 
 #[test]
+fn validations_see_the_namespace_that_the_manifest_will_be_in() {
+    let demand = "  validations: [{expression: \"object.metadata.namespace == 'shop-us'\", message: wrong place}]\n";
+    let folder = Folder::new().with("policy.yaml", POLICY.replace("spec:\n", &format!("spec:\n{demand}")));
+    let input = WEB.replace(", namespace: shop-eu", "");
+    for (namespace, code) in [("shop-us", 0), ("shop-eu", 1)] {
+        let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "-n", namespace], &input);
+        assert_eq!((ended.code, ended.out == input), (code, code == 1), "{ended:?}");
+        assert_eq!(ended.err.contains("its create would be refused") && ended.err.contains("wrong place"), code == 1);
+    }
+}
+
+#[test]
 fn pods_that_end_get_native_sidecars_where_the_version_has_them() {
     let folder = Folder::new()
         .with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  targets: [{group: \"\", resource: pods}]\n"));
@@ -404,7 +416,7 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
     let injected = folder.inject(WEB).out;
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &injected);
     assert_eq!(ended.code, 0);
-    assert!(ended.out.contains(": the one policy does not inject; in it already: envoy\n"), "{}", ended.out);
+    assert!(ended.out.contains(": nothing to add; in it already: envoy\n"), "{}", ended.out);
     let ended = folder.scpol(&["explain", "-p", "newer.yaml", "-f", "-", "-o", "json"], &injected);
     assert_eq!(ended.code, 1);
     let report: Value = serde_json::from_str(&ended.out).unwrap();
@@ -415,6 +427,11 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
         (&json!("Conflict"), &json!(8), &json!("SCP0200"))
     );
     assert!(answer["message"].as_str().unwrap().contains("of another version"), "{answer}");
+    let ended = folder.scpol(&["inject", "-p", "newer.yaml", "-f", "-"], &injected);
+    assert!(ended.code == 1 && ended.err.contains("with `scpol uninject -p envoy`"), "{}", ended.err);
+    let without = folder.scpol(&["uninject", "-f", "-", "-p", "envoy"], &injected);
+    let ended = folder.scpol(&["inject", "-p", "newer.yaml", "-f", "-"], &without.out);
+    assert!(ended.code == 0 && ended.out.contains("v1.32.0"), "{ended:?}");
     let refusing = folder.with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  failurePolicy: Fail\n"));
     let taken = WEB.replace("name: web, image", "name: envoy, image");
     let ended = refusing.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &taken);

@@ -1,10 +1,13 @@
 //! What the commands on files share: which files, which policies, how a workload is called.
 
+use crate::decision::Decision;
+use crate::inject::marker;
 use crate::manifest::{self, Fault, File, Object, Walk};
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::Workload;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use json_patch::Patch;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
@@ -210,6 +213,22 @@ pub(super) fn placed(workload: &Workload, namespace: &str, namespaces: &HashMap<
     }
     let known = namespaces.get(workload.namespace()).cloned();
     workload.within(known)
+}
+
+/// The patch of `decision` for `workload` as it stands in its file. It is judged where it is `placed`.
+pub(super) fn plan(decision: &mut Decision, workload: &Workload, placed: &Workload) -> Patch {
+    let patch = decision.plan(placed);
+    if patch.is_empty() || workload.body["metadata"].is_object() {
+        return patch;
+    }
+    // The `metadata` were lent to it, and are still to be created.
+    decision.clone().plan(workload)
+}
+
+/// The hash of the template of `policy` that `workload` has, if it is that of another version.
+pub(super) fn other_version(policy: &Policy, workload: &Workload) -> Option<String> {
+    let marker = marker::read(workload, &policy.name)?;
+    (marker.hash != policy.template.hash).then_some(marker.hash)
 }
 
 /// How `workload` is called in a line of output: `Deployment shop/web`.
