@@ -188,7 +188,7 @@ fn rows(old: &End, new: &End, workload: &Workload) -> Vec<Row> {
 /// `workload` before anything of ours was in it.
 fn bare(workload: &Workload) -> Workload {
     let body = inject::undo(workload, None).map_or_else(|| workload.body.clone(), |undone| undone.body);
-    Workload { body, ..workload.clone() }
+    workload.with_body(body)
 }
 
 /// What is found out.
