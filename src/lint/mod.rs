@@ -3,6 +3,7 @@
 //! [`lint`] gives every fault that the operator would name, and what no schema can see: selectors that match nothing, policies
 //! that get in each other's way, images without a version. [`against`] puts the policies and workloads together.
 
+mod expressions;
 mod pairs;
 pub mod references;
 mod selection;
@@ -163,13 +164,14 @@ impl Note {
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
 /// Every such look.
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     selection::contradictions,
     selection::namespaces,
     selection::targets,
     selection::pods,
     selection::fail_on_pods,
     selection::endless_jobs,
+    expressions::constant,
     template::images,
     template::requests,
     template::deprecated,
