@@ -101,6 +101,8 @@ codes! {
     40 NeedsReference "Create it in every namespace that the policy is for, or mark the reference `optional`.";
     /// A field has no effect, because of another one.
     41 NoEffect "Remove it, or correct what the message names.";
+    /// An expression asks nothing of the object: it is the same for every one.
+    42 ConstantExpression "Ask something of `object` or `namespaceObject`, or remove it.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";
