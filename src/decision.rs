@@ -246,7 +246,7 @@ pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<St
     Some(format!("changing nothing; {name} would get {}", added.join(", ")))
 }
 
-/// Validations stand behind the precedence table.
+/// The row of the validations, behind those that decide on injection.
 const JUDGED: u8 = 9;
 
 /// The template of `policy` in the form that `workload` needs: a plain container would keep a pod that ends by itself from
