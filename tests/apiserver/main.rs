@@ -13,6 +13,7 @@ mod crd;
 mod initializer;
 mod install;
 mod language;
+mod migrate;
 mod pods;
 mod replicas;
 mod world;
