@@ -36,7 +36,7 @@ lint: ## Formatting and lints; warnings are errors
 	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 
 .PHONY: crds
-crds: ## Write the CRDs and docs/codes.md anew
+crds: ## Write the CRDs, docs/codes.md and docs/fields.md anew
 	@UPDATE=1 cargo test --locked --test crd
 	@$(MAKE) --no-print-directory install-files
 

@@ -4,6 +4,8 @@
 //! very PATCH that the operator would send (its tests, the sidecar, the marker), two requests one after the other. The
 //! *loop* is the same create, blocked until the operator has completed the object. Both run with the same client in the
 //! same minutes and leave the same objects; in floor phases the operator is stopped, so that it costs nothing there.
+//!
+//! `cargo bench --bench bench -- language` runs one part: `language`, `throughput`, `economy` or `size`.
 
 #[path = "../tests/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
@@ -18,12 +20,14 @@ use kube::Client;
 use kube::client::Body;
 use serde::Serialize;
 use serde_json::{Value, json};
+use sidecar_policy::decision::Decision;
 use sidecar_policy::engine::initializer::completion::completion;
 use sidecar_policy::inject;
-use sidecar_policy::policy::{Policy, Site};
+use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::workload::{Kind, Workload};
 use std::collections::HashMap;
 use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{LIMIT, Operator, in_force, install, policies, within};
 
@@ -47,10 +51,21 @@ async fn main() -> Result<()> {
         // `cargo test --benches` only wants to know that it builds.
         return Ok(());
     }
+    let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    let is_wanted = |part: &str| named.is_empty() || named.iter().any(|name| name == part);
     let mut figures = Vec::new();
-    throughput(&mut figures).await?;
-    economy(&mut figures).await?;
-    size(&mut figures).await?;
+    if is_wanted("language") {
+        language(&mut figures)?;
+    }
+    if is_wanted("throughput") {
+        throughput(&mut figures).await?;
+    }
+    if is_wanted("economy") {
+        economy(&mut figures).await?;
+    }
+    if is_wanted("size") {
+        size(&mut figures).await?;
+    }
     let mut out = std::io::stdout().lock();
     for figure in &figures {
         writeln!(
@@ -68,6 +83,93 @@ async fn main() -> Result<()> {
     std::fs::write(folder.join("results.json"), serde_json::to_string_pretty(&figures)?)?;
     ensure!(figures.iter().all(|figure| figure.holds), "not every figure holds");
     Ok(())
+}
+
+/// Deciding and planning alone, and `scpol inject` on files: no server.
+fn language(figures: &mut Vec<Figure>) -> Result<()> {
+    let site = Site::new("scpol-system", [], []);
+    let time = |policies: usize, kilobytes: usize| -> Result<f64> {
+        let policies = (0..policies).map(|number| {
+            let policy = Policy::parse(&unlike(number), &site).map_err(|violations| anyhow!("{violations:?}"))?;
+            Ok(Arc::new(policy))
+        });
+        let policies = Policies::new(policies.collect::<Result<Vec<_>>>()?);
+        let workload = Workload::new(Kind::find("", "pods").context("a built-in kind")?, pod_of(kilobytes));
+        let samples = (0..2_000).map(|_| {
+            let start = Instant::now();
+            let mut decision = Decision::of(&policies, &workload, &site);
+            std::hint::black_box(decision.plan(&workload));
+            start.elapsed().as_secs_f64() * 1e6
+        });
+        Ok(median(samples.collect()))
+    };
+    let hundred = time(100, 10)?;
+    figures.push(at_most("decide and plan, 10 KB pod, 100 policies, p50", hundred, "us", 50.0));
+    figures.push(at_most("the same with 200 policies, against 100", time(200, 10)? / hundred, "ratio", 2.5));
+    figures.push(at_most("the same with a 20 KB pod, against 10 KB", time(100, 20)? / hundred, "ratio", 2.5));
+
+    let folder = tempfile::tempdir()?;
+    let write = |name: &str, documents: Vec<Value>| {
+        let text = documents.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).map(|()| path)
+    };
+    let matching = |number| {
+        let mut policy = unlike(number);
+        policy["spec"]["labelSelector"] = json!({ "matchLabels": { "app": "web" } });
+        policy
+    };
+    let policies = write("policies.yaml", (0..10).map(matching).collect())?;
+    let manifests = write("manifests.yaml", (0..1_000).map(|number| deployment(&format!("web-{number}"))).collect())?;
+    let runs = (0..9).map(|_| {
+        let start = Instant::now();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_scpol"))
+            .args(["inject", "-f"])
+            .arg(&manifests)
+            .arg("-p")
+            .arg(&policies)
+            .output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            String::from_utf8_lossy(&output.stdout).matches("injected.scpol.dev/p9").count() == 1_000,
+            "not all were injected"
+        );
+        Ok(start.elapsed().as_secs_f64())
+    });
+    let inject = median(runs.collect::<Result<_>>()?);
+    figures.push(at_most("scpol inject, 1 000 manifests, 10 policies", inject, "s", 0.25));
+    Ok(())
+}
+
+/// A policy that has little to do with the others: of ten, one matches a pod of [`pod_of`].
+fn unlike(number: usize) -> Value {
+    json!({
+        "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": format!("p{number}") },
+        "spec": {
+            "targets": [{ "group": "", "resource": "pods" }, { "group": "apps", "resource": "deployments" }],
+            "labelSelector": { "matchLabels": { "group": format!("g{}", number % 10) } },
+            "template": { "containers": [{ "name": format!("sidecar-{number}"), "image": "envoy:1" }] },
+        },
+    })
+}
+
+/// A pod of about so many kilobytes of JSON, most of it environment.
+fn pod_of(kilobytes: usize) -> Value {
+    let env: Vec<_> = (0..kilobytes * 10)
+        .map(|number| json!({ "name": format!("VARIABLE_{number:04}"), "value": "x".repeat(70) }))
+        .collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web", "namespace": "default", "labels": { "group": "g3" } },
+        "spec": { "containers": [{ "name": "app", "image": "app:1", "env": env }] },
+    })
+}
+
+fn deployment(name: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "labels": { "app": "web" } },
+        "spec": { "selector": { "matchLabels": { "app": name } }, "template": { "metadata": { "labels": { "app": name } },
+            "spec": { "containers": [{ "name": "nginx", "image": "nginx:1.8.1", "ports": [{ "containerPort": 80 }] }] } } },
+    })
 }
 
 fn at_least(name: impl Into<String>, value: f64, unit: &'static str, bar: f64) -> Figure {

@@ -1,13 +1,14 @@
 //! What is to become of one workload: every policy asked, every conflict seen. Pure.
 //!
-//! [`decide`](crate::policy::decide) knows one policy, [`plan`](crate::inject::plan) knows templates. [`Decision::of`] puts
+//! [`decide`] knows one policy, [`plan`](inject::plan) knows templates. [`Decision::of`] puts
 //! them together in the one way that the loop, `scpol inject` and `scpol explain` share: first who matches, then pairs
 //! that contradict each other, then each survivor against the workload. Nothing depends on the order of the policies.
 
 use crate::api::code::Code;
-use crate::api::v1alpha1::{Jobs, NativeSidecars};
-use crate::inject::{self, Conflict, Template};
-use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide, in_order};
+use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
+use crate::cel::Budget;
+use crate::inject::{self, Conflict, Template, marker};
+use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide, in_order};
 use crate::workload::Workload;
 use json_patch::Patch;
 use std::borrow::Cow;
@@ -58,8 +59,12 @@ pub struct Decision {
     pub rest: Vec<Left>,
     /// Every policy that matches, whether or not it can be injected: what they name is not the user's own.
     matching: Vec<Arc<Policy>>,
+    /// Whose validations the workload must satisfy.
+    judges: Vec<Arc<Policy>>,
     /// Whether containers can be delivered as native sidecars.
     native_sidecars: bool,
+    /// The patch of [`Self::inject`], while nobody has been taken out since it was made.
+    planned: Option<Patch>,
 }
 
 impl Decision {
@@ -83,7 +88,14 @@ impl Decision {
             let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
             Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })
         };
+        if policy.is_enforced()
+            && !policy.validations.is_empty()
+            && checks::is_judged(&policy, workload, site) == Some(true)
+        {
+            self.judges.push(policy.clone());
+        }
         match verdict {
+            Verdict::Inject if !policy.injects() => {}
             Verdict::Inject => match delivery(&policy, workload, self.native_sidecars) {
                 Ok(_) => self.inject.push(policy),
                 Err(reason) => self.rest.push(Left { policy, outcome: Outcome::Skipped, reason }),
@@ -99,6 +111,11 @@ impl Decision {
         let matching = self.matching.clone();
         let templates = self.templates(&matching, workload);
         let templates = references(&templates);
+        // Nearly always nothing is in the way: then this is all there is to do.
+        if let Ok(patch) = inject::plan(workload, &templates, &templates) {
+            self.planned = Some(patch);
+            return;
+        }
         for (a, b, conflict) in inject::collisions(&templates) {
             for (policy, other) in [(&matching[a], &matching[b]), (&matching[b], &matching[a])] {
                 if self.injects(policy) {
@@ -127,19 +144,23 @@ impl Decision {
 
     /// Keeps the policies for which `asked` is true; the others have been heard, and are none of the caller's business.
     pub fn retain(&mut self, asked: impl Fn(&Policy) -> bool) {
+        let before = self.inject.len();
         self.inject.retain(|policy| asked(policy));
+        self.planned = self.planned.take().filter(|_| self.inject.len() == before);
         self.rest.retain(|left| asked(&left.policy));
+        self.judges.retain(|policy| asked(policy));
     }
 
     /// The same decision with `policy` as the only one that is injected.
     #[must_use]
     pub fn alone(&self, policy: &Arc<Policy>) -> Self {
-        Self { inject: vec![policy.clone()], rest: Vec::new(), ..self.clone() }
+        Self { inject: vec![policy.clone()], rest: Vec::new(), judges: Vec::new(), planned: None, ..self.clone() }
     }
 
     /// Takes `policy` out: it cannot be injected, for `reason`.
     pub fn fail(&mut self, policy: Arc<Policy>, reason: Reason) {
         self.inject.retain(|other| other.name != policy.name);
+        self.planned = None;
         let outcome = if policy.refuses() { Outcome::Rejected } else { Outcome::Failed };
         self.rest.push(Left { policy, outcome, reason });
     }
@@ -151,7 +172,16 @@ impl Decision {
 
     /// The patch that injects what is to be injected. What only shows when all are planned together, such as host ports
     /// on the host's network, is a conflict of them all.
+    ///
+    /// The validations are judged on what comes out: afterwards, [`Self::refusal`] tells. The first call is for the workload
+    /// that was decided on; later ones may be for another form of it.
     pub fn plan(&mut self, workload: &Workload) -> Patch {
+        let patch = self.planned.take().unwrap_or_else(|| self.plan_anew(workload));
+        self.judge(workload, &patch);
+        patch
+    }
+
+    fn plan_anew(&mut self, workload: &Workload) -> Patch {
         let (inject, matching) = (self.templates(&self.inject, workload), self.templates(&self.matching, workload));
         match inject::plan(workload, &references(&inject), &references(&matching)) {
             Ok(patch) => patch,
@@ -163,11 +193,61 @@ impl Decision {
             }
         }
     }
+
+    /// Judges `workload` as it will be stored, once `patch` has been applied.
+    fn judge(&mut self, workload: &Workload, patch: &Patch) {
+        // What was planned before may have been judged already.
+        self.rest.retain(|left| left.reason.row != JUDGED);
+        if self.judges.is_empty() {
+            return;
+        }
+        let mut body = workload.body.clone();
+        json_patch::patch(&mut body, patch).expect("a plan applies to what it was made for");
+        let stored = workload.with_body(body);
+        let variables = checks::variables(&stored);
+        for policy in self.judges.clone() {
+            let mut budget = Budget::validations();
+            for demand in &policy.validations {
+                let (outcome, code, detail) = match demand.expression.test(&variables, &mut budget) {
+                    Ok(true) => continue,
+                    Ok(false) => (Outcome::Rejected, Code::ValidationFailed, demand.told(&variables, &mut budget)),
+                    Err(failure) => {
+                        let outcome = if policy.refuses() { Outcome::Rejected } else { Outcome::Failed };
+                        let detail = format!("validation `{}` failed: {failure}", demand.expression.source().trim());
+                        (outcome, Code::ExpressionFailed, detail)
+                    }
+                };
+                let reason = Reason { row: JUDGED, code, detail };
+                self.rest.push(Left { policy: policy.clone(), outcome, reason });
+            }
+        }
+    }
 }
 
 fn references<'a>(templates: &'a [Cow<'_, Template>]) -> Vec<&'a Template> {
     templates.iter().map(AsRef::as_ref).collect()
 }
+
+/// What `policy` would do to `workload` if it were in force; none if nothing.
+pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<String> {
+    let mut enforced = policy.clone();
+    enforced.spec.mode = Mode::Enforce;
+    let mut decision = Decision::of(&Policies::new([Arc::new(enforced)]), workload, site);
+    let patch = decision.plan(workload);
+    let name = format!("{} `{}/{}`", workload.kind.kind, workload.namespace(), workload.name());
+    if let Some(left) = decision.rest.iter().find(|left| left.outcome != Outcome::Skipped) {
+        let verb = if left.outcome == Outcome::Rejected { "be refused" } else { "not be injected" };
+        return Some(format!("changing nothing; {name} would {verb}: {}: {}", left.reason.code, left.reason.detail));
+    }
+    let mut body = workload.body.clone();
+    json_patch::patch(&mut body, &patch).expect("a plan applies to what it was made for");
+    let added = marker::read(&workload.with_body(body), &policy.name)?.added;
+    let added: Vec<String> = added.iter().map(|pointer| format!("`{pointer}`")).collect();
+    Some(format!("changing nothing; {name} would get {}", added.join(", ")))
+}
+
+/// Validations stand behind the precedence table.
+const JUDGED: u8 = 9;
 
 /// The template of `policy` in the form that `workload` needs: a plain container would keep a pod that ends by itself from
 /// ending.

@@ -17,6 +17,7 @@
 //! | a field, a bound, a rule of the custom resource | [`api`] (`v1alpha1`, `rules`, `crd`), then `make crds` |
 //! | a reason and its text | [`api::code`] |
 //! | which workload a policy matches | [`policy::checks`] |
+//! | what expressions mean | [`cel`] |
 //! | what an injected workload looks like, and conflicts | [`inject`] |
 //! | what becomes of one workload under many policies | [`decision`] |
 //! | what the API server is told, and the loop behind it | [`engine::initializer`] |
@@ -32,6 +33,7 @@
 //! that.
 
 pub mod api;
+pub mod cel;
 pub mod cli;
 pub mod cluster;
 pub mod controller;

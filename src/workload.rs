@@ -4,7 +4,7 @@
 //! template lies comes from the table [`KINDS`].
 
 use serde_json::{Map, Value};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A built-in kind that carries a pod template, or is a pod.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,8 +17,9 @@ pub struct Kind {
     pub resource: &'static str,
     /// The kind, as in a manifest.
     pub kind: &'static str,
-    /// Where the pod lies in it: the path of the object that holds the pod's `metadata` and `spec`.
-    pub pod_path: &'static [&'static str],
+    /// Where the pod lies in it: the path of the object that holds the pod's `metadata` and `spec`. None if it has none: such
+    /// a kind can be judged by `validations`, and gets nothing.
+    pub pod_path: Option<&'static [&'static str]>,
 }
 
 /// The built-in kinds that a policy may target.
@@ -28,31 +29,32 @@ pub static KINDS: &[Kind] = &[
         groups: &["apps", "extensions"],
         resource: "deployments",
         kind: "Deployment",
-        pod_path: &["spec", "template"],
+        pod_path: Some(&["spec", "template"]),
     },
     Kind {
         group: "apps",
         groups: &["apps"],
         resource: "statefulsets",
         kind: "StatefulSet",
-        pod_path: &["spec", "template"],
+        pod_path: Some(&["spec", "template"]),
     },
     Kind {
         group: "apps",
         groups: &["apps", "extensions"],
         resource: "daemonsets",
         kind: "DaemonSet",
-        pod_path: &["spec", "template"],
+        pod_path: Some(&["spec", "template"]),
     },
     Kind {
         group: "batch",
         groups: &["batch"],
         resource: "cronjobs",
         kind: "CronJob",
-        pod_path: &["spec", "jobTemplate", "spec", "template"],
+        pod_path: Some(&["spec", "jobTemplate", "spec", "template"]),
     },
-    Kind { group: "batch", groups: &["batch"], resource: "jobs", kind: "Job", pod_path: &["spec", "template"] },
-    Kind { group: "", groups: &[""], resource: "pods", kind: "Pod", pod_path: &[] },
+    Kind { group: "batch", groups: &["batch"], resource: "jobs", kind: "Job", pod_path: Some(&["spec", "template"]) },
+    Kind { group: "", groups: &[""], resource: "pods", kind: "Pod", pod_path: Some(&[]) },
+    Kind { group: "", groups: &[""], resource: "secrets", kind: "Secret", pod_path: None },
 ];
 
 impl Kind {
@@ -71,12 +73,44 @@ pub struct Workload {
     pub body: Value,
     /// The Namespace that it is in, where it has been read.
     pub namespace_object: Option<Arc<Value>>,
+    /// See [`Self::seen_by_expressions`].
+    seen: OnceLock<Value>,
 }
+
+/// What only the server sets. Not every engine has it, so none shows it to expressions.
+const OF_THE_SERVER: [&str; 7] =
+    ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields", "initializers"];
 
 impl Workload {
     /// The object `body`, known to be of `kind`.
     pub fn new(kind: &'static Kind, body: Value) -> Self {
-        Self { kind, body, namespace_object: None }
+        Self { kind, body, namespace_object: None, seen: OnceLock::new() }
+    }
+
+    /// The same object with another `body`.
+    #[must_use]
+    pub fn with_body(&self, body: Value) -> Self {
+        Self { namespace_object: self.namespace_object.clone(), ..Self::new(self.kind, body) }
+    }
+
+    /// The object as expressions see it on every engine and in files: without `status`, what only the server sets, and the
+    /// name that the server has generated.
+    ///
+    /// # Guarantees
+    /// It is made once; what is changed in [`Self::body`] afterwards does not show.
+    pub fn seen_by_expressions(&self) -> &Value {
+        self.seen.get_or_init(|| {
+            let mut seen = self.body.clone();
+            let Some(object) = seen.as_object_mut() else { return seen };
+            object.remove("status");
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.retain(|field, _| !OF_THE_SERVER.contains(&field.as_str()));
+                if metadata.contains_key("generateName") {
+                    metadata.remove("name");
+                }
+            }
+            seen
+        })
     }
 
     /// The same object, in the Namespace `namespace`.
@@ -139,7 +173,7 @@ impl Workload {
 
     /// The object that holds the pod's `metadata` and `spec`: the pod itself, or the pod template.
     pub fn pod(&self) -> Option<&Value> {
-        self.kind.pod_path.iter().try_fold(&self.body, |at, key| at.get(key))
+        self.kind.pod_path?.iter().try_fold(&self.body, |at, key| at.get(key))
     }
 
     /// The pod's `spec`, if there is one.
@@ -159,7 +193,7 @@ impl Workload {
 
     /// The JSON pointer of the pod: `""` for a pod, `/spec/template` for a Deployment.
     pub fn pod_pointer(&self) -> String {
-        self.kind.pod_path.iter().map(|key| format!("/{key}")).collect()
+        self.kind.pod_path.into_iter().flatten().map(|key| format!("/{key}")).collect()
     }
 
     fn meta(&self, key: &str) -> &str {

@@ -205,6 +205,18 @@ fn a_namespace_that_a_policy_asks_for_is_taken_from_the_manifests() {
 }
 
 #[test]
+fn validations_see_the_namespace_that_the_manifest_will_be_in() {
+    let demand = "  validations: [{expression: \"object.metadata.namespace == 'shop-us'\", message: wrong place}]\n";
+    let folder = Folder::new().with("policy.yaml", POLICY.replace("spec:\n", &format!("spec:\n{demand}")));
+    let input = WEB.replace(", namespace: shop-eu", "");
+    for (namespace, code) in [("shop-us", 0), ("shop-eu", 1)] {
+        let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "-n", namespace], &input);
+        assert_eq!((ended.code, ended.out == input), (code, code == 1), "{ended:?}");
+        assert_eq!(ended.err.contains("its create would be refused") && ended.err.contains("wrong place"), code == 1);
+    }
+}
+
+#[test]
 fn pods_that_end_get_native_sidecars_where_the_version_has_them() {
     let folder = Folder::new()
         .with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  targets: [{group: \"\", resource: pods}]\n"));
@@ -404,7 +416,7 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
     let injected = folder.inject(WEB).out;
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &injected);
     assert_eq!(ended.code, 0);
-    assert!(ended.out.contains(": the one policy does not inject; in it already: envoy\n"), "{}", ended.out);
+    assert!(ended.out.contains(": nothing to add; in it already: envoy\n"), "{}", ended.out);
     let ended = folder.scpol(&["explain", "-p", "newer.yaml", "-f", "-", "-o", "json"], &injected);
     assert_eq!(ended.code, 1);
     let report: Value = serde_json::from_str(&ended.out).unwrap();
@@ -415,6 +427,11 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
         (&json!("Conflict"), &json!(8), &json!("SCP0200"))
     );
     assert!(answer["message"].as_str().unwrap().contains("of another version"), "{answer}");
+    let ended = folder.scpol(&["inject", "-p", "newer.yaml", "-f", "-"], &injected);
+    assert!(ended.code == 1 && ended.err.contains("with `scpol uninject -p envoy`"), "{}", ended.err);
+    let without = folder.scpol(&["uninject", "-f", "-", "-p", "envoy"], &injected);
+    let ended = folder.scpol(&["inject", "-p", "newer.yaml", "-f", "-"], &without.out);
+    assert!(ended.code == 0 && ended.out.contains("v1.32.0"), "{ended:?}");
     let refusing = folder.with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  failurePolicy: Fail\n"));
     let taken = WEB.replace("name: web, image", "name: envoy, image");
     let ended = refusing.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &taken);
@@ -437,6 +454,126 @@ fn explain_without_a_workload_or_a_cluster_cannot_tell() {
     ] {
         let ended = folder.scpol(arguments, "");
         assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn lint_says_what_is_wrong_and_exits_by_how_bad_it_is() {
+    let folder = with_policy()
+        .with("bad.yaml", POLICY.replace("namespaces", "namespace"))
+        .with("broken.yaml", "a: [")
+        .with("pinned.yaml", POLICY.replace("31.0\"", "31.0\", resources: {requests: {cpu: 1, memory: 1Gi}}"))
+        .with("config.yaml", CONFIG);
+    let ended = folder.scpol(&["lint", "-f", "policy.yaml"], "");
+    assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+    let lines: Vec<_> = ended.out.lines().collect();
+    assert_eq!(lines[0], "1 policy in 1 file: 1 warning, 1 note");
+    assert!(
+        lines[3].starts_with("warning   SCP0035  policy.yaml:7  spec.template.containers[0].resources: "),
+        "{}",
+        lines[3]
+    );
+    assert_eq!(folder.scpol(&["lint", "--strict", "-f", "policy.yaml"], "").code, 1);
+    assert_eq!(folder.scpol(&["lint", "--strict", "-f", "pinned.yaml"], "").code, 0, "notes are no warnings");
+    let ended = folder.scpol(&["lint", "-f", "bad.yaml", "-o", "json"], "");
+    let report: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!((ended.code, &report["kind"], &report["errors"]), (1, &json!("LintReport"), &json!(1)));
+    let item = &report["items"][0];
+    assert_eq!((&item["code"], &item["line"], &item["policy"]), (&json!("SCP0012"), &json!(5), &json!("envoy")));
+    let clean = "apiVersion: scpol.dev/v1alpha1\nkind: SidecarPolicy\nmetadata: {name: a}\nspec: {template: {env: [{name: A}]}}\n";
+    let ended = folder.scpol(&["lint", "-f", "-"], clean);
+    assert_eq!((ended.code, ended.out.as_str()), (0, "1 policy in 1 file: nothing found\n"));
+    // One file that cannot be read is no reason to be silent about another.
+    let ended = folder.scpol(&["lint", "-f", "broken.yaml", "bad.yaml"], "");
+    assert!(ended.code == 2 && ended.out.contains("SCP0012") && ended.err.contains("broken.yaml:1: "), "{ended:?}");
+    for (arguments, words) in [
+        (&["lint", "-f", "config.yaml"][..], "no SidecarPolicy there"),
+        (&["lint", "-f", "broken.yaml"], "broken.yaml:1: "),
+        (&["lint", "-f", "-", "--manifests", "-"], "only once"),
+        (&["lint", "-f", "policy.yaml", "--manifests", "gone.yaml"], "gone.yaml: cannot be read"),
+        (&["lint", "-f", "policy.yaml", "--kube-version", "new"], "is no version of Kubernetes"),
+    ] {
+        let ended = folder.scpol(arguments, "");
+        assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{arguments:?}");
+        assert!(ended.err.contains(words), "{}", ended.err);
+    }
+}
+
+/// What `diff` says of a change of policies, row by row, as `change workload policy`; and its exit code.
+fn changes(old: &str, new: &str, workloads: &str) -> (Vec<String>, i32) {
+    let folder = Folder::new().with("old.yaml", old).with("new.yaml", new);
+    let ended = folder.scpol(&["diff", "--old", "old.yaml", "--new", "new.yaml", "-f", "-", "-o", "json"], workloads);
+    let report: Value = serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.err));
+    assert_eq!((&report["apiVersion"], &report["kind"]), (&json!("cli.scpol.dev/v1alpha1"), &json!("DiffReport")));
+    let mut rows = Vec::new();
+    for item in report["items"].as_array().unwrap() {
+        for row in item["changes"].as_array().unwrap() {
+            let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+            rows.push([&row["change"], &item["name"], &row["policy"]].map(word).join(" "));
+        }
+    }
+    (rows, ended.code)
+}
+
+#[test]
+fn diff_tells_who_gains_loses_changes_and_is_refused() {
+    let other = WEB.replace("shop-eu", "office").replace("name: web, namespace", "name: desk, namespace");
+    let workloads = format!("{WEB}---\n{other}");
+    let named = |name: &str| POLICY.replace("envoy", name);
+    for (old, new, expected) in [
+        (POLICY.to_owned(), POLICY.to_owned(), &[][..]),
+        (POLICY.to_owned(), POLICY.replace("shop-*", "office"), &["Loses web envoy", "Gains desk envoy"]),
+        (POLICY.to_owned(), POLICY.replace("31.0", "32.0"), &["Changes web envoy"]),
+        (POLICY.to_owned(), named("proxy"), &["Gains web proxy", "Loses web envoy"]),
+        (POLICY.to_owned(), POLICY.replace("spec:", "spec:\n  position: {containers: Before}"), &["Changes web envoy"]),
+        (POLICY.to_owned(), POLICY.replace("spec:", "spec:\n  failurePolicy: Fail"), &[]),
+        (
+            format!("{}---\n{}", named("a"), named("b")),
+            format!("{}---\n{}", named("a"), named("b").replace("spec:", "spec:\n  priority: 1")),
+            &["Changes web -"],
+        ),
+        (
+            POLICY.replace("name: envoy, image", "name: web, image"),
+            POLICY.replace("name: envoy, image", "name: web, image").replace("spec:", "spec:\n  failurePolicy: Fail"),
+            &["Refused web envoy"],
+        ),
+        (
+            POLICY.replace("name: envoy, image", "name: web, image").replace("spec:", "spec:\n  failurePolicy: Fail"),
+            POLICY.to_owned(),
+            &["Admitted web envoy"],
+        ),
+    ] {
+        let (rows, code) = changes(&old, &new, &workloads);
+        assert_eq!(rows, expected, "{new}");
+        assert_eq!(code, i32::from(!expected.is_empty()));
+    }
+    // What is in a manifest already counts as ours, not as the user's.
+    let injected = with_policy().inject(WEB).out;
+    assert_eq!(changes(POLICY, &POLICY.replace("31.0", "32.0"), &injected).0, ["Changes web envoy"]);
+    assert_eq!(changes(POLICY, POLICY, &injected).0, [""; 0]);
+}
+
+#[test]
+fn diff_gives_the_answer_first_and_the_text_on_demand() {
+    let folder = with_policy().with("new.yaml", POLICY.replace("31.0", "32.0")).with("web.yaml", WEB);
+    let arguments = ["diff", "--old", "policy.yaml", "--new", "new.yaml", "-f", "web.yaml", "-v"];
+    let ended = folder.scpol(&arguments[..7], "");
+    assert_eq!((ended.code, ended.err.as_str()), (1, ""));
+    assert!(ended.out.starts_with("1 workload: 1 changes\n\nCHANGE   WORKLOAD"), "{}", ended.out);
+    assert!(!ended.out.contains("@@"), "{}", ended.out);
+    let ended = folder.scpol(&arguments, "");
+    let lines = ["-      - image: envoyproxy/envoy:v1.31.0\n", "+      - image: envoyproxy/envoy:v1.32.0\n"];
+    assert!(lines.iter().all(|line| ended.out.contains(line)), "{}", ended.out);
+    for (arguments, words) in [
+        (&["diff", "--old", "-", "--new", "-", "-f", "web.yaml"][..], "only once"),
+        (&["diff", "--old", "web.yaml", "--new", "policy.yaml", "-f", "web.yaml"], "expected one for --old"),
+        (&["diff", "--old", "policy.yaml", "--new", "policy.yaml", "-f", "new.yaml"], "no workload there"),
+        (&["diff", "--new", "policy.yaml", "-f", "web.yaml", "--kubeconfig", "none"], "the cluster's cannot be read"),
+        (&["diff", "--old", "policy.yaml", "--new", "policy.yaml", "--kubeconfig", "none"], ""),
+    ] {
+        let ended = folder.scpol(arguments, "");
+        assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{arguments:?}");
+        assert!(ended.err.contains(words), "{}", ended.err);
     }
 }
 

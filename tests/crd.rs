@@ -63,6 +63,42 @@ fn the_page_of_codes_is_current() {
     assert_current("docs/codes.md", &codes_page());
 }
 
+#[test]
+fn the_page_of_fields_is_current() {
+    let definition = serde_json::to_value(crd::v1()).unwrap();
+    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    let mut page = "# Fields\n\nEvery field of `spec`, as `kubectl explain sidecarpolicies.spec` tells them where the server can. Generated from \
+                    `src/api/v1alpha1.rs` by `make crds`.\n"
+        .to_owned();
+    describe(schema, "spec", &mut page);
+    assert_current("docs/fields.md", &page);
+}
+
+/// A section per field, and those below it after it.
+fn describe(schema: &Value, path: &str, page: &mut String) {
+    let (schema, path) = match schema.get("items") {
+        Some(items) => (items, format!("{path}[]")),
+        None => (schema, path.to_owned()),
+    };
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        let type_ = field["type"].as_str().unwrap_or("object");
+        let text = field["description"].as_str().unwrap_or_default();
+        let choices: Vec<_> = field["enum"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|choice| format!("`{}`", choice.as_str().unwrap()))
+            .collect();
+        write!(page, "\n## `{path}`\n\n*{type_}*").unwrap();
+        if !choices.is_empty() {
+            write!(page, ", one of {}", choices.join(", ")).unwrap();
+        }
+        writeln!(page, ". {text}").unwrap();
+        describe(field, &path, page);
+    }
+}
+
 /// One section per code, so that each has an address.
 fn codes_page() -> String {
     const PARTS: [(u16, &str); 4] = [

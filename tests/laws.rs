@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use sidecar_policy::api::v1alpha1::{self, Place, Position, RawObject};
 use sidecar_policy::inject::{self, Conflict, Template, marker};
-use sidecar_policy::workload::{KINDS, Workload};
+use sidecar_policy::workload::{KINDS, Kind, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 
 const LISTS: [&str; 4] = ["volumes", "imagePullSecrets", "initContainers", "containers"];
@@ -289,6 +289,12 @@ impl Dice {
         usize::from(self.0.next().unwrap_or_default()) % sides
     }
 
+    /// A kind that has a pod.
+    fn kind(&mut self) -> &'static Kind {
+        let kinds: Vec<_> = KINDS.iter().filter(|kind| kind.pod_path.is_some()).collect();
+        kinds[self.roll(kinds.len())]
+    }
+
     fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
         choices[self.roll(choices.len())].clone()
     }
@@ -422,7 +428,7 @@ fn volume(dice: &mut Dice) -> Value {
 
 fn workload(dice: &mut Dice) -> Workload {
     const NAMES: [&str; 6] = ["app", "web", "proxy", "d/1~2", "日志", "p1-x"];
-    let kind = &KINDS[dice.roll(KINDS.len())];
+    let kind = dice.kind();
     let mut names = dice.some(&NAMES, 5);
     let inits = names.split_off(dice.roll(names.len() + 1));
     let volumes = dice.some(&NAMES, 4);
@@ -441,7 +447,8 @@ fn workload(dice: &mut Dice) -> Workload {
     let mut pod = json!({"spec": spec});
     let metadata = metadata(dice);
     dice.put(&mut pod, "metadata", metadata, json!({}));
-    let mut body = kind.pod_path.iter().rev().fold(pod, |inner, key| json!({*key: inner, "beside": [1, "x"]}));
+    let mut body =
+        kind.pod_path.into_iter().flatten().rev().fold(pod, |inner, key| json!({*key: inner, "beside": [1, "x"]}));
     body["kind"] = json!(kind.kind);
     if kind.kind == "StatefulSet" {
         body["spec"]["volumeClaimTemplates"] =
@@ -468,13 +475,13 @@ fn metadata(dice: &mut Dice) -> Value {
 /// JSON that no server sends, of the words that we look for.
 fn strange() -> impl Strategy<Value = Workload> {
     dice().prop_map(|mut dice| {
-        let kind = &KINDS[dice.roll(KINDS.len())];
+        let kind = dice.kind();
         let pod = match dice.roll(4) {
             0 => tree(&mut dice, 5),
             1 => json!({"metadata": tree(&mut dice, 3), "spec": tree(&mut dice, 4)}),
             _ => json!({"metadata": {"annotations": tree(&mut dice, 2)}, "spec": {"containers": [tree(&mut dice, 3), tree(&mut dice, 3)], "volumes": tree(&mut dice, 2)}}),
         };
-        let body = if dice.roll(8) == 7 { tree(&mut dice, 6) } else { kind.pod_path.iter().rev().fold(pod, |inner, key| json!({*key: inner})) };
+        let body = if dice.roll(8) == 7 { tree(&mut dice, 6) } else { kind.pod_path.into_iter().flatten().rev().fold(pod, |inner, key| json!({*key: inner})) };
         Workload::new(kind, body)
     })
 }

@@ -5,13 +5,15 @@
 use regex::Regex;
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
+use sidecar_policy::decision::Decision;
 use sidecar_policy::inject;
-use sidecar_policy::policy::{Policy, Site, Verdict, decide};
+use sidecar_policy::policy::{Policies, Policy, Site, Verdict, decide};
 use sidecar_policy::workload::{Kind, Workload};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 const DEFAULT: &str = "config/install.yaml";
 const LEGACY: &str = "config/install-legacy.yaml";
@@ -260,7 +262,7 @@ fn granted(rule: &Value, scope: &str) -> Vec<String> {
 }
 
 /// Whoever widens this has to say here that it is meant.
-const RIGHTS: [&str; 5] = [
+const RIGHTS: [&str; 6] = [
     "cluster /events: create,patch",
     "cluster /namespaces: get,list,watch",
     "cluster scpol.dev/sidecarpolicies/status: patch",
@@ -379,6 +381,19 @@ fn every_sidecar_has_a_tagged_image_requests_and_limits() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn the_test_certificate_is_mounted_in_its_namespace_and_nowhere_else() {
+    let policies = Policies::new([Arc::new(sample("06-test-certificate.yaml"))]);
+    for (namespace, expected) in [("staging", json!("/etc/ssl/test")), ("default", Value::Null)] {
+        let mut workload = workload("nginx.yaml");
+        workload.body["metadata"]["namespace"] = json!(namespace);
+        let patch = Decision::of(&policies, &workload, &site()).plan(&workload);
+        json_patch::patch(&mut workload.body, &patch).unwrap();
+        let container = &workload.body["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["volumeMounts"][0]["mountPath"], expected, "{namespace}");
     }
 }
 

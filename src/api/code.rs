@@ -55,6 +55,8 @@ codes! {
     14 EmptySelector "Leave the field out to match all, or give it a requirement.";
     /// A selector's requirement is not well-formed.
     15 InvalidSelector "Operators `In` and `NotIn` need values, `Exists` and `DoesNotExist` must have none.";
+    /// An expression is not well-formed, uses what is not there, or does not give what it must.
+    16 InvalidExpression "Correct the expression at the line and column that the message names.";
     /// The target may not be chosen.
     17 TargetRefused "Target workloads that carry a pod template: deployments, statefulsets, daemonsets, cronjobs, or pods.";
     /// Two containers, volumes, ports or mounts of the template collide with each other.
@@ -99,6 +101,8 @@ codes! {
     40 NeedsReference "Create it in every namespace that the policy is for, or mark the reference `optional`.";
     /// A field has no effect, because of another one.
     41 NoEffect "Remove it, or correct what the message names.";
+    /// An expression asks nothing of the object: it is the same for every one.
+    42 ConstantExpression "Ask something of `object` or `namespaceObject`, or remove it.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";
@@ -124,6 +128,8 @@ codes! {
     110 AnnotationNotMatched "";
     /// The workload's labels do not satisfy `labelSelector`.
     111 LabelsNotMatched "";
+    /// An expression of `matchConditions` is false.
+    112 ConditionNotMatched "";
     /// The pod ends by itself, and a plain sidecar would keep it from ending: native sidecars are not to be had here.
     113 JobSkipped "Upgrade server and nodes to 1.29, or set `spec.jobs: Inject` if the sidecar ends by itself.";
     /// The policy that asked for this workload does not exist any more.
@@ -153,6 +159,10 @@ codes! {
     207 NoDecision "See the operator's log; the API server may be slow.";
     /// The workload's Namespace could not be read, and the policy selects by its labels.
     209 NamespaceUnreadable "Grant `get` on namespaces to the operator; in files, add the Namespace.";
+    /// The object breaks one of the policy's `validations`: its create is refused.
+    210 ValidationFailed "Correct the object as the message says.";
+    /// An expression failed when it ran: it reads what is not there, or costs too much. Never taken for true or false.
+    211 ExpressionFailed "Guard the expression with `has(..)` or an optional, as the message says what is missing.";
     /// A defect of ours: the object is tried again.
     208 Panicked "Please report it with the operator's log.";
 

@@ -94,7 +94,10 @@ pub enum Outcome {
     /// Kept, and without effect: `spec.suspend`.
     Suspended,
     /// Observing only: `spec.mode: Audit`.
-    Audit,
+    Audit {
+        /// What it would do to one of the stored workloads.
+        sample: Option<String>,
+    },
     /// The spec is wrong: nothing changes before it is edited.
     Rejected {
         /// Why.
@@ -162,8 +165,11 @@ fn row(outcome: &Outcome, type_: ConditionType) -> Option<(Status, Code, &str)> 
         }
         (Outcome::Suspended, T::Ready) => (True, Code::Suspended, "`spec.suspend` is true: kept, and without effect"),
         (Outcome::Suspended, T::Programmed) => (False, Code::Suspended, "`spec.suspend` is true"),
-        (Outcome::Audit, T::Ready) => (True, Code::Audit, "`spec.mode` is `Audit`: observing, and changing nothing"),
-        (Outcome::Audit, T::Programmed) => (False, Code::Audit, "`spec.mode` is `Audit`"),
+        (Outcome::Audit { sample: Some(sample) }, T::Ready) => (True, Code::Audit, sample),
+        (Outcome::Audit { .. }, T::Ready) => {
+            (True, Code::Audit, "`spec.mode` is `Audit`: observing, and changing nothing")
+        }
+        (Outcome::Audit { .. }, T::Programmed) => (False, Code::Audit, "`spec.mode` is `Audit`"),
         (Outcome::Impossible { code, message } | Outcome::Waiting { code, message }, T::Ready | T::Programmed) => {
             (False, *code, message)
         }
@@ -248,7 +254,8 @@ mod tests {
                 degraded: Some((Code::PodsCannotBypass, message.clone())),
             },
             Outcome::Suspended,
-            Outcome::Audit,
+            Outcome::Audit { sample: None },
+            Outcome::Audit { sample: Some("Deployment `a/b` would get container `c`".into()) },
             Outcome::Rejected { code: Code::InvalidField, message: message.clone() },
             Outcome::Impossible { code: Code::EngineUnavailable, message: message.clone() },
             Outcome::Waiting { code, message },
@@ -362,6 +369,7 @@ mod tests {
                 "Current",
             ),
             ("Ready=True Suspended, Accepted=True Valid, Programmed=False Suspended", "Current"),
+            ("Ready=True Audit, Accepted=True Valid, Programmed=False Audit", "Current"),
             ("Ready=True Audit, Accepted=True Valid, Programmed=False Audit", "Current"),
             (
                 "Ready=False InvalidField, Accepted=False InvalidField, Programmed=False InvalidField, Stalled=True InvalidField",

@@ -2,6 +2,7 @@
 //! then; here, what cannot be read is taken away, and the rest is judged all the same.
 
 use super::crd;
+use super::field::beginnings;
 use super::rules::{Rules, Violation, check, decode};
 use super::schema::{self, Fault, FaultKind};
 use super::v1alpha1::SidecarPolicySpec;
@@ -24,40 +25,68 @@ pub fn judge(name: &str, raw: &Value, site: &Rules) -> (Option<SidecarPolicySpec
         }
         Err(violations) => violations,
     };
-    let (spec, gone) = readable(raw).map_or((None, vec!["spec".to_owned()]), |(spec, gone)| (Some(spec), gone));
+    let (spec, gone) = match readable(raw) {
+        Some((spec, gone)) => (Some(spec), gone),
+        None => (None, Gone::of("spec")),
+    };
     let mut seen: HashSet<_> = violations.iter().map(|violation| (violation.code, violation.field.clone())).collect();
     let more = check(name, &spec.clone().unwrap_or_default(), site);
     violations.extend(more.into_iter().filter(|violation| {
-        !gone.iter().any(|gone| touch(gone, &violation.field)) && seen.insert((violation.code, violation.field.clone()))
+        !gone.concerns(&violation.field) && seen.insert((violation.code, violation.field.clone()))
     }));
     (spec, violations)
 }
 
-/// True if and only if one of both fields is the other, or lies in it.
-fn touch(one: &str, other: &str) -> bool {
-    let lies_in = |one: &str, other: &str| {
-        one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-    };
-    lies_in(one, other) || lies_in(other, one)
+/// The fields that had to be taken away.
+#[derive(Default)]
+struct Gone {
+    fields: HashSet<String>,
+    /// Those, and all that they lie in.
+    around: HashSet<String>,
+}
+
+impl Gone {
+    fn of(field: &str) -> Self {
+        let mut gone = Self::default();
+        gone.insert(field);
+        gone
+    }
+
+    fn insert(&mut self, field: &str) {
+        self.fields.insert(field.to_owned());
+        self.around.extend(beginnings(field).map(str::to_owned));
+    }
+
+    /// True if and only if `field` is one of them, or lies in one.
+    fn holds(&self, field: &str) -> bool {
+        beginnings(field).any(|beginning| self.fields.contains(beginning))
+    }
+
+    /// The same, or one of them lies in `field`.
+    fn concerns(&self, field: &str) -> bool {
+        self.holds(field) || self.around.contains(field)
+    }
 }
 
 /// What of a spec can be read, and the fields that had to be taken away for it.
-fn readable(raw: &Value) -> Option<(SidecarPolicySpec, Vec<String>)> {
+fn readable(raw: &Value) -> Option<(SidecarPolicySpec, Gone)> {
     let schema = &crd::schema()["properties"]["spec"];
     let around = json!({ "type": "object", "properties": { "spec": schema } });
     let mut object = json!({ "spec": raw });
-    let mut gone: Vec<String> = Vec::new();
+    let mut gone = Gone::default();
     for _ in 0..PASSES {
-        let faults = schema::faults(&around, &object).into_iter().filter(is_in_the_way);
-        let before = gone.len();
-        for fault in faults {
-            if !gone[before..].iter().any(|gone| touch(gone, &fault.path)) {
-                gone.push(take_away(&mut object, &fault.path)?);
-            }
-        }
-        if gone.len() == before {
+        let faults: Vec<_> = schema::faults(&around, &object).into_iter().filter(is_in_the_way).collect();
+        if faults.is_empty() {
             let spec = serde_json::from_value(schema::without_nulls(schema, &object["spec"])).ok()?;
             return Some((spec, gone));
+        }
+        let mut now = Gone::default();
+        for fault in faults {
+            if !now.holds(&fault.path) {
+                let field = take_away(&mut object, &fault.path)?;
+                now.insert(&field);
+                gone.insert(&field);
+            }
         }
     }
     None
@@ -116,9 +145,9 @@ fn item<'a>(value: &'a Value, rest: &str) -> Option<(Step, &'a Value)> {
 
 fn member<'a>(value: &'a Value, rest: &str) -> Option<(Step, &'a Value)> {
     let path = rest.strip_prefix('.').unwrap_or(rest);
-    let leads = |key: &str| path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
-    let (key, next) = value.as_object()?.iter().filter(|(key, _)| leads(key)).max_by_key(|(key, _)| key.len())?;
-    Some((Step { name: key.clone(), is_index: false, end: rest.len() - path.len() + key.len() }, next))
+    let members = value.as_object()?;
+    let (key, next) = beginnings(path).find_map(|key| Some((key, members.get(key)?)))?;
+    Some((Step { name: key.to_owned(), is_index: false, end: rest.len() - path.len() + key.len() }, next))
 }
 
 #[cfg(test)]

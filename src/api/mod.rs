@@ -3,6 +3,7 @@
 pub mod code;
 pub mod condition;
 pub mod crd;
+pub(crate) mod field;
 mod format;
 mod judge;
 pub mod rules;

@@ -10,7 +10,8 @@ use super::crd;
 use super::format;
 use super::schema::{self, Fault, FaultKind};
 use super::targets;
-use super::v1alpha1::{Mode, Operator, RawObject, Requirement, SidecarPolicySpec, Template};
+use super::v1alpha1::{Operator, RawObject, Requirement, SidecarPolicySpec, Template};
+use crate::cel::{Expression, Gives};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
@@ -224,6 +225,16 @@ fn rows() -> Vec<Row> {
         },
         Row {
             code: Code::TargetRefused,
+            must: "must carry a pod template, since the policy has a `template`; leave that out, or use `deployments`",
+            cel: Vec::new(),
+            find: |policy| {
+                let injects = policy.spec.template.is_some();
+                let bare = blamed_targets(policy.spec, |class| matches!(class, targets::Class::Bare).then(String::new));
+                if injects { bare } else { Vec::new() }
+            },
+        },
+        Row {
+            code: Code::TargetRefused,
             must: "must be a resource in the plural, in its own group",
             cel: Vec::new(),
             find: |policy| {
@@ -315,6 +326,12 @@ fn rows() -> Vec<Row> {
             must: "must be unique in the list",
             cel: Vec::new(),
             find: repeated_in_own_containers,
+        },
+        Row {
+            code: Code::InvalidExpression,
+            must: "must be an expression that a server of 1.36 takes, over `object` and `namespaceObject`",
+            cel: Vec::new(),
+            find: faulty_expressions,
         },
         Row {
             code: Code::InvalidInitializerName,
@@ -619,6 +636,27 @@ fn has_wrong_values(requirement: &Requirement) -> bool {
     compares == requirement.values.as_ref().is_none_or(Vec::is_empty)
 }
 
+// Expressions
+
+fn faulty_expressions(policy: &Subject<'_>) -> Vec<Finding> {
+    let conditions = policy.spec.match_conditions.iter().enumerate();
+    let conditions = conditions
+        .map(|(index, condition)| (format!("matchConditions[{index}].expression"), &condition.expression, Gives::Bool));
+    let validations = policy.spec.validations.iter().enumerate().flat_map(|(index, validation)| {
+        let of = |field: &str| format!("validations[{index}].{field}");
+        let message = validation.message_expression.as_ref();
+        [(of("expression"), &validation.expression, Gives::Bool)]
+            .into_iter()
+            .chain(message.map(|message| (of("messageExpression"), message, Gives::String)))
+            .collect::<Vec<_>>()
+    });
+    let faulty = conditions.chain(validations).filter_map(|(field, source, gives)| {
+        let fault = Expression::compile(source, gives).err()?;
+        Some(Finding::with(format!("spec.{field}"), fault.to_string()))
+    });
+    faulty.collect()
+}
+
 // Targets
 
 /// The targets whose class `explain` blames.
@@ -633,14 +671,6 @@ fn blamed_targets(spec: &SidecarPolicySpec, explain: fn(targets::Class) -> Optio
 // Fields that a later version serves
 
 fn not_yet_supported(policy: &Subject<'_>) -> Vec<Finding> {
-    let spec = policy.spec;
-    let in_spec = [
-        ("matchConditions", !spec.match_conditions.is_empty()),
-        ("validations", !spec.validations.is_empty()),
-        ("mode", spec.mode != Mode::default()),
-    ];
-    let used = in_spec.into_iter().filter(|(_, is_used)| *is_used);
-    let paths = spec.targets.iter().enumerate().filter(|(_, target)| target.template_path.is_some());
-    let paths = paths.map(|(index, _)| Finding::new(format!("spec.targets[{index}].templatePath")));
-    used.map(|(field, _)| Finding::new(format!("spec.{field}"))).chain(paths).collect()
+    let paths = policy.spec.targets.iter().enumerate().filter(|(_, target)| target.template_path.is_some());
+    paths.map(|(index, _)| Finding::new(format!("spec.targets[{index}].templatePath"))).collect()
 }

@@ -8,6 +8,8 @@ use crate::workload::{KINDS, Kind};
 pub(super) enum Class {
     /// A built-in kind that can be injected; or one that is not well-formed, which is the schema's business.
     Served,
+    /// A built-in kind without a pod: for validations only.
+    Bare,
     /// A Job.
     Job,
     /// What no policy may choose.
@@ -98,6 +100,7 @@ pub(super) fn classify(target: &Target) -> Class {
     let is_refused = || MADE_BY_OTHERS.contains(&resource) || CLUSTER_SCOPED.contains(&resource);
     match Kind::find(&target.group, resource) {
         Some(kind) if kind.resource == "jobs" => Class::Job,
+        Some(kind) if kind.pod_path.is_none() => Class::Bare,
         Some(_) => Class::Served,
         None if !format::is_group(&target.group) || !format::is_resource(resource) => Class::Served,
         None if !is_built_in(&target.group) => Class::Other,

@@ -1,10 +1,13 @@
 //! What the commands on files share: which files, which policies, how a workload is called.
 
+use crate::decision::Decision;
+use crate::inject::marker;
 use crate::manifest::{self, Fault, File, Object, Walk};
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::Workload;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use json_patch::Patch;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
@@ -139,11 +142,11 @@ pub(super) fn namespaces(objects: &[Object<'_>]) -> HashMap<String, Arc<Value>> 
     namespaces.map(|object| (object.name().to_owned(), Arc::new(object.body.clone()))).collect()
 }
 
-/// The policies in the files `paths`; other objects in them are left alone.
+/// The policies in the files `paths`, which were given by `flag`; other objects in them are left alone.
 ///
 /// # Errors
 /// Every fault of every policy, with its file and field.
-pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site) -> Result<Policies> {
+pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site, flag: &str) -> Result<Policies> {
     let files = read(paths, walk)?;
     let mut found: BTreeMap<String, (String, Arc<Policy>)> = BTreeMap::new();
     let mut faults = Vec::new();
@@ -169,7 +172,7 @@ pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site) -> Result<Pol
     }
     if found.is_empty() {
         let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        bail!("{}: no SidecarPolicy there; expected one for --policy (manifests are given with -f)", names.join(", "));
+        bail!("{}: no SidecarPolicy there; expected one for {flag} (manifests are given with -f)", names.join(", "));
     }
     Ok(Policies::new(found.into_values().map(|(_, policy)| policy)))
 }
@@ -210,6 +213,22 @@ pub(super) fn placed(workload: &Workload, namespace: &str, namespaces: &HashMap<
     }
     let known = namespaces.get(workload.namespace()).cloned();
     workload.within(known)
+}
+
+/// The patch of `decision` for `workload` as it stands in its file. It is judged where it is `placed`.
+pub(super) fn plan(decision: &mut Decision, workload: &Workload, placed: &Workload) -> Patch {
+    let patch = decision.plan(placed);
+    if patch.is_empty() || workload.body["metadata"].is_object() {
+        return patch;
+    }
+    // The `metadata` were lent to it, and are still to be created.
+    decision.clone().plan(workload)
+}
+
+/// The hash of the template of `policy` that `workload` has, if it is that of another version.
+pub(super) fn other_version(policy: &Policy, workload: &Workload) -> Option<String> {
+    let marker = marker::read(workload, &policy.name)?;
+    (marker.hash != policy.template.hash).then_some(marker.hash)
 }
 
 /// How `workload` is called in a line of output: `Deployment shop/web`.

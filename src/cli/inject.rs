@@ -1,7 +1,7 @@
 //! `scpol inject`: what the operator would do, on files.
 
 use super::End;
-use super::files::{self, Manifests, Output, SiteOptions, placed, title};
+use super::files::{self, Manifests, Output, SiteOptions, other_version, placed, plan, title};
 use crate::api::code::Code;
 use crate::decision::{Decision, Left, Outcome};
 use crate::manifest::{self, Layout, Manifest, Object};
@@ -44,7 +44,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
         bail!("standard input can be read only once: give `-` to one of -f and --policy");
     }
     let site = options.site.site()?;
-    let policies = files::policies(&options.policies, options.manifests.walk(), &site)?;
+    let policies = files::policies(&options.policies, options.manifests.walk(), &site, "--policy")?;
     let files = options.manifests.read()?;
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
     let namespaces = files::namespaces(&objects);
@@ -86,7 +86,7 @@ impl Injection<'_> {
         let workload = manifest::workload_of(object)?;
         let placed = placed(&workload, &self.options.namespace, &self.namespaces);
         let mut decision = Decision::of(&self.policies, &placed, &self.site);
-        let patch = decision.plan(&workload);
+        let patch = plan(&mut decision, &workload, &placed);
         for left in &decision.rest {
             self.tell(manifest, &placed, left);
         }
@@ -111,8 +111,11 @@ impl Injection<'_> {
         }
         let (reason, policy) = (&left.reason, &left.policy.name);
         let hint = match reason.code {
-            Code::NamespaceUnreadable => ": give its manifest with -f, too",
-            _ => "",
+            Code::NamespaceUnreadable => ": give its manifest with -f, too".to_owned(),
+            Code::NameConflict if other_version(&left.policy, workload).is_some() => {
+                format!(": another version is in it; take it out first, with `scpol uninject -p {policy}`")
+            }
+            _ => String::new(),
         };
         eprintln!(
             "{}: {}: policy `{policy}`: {what}: {} {} (row {}): {}{hint}",

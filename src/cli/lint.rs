@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 #[derive(Args, Debug)]
 pub(super) struct Options {
@@ -101,7 +102,7 @@ struct Located {
 
 /// Where the fields of an object are.
 struct Fields {
-    lines: Lines,
+    lines: Rc<Lines>,
     /// What leads to the object in its document.
     indexes: Vec<usize>,
 }
@@ -128,7 +129,7 @@ impl Located {
         if found.is_empty() {
             return Vec::new();
         }
-        let lines = Lines::of(manifest);
+        let lines = Rc::new(Lines::of(manifest));
         let located = |(mut subject, indexes): (Subject, _)| {
             let at = Fields { lines: lines.clone(), indexes };
             subject.place = at.place("").to_string();

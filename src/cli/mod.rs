@@ -3,6 +3,7 @@
 mod completions;
 mod convert;
 mod crd;
+mod diff;
 mod drain;
 mod explain;
 mod files;
@@ -41,6 +42,8 @@ enum Command {
     Lint(lint::Options),
     /// Make policies of the manifests of an old initializer, and of PodPresets
     Convert(convert::Options),
+    /// Say which workloads gain, lose or change when policies change
+    Diff(diff::Options),
     /// List the objects that wait for an initializer, and clear our entries from them
     Drain(drain::Options),
     /// Check cases: policies, a workload, and what is expected of them
@@ -110,6 +113,7 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Explain(options) => block_on(explain::run(options, &mut out)),
         Command::Lint(options) => lint::run(&options, &mut out),
         Command::Convert(options) => convert::run(&options, &mut out),
+        Command::Diff(options) => block_on(diff::run(options, &mut out)),
         Command::Drain(options) => block_on(drain::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),

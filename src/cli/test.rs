@@ -1,7 +1,7 @@
 //! `scpol test`: cases in folders, each a question with its expected answer.
 
 use super::End;
-use super::files::{self, placed};
+use super::files::{self, placed, plan};
 use crate::decision::{Decision, Left};
 use crate::inject;
 use crate::manifest::{self, Layout, Walk};
@@ -148,7 +148,7 @@ impl Case {
         let settings = settings(&folder.join(SETTINGS))?;
         let site = site(&settings)?;
         let files = files::read(&[folder.join(WORKLOAD), folder.join(POLICY)], Walk::Flat)?;
-        let policies = files::policies(&[folder.join(POLICY)], Walk::Flat, &site)?;
+        let policies = files::policies(&[folder.join(POLICY)], Walk::Flat, &site, "--policy")?;
         let objects: Vec<_> =
             files.iter().flat_map(manifest::File::manifests).flat_map(manifest::Manifest::objects).collect();
         let mut workloads: Vec<_> = objects.iter().filter_map(manifest::workload_of).collect();
@@ -167,7 +167,7 @@ impl Case {
 
     fn ask(&self) -> Found {
         let mut decision = Decision::of(&self.policies, &self.placed, &self.site);
-        let patch = decision.plan(&self.placed);
+        let patch = plan(&mut decision, &self.workload, &self.placed);
         let reasons = decision.rest.iter().map(line).collect();
         let is_refused = decision.refusal().is_some();
         if is_refused || patch.is_empty() {
@@ -181,14 +181,14 @@ impl Case {
 
     /// Injecting again changes nothing, and taking away what the markers list gives back the original.
     fn broken_promises(&self, body: &Value, decision: &mut Decision) -> Vec<String> {
-        let injected = Workload { body: body.clone(), ..self.placed.clone() };
+        let injected = self.placed.with_body(body.clone());
         let mut faults = Vec::new();
         if !decision.plan(&injected).is_empty() {
             faults.push("injecting again changes something".to_owned());
         }
         let (mut back, mut original) = (body.clone(), self.workload.body.clone());
         for policy in in_order(decision.inject.iter().cloned()) {
-            let undone = inject::undo(&Workload { body: back.clone(), ..injected.clone() }, Some(&policy.name));
+            let undone = inject::undo(&injected.with_body(back.clone()), Some(&policy.name));
             back = undone.map_or(back, |undone| undone.body);
             // A marker that was there before is ours, and is not given back.
             let annotations = original.pointer_mut(&format!("{}/metadata/annotations", self.workload.pod_pointer()));

@@ -326,7 +326,8 @@ impl Controller {
         });
         let count =
             |wanted: fn(&Outcome) -> bool| self.entries.values().filter(|entry| wanted(&entry.outcome)).count() as i64;
-        let ready = count(|outcome| matches!(outcome, Outcome::InForce { .. } | Outcome::Suspended | Outcome::Audit));
+        let ready =
+            count(|outcome| matches!(outcome, Outcome::InForce { .. } | Outcome::Suspended | Outcome::Audit { .. }));
         let unknown = count(|outcome| matches!(outcome, Outcome::FirstSight));
         metrics.set_policies(ready, self.entries.len() as i64 - ready - unknown, unknown);
     }
@@ -384,7 +385,7 @@ impl Controller {
     /// Brings the policy in force, once its watches are in sync.
     fn rise(&mut self, name: &str, policy: Arc<Policy>, wanted: InitializerConfiguration) {
         let kinds = policy.kinds.iter().map(|kind| (kind.resource, self.watches.get(kind.resource)));
-        let namespaces = policy.reads_namespaces().then(|| ("namespaces", self.namespaces.as_ref()));
+        let namespaces = policy.reads_namespaces().then_some(("namespaces", self.namespaces.as_ref()));
         let needed: Vec<_> = kinds
             .chain(namespaces)
             .map(|(resource, watching)| (resource, watching.map(|watching| watching.progress.borrow().clone())))

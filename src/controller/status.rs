@@ -102,7 +102,7 @@ impl Controller {
             Outcome::Impossible { code, message } | Outcome::Waiting { code, message } => {
                 (EventReason::EngineUnavailable, *code, message.clone())
             }
-            Outcome::FirstSight | Outcome::Suspended | Outcome::Audit => return,
+            Outcome::FirstSight | Outcome::Suspended | Outcome::Audit { .. } => return,
         };
         self.shared.recorder.tell(Subject::policy(name, &stored.uid), reason, code, &message);
     }

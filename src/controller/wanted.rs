@@ -4,6 +4,7 @@ use super::Controller;
 use super::entry::outcome_of;
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
+use crate::api::v1alpha1::Mode;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine;
@@ -38,6 +39,10 @@ impl Controller {
         }
         if policy.spec.suspend {
             return Err(Outcome::Suspended);
+        }
+        if policy.spec.mode == Mode::Audit {
+            let sample = self.shared.ledger(|ledger| ledger.sample(name, &policy.spec_hash));
+            return Err(Outcome::Audit { sample });
         }
         let capabilities = self.shared.capabilities();
         let engine = engine::choose(policy.spec.engine, &capabilities).map_err(outcome_of)?;

@@ -84,6 +84,8 @@ impl Controller {
         }
         let unwatched = KINDS.iter().filter(|kind| {
             kind.resource != "jobs"
+                // Secrets are read only for policies that target them: it takes a right of its own.
+                && kind.pod_path.is_some()
                 && capabilities.resource(kind).is_some()
                 && !self.watches.contains_key(kind.resource)
         });

@@ -23,11 +23,17 @@ const SERVED: [(&str, &[Group]); 6] = [
 const SHORT: [(&str, &str); 5] =
     [("deploy", "deployments"), ("sts", "statefulsets"), ("ds", "daemonsets"), ("cj", "cronjobs"), ("po", "pods")];
 /// Resources that no policy may choose, and what to choose.
-const INSTEAD: [(&str, &str); 3] = [
+const INSTEAD: [(&str, &str); 4] = [
     ("jobs", "the pod template of a Job cannot be changed once it is posted: write `pods` in group `\"\"`"),
     ("replicasets", "they are made from others: write `deployments`"),
+    ("secrets", "they carry no pod template: an initializer that judges them becomes a policy with `validations`"),
     ("replicationcontrollers", "no policy serves them: write `pods` in group `\"\"`"),
 ];
+
+/// The kinds into which something can be injected.
+fn kinds() -> impl Iterator<Item = &'static Kind> {
+    KINDS.iter().filter(|kind| kind.pod_path.is_some())
+}
 
 /// A way in which an object can be posted: a resource, through a group and a version.
 type Way = (&'static str, &'static str, &'static str);
@@ -126,11 +132,11 @@ fn judge(resource: &str) -> Result<&'static str, (Option<&'static str>, String)>
     if let Some((_, instead)) = INSTEAD.iter().find(|(known, _)| *known == resource) {
         return Err((None, format!("`{resource}` is no target: {instead}")));
     }
-    if let Some(kind) = KINDS.iter().find(|kind| kind.resource == resource) {
+    if let Some(kind) = kinds().find(|kind| kind.resource == resource) {
         return Ok(kind.resource);
     }
     if resource.starts_with('*') {
-        let names: Vec<_> = KINDS.iter().map(|kind| kind.resource).filter(|resource| *resource != "jobs").collect();
+        let names: Vec<_> = kinds().map(|kind| kind.resource).filter(|resource| *resource != "jobs").collect();
         let message =
             format!("`{resource}` is every resource there is: name those that are meant, of {}", names.join(", "));
         return Err((None, message));
@@ -154,10 +160,10 @@ fn judge(resource: &str) -> Result<&'static str, (Option<&'static str>, String)>
 pub fn suggest(word: &str) -> Option<&'static str> {
     let word = word.to_lowercase();
     let short = SHORT.iter().find(|(short, _)| *short == word).map(|(_, resource)| *resource);
-    let of_kind = KINDS.iter().find(|kind| kind.kind.to_lowercase() == word).map(|kind| kind.resource);
+    let of_kind = kinds().find(|kind| kind.kind.to_lowercase() == word).map(|kind| kind.resource);
     let distance = |kind: &&Kind| strsim::damerau_levenshtein(&word, kind.resource);
     let near = || {
-        let nearest = KINDS.iter().min_by_key(distance)?;
+        let nearest = kinds().min_by_key(distance)?;
         // Of a short word, little may be wrong.
         (distance(&nearest) <= TYPOS.min(word.len() / 3)).then_some(nearest.resource)
     };
@@ -167,7 +173,7 @@ pub fn suggest(word: &str) -> Option<&'static str> {
 /// `ways` as `spec.targets`; says at `place` where a target reaches further.
 pub(super) fn targets(ways: &Ways, place: &Place, work: &mut Work<'_>) -> Vec<Value> {
     let mut targets = Vec::new();
-    for kind in KINDS {
+    for kind in kinds() {
         let all: Ways = all_of(kind.resource).collect();
         let wanted: Ways = ways.intersection(&all).copied().collect();
         if wanted.is_empty() {
@@ -202,11 +208,11 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_versions_in_every_group() {
-        for kind in KINDS {
+        for kind in kinds() {
             let groups: BTreeSet<&str> = all_of(kind.resource).map(|way| way.1).collect();
             assert_eq!(groups, kind.groups.iter().copied().collect(), "{}", kind.resource);
         }
-        assert_eq!(SERVED.len(), KINDS.len());
+        assert_eq!(SERVED.len(), kinds().count());
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn initializers(handles: &Handles, policies: &[Converted], listed: &[(String, St
             .into(),
         format!(
             "Start the operator{with}. It says ForeignConfiguration (SCP0308), registers nothing, and settles objects beside the old \
-             initializer: whoever comes first, the result is the same. Do not use `suspend`: the name would be taken off without a sidecar"
+             initializer: whoever comes first, the result is the same. Use neither `suspend` nor `mode: Audit`: the name would be taken off without a sidecar"
         ),
         format!("Stop the old initializer{stop}. The operator alone answers now. To go back: start it again"),
         format!(

@@ -160,7 +160,7 @@ impl<'a> Pod<'a> {
     }
 
     fn pointer(&self, below: &[&str]) -> PointerBuf {
-        PointerBuf::from_tokens(self.workload.kind.pod_path.iter().chain(below).copied())
+        PointerBuf::from_tokens(self.workload.kind.pod_path.into_iter().flatten().chain(below).copied())
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`lint`] gives every fault that the operator would name, and what no schema can see: selectors that match nothing, policies
 //! that get in each other's way, images without a version. [`against`] puts the policies and workloads together.
 
+mod expressions;
 mod pairs;
 pub mod references;
 mod selection;
@@ -130,8 +131,10 @@ fn header(object: &Object<'_>) -> Option<Vec<Violation>> {
         let message = format!("must be `{wanted}`, is `{found}`");
         Some(vec![Violation { code: Code::InvalidField, field: field.to_owned(), message }])
     };
-    let is_policy = object.kind.eq_ignore_ascii_case("SidecarPolicy");
-    let is_ours = object.group() == crate::api::GROUP;
+    let (group, is_ours) = (object.group(), object.group() == crate::api::GROUP);
+    // Another group may well have a kind of that name; one that looks like ours is ours, misspelt.
+    let is_meant = is_ours || group.is_empty() || group.contains(crate::api::MANAGER);
+    let is_policy = object.kind.eq_ignore_ascii_case("SidecarPolicy") && is_meant;
     match (is_policy, is_ours) {
         (true, _) if object.api_version != API_VERSION => wrong("apiVersion", API_VERSION, object.api_version),
         (_, true) if object.kind != "SidecarPolicy" => wrong("kind", "SidecarPolicy", object.kind),
@@ -161,13 +164,14 @@ impl Note {
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
 /// Every such look.
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     selection::contradictions,
     selection::namespaces,
     selection::targets,
     selection::pods,
     selection::fail_on_pods,
     selection::endless_jobs,
+    expressions::constant,
     template::images,
     template::requests,
     template::deprecated,

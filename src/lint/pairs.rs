@@ -36,9 +36,10 @@ fn both(other: &Subject, subject: &Subject, context: &Context) -> Vec<Note> {
         return Vec::new();
     }
     let mut notes: Vec<_> = shared_initializer(one, two, &other.place).into_iter().collect();
-    if may_meet(one, two, context) {
-        notes.extend(collisions(one, two, &other.place));
-        notes.extend(shared_ports(one, two));
+    let mut where_they_meet = collisions(one, two, &other.place);
+    where_they_meet.extend(shared_ports(one, two));
+    if !where_they_meet.is_empty() && may_meet(one, two, context) {
+        notes.extend(where_they_meet);
     }
     notes
 }
@@ -67,7 +68,11 @@ fn may_meet(one: &Policy, two: &Policy, context: &Context) -> bool {
 
 /// What `two` adds and `one` adds differently, piece by piece.
 fn collisions(one: &Arc<Policy>, two: &Arc<Policy>, place: &str) -> Vec<Note> {
-    let collides = |piece: &Template| inject::collisions(&[&one.template, piece]).into_iter().next();
+    let collides = |other: &Template| inject::collisions(&[&one.template, other]).into_iter().next();
+    // Most do not: only where they do it is worth while to see in what.
+    if collides(&two.template).is_none() {
+        return Vec::new();
+    }
     let note = |(field, piece): (String, Template)| {
         let (_, _, conflict) = collides(&piece)?;
         let message = format!(

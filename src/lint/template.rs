@@ -119,7 +119,7 @@ const OLD_ANNOTATIONS: [Old; 6] = [
 ];
 
 /// Sources of volumes: <https://kubernetes.io/docs/concepts/storage/volumes/>.
-const OLD_VOLUMES: [Old; 9] = [
+const OLD_VOLUMES: [Old; 8] = [
     Old {
         name: "gitRepo",
         since: 11,
@@ -136,11 +136,6 @@ const OLD_VOLUMES: [Old; 9] = [
         message: "is deprecated since Kubernetes 1.28 and gone from 1.31; use a CSI driver",
     },
     Old { name: "rbd", since: 28, message: "is deprecated since Kubernetes 1.28 and gone from 1.31; use a CSI driver" },
-    Old {
-        name: "photonPersistentDisk",
-        since: 11,
-        message: "is gone: nothing in Kubernetes serves it any more; use a CSI driver",
-    },
 ];
 
 /// What is deprecated on the version that is given, or on a current one.
@@ -164,8 +159,8 @@ pub(super) fn deprecated(spec: &SidecarPolicySpec, context: &Context) -> Vec<Not
     for (index, volume) in template.volumes.iter().enumerate() {
         let is_unchecked = |path: &RawObject| text(path, "type").is_none_or(str::is_empty);
         if volume.get("hostPath").and_then(Value::as_object).is_some_and(is_unchecked) {
-            let message = "has no `type`: a path that is not there is made, or mounted as what it is not; \
-                           write e.g. `type: Directory` or `type: Socket`";
+            let message = "has no `type`: nothing is checked before it is mounted; write e.g. `type: Directory` or \
+                           `type: Socket`";
             notes.push(Note::new(Code::Deprecated, format!("spec.template.volumes[{index}].hostPath"), message));
         }
     }

@@ -7,6 +7,9 @@ use crate::inject;
 use crate::policy::{Policies, Site};
 use crate::workload::Workload;
 
+/// The row of the precedence table in which a workload is selected.
+const SELECTION: u8 = 7;
+
 /// What keeps the valid ones of `subjects` from being injected into `workload`, which people call `title`.
 ///
 /// That two policies collide is said by [`lint`](super::lint), once and not for every workload.
@@ -46,7 +49,11 @@ fn field(left: &Left, workload: &Workload) -> String {
         .then(|| pairs::pieces(&left.policy).into_iter().find(|(_, piece)| collides(piece)))
         .flatten();
     let whole_field = match left.reason.code {
-        Code::NamespaceUnreadable => "spec.namespaceSelector",
+        Code::NamespaceUnreadable if left.policy.spec.namespace_selector.is_some() => "spec.namespaceSelector",
+        Code::NamespaceUnreadable => "spec.matchConditions",
+        Code::ValidationFailed => "spec.validations",
+        Code::ExpressionFailed if left.reason.row == SELECTION => "spec.matchConditions",
+        Code::ExpressionFailed => "spec.validations",
         _ => "spec.template",
     };
     found.map_or(whole_field.to_owned(), |(field, _)| field)

@@ -1,9 +1,11 @@
 //! Where in its text a field of a document stands.
 
 use super::{Manifest, Place, value};
+use crate::api::field;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Spanned;
+use std::collections::HashMap;
 use std::fmt;
 
 /// The lines of a document's fields.
@@ -78,13 +80,13 @@ enum Node {
     Scalar,
     List(Vec<At>),
     /// The line is that of the key.
-    Map(Vec<(String, At)>),
+    Map(HashMap<String, At>),
 }
 
 impl Node {
     fn field(&self, name: &str) -> Option<&At> {
         let Node::Map(fields) = self else { return None };
-        fields.iter().find(|(key, _)| key == name).map(|(_, at)| at)
+        fields.get(name)
     }
 
     fn item(&self, index: usize) -> Option<&At> {
@@ -106,14 +108,8 @@ impl Node {
             let (index, rest) = rest.split_once(']')?;
             return Some((self.item(index.parse().ok()?)?, rest));
         }
-        let Node::Map(fields) = self else { return None };
         let path = path.strip_prefix('.').unwrap_or(path);
-        let is_whole = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
-        let leading = fields.iter().filter_map(|(key, at)| {
-            let rest = path.strip_prefix(key.as_str()).filter(|rest| !key.is_empty() && is_whole(rest))?;
-            Some((at, rest))
-        });
-        leading.min_by_key(|(_, rest)| rest.len())
+        field::beginnings(path).find_map(|key| Some((self.field(key)?, &path[key.len()..])))
     }
 }
 
@@ -179,11 +175,11 @@ impl<'de> Visitor<'de> for Shape {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Node, A::Error> {
-        let mut map = Vec::new();
+        let mut map = HashMap::new();
         while let Some(key) = fields.next_key::<Spanned<Value>>()? {
             let line = line_of(&key);
             let key = value::key_text(key.value).map_err(A::Error::custom)?;
-            map.push((key, At { line, node: fields.next_value()? }));
+            map.insert(key, At { line, node: fields.next_value()? });
         }
         Ok(Node::Map(map))
     }

@@ -4,12 +4,17 @@
 use super::value;
 use super::{Fault, Format, Manifest, Part, Place};
 
+/// So many documents a file may have; each takes more memory than its text.
+const DOCUMENTS: usize = 100_000;
+/// After so many faults, a file is not looked at further.
+const FAULTS: usize = 20;
+
 /// The parts of the text of the file `name`.
 ///
 /// # Errors
-/// The documents that cannot be read, one fault for each.
+/// The documents that cannot be read, one fault for each, and the first [`FAULTS`] of them.
 pub(super) fn parts(name: &str, text: &str) -> Result<Vec<Part>, Vec<Fault>> {
-    let mut splitter = Splitter { name, line: 1, parts: Vec::new(), faults: Vec::new() };
+    let mut splitter = Splitter { name, line: 1, documents: 0, parts: Vec::new(), faults: Vec::new() };
     let text = match text.strip_prefix('\u{feff}') {
         Some(rest) => {
             splitter.verbatim("\u{feff}");
@@ -20,6 +25,9 @@ pub(super) fn parts(name: &str, text: &str) -> Result<Vec<Part>, Vec<Fault>> {
     let mut start = 0;
     let mut at = 0;
     for line in text.split_inclusive('\n') {
+        if splitter.is_done() {
+            break;
+        }
         if is_separator(line) {
             splitter.chunk(&text[start..at]);
             splitter.verbatim(line);
@@ -27,7 +35,9 @@ pub(super) fn parts(name: &str, text: &str) -> Result<Vec<Part>, Vec<Fault>> {
         }
         at += line.len();
     }
-    splitter.chunk(&text[start..]);
+    if !splitter.is_done() {
+        splitter.chunk(&text[start..]);
+    }
     if splitter.faults.is_empty() { Ok(splitter.parts) } else { Err(splitter.faults) }
 }
 
@@ -40,13 +50,19 @@ struct Splitter<'a> {
     name: &'a str,
     /// The line that comes next.
     line: usize,
+    documents: usize,
     parts: Vec<Part>,
     faults: Vec<Fault>,
 }
 
 impl Splitter<'_> {
+    /// True if and only if nothing that follows would change the outcome.
+    fn is_done(&self) -> bool {
+        self.documents > DOCUMENTS || self.faults.len() >= FAULTS
+    }
+
     fn verbatim(&mut self, text: &str) {
-        self.line += text.matches('\n').count();
+        self.line += lines(text);
         match self.parts.last_mut() {
             _ if text.is_empty() => {}
             Some(Part::Verbatim(before)) => before.push_str(text),
@@ -80,13 +96,17 @@ impl Splitter<'_> {
     /// One or more documents of JSON.
     fn json(&mut self, text: &str) -> Result<(), value::Refusal> {
         let mut found = Vec::new();
-        let mut rest = text;
+        let (mut rest, mut above) = (text, 0);
         while !rest.trim_start().is_empty() {
             let (space, document) = rest.split_at(rest.len() - rest.trim_start().len());
-            let above = text[..text.len() - document.len()].matches('\n').count();
+            above += lines(space);
             let (value, length) =
                 value::json(document).map_err(|refusal| value::Refusal { line: refusal.line + above, ..refusal })?;
             found.push((space, &document[..length], value));
+            if self.documents + found.len() > DOCUMENTS {
+                return Err(value::Refusal { line: above + 1, message: too_many(), is_syntax: false });
+            }
+            above += lines(&document[..length]);
             rest = &document[length..];
         }
         for (space, document, value) in found {
@@ -102,17 +122,29 @@ impl Splitter<'_> {
             let message = format!("{}; expected an object with `apiVersion`, `kind` and `metadata`", found(&value));
             return self.fail(text, 1, message);
         }
+        self.documents += 1;
+        if self.documents > DOCUMENTS {
+            return self.fail(text, 1, too_many());
+        }
         let place = Place { file: self.name.to_owned(), line: self.line };
         self.parts.push(Part::Manifest(Manifest { place, format, text: text.to_owned(), value }));
-        self.line += text.matches('\n').count();
+        self.line += lines(text);
     }
 
     /// Notes that `text` cannot be read, because of its `line`.
     fn fail(&mut self, text: &str, line: usize, message: String) {
         let place = Place { file: self.name.to_owned(), line: self.line + line.max(1) - 1 };
         self.faults.push(Fault { place, message });
-        self.line += text.matches('\n').count();
+        self.line += lines(text);
     }
+}
+
+fn too_many() -> String {
+    format!("more than {DOCUMENTS} documents in one file: give several files")
+}
+
+fn lines(text: &str) -> usize {
+    text.bytes().filter(|byte| *byte == b'\n').count()
 }
 
 /// How many bytes at the beginning of `text` are comments, directives and empty lines.
@@ -227,6 +259,16 @@ mod tests {
         assert!(found[0].starts_with("test.yaml:3") && found[0].contains("`b`"), "{found:?}");
         let found = faults("{\"a\": 1,\n}");
         assert!(found[0].starts_with("test.yaml:2"), "{found:?}");
+    }
+
+    #[test]
+    fn documents_and_faults_are_bounded() {
+        for text in ["{}\n".repeat(100_001), "{}\n---\n".repeat(100_001)] {
+            let found = faults(&text);
+            assert_eq!(found.len(), 1);
+            assert!(found[0].contains("more than 100000 documents"), "{found:?}");
+        }
+        assert_eq!(faults(&"- 1\n---\n".repeat(1000)).len(), 20);
     }
 
     #[test]

@@ -78,7 +78,10 @@ pub(super) fn json(text: &str) -> Result<(Value, usize), Refusal> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = Reader(&left).deserialize(&mut reader).map_err(|error| Refusal {
         line: error.line(),
-        message: without_place(&error.to_string()),
+        message: match without_place(&error.to_string()) {
+            message if message.contains("recursion limit") => too_deep(),
+            message => format!("cannot be read as JSON: {message}"),
+        },
         is_syntax: !error.is_data(),
     })?;
     Ok((value, reader.into_iter::<IgnoredAny>().byte_offset()))
@@ -112,6 +115,7 @@ fn explain(error: &Error, text: &str) -> Refusal {
         },
         Error::RecursiveReferencesRequireWeakTypes { .. } => "an alias stands within what it stands for".to_owned(),
         Error::Message { msg, .. } => msg.clone(),
+        _ if error.to_string().contains("recursion limit") => too_deep(),
         _ => expected(&UserMessageFormatter.format_message(error)),
     };
     match tab(text, line) {

@@ -7,6 +7,7 @@ use super::{Policy, Reason, Site, Verdict};
 use crate::api::INJECT_KEY;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement};
+use crate::cel::{Budget, Variables};
 use crate::inject::marker;
 use crate::workload::Workload;
 use std::collections::BTreeMap;
@@ -27,10 +28,28 @@ pub const CHAIN: &[Check] = &[
     namespace_labels,
     annotations,
     labels,
+    conditions,
 ];
 
+/// Rows 1 to 3: what no policy ever touches.
+const UNTOUCHABLE: &[Check] = &[mirror_pod, protected, terminating];
+
+/// Whether the validations of `policy` are for `workload`: rows 1 to 3 and 7 let it through, whatever the others say. None
+/// if it cannot be told.
+pub fn is_judged(policy: &Policy, workload: &Workload, site: &Site) -> Option<bool> {
+    let mut unknown = false;
+    for check in UNTOUCHABLE.iter().chain(SELECTION) {
+        match check(policy, workload, site) {
+            None | Some(Verdict::Inject) => {}
+            Some(Verdict::Error(_)) => unknown = true,
+            Some(Verdict::Skip(_)) => return Some(false),
+        }
+    }
+    (!unknown).then_some(true)
+}
+
 /// Row 7.
-const SELECTION: &[Check] = &[target, namespace, namespace_labels, annotations, labels];
+const SELECTION: &[Check] = &[target, namespace, namespace_labels, annotations, labels, conditions];
 
 /// True if and only if every requirement of row 7 holds. Rows 4 and 5 give an event only then.
 pub fn selects(policy: &Policy, workload: &Workload, site: &Site) -> bool {
@@ -93,7 +112,7 @@ pub fn refusal<'a>(policy: &Policy, workload: &'a Workload) -> Option<&'a str> {
 /// What the workload says through `scpol.dev/inject`, in all places where it may.
 pub fn said(workload: &Workload) -> Vec<&str> {
     let mut places = vec![workload.annotation(INJECT_KEY), workload.label(INJECT_KEY)];
-    if !workload.kind.pod_path.is_empty() {
+    if workload.kind.pod_path.is_some_and(|path| !path.is_empty()) {
         places.extend([workload.pod_annotation(INJECT_KEY), workload.pod_label(INJECT_KEY)]);
     }
     places.into_iter().flatten().collect()
@@ -149,6 +168,28 @@ fn annotations(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict
 fn labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     let unmet = unmet_labels(policy.spec.label_selector.as_ref()?, "", |key| workload.label(key))?;
     reason(7, Code::LabelsNotMatched, unmet)
+}
+
+/// What expressions are asked about.
+pub fn variables(workload: &Workload) -> Variables<'_> {
+    Variables { object: workload.seen_by_expressions(), namespace: workload.namespace_object.as_deref() }
+}
+
+/// A condition that is false decides, even behind one that fails: as on the server.
+fn conditions(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
+    let mut budget = Budget::match_conditions();
+    let mut failed = None;
+    for (name, expression) in &policy.conditions {
+        match expression.test(&variables(workload), &mut budget) {
+            Ok(true) => {}
+            Ok(false) => {
+                let detail = format!("condition `{name}` is false: {}", expression.source().trim());
+                return reason(7, Code::ConditionNotMatched, detail);
+            }
+            Err(failure) => drop(failed.get_or_insert(format!("condition `{name}` failed: {failure}"))),
+        }
+    }
+    failed.map(|detail| Verdict::Error(Reason { row: 7, code: Code::ExpressionFailed, detail }))
 }
 
 fn unmet_labels<'a>(selector: &LabelSelector, of: &str, value: impl Fn(&str) -> Option<&'a str>) -> Option<String> {

@@ -8,7 +8,8 @@ pub mod checks;
 
 use crate::api::code::Code;
 use crate::api::rules::{self, Rules, Violation};
-use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, RawObject, SidecarPolicySpec};
+use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, RawObject, SidecarPolicySpec, Validation};
+use crate::cel::{Budget, Expression, Gives, Variables};
 use crate::inject::Template;
 use crate::workload::{Kind, Workload};
 use serde_json::Value;
@@ -80,8 +81,49 @@ pub struct Policy {
     pub initializer_name: String,
     /// The built-in kinds among its targets, each once.
     pub kinds: Vec<&'static Kind>,
+    /// `spec.matchConditions`, compiled: name and expression.
+    pub conditions: Vec<(String, Arc<Expression>)>,
+    /// `spec.validations`, compiled.
+    pub validations: Vec<Demand>,
     namespaces: Option<Vec<WildMatch>>,
     exclude_namespaces: Vec<WildMatch>,
+}
+
+/// A validation, compiled.
+#[derive(Clone, Debug)]
+pub struct Demand {
+    /// What must be true.
+    pub expression: Arc<Expression>,
+    /// What the creator is told if it is not.
+    pub message: String,
+    /// Gives a better message, where it gives one.
+    pub message_expression: Option<Arc<Expression>>,
+}
+
+impl Demand {
+    /// The validation as it was written, if it can be compiled.
+    fn compile(validation: &Validation) -> Option<Self> {
+        let expression = Expression::compile(&validation.expression, Gives::Bool).ok()?;
+        let message = validation.message.clone();
+        Some(Self {
+            message: message.unwrap_or_else(|| format!("failed expression: {}", expression.source().trim())),
+            expression: Arc::new(expression),
+            message_expression: validation
+                .message_expression
+                .as_ref()
+                .and_then(|source| Expression::compile(source, Gives::String).ok())
+                .map(Arc::new),
+        })
+    }
+
+    /// What the creator is told.
+    pub fn told(&self, variables: &Variables<'_>, budget: &mut Budget) -> String {
+        let text = self.message_expression.as_ref().and_then(|message| message.text(variables, budget).ok());
+        // As the server has it: one line that says something, or the other message.
+        text.map(|text| text.trim().to_owned())
+            .filter(|text| !text.is_empty() && !text.contains('\n'))
+            .unwrap_or_else(|| self.message.clone())
+    }
 }
 
 impl Policy {
@@ -125,6 +167,16 @@ impl Policy {
             ),
             initializer_name: spec.initializer_name.clone().unwrap_or_else(|| format!("{name}.scpol.dev")),
             kinds,
+            // The rules have compiled each of them once: none is left out.
+            conditions: spec
+                .match_conditions
+                .iter()
+                .filter_map(|condition| {
+                    let expression = Expression::compile(&condition.expression, Gives::Bool).ok()?;
+                    Some((condition.name.clone(), Arc::new(expression)))
+                })
+                .collect(),
+            validations: spec.validations.iter().filter_map(Demand::compile).collect(),
             namespaces: spec.namespaces.as_ref().map(globs),
             exclude_namespaces: spec.exclude_namespaces.as_ref().map(globs).unwrap_or_default(),
             spec,
@@ -151,7 +203,17 @@ impl Policy {
 
     /// True if and only if decisions depend on the workload's Namespace itself, not only on its name.
     pub fn reads_namespaces(&self) -> bool {
+        let reads = |source: &str| source.contains("namespaceObject");
         self.spec.namespace_selector.is_some()
+            || self.spec.match_conditions.iter().any(|condition| reads(&condition.expression))
+            || self.spec.validations.iter().any(|validation| {
+                reads(&validation.expression) || validation.message_expression.as_deref().is_some_and(reads)
+            })
+    }
+
+    /// True if and only if it adds something, and does not only judge.
+    pub fn injects(&self) -> bool {
+        self.spec.template.is_some()
     }
 
     /// True if and only if the lists of namespaces let `namespace` through.

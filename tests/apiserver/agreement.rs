@@ -11,12 +11,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Cases that one server of 1.13 cannot show, and why.
-const NOT_HERE: [(&str, &str); 6] = [
+const NOT_HERE: [(&str, &str); 8] = [
     ("row-2-other-operator-namespace", "the operator of the test runs elsewhere"),
+    ("row-7-condition-sees-no-status", "the server takes no `resourceVersion` in what is created"),
     ("row-3-terminating", "the server takes `deletionTimestamp` off what is created"),
     ("odd-other-namespace-by-flag", "the namespace comes with the request"),
     ("into-sixty-containers", "the fields of its containers are newer than the server"),
     ("conflict-native-sidecar-host-port", "the server drops `restartPolicy` of the user's init container"),
+    ("pod-without-metadata", "the server wants a name"),
     ("env-null-list", "the server stores no null, which the marker would tell"),
 ];
 /// How many cases share one set of policies: each new workload waits for all of them.

@@ -32,8 +32,18 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
         ("any-target", with("targets", json!([{ "group": "apps", "resource": "*" }])), "Accepted", "TargetRefused"),
         ("jobs", with("targets", json!([{ "group": "batch", "resource": "jobs" }])), "Accepted", "TargetRefused"),
         ("twins", json!({ "template": { "containers": [container, container] } }), "Accepted", "DuplicateName"),
-        ("later", with("labelSelector", json!({ "matchLabels": { "a": "b" } })), "Accepted", "NotYetSupported"),
-        ("audit", with("mode", json!("Audit")), "Accepted", "NotYetSupported"),
+        (
+            "later",
+            with("targets", json!([{ "group": "example.com", "resource": "widgets" }])),
+            "Accepted",
+            "NotYetSupported",
+        ),
+        (
+            "expression",
+            with("matchConditions", json!([{ "name": "a", "expression": "object." }])),
+            "Accepted",
+            "InvalidExpression",
+        ),
         ("foreign-name", with("initializerName", json!("a.b.example.com")), "Accepted", "InvalidInitializerName"),
         ("webhook", with("engine", json!("Webhook")), "Programmed", "EngineUnavailable"),
         (
@@ -44,7 +54,7 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
         ),
         (
             "dropped",
-            json!({ "template": { "initContainers": [{ "name": "n", "image": "x:1", "restartPolicy": "Always" }] } }),
+            json!({ "template": { "containers": [{ "name": "n", "image": "x:1", "startupProbe": { "exec": { "command": ["x"] } } }] } }),
             "Programmed",
             "UnknownTemplateField",
         ),

@@ -96,3 +96,37 @@ async fn explain_tells_of_a_live_workload_what_every_stored_policy_does() -> Res
     assert_eq!((code, &report["items"][0]["policies"][1]["row"]), (0, &json!(7)));
     Ok(())
 }
+
+#[tokio::test]
+async fn diff_compares_the_stored_policies_with_new_ones_over_the_stored_workloads() -> Result<()> {
+    let world = World::new().await?;
+    let policy = |name: &str, spec: Value| json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": name }, "spec": spec });
+    let file = world.cluster.dir().join("new.yaml");
+    let template = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
+    std::fs::write(&file, policy("new", json!({ "template": template })).to_string())?;
+    let diff = ["diff", "--new", file.to_str().unwrap_or_default()];
+    let (code, none) = scpol(&world.cluster, &diff).await?;
+    assert_eq!((code, none.trim()), (0, "0 workloads: nothing changes"));
+
+    world.create_async(DEPLOYMENTS, &waiting("web", &["a.scpol.dev"])).await?;
+    world.create_async(DEPLOYMENTS, &deployment("api")).await?;
+    let (code, table) = scpol(&world.cluster, &diff).await?;
+    assert!(code == 1 && table.starts_with("2 workloads: 2 gain\n"), "{code} {table}");
+    let (code, table) = scpol(&world.cluster, &[&diff[..], &["-n", "kube-public"]].concat()).await?;
+    assert_eq!((code, table.trim()), (0, "0 workloads: nothing changes"));
+
+    // A stored policy of another name stays; one of the same name is replaced.
+    let labels = json!({ "matchLabels": { "kubernetes.io/metadata.name": "default" } });
+    let others = json!({ "containers": [{ "name": "log", "image": "log:1" }] });
+    world.policy("other", json!({ "namespaceSelector": labels, "template": others })).await?;
+    world.policy("new", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:0" }] } })).await?;
+    let (code, json) = scpol(&world.cluster, &[&diff[..], &["-A", "-o", "json"]].concat()).await?;
+    let report: Value = serde_json::from_str(&json)?;
+    assert_eq!(
+        (code, &report["change"], &report["lose"], &report["gain"]),
+        (1, &json!(2), &json!(0), &json!(0)),
+        "{json}"
+    );
+    assert_eq!(report["items"][0]["changes"][0]["policy"], "new", "{json}");
+    Ok(())
+}

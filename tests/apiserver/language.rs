@@ -167,3 +167,132 @@ async fn a_pod_that_ends_by_itself_is_left_out_where_there_are_no_native_sidecar
     assert_eq!(containers(&created), ["app"], "registered no more");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_secret_with_a_short_password_is_refused_and_one_character_more_is_let_in() -> Result<()> {
+    const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let sample = std::fs::read_to_string(crate::support::file("samples/07-password-length.yaml"))?;
+    let sample: Value = serde_saphyr::from_str(&sample)?;
+    policies(&world.cluster).create(&Default::default(), &serde_json::from_value(sample)?).await?;
+    // The rights on Secrets are no part of the installation.
+    let condition = wait_condition(&world.cluster, "password-length", "Programmed", "False", "MissingRight").await?;
+    assert!(condition["message"].as_str().is_some_and(|message| message.contains("secrets")), "{condition}");
+    let role = |name: &str| std::fs::read_to_string(crate::support::file(&format!("config/rbac/secrets/{name}.yaml")));
+    world.cluster.apply_manifests(&[role("cluster_role")?, role("role")?].join("---\n")).await?;
+    in_force(&world.cluster, "password-length").await?;
+    let secret = |name: &str, field: &str, data: Value| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, field: data });
+    // 19 and 20 times `x`, in base64; as data, and as stringData, which the server turns into data.
+    for (name, field, password, fits) in [
+        ("nineteen", "data", "eHh4eHh4eHh4eHh4eHh4eHh4eA==", false),
+        ("twenty", "data", "eHh4eHh4eHh4eHh4eHh4eHh4eHg=", true),
+        ("nineteen-text", "stringData", "xxxxxxxxxxxxxxxxxxx", false),
+        ("twenty-text", "stringData", "xxxxxxxxxxxxxxxxxxxx", true),
+    ] {
+        let answer =
+            request(&world.admin, "POST", SECRETS, &secret(name, field, json!({ "password": password }))).await;
+        match answer {
+            Ok(created) => {
+                assert!(fits, "{name} was let in");
+                assert_eq!(created["metadata"].get("initializers"), None);
+            }
+            Err(error) => {
+                assert!(!fits, "{name}: {error}");
+                let message = error.to_string();
+                assert!(message.contains("SCP0210") && message.contains("20 characters or more"), "{message}");
+            }
+        }
+    }
+    request(&world.admin, "POST", SECRETS, &secret("other", "data", json!({ "token": "eA==" }))).await?;
+    assert!(world.get(&format!("{SECRETS}/nineteen")).await?.is_none(), "nothing is left of what was refused");
+    Ok(())
+}
+
+#[tokio::test]
+async fn conditions_and_validations_decide_and_an_expression_that_fails_never_holds_a_create() -> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let sample = std::fs::read_to_string(crate::support::file("samples/05-port-or-annotation.yaml"))?;
+    let sample: Value = serde_saphyr::from_str(&sample)?;
+    policies(&world.cluster).create(&Default::default(), &serde_json::from_value(sample)?).await?;
+    let few = json!([{ "expression": "size(object.spec.template.spec.containers) < 3", "messageExpression": "'it has ' + string(size(object.spec.template.spec.containers)) + ' containers'" }]);
+    world.policy("few", json!({ "validations": few })).await?;
+    let reads = json!([{ "name": "reads", "expression": "object.spec.paused" }]);
+    let refused = world.policy("fails", json!({ "matchConditions": reads, "template": envoy() })).await;
+    assert!(refused.is_ok(), "a type that is not known when it is written is for the operator to judge");
+    wait_condition(&world.cluster, "fails", "Accepted", "False", "InvalidExpression").await?;
+    world
+        .edit_policy(
+            "fails",
+            json!({ "matchConditions": [{ "name": "reads", "expression": "object.spec.paused == true" }] }),
+        )
+        .await?;
+    for policy in ["proxy", "few", "fails"] {
+        in_force(&world.cluster, policy).await?;
+    }
+    let with_ports = |name: &str, ports: Value| {
+        let mut body = deployment(name);
+        body["spec"]["template"]["spec"]["containers"][0]["ports"] = ports;
+        body
+    };
+    let mut asked = deployment("asked");
+    asked["metadata"]["annotations"] = json!({ "example.com/proxy": "" });
+    for (body, expected) in [
+        (with_ports("eighty", json!([{ "containerPort": 80 }])), vec!["app", "proxy"]),
+        (with_ports("other", json!([{ "containerPort": 81 }])), vec!["app"]),
+        (deployment("none"), vec!["app"]),
+        (asked, vec!["app", "proxy"]),
+    ] {
+        let created = world.create_promptly(DEPLOYMENTS, &body).await?;
+        assert_eq!(containers(&created), expected, "{}", body["metadata"]["name"]);
+    }
+    // `paused` is absent from all of them: told, and let through.
+    within(LIMIT, "the failure is told", || async {
+        let status = policies(&world.cluster).get("fails").await?.data["status"].clone();
+        Ok(status["failures"][0]["code"] == "SCP0211"
+            && status["failures"][0]["message"].as_str().is_some_and(|text| text.contains("no such key: paused")))
+    })
+    .await?;
+    // Judged as it will be stored: two of its own, and the proxy.
+    let mut many = with_ports("many", json!([{ "containerPort": 80 }]));
+    many["spec"]["template"]["spec"]["containers"] = json!([
+        { "name": "app", "image": "a", "ports": [{ "containerPort": 80 }] },
+        { "name": "second", "image": "b" },
+    ]);
+    let refused = world.create(DEPLOYMENTS, &many).await.expect_err("three containers");
+    assert!(refused.to_string().contains("it has 3 containers"), "{refused}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn audit_registers_nothing_counts_and_tells_what_it_would_do() -> Result<()> {
+    let world = World::new().await?;
+    world.create(DEPLOYMENTS, &deployment("before")).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let never = json!([{ "expression": "false", "message": "never" }]);
+    world.policy("watched", json!({ "mode": "Audit", "template": envoy() })).await?;
+    world.policy("judged", json!({ "mode": "Audit", "validations": never })).await?;
+    for policy in ["watched", "judged"] {
+        wait_condition(&world.cluster, policy, "Ready", "True", "Audit").await?;
+        wait_condition(&world.cluster, policy, "Programmed", "False", "Audit").await?;
+    }
+    let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+    assert_eq!(containers(&created), ["app"], "nothing is injected");
+    world.status("watched", "missed", 2).await?;
+    let samples = [
+        ("watched", "would get `/spec/template/metadata/annotations`, `/spec/template/spec/containers/envoy`"),
+        ("judged", "would be refused: SCP0210: never"),
+    ];
+    for (policy, expected) in samples {
+        within(LIMIT, "a sample is told", || async {
+            let ready = crate::support::condition(&world.cluster, policy, "Ready").await?.unwrap_or_default();
+            Ok(ready["message"].as_str().is_some_and(|message| message.contains(expected)))
+        })
+        .await?;
+    }
+    let configurations = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations";
+    let list = request(&world.admin, "GET", configurations, &Value::Null).await?;
+    assert_eq!(list["items"], json!([]), "nothing is registered");
+    Ok(())
+}

@@ -7,6 +7,7 @@ mod support;
 
 mod agreement;
 mod bad_input;
+mod cel;
 mod commands;
 mod controller;
 mod crd;

@@ -14,6 +14,8 @@ use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::ListParams;
 use kube::{Api, Client};
+use serde_json::Value;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What people type for a kind, besides its names.
@@ -52,6 +54,71 @@ pub(super) async fn workload(cluster: &Cluster, target: &str, namespace: Option<
     Ok(Found { workload, native_sidecars: server.at_least(1, 29) && kubelets_have_native_sidecars(&client).await })
 }
 
+/// Which workloads are meant.
+pub(in crate::cli) enum Within {
+    /// Those of every namespace.
+    All,
+    /// Those of one.
+    Namespace(String),
+    /// Those of the context's.
+    Context,
+}
+
+/// Workloads that are stored, with what else of their cluster decides.
+pub(in crate::cli) struct Stored {
+    pub(in crate::cli) workloads: Vec<Workload>,
+    pub(in crate::cli) native_sidecars: bool,
+}
+
+/// The workloads of `kinds`, by kind, namespace and name.
+pub(in crate::cli) async fn workloads(cluster: &Cluster, kinds: &[&'static Kind], within: &Within) -> Result<Stored> {
+    let (client, own) = connect(cluster).await?;
+    let server = Capabilities::discover(&client).await.context("cannot ask the server what it has")?;
+    let namespace = match within {
+        Within::All => None,
+        Within::Namespace(namespace) => Some(namespace.as_str()),
+        Within::Context => Some(own.as_str()),
+    };
+    let namespaces = namespaces(&client).await;
+    let mut workloads = Vec::new();
+    for kind in kinds {
+        let Some(resource) = server.resource(kind) else { continue };
+        let api: Api<Object> = match namespace {
+            None => Api::all_with(client.clone(), &resource),
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        };
+        let stored = list(&api).await.with_context(|| format!("cannot list {}", kind.resource))?;
+        workloads.extend(
+            stored
+                .iter()
+                .map(|object| Workload::new(kind, object.value()).within(namespaces.get(object.namespace()).cloned())),
+        );
+    }
+    let native_sidecars = server.at_least(1, 29) && kubelets_have_native_sidecars(&client).await;
+    Ok(Stored { workloads, native_sidecars })
+}
+
+/// Every Namespace by name. Whoever may not read them learns so from the policies that ask for one.
+async fn namespaces(client: &Client) -> HashMap<String, Arc<Value>> {
+    let found = call(Api::<Namespace>::all(client.clone()).list(&ListParams::default())).await;
+    let named = found.into_iter().flatten().filter_map(|namespace| {
+        Some((namespace.metadata.name.clone()?, Arc::new(serde_json::to_value(namespace).ok()?)))
+    });
+    named.collect()
+}
+
+/// All objects, page by page.
+async fn list(api: &Api<Object>) -> Result<Vec<Object>, CallError> {
+    let mut parameters = ListParams::default().limit(500);
+    let mut objects = Vec::new();
+    loop {
+        let page = call(api.list(&parameters)).await?;
+        objects.extend(page.items);
+        let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(objects) };
+        parameters.continue_token = Some(next);
+    }
+}
+
 /// True if and only if every kubelet is known to be of 1.29 or later.
 async fn kubelets_have_native_sidecars(client: &Client) -> bool {
     let Ok(nodes) = call(Api::<Node>::all(client.clone()).list(&ListParams::default())).await else { return false };
@@ -62,7 +129,7 @@ async fn kubelets_have_native_sidecars(client: &Client) -> bool {
 }
 
 /// The policies that are stored, and those of them that are broken.
-pub(super) async fn policies(cluster: &Cluster, site: &Site) -> Result<(Policies, Vec<Invalid>)> {
+pub(in crate::cli) async fn policies(cluster: &Cluster, site: &Site) -> Result<(Policies, Vec<Invalid>)> {
     let (client, _) = connect(cluster).await.context("no --policy is given, and the cluster's cannot be read")?;
     let api: Api<Object> = Api::all_with(client, &policies::resource());
     let stored = match call(api.list(&ListParams::default())).await {

@@ -1,6 +1,6 @@
 //! `scpol explain`: what every policy says of a workload, and why.
 
-mod live;
+pub(super) mod live;
 mod report;
 
 use super::files::{self, Recursion, SiteOptions, placed};
@@ -73,7 +73,7 @@ async fn policies(options: &Options, site: &Site) -> Result<(Policies, Vec<Inval
     if options.policies.is_empty() {
         return live::policies(&options.cluster, site).await;
     }
-    Ok((files::policies(&options.policies, options.recursion.walk(), site)?, Vec::new()))
+    Ok((files::policies(&options.policies, options.recursion.walk(), site, "--policy")?, Vec::new()))
 }
 
 fn in_files(options: &Options) -> Result<Vec<Subject>> {

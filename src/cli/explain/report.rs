@@ -3,7 +3,7 @@
 use super::Output;
 use crate::api::code::Code;
 use crate::api::rules::Violation;
-use crate::cli::files::title;
+use crate::cli::files::{other_version, plan, title};
 use crate::decision::{Decision, Left, Outcome};
 use crate::inject::marker;
 use crate::lint::references::needs;
@@ -19,6 +19,9 @@ use std::io::Write;
 /// The row of the precedence table that says "else inject".
 const LAST_ROW: u8 = 8;
 
+/// What helps where the content of another version is in the way.
+const OUTDATED: &str = "Take the other version out first: `scpol uninject` on its manifest.";
+
 /// What is asked about.
 pub(super) struct Subject {
     /// The workload as it is.
@@ -30,8 +33,8 @@ pub(super) struct Subject {
 }
 
 /// A policy that is stored and cannot be in force.
-pub(super) struct Invalid {
-    pub(super) name: String,
+pub(in crate::cli) struct Invalid {
+    pub(in crate::cli) name: String,
     pub(super) violations: Vec<Violation>,
 }
 
@@ -111,7 +114,7 @@ impl Report {
     pub(super) fn of(subject: Subject, policies: &Policies, invalid: &[Invalid], site: &Site) -> Self {
         let Subject { workload, placed, source } = subject;
         let mut decision = Decision::of(policies, &placed, site);
-        let patch = decision.plan(&workload);
+        let patch = plan(&mut decision, &workload, &placed);
         let mut injected = workload.clone();
         json_patch::patch(&mut injected.body, &patch).expect("a plan applies to what it was made for");
         let mut answers: Vec<Answer> =
@@ -148,6 +151,9 @@ impl Report {
         let mut parts = vec![match (injects.len(), all) {
             (_, 0) => "there is no policy".to_owned(),
             _ if !refuses.is_empty() => format!("its create is refused by {}", refuses.join(", ")),
+            (0, _) if self.policies.iter().all(|answer| answer.result == Finding::Injected) => {
+                "nothing to add".to_owned()
+            }
             (0, 1) => "the one policy does not inject".to_owned(),
             (0, _) => format!("none of {all} policies injects"),
             (1, _) => format!("1 of {all} policies injects: {}", injects[0]),
@@ -241,8 +247,11 @@ impl Answer {
             (Outcome::Skipped | Outcome::Injected, _) => Finding::Skipped,
         };
         let before = if result.is_finding() { earlier(&left.policy, workload) } else { String::new() };
+        let is_outdated = !before.is_empty();
         let message = format!("{before}{}", left.reason.detail);
-        Self { row: Some(left.reason.row), ..Self::coded(&left.policy.name, result, left.reason.code, message) }
+        let answer = Self::coded(&left.policy.name, result, left.reason.code, message);
+        let fix = if is_outdated { OUTDATED } else { answer.fix };
+        Self { row: Some(left.reason.row), fix, ..answer }
     }
 
     fn invalid(invalid: &Invalid) -> Self {
@@ -273,12 +282,9 @@ impl Answer {
 
 /// Said first where the workload has the content of another version of `policy`.
 fn earlier(policy: &Policy, workload: &Workload) -> String {
-    match marker::read(workload, &policy.name) {
-        Some(marker) if marker.hash != policy.template.hash => {
-            format!("has the template {} of another version (now {}); ", marker.hash, policy.template.hash)
-        }
-        _ => String::new(),
-    }
+    other_version(policy, workload).map_or(String::new(), |hash| {
+        format!("has the template {hash} of another version (now {}); ", policy.template.hash)
+    })
 }
 
 /// How a person calls what a marker lists at `pointer`, which begins at the pod; none for the lists and maps around it.

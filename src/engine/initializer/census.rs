@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-/// What became of a stored workload that a policy matches.
+/// What became of a stored workload that a policy matches, or may match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tally {
     /// It carries the marker with the current hash.
@@ -22,6 +22,8 @@ pub enum Tally {
     Missed,
     /// It carries none, because another policy that matches collides.
     Collided,
+    /// Whether the policy matches cannot be told: an expression fails, or its Namespace has not been read.
+    Unknown,
 }
 
 /// The fate of a workload: what it is to each policy that matches it, by name.
@@ -150,8 +152,9 @@ impl Census {
         for (fate, objects) in self.fates.iter().filter(|(_, objects)| *objects > 0) {
             for (policy, tally) in fate {
                 let counts = sums.entry(policy.clone()).or_default();
-                counts.matched += objects;
+                counts.matched += if *tally == Tally::Unknown { 0 } else { *objects };
                 match tally {
+                    Tally::Unknown => {}
                     Tally::Injected => counts.injected += objects,
                     Tally::Outdated => counts.outdated += objects,
                     Tally::Missed => counts.missed += objects,
@@ -229,11 +232,15 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
 }
 
 fn tally(policy: &Policy, workload: &Workload, site: &Site) -> Option<Tally> {
+    if !policy.injects() {
+        return None;
+    }
     match decide(policy, workload, site) {
         Verdict::Inject if marker::read(workload, &policy.name).is_some() => Some(Tally::Outdated),
         Verdict::Inject => Some(Tally::Missed),
         Verdict::Skip(Reason { row: 6, .. }) if checks::selects(policy, workload, site) => Some(Tally::Injected),
-        Verdict::Skip(_) | Verdict::Error(_) => None,
+        Verdict::Skip(_) => None,
+        Verdict::Error(_) => Some(Tally::Unknown),
     }
 }
 

@@ -17,6 +17,9 @@ const LASTING: Duration = Duration::from_secs(60);
 pub struct Ledger {
     failures: BTreeMap<String, VecDeque<Failure>>,
     troubles: BTreeMap<String, (Code, String, Instant)>,
+    /// What a policy in Audit mode would do to one workload, by the hash of its spec. The first stays, so that a status at rest
+    /// is not written.
+    samples: BTreeMap<String, (String, String)>,
 }
 
 impl Ledger {
@@ -56,8 +59,23 @@ impl Ledger {
         (now.duration_since(*since) < LASTING).then(|| (*code, message.clone()))
     }
 
+    /// Notes what `policy`, whose spec has that hash, would do to a workload, unless something has been noted.
+    pub fn would(&mut self, policy: &str, hash: &str, tell: impl FnOnce() -> Option<String>) {
+        if self.sample(policy, hash).is_none()
+            && let Some(sample) = tell()
+        {
+            self.samples.insert(policy.to_owned(), (hash.to_owned(), sample));
+        }
+    }
+
+    /// What `policy`, whose spec has that hash, would do to one of the workloads.
+    pub fn sample(&self, policy: &str, hash: &str) -> Option<String> {
+        self.samples.get(policy).filter(|(known, _)| known == hash).map(|(_, sample)| sample.clone())
+    }
+
     /// Forgets a policy.
     pub fn forget(&mut self, policy: &str) {
+        self.samples.remove(policy);
         self.failures.remove(policy);
         self.troubles.remove(policy);
     }

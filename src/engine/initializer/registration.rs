@@ -262,6 +262,9 @@ fn probed(shared: &Shared, policy: &Policy, kind: &'static Kind) -> Option<ApiRe
 /// The least object of `kind` that every version of the server accepts.
 fn sample(kind: &Kind, resource: &ApiResource) -> Value {
     let labels = json!({ "app.kubernetes.io/name": "scpol-probe" });
+    if kind.pod_path.is_none() {
+        return json!({ "apiVersion": resource.api_version, "kind": kind.kind, "metadata": { "name": "scpol-probe", "labels": labels } });
+    }
     let restart = if kind.resource == "cronjobs" { "OnFailure" } else { "Always" };
     let pod = json!({
         "containers": [{ "name": "probe", "image": "probe", "resources": { "requests": { "cpu": "1m", "memory": "1Mi" }, "limits": { "cpu": "1m", "memory": "1Mi" } } }],

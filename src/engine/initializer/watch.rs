@@ -3,12 +3,14 @@
 use super::census::{self, Census};
 use super::ledger::Ledger;
 use super::queue::{Key, Lane, Queue};
+use crate::api::v1alpha1::Mode;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{CallError, Progress, Reconnect, call, chain};
 use crate::cluster::events::Recorder;
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot};
+use crate::decision;
 use crate::inject;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
@@ -195,6 +197,10 @@ impl Shared {
         let mut workload = Workload::new(kind, object.value());
         if policies.read_namespaces() {
             workload = workload.within(self.namespaces.get(object.namespace()));
+        }
+        for policy in policies.iter().filter(|policy| policy.spec.mode == Mode::Audit && !policy.spec.suspend) {
+            let tell = || decision::rehearsal(policy, &workload, &self.site);
+            self.ledger(|ledger| ledger.would(&policy.name, &policy.spec_hash, tell));
         }
         let fate = census::fate(&workload, &policies, &self.site, |a, b| self.collide(a, b));
         if fate.iter().all(|(_, tally)| *tally == census::Tally::Injected) {

@@ -1,0 +1,117 @@
+//! Operators over numbers, strings and bytes. Both operands are of one type, and results that do not fit are errors.
+
+use super::compare;
+use super::error::{Failure, NumberKind};
+use super::signatures::Work;
+use super::value::{Outcome, Val};
+use std::cmp::Ordering;
+
+pub(super) fn not<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    match values {
+        [Val::Bool(value)] => Ok(Val::Bool(!value)),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+pub(super) fn negate<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    match values {
+        [Val::Int(value)] => value.checked_neg().map(Val::Int).ok_or(Failure::overflow(NumberKind::Integer)),
+        [Val::Double(value)] => Ok(Val::Double(-value)),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+pub(super) fn less<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    ordered(work, values, Ordering::is_lt)
+}
+
+pub(super) fn less_or_equal<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    ordered(work, values, Ordering::is_le)
+}
+
+pub(super) fn greater<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    ordered(work, values, Ordering::is_gt)
+}
+
+pub(super) fn greater_or_equal<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    ordered(work, values, Ordering::is_ge)
+}
+
+fn ordered<'a>(work: &mut Work<'_>, values: &[Val<'a>], holds: fn(Ordering) -> bool) -> Outcome<'a> {
+    let [left, right] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge(compare::order_cost(left, right).saturating_sub(1))?;
+    compare::order(left, right).map(|order| Val::Bool(holds(order)))
+}
+
+/// An operator over two numbers of one type.
+struct Operator {
+    int: fn(i64, i64) -> Option<i64>,
+    uint: fn(u64, u64) -> Option<u64>,
+    double: Option<fn(f64, f64) -> f64>,
+    /// What a zero on the right is, if it is an error.
+    zero: Option<&'static str>,
+}
+
+const ADD: Operator =
+    Operator { int: i64::checked_add, uint: u64::checked_add, double: Some(|left, right| left + right), zero: None };
+const SUBTRACT: Operator =
+    Operator { int: i64::checked_sub, uint: u64::checked_sub, double: Some(|left, right| left - right), zero: None };
+const MULTIPLY: Operator =
+    Operator { int: i64::checked_mul, uint: u64::checked_mul, double: Some(|left, right| left * right), zero: None };
+const DIVIDE: Operator = Operator {
+    int: i64::checked_div,
+    uint: u64::checked_div,
+    double: Some(|left, right| left / right),
+    zero: Some("division by zero"),
+};
+const REMAINDER: Operator =
+    Operator { int: i64::checked_rem, uint: u64::checked_rem, double: None, zero: Some("modulus by zero") };
+
+pub(super) fn add<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    apply(&ADD, values)
+}
+
+pub(super) fn subtract<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    apply(&SUBTRACT, values)
+}
+
+pub(super) fn multiply<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    apply(&MULTIPLY, values)
+}
+
+pub(super) fn divide<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    apply(&DIVIDE, values)
+}
+
+pub(super) fn remainder<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    apply(&REMAINDER, values)
+}
+
+fn apply<'a>(operator: &Operator, values: &[Val<'a>]) -> Outcome<'a> {
+    match (values, operator.zero) {
+        ([_, Val::Int(0) | Val::Uint(0)], Some(message)) => Err(Failure::new(message)),
+        ([Val::Int(left), Val::Int(right)], _) => {
+            (operator.int)(*left, *right).map(Val::Int).ok_or(Failure::overflow(NumberKind::Integer))
+        }
+        ([Val::Uint(left), Val::Uint(right)], _) => {
+            (operator.uint)(*left, *right).map(Val::Uint).ok_or(Failure::overflow(NumberKind::Unsigned))
+        }
+        ([Val::Double(left), Val::Double(right)], _) => {
+            let double = operator.double.ok_or_else(Failure::no_such_overload)?;
+            Ok(Val::Double(double(*left, *right)))
+        }
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+pub(super) fn concatenate<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Text(left), Val::Text(right)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(left.len() + right.len())?;
+    Ok(Val::text([&**left, &**right].concat()))
+}
+
+pub(super) fn concatenate_bytes<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Bytes(left), Val::Bytes(right)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(left.len() + right.len())?;
+    Ok(Val::Bytes([&**left, &**right].concat().into()))
+}

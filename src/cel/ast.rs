@@ -1,0 +1,146 @@
+//! An expression as it is written, with its macros as nodes of their own.
+//!
+//! A comprehension is one node and no fold over an accumulator, as cel-go has it: nothing is copied per iteration.
+
+/// A part of an expression.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// The byte of the source where it is reported.
+    pub(super) at: usize,
+    /// How many nodes deep it is; bounded by the parser, so that recursion over nodes is.
+    pub(super) height: u16,
+    pub(super) kind: Kind,
+}
+
+/// What a part is.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Literal(Literal),
+    Name(String),
+    /// `operand.field`; `operand.?field`.
+    Select {
+        operand: Box<Node>,
+        field: String,
+        is_optional: bool,
+    },
+    /// `has(operand.field)`.
+    Has {
+        operand: Box<Node>,
+        field: String,
+    },
+    /// A function or an operator, the target of a member call first.
+    Call(Box<Call>),
+    /// A chain of `&&`.
+    And(Vec<Node>),
+    /// A chain of `||`.
+    Or(Vec<Node>),
+    List(Vec<Item>),
+    Map(Vec<Entry>),
+    Comprehension(Box<Comprehension>),
+    /// `target.optMap(variable, body)` or `optFlatMap`.
+    OptionalMap(Box<OptionalMap>),
+    /// `target.sortBy(variable, key)`.
+    SortBy(Box<SortBy>),
+}
+
+#[derive(Debug)]
+pub(super) enum Literal {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+#[derive(Debug)]
+pub(super) struct Call {
+    /// As signatures write it: `size`, `_+_`.
+    pub(super) function: String,
+    pub(super) is_member: bool,
+    pub(super) arguments: Vec<Node>,
+}
+
+/// An item of a list; `[?item]` if it is optional.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) value: Node,
+    pub(super) is_optional: bool,
+}
+
+/// An entry of a map; `{?key: value}` if it is optional.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: Node,
+    pub(super) value: Node,
+    pub(super) is_optional: bool,
+}
+
+/// `range.all(variable, body)` and the like.
+#[derive(Debug)]
+pub(super) struct Comprehension {
+    pub(super) form: Form,
+    pub(super) range: Node,
+    pub(super) variable: String,
+    /// The second of two variables.
+    pub(super) second: Option<String>,
+    /// Which items are looked at.
+    pub(super) filter: Option<Node>,
+    pub(super) body: Node,
+}
+
+/// What a comprehension makes of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    All,
+    Exists,
+    ExistsOne,
+    /// A list of the items for which the body holds.
+    Filter,
+    /// A list of bodies: `map`, `transformList`.
+    List,
+    /// A map from keys to bodies: `transformMap`.
+    Map,
+    /// A map of the entries of bodies: `transformMapEntry`.
+    MapEntry,
+}
+
+#[derive(Debug)]
+pub(super) struct OptionalMap {
+    pub(super) target: Node,
+    pub(super) variable: String,
+    pub(super) body: Node,
+    /// The body is an optional itself.
+    pub(super) is_flat: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct SortBy {
+    pub(super) range: Node,
+    pub(super) variable: String,
+    pub(super) key: Node,
+}
+
+impl Kind {
+    /// How deep the deepest part is.
+    pub(super) fn inner_height(&self) -> u16 {
+        let highest = |nodes: &[Node]| nodes.iter().map(|node| node.height).max().unwrap_or(0);
+        match self {
+            Self::Literal(_) | Self::Name(_) => 0,
+            Self::Select { operand, .. } | Self::Has { operand, .. } => operand.height,
+            Self::Call(call) => highest(&call.arguments),
+            Self::And(terms) | Self::Or(terms) => highest(terms),
+            Self::List(items) => items.iter().map(|item| item.value.height).max().unwrap_or(0),
+            Self::Map(entries) => {
+                entries.iter().map(|entry| entry.key.height.max(entry.value.height)).max().unwrap_or(0)
+            }
+            Self::Comprehension(of) => {
+                let filter = of.filter.as_ref().map_or(0, |filter| filter.height);
+                of.range.height.max(filter).max(of.body.height)
+            }
+            Self::OptionalMap(of) => of.target.height.max(of.body.height),
+            Self::SortBy(of) => of.range.height.max(of.key.height),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What can be wrong with an expression: at compile time ([`CompileError`]) and at run time ([`Failure`]).
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// Why an expression is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
+pub struct CompileError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The column, in characters, from 1.
+    pub column: usize,
+    /// What is wrong, what was expected.
+    pub message: String,
+}
+
+impl CompileError {
+    /// The error at a byte of `source`.
+    pub(super) fn new(source: &str, fault: Fault) -> Self {
+        let before = source.get(..fault.at).unwrap_or(source);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let column = before.get(line_start..).unwrap_or_default().chars().count() + 1;
+        Self { line: before.matches('\n').count() + 1, column, message: fault.message }
+    }
+}
+
+/// A compile error before its place is known as line and column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// The byte of the source where it is.
+    pub(super) at: usize,
+    /// What is wrong.
+    pub(super) message: String,
+}
+
+impl Fault {
+    pub(super) fn new(at: usize, message: impl Into<String>) -> Self {
+        Self { at, message: message.into() }
+    }
+}
+
+/// Why an expression that compiled has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The expression failed: a key is missing, types do not fit, a number overflows and the like.
+    Error(Cow<'static, str>),
+    /// It cost more than it may. Nothing absorbs this, neither `||` nor `exists`.
+    CostExceeded,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Error(message) => formatter.write_str(message),
+            Self::CostExceeded => formatter.write_str("operation cancelled: actual cost limit exceeded"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Failure {
+    /// A failure with this message.
+    pub(super) fn new(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::Error(message.into())
+    }
+
+    /// There is no such field or key.
+    pub(super) fn no_such_key(key: impl fmt::Display) -> Self {
+        Self::new(format!("no such key: {key}"))
+    }
+
+    /// No function takes these values.
+    pub(super) const fn no_such_overload() -> Self {
+        Self::Error(Cow::Borrowed("no such overload"))
+    }
+
+    /// A number does not fit.
+    pub(super) const fn overflow(kind: NumberKind) -> Self {
+        Self::Error(Cow::Borrowed(match kind {
+            NumberKind::Integer => "integer overflow",
+            NumberKind::Unsigned => "unsigned integer overflow",
+            NumberKind::Timestamp => "timestamp overflow",
+            NumberKind::Duration => "duration overflow",
+        }))
+    }
+}
+
+/// What did not fit.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NumberKind {
+    Integer,
+    Unsigned,
+    Timestamp,
+    Duration,
+}

@@ -1,0 +1,463 @@
+//! Timestamps and durations: reading, writing and arithmetic as Go does it.
+
+use super::error::{Failure, NumberKind};
+use super::signatures::Work;
+use super::value::{Outcome, Val};
+use jiff::tz::TimeZone;
+use std::cmp::Ordering;
+
+const SECOND: i64 = 1_000_000_000;
+const DAY: i64 = 86_400;
+/// The first second of the year 1.
+const MIN_SECOND: i64 = -62_135_596_800;
+/// The last second of the year 9999.
+const MAX_SECOND: i64 = 253_402_300_799;
+/// Units of durations, in nanoseconds.
+const UNITS: [(&str, i64); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("μs", 1_000),
+    ("ms", 1_000_000),
+    ("s", SECOND),
+    ("m", 60 * SECOND),
+    ("h", 3_600 * SECOND),
+];
+
+/// A point in time of the years 1 to 9999.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// Since 1970.
+    seconds: i64,
+    nanos: i64,
+    /// How far east of UTC it was written, in seconds. It is written so again, and means nothing else.
+    offset: i64,
+}
+
+impl Ord for Moment {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.seconds, self.nanos).cmp(&(other.seconds, other.nanos))
+    }
+}
+
+impl PartialOrd for Moment {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Moment {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Moment {}
+
+/// A point in time in the terms of a calendar.
+struct Civil {
+    year: i64,
+    /// From 1.
+    month: i64,
+    /// From 1.
+    day: i64,
+    second_of_day: i64,
+    /// From 0, Sunday.
+    day_of_week: i64,
+    /// From 0.
+    day_of_year: i64,
+    nanos: i64,
+}
+
+impl Moment {
+    /// # Errors
+    /// If it is beyond the years 1 to 9999.
+    pub(super) fn new(seconds: i64) -> Result<Self, Failure> {
+        Self::checked(seconds, 0, 0)
+    }
+
+    fn checked(seconds: i64, nanos: i64, offset: i64) -> Result<Self, Failure> {
+        let is_in_range = (MIN_SECOND..=MAX_SECOND).contains(&seconds);
+        is_in_range.then_some(Self { seconds, nanos, offset }).ok_or(Failure::overflow(NumberKind::Timestamp))
+    }
+
+    pub(super) const fn seconds(self) -> i64 {
+        self.seconds
+    }
+
+    fn plus(self, duration: i64) -> Result<Self, Failure> {
+        let nanos = self.nanos + duration.rem_euclid(SECOND);
+        let seconds = self.seconds + duration.div_euclid(SECOND) + nanos.div_euclid(SECOND);
+        Self::checked(seconds, nanos.rem_euclid(SECOND), self.offset)
+    }
+
+    fn minus(self, other: Self) -> Option<i64> {
+        let seconds = self.seconds - other.seconds;
+        let nanos = i128::from(seconds) * i128::from(SECOND) + i128::from(self.nanos - other.nanos);
+        i64::try_from(nanos).ok()
+    }
+
+    /// Reads RFC 3339.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub(super) fn parse(text: &str) -> Result<Self, Failure> {
+        let (seconds, nanos, offset) =
+            rfc3339(text).ok_or_else(|| Failure::new(format!("cannot parse timestamp '{text}'")))?;
+        Self::checked(seconds, nanos, offset)
+    }
+
+    /// RFC 3339 in the zone in which it was written, without zeros at the end of a fraction.
+    pub(super) fn text(self) -> String {
+        let Civil { year, month, day, second_of_day, .. } = self.civil(self.offset);
+        let (hour, minute, second) = (second_of_day / 3_600, second_of_day / 60 % 60, second_of_day % 60);
+        let fraction = if self.nanos == 0 { String::new() } else { format!(".{:09}", self.nanos) };
+        let fraction = fraction.trim_end_matches('0');
+        let minutes = self.offset.abs() / 60;
+        let zone = match self.offset {
+            0 => "Z".to_owned(),
+            offset => format!("{}{:02}:{:02}", if offset < 0 { '-' } else { '+' }, minutes / 60, minutes % 60),
+        };
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}{zone}")
+    }
+
+    fn civil(self, offset: i64) -> Civil {
+        let local = self.seconds + offset;
+        let days = local.div_euclid(DAY);
+        let (year, month, day) = civil_from_days(days);
+        Civil {
+            year,
+            month,
+            day,
+            second_of_day: local.rem_euclid(DAY),
+            day_of_week: (days + 4).rem_euclid(7),
+            day_of_year: days - days_from_civil(year, 1, 1),
+            nanos: self.nanos,
+        }
+    }
+}
+
+/// Days since 1970 (H. Hinnant, "chrono-compatible low-level date algorithms").
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+/// The reverse of [`days_from_civil`].
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let month = (shifted + 2) % 12 + 1;
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day_of_year - (153 * shifted + 2) / 5 + 1)
+}
+
+/// Text that is read from the front.
+pub(super) struct Scan<'t>(pub(super) &'t str);
+
+impl Scan<'_> {
+    /// Exactly this many digits.
+    pub(super) fn digits(&mut self, count: usize) -> Option<i64> {
+        let (digits, rest) = self.0.split_at_checked(count)?;
+        let value = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+        self.0 = rest;
+        Some(value)
+    }
+
+    /// This character.
+    pub(super) fn literal(&mut self, wanted: char) -> Option<()> {
+        self.0 = self.0.strip_prefix(wanted)?;
+        Some(())
+    }
+
+    /// `2006-01-02`, as days since 1970.
+    pub(super) fn date(&mut self) -> Option<i64> {
+        let year = self.digits(4)?;
+        self.literal('-')?;
+        let month = self.digits(2)?;
+        self.literal('-')?;
+        let day = self.digits(2)?;
+        let days = days_from_civil(year, month.clamp(1, 12), day);
+        (civil_from_days(days) == (year, month, day)).then_some(days)
+    }
+
+    /// `15:04:05`, as seconds of the day.
+    pub(super) fn time(&mut self) -> Option<i64> {
+        let hour = self.digits(2)?;
+        self.literal(':')?;
+        let minute = self.digits(2)?;
+        self.literal(':')?;
+        let second = self.digits(2)?;
+        (hour < 24 && minute < 60 && second < 60).then_some(hour * 3_600 + minute * 60 + second)
+    }
+
+    /// `.123`, as nanoseconds; further digits are cut.
+    pub(super) fn fraction(&mut self) -> Option<i64> {
+        let Some(rest) = self.0.strip_prefix(['.', ',']) else { return Some(0) };
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (digits, after) = rest.split_at_checked(end).filter(|(digits, _)| !digits.is_empty())?;
+        self.0 = after;
+        format!("{:0<9}", digits).get(..9)?.parse().ok()
+    }
+
+    /// `Z` or `+01:00`, as seconds east of UTC.
+    pub(super) fn zone(&mut self) -> Option<i64> {
+        if self.literal('Z').is_some() {
+            return Some(0);
+        }
+        let sign = if self.literal('-').is_some() { -1 } else { self.literal('+').map(|()| 1)? };
+        let hours = self.digits(2)?;
+        self.literal(':')?;
+        let minutes = self.digits(2)?;
+        (hours <= 24 && minutes < 60).then_some(sign * (hours * 3_600 + minutes * 60))
+    }
+}
+
+/// Seconds since 1970, nanoseconds, and seconds east of UTC.
+fn rfc3339(text: &str) -> Option<(i64, i64, i64)> {
+    let mut scan = Scan(text);
+    let days = scan.date()?;
+    scan.literal('T')?;
+    let second = scan.time()?;
+    let nanos = scan.fraction()?;
+    let offset = scan.zone()?;
+    scan.0.is_empty().then_some((days * DAY + second - offset, nanos, offset))
+}
+
+/// Reads a duration as Go's `time.ParseDuration` does: `1h30m`, `-1.5h`, `0`.
+///
+/// # Errors
+/// If it is none, or too long.
+pub(super) fn parse_duration(text: &str) -> Result<i64, Failure> {
+    go_duration(text).ok_or_else(|| Failure::new(format!("time: invalid duration \"{text}\"")))
+}
+
+fn go_duration(text: &str) -> Option<i64> {
+    let (is_negative, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    let mut total = 0_i128;
+    while !rest.is_empty() || total == 0 {
+        let (nanos, after) = leading_duration(rest)?;
+        total = total.checked_add(nanos).filter(|total| *total <= i128::from(i64::MAX) + 1)?;
+        rest = after;
+        if rest.is_empty() {
+            break;
+        }
+    }
+    i64::try_from(if is_negative { -total } else { total }).ok()
+}
+
+/// One number with its unit, in nanoseconds, and what follows.
+fn leading_duration(text: &str) -> Option<(i128, &str)> {
+    let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|&end| end > 0)?;
+    let (number, rest) = text.split_at_checked(number_end)?;
+    let unit_end = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+    let (unit, rest) = rest.split_at_checked(unit_end)?;
+    let unit = i128::from(UNITS.iter().find(|(name, _)| *name == unit)?.1);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+        return None;
+    }
+    let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    // Beyond eighteen digits nothing is left of a nanosecond.
+    let fraction = fraction.get(..fraction.len().min(18))?;
+    let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let fraction: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    Some((whole.checked_mul(unit)?.checked_add(fraction * unit / scale)?, rest))
+}
+
+/// A duration in seconds: `5400s`, `0.5s`.
+#[allow(clippy::cast_precision_loss, reason = "Go writes it as a double, too")]
+pub(super) fn duration_text(nanos: i64) -> String {
+    let seconds = (nanos / SECOND) as f64 + (nanos % SECOND) as f64 / 1e9;
+    format!("{seconds}s")
+}
+
+pub(super) fn add<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    match values {
+        [Val::Duration(left), Val::Duration(right)] => {
+            left.checked_add(*right).map(Val::Duration).ok_or(Failure::overflow(NumberKind::Duration))
+        }
+        [Val::Timestamp(moment), Val::Duration(duration)] | [Val::Duration(duration), Val::Timestamp(moment)] => {
+            moment.plus(*duration).map(Val::Timestamp)
+        }
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+pub(super) fn subtract<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    match values {
+        [Val::Duration(left), Val::Duration(right)] => {
+            left.checked_sub(*right).map(Val::Duration).ok_or(Failure::overflow(NumberKind::Duration))
+        }
+        [Val::Timestamp(left), Val::Timestamp(right)] => {
+            left.minus(*right).map(Val::Duration).ok_or(Failure::overflow(NumberKind::Duration))
+        }
+        [Val::Timestamp(moment), Val::Duration(duration)] => {
+            let negative = duration.checked_neg().ok_or(Failure::overflow(NumberKind::Duration))?;
+            moment.plus(negative).map(Val::Timestamp)
+        }
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+pub(super) fn full_year<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |civil| civil.year)
+}
+
+pub(super) fn month<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |civil| civil.month - 1)
+}
+
+pub(super) fn date<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |civil| civil.day)
+}
+
+pub(super) fn day_of_month<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |civil| civil.day - 1)
+}
+
+pub(super) fn day_of_week<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |civil| civil.day_of_week)
+}
+
+pub(super) fn day_of_year<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |civil| civil.day_of_year)
+}
+
+pub(super) fn hours<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |civil| civil.second_of_day / 3_600)
+}
+
+pub(super) fn minutes<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |civil| civil.second_of_day / 60 % 60)
+}
+
+pub(super) fn seconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |civil| civil.second_of_day % 60)
+}
+
+pub(super) fn milliseconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |civil| civil.nanos / 1_000_000)
+}
+
+/// A part of a timestamp, in UTC or in the time zone of the second argument.
+fn part<'a>(values: &[Val<'a>], of: fn(&Civil) -> i64) -> Outcome<'a> {
+    let (moment, offset) = match values {
+        [Val::Timestamp(moment)] => (moment, 0),
+        [Val::Timestamp(moment), Val::Text(zone)] => (moment, zone_offset(*moment, zone)?),
+        _ => return Err(Failure::no_such_overload()),
+    };
+    Ok(Val::Int(of(&moment.civil(offset))))
+}
+
+/// The offset of `+01:30` or of a zone by name, in seconds.
+fn zone_offset(moment: Moment, zone: &str) -> Result<i64, Failure> {
+    let unknown = || Failure::new(format!("unknown time zone {zone}"));
+    if let Some((hours, minutes)) = zone.split_once(':') {
+        let number = |text: &str| text.parse::<i32>().ok().map(i64::from).ok_or_else(unknown);
+        let (hours, minutes) = (number(hours)?, number(minutes)?);
+        let total = if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };
+        // More than a day east or west is no place.
+        return if total.abs() <= 24 * 60 { Ok(total * 60) } else { Err(unknown()) };
+    }
+    if zone.is_empty() || zone == "UTC" {
+        return Ok(0);
+    }
+    let time_zone = TimeZone::get(zone).map_err(|_| unknown())?;
+    let (first, last) = (jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second());
+    let at = jiff::Timestamp::from_second(moment.seconds.clamp(first, last)).map_err(|_| unknown())?;
+    Ok(i64::from(time_zone.to_offset(at).seconds()))
+}
+
+pub(super) fn total_hours<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    total(values, 3_600 * SECOND)
+}
+
+pub(super) fn total_minutes<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    total(values, 60 * SECOND)
+}
+
+pub(super) fn total_seconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    total(values, SECOND)
+}
+
+pub(super) fn total_milliseconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    total(values, 1_000_000)
+}
+
+/// A duration in whole units.
+fn total<'a>(values: &[Val<'a>], unit: i64) -> Outcome<'a> {
+    match values {
+        [Val::Duration(nanos)] => Ok(Val::Int(nanos / unit)),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_are_read_and_written() {
+        for (text, written) in [
+            ("1970-01-01T00:00:00Z", Some("1970-01-01T00:00:00Z")),
+            ("2024-02-29T12:30:45.120Z", Some("2024-02-29T12:30:45.12Z")),
+            ("2024-02-29T12:30:45+02:00", Some("2024-02-29T12:30:45+02:00")),
+            ("2024-02-29T12:30:45-01:30", Some("2024-02-29T12:30:45-01:30")),
+            ("2024-02-29T12:30:45+00:00", Some("2024-02-29T12:30:45Z")),
+            ("0001-01-01T00:00:00Z", Some("0001-01-01T00:00:00Z")),
+            ("9999-12-31T23:59:59.999999999Z", Some("9999-12-31T23:59:59.999999999Z")),
+            ("2023-02-29T12:30:45Z", None),
+            ("2023-13-01T12:30:45Z", None),
+            ("2023-00-01T12:30:45Z", None),
+            ("2023-01-01T24:30:45Z", None),
+            ("2023-01-01 12:30:45Z", None),
+            ("2023-01-01T12:30:45", None),
+            ("2023-01-01T12:30:45Zé", None),
+            ("é023-01-01T12:30:45Z", None),
+            ("0000-01-01T00:00:00Z", None),
+            ("", None),
+        ] {
+            assert_eq!(Moment::parse(text).ok().map(Moment::text).as_deref(), written, "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_read_as_go_reads_them() {
+        for (text, nanos) in [
+            ("0", Some(0)),
+            ("1h30m", Some(5_400 * SECOND)),
+            ("-1.5h", Some(-5_400 * SECOND)),
+            (".5s", Some(SECOND / 2)),
+            ("1.s", Some(SECOND)),
+            ("0s", Some(0)),
+            ("0s0h", Some(0)),
+            ("1µs1us", Some(2_000)),
+            ("9223372036854775807ns", Some(i64::MAX)),
+            ("-9223372036854775808ns", Some(i64::MIN)),
+            ("9223372036854775808ns", None),
+            ("1d", None),
+            ("", None),
+            ("1", None),
+            (".s", None),
+            ("1.2.3s", None),
+            ("s", None),
+            ("--1s", None),
+            ("1 s", None),
+        ] {
+            assert_eq!(parse_duration(text).ok(), nanos, "{text}");
+        }
+    }
+}

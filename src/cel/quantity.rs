@@ -1,0 +1,313 @@
+//! Kubernetes quantities: read, compared and added as k8s.io/apimachinery/pkg/api/resource does it.
+
+use super::error::Failure;
+use super::signatures::Work;
+use super::value::{Outcome, Val};
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+/// The finest step that a quantity keeps, as a power of ten.
+const NANO: i32 = -9;
+/// How many digits the server keeps in 64 bits (`maxInt64Factors`).
+const SMALL_DIGITS: usize = 18;
+/// Letters that a suffix is made of.
+const SUFFIX_LETTERS: &str = "eEinumkKMGTP";
+
+/// A quantity.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quantity {
+    value: Decimal,
+    /// The server holds it in 64 bits and not as a decimal of any length: only then it can be an integer.
+    is_small: bool,
+    /// It is a sum or a difference: the server takes such a one on the right of `==` for no quantity.
+    is_computed: bool,
+}
+
+/// A number times a power of ten.
+#[derive(Clone, Copy, Debug)]
+struct Decimal {
+    number: i128,
+    exponent: i32,
+}
+
+impl Quantity {
+    /// Reads a quantity. None if it is none, or has more digits than anyone needs: some 38.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let parts = Parts::of(text)?;
+        let suffix = Suffix::of(parts.suffix)?;
+        let digits = parts.whole.len() + parts.fraction.len();
+        let places = i32::try_from(parts.fraction.len()).ok()?;
+        let small = match suffix {
+            Suffix::Decimal(exponent) => digits <= SMALL_DIGITS && exponent.checked_sub(places)? >= NANO,
+            // `15 - digits - bits * 3 / 10 - 1 >= 0`
+            Suffix::Binary(bits) => parts.fraction.is_empty() && digits + bits * 3 / 10 < 15,
+        };
+        let mut number: i128 = format!("0{}{}", parts.whole, parts.fraction).parse().ok()?;
+        let mut exponent = -places;
+        match suffix {
+            Suffix::Decimal(of) => exponent = exponent.checked_add(of)?,
+            Suffix::Binary(bits) => number = number.checked_mul(1_i128.checked_shl(u32::try_from(bits).ok()?)?)?,
+        }
+        let mut value = Decimal { number, exponent };
+        if !small {
+            value = value.rounded()?;
+            if matches!(suffix, Suffix::Binary(_)) {
+                value = value.capped();
+            }
+        }
+        if parts.is_negative {
+            value.number = -value.number;
+        }
+        Some(Self { value, is_small: small, is_computed: false })
+    }
+
+    fn of_int(value: i64) -> Self {
+        Self { value: Decimal { number: i128::from(value), exponent: 0 }, is_small: true, is_computed: false }
+    }
+
+    /// # Errors
+    /// If the right one is computed: the server finds no quantity there.
+    pub(super) fn equal(&self, right: &Self) -> Result<bool, Failure> {
+        if right.is_computed {
+            return Err(Failure::no_such_overload());
+        }
+        Ok(self.value.compare(right.value).is_eq())
+    }
+
+    /// The integer that it is held as, if it is.
+    fn integer(&self) -> Option<i64> {
+        if !self.is_small || self.value.exponent < 0 {
+            return None;
+        }
+        i64::try_from(self.value.at(0)?).ok()
+    }
+
+    fn plus(&self, number: i128, other: &Self) -> Option<Self> {
+        let zero = |of: &Decimal| of.number == 0;
+        let (left, right) = (self.value, Decimal { number: number.checked_mul(other.value.number)?, ..other.value });
+        let exponent = match (self.is_small && other.is_small, zero(&left), zero(&right)) {
+            (true, _, true) => left.exponent,
+            (true, true, _) => right.exponent,
+            _ => left.exponent.min(right.exponent),
+        };
+        let sum = left.at(exponent)?.checked_add(right.at(exponent)?)?;
+        let is_small = self.is_small && other.is_small && i64::try_from(sum).is_ok();
+        Some(Self { value: Decimal { number: sum, exponent }, is_small, is_computed: true })
+    }
+}
+
+impl Decimal {
+    /// Its number at a smaller power of ten.
+    fn at(self, exponent: i32) -> Option<i128> {
+        if self.number == 0 {
+            return Some(0);
+        }
+        let steps = u32::try_from(self.exponent.checked_sub(exponent)?).ok()?;
+        self.number.checked_mul(10_i128.checked_pow(steps)?)
+    }
+
+    /// Rounded up to billionths.
+    fn rounded(self) -> Option<Self> {
+        let Ok(steps) = u32::try_from(NANO.checked_sub(self.exponent)?) else { return Some(self) };
+        let number = match 10_i128.checked_pow(steps) {
+            Some(power) => self.number / power + i128::from(self.number % power != 0),
+            None => i128::from(self.number != 0),
+        };
+        Some(Self { number, exponent: NANO })
+    }
+
+    /// No more than 64 bits hold: a rule for binary suffixes.
+    fn capped(self) -> Self {
+        let max = Self { number: i128::from(i64::MAX), exponent: 0 };
+        if self.compare(max).is_gt() { max } else { self }
+    }
+
+    fn compare(self, other: Self) -> Ordering {
+        if self.number.signum() != other.number.signum() || self.number == 0 {
+            return self.number.signum().cmp(&other.number.signum());
+        }
+        let exponent = self.exponent.min(other.exponent);
+        match (self.at(exponent), other.at(exponent)) {
+            (Some(left), Some(right)) => left.cmp(&right),
+            // One of them is far larger: it is the one that cannot be written with the other's power of ten.
+            (None, _) if self.number > 0 => Ordering::Greater,
+            (None, _) => Ordering::Less,
+            (_, None) if self.number > 0 => Ordering::Less,
+            (_, None) => Ordering::Greater,
+        }
+    }
+}
+
+/// The parts of a written quantity.
+struct Parts<'t> {
+    is_negative: bool,
+    /// Without leading zeros, but for a single one.
+    whole: &'t str,
+    fraction: &'t str,
+    suffix: &'t str,
+}
+
+impl<'t> Parts<'t> {
+    /// `parseQuantityString`, which also takes a suffix without digits for zero.
+    fn of(text: &'t str) -> Option<Self> {
+        if text.is_empty() {
+            return None;
+        }
+        let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+        let (whole, rest) = digits(unsigned.trim_start_matches('0'));
+        let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), digits);
+        let exponent = suffix.trim_start_matches(|c| SUFFIX_LETTERS.contains(c));
+        let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+        let is_suffix = exponent.bytes().all(|byte| byte.is_ascii_digit());
+        let whole = if whole.is_empty() { "0" } else { whole };
+        is_suffix.then_some(Self { is_negative: text.starts_with('-'), whole, fraction, suffix })
+    }
+}
+
+fn digits(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text.split_at_checked(end).unwrap_or((text, ""))
+}
+
+/// What a number is multiplied with.
+#[derive(Clone, Copy)]
+enum Suffix {
+    /// A power of ten.
+    Decimal(i32),
+    /// A power of two.
+    Binary(usize),
+}
+
+impl Suffix {
+    fn of(text: &str) -> Option<Self> {
+        const SUFFIXES: [(&str, Suffix); 16] = [
+            ("n", Suffix::Decimal(-9)),
+            ("u", Suffix::Decimal(-6)),
+            ("m", Suffix::Decimal(-3)),
+            ("", Suffix::Decimal(0)),
+            ("k", Suffix::Decimal(3)),
+            ("M", Suffix::Decimal(6)),
+            ("G", Suffix::Decimal(9)),
+            ("T", Suffix::Decimal(12)),
+            ("P", Suffix::Decimal(15)),
+            ("E", Suffix::Decimal(18)),
+            ("Ki", Suffix::Binary(10)),
+            ("Mi", Suffix::Binary(20)),
+            ("Gi", Suffix::Binary(30)),
+            ("Ti", Suffix::Binary(40)),
+            ("Pi", Suffix::Binary(50)),
+            ("Ei", Suffix::Binary(60)),
+        ];
+        if let Some((_, suffix)) = SUFFIXES.into_iter().find(|(name, _)| *name == text) {
+            return Some(suffix);
+        }
+        text.strip_prefix(['e', 'E'])?.parse().ok().map(Suffix::Decimal)
+    }
+}
+
+pub(super) fn quantity<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let quantity = read(work, values)?;
+    let fault = || Failure::new("unable to parse quantity's suffix or number");
+    quantity.map(|quantity| Val::Quantity(Rc::new(quantity))).ok_or_else(fault)
+}
+
+pub(super) fn is_quantity<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    Ok(Val::Bool(read(work, values)?.is_some()))
+}
+
+fn read(work: &mut Work<'_>, values: &[Val<'_>]) -> Result<Option<Quantity>, Failure> {
+    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(text.len())?;
+    Ok(Quantity::parse(text))
+}
+
+pub(super) fn sign<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
+    Ok(Val::Int(if quantity.value.number > 0 { 1 } else { -i64::from(quantity.value.number < 0) }))
+}
+
+pub(super) fn is_greater_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    order(values).map(|order| Val::Bool(order.is_gt()))
+}
+
+pub(super) fn is_less_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    order(values).map(|order| Val::Bool(order.is_lt()))
+}
+
+pub(super) fn compare_to<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    order(values).map(|order| Val::Int(order as i64))
+}
+
+fn order(values: &[Val<'_>]) -> Result<Ordering, Failure> {
+    match values {
+        [Val::Quantity(left), Val::Quantity(right)] => Ok(left.value.compare(right.value)),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "it is called approximate")]
+pub(super) fn as_approximate_float<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
+    Ok(Val::Double(quantity.value.number as f64 * 10_f64.powi(quantity.value.exponent)))
+}
+
+pub(super) fn as_integer<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
+    quantity.integer().map(Val::Int).ok_or_else(|| Failure::new("cannot convert value to integer"))
+}
+
+pub(super) fn is_integer<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
+    Ok(Val::Bool(quantity.integer().is_some()))
+}
+
+pub(super) fn add<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    combined(values, 1)
+}
+
+pub(super) fn subtract<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    combined(values, -1)
+}
+
+/// The left one and the right one, which is taken `times`.
+fn combined<'a>(values: &[Val<'a>], times: i128) -> Outcome<'a> {
+    let sum = match values {
+        [Val::Quantity(left), Val::Quantity(right)] => left.plus(times, right),
+        [Val::Quantity(left), Val::Int(right)] => left.plus(times, &Quantity::of_int(*right)),
+        _ => return Err(Failure::no_such_overload()),
+    };
+    sum.map(|sum| Val::Quantity(Rc::new(sum))).ok_or_else(|| Failure::new("quantity overflow"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_amount_has_one_value_however_it_is_written() {
+        for (left, order, right) in [
+            ("1Gi", Ordering::Equal, "1024Mi"),
+            ("0.5", Ordering::Equal, "500m"),
+            ("1e3", Ordering::Equal, "1k"),
+            ("1E", Ordering::Equal, "1000P"),
+            ("m", Ordering::Equal, "0"),
+            ("0.1n", Ordering::Equal, "1n"),
+            ("100Ei", Ordering::Equal, "9223372036854775807"),
+            ("1e100", Ordering::Greater, "1n"),
+            ("-1e100", Ordering::Less, "1n"),
+            ("-1e100", Ordering::Less, "-1n"),
+            ("1n", Ordering::Less, "1e2147483647"),
+            ("1e-2147483648", Ordering::Equal, "1n"),
+        ] {
+            let parse = |text| Quantity::parse(text).unwrap_or_else(|| panic!("{text}")).value;
+            assert_eq!(parse(left).compare(parse(right)), order, "{left} {right}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_not_read() {
+        for text in ["", "1 ", "1KI", "1i", "1e", "1e+", "é", "1.2.3", "--1", "1e99999999999", "1k5"] {
+            assert!(Quantity::parse(text).is_none(), "{text}");
+        }
+    }
+}

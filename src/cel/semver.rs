@@ -1,0 +1,142 @@
+//! Semantic versions as github.com/blang/semver reads and orders them.
+
+use super::error::Failure;
+use super::signatures::Work;
+use super::value::{Outcome, Val};
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+/// A version. What it was built from has no part in its order, and is left out.
+#[derive(Debug)]
+pub(super) struct Semver {
+    numbers: [u64; 3],
+    pre: Vec<Identifier>,
+}
+
+/// A part of a pre-release; numbers come before words.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Identifier {
+    Number(u64),
+    Word(String),
+}
+
+impl Semver {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, '.');
+        let (major, minor, rest) = (parts.next()?, parts.next()?, parts.next()?);
+        let (rest, build) = rest.split_once('+').map_or((rest, None), |(rest, build)| (rest, Some(build)));
+        let (patch, pre) = rest.split_once('-').map_or((rest, None), |(patch, pre)| (patch, Some(pre)));
+        if build.is_some_and(|build| !build.split('.').all(is_identifier)) {
+            return None;
+        }
+        let pre = pre.map_or(Some(Vec::new()), |pre| pre.split('.').map(Identifier::parse).collect())?;
+        Some(Self { numbers: [number(major)?, number(minor)?, number(patch)?], pre })
+    }
+
+    /// As [`Self::parse`], after what the server does to write it properly.
+    fn parse_normalized(text: &str) -> Option<Self> {
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
+        if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+            return None;
+        }
+        parts.resize(3, "0".to_owned());
+        Self::parse(&parts.join("."))
+    }
+
+    /// A pre-release comes before what it is one of.
+    pub(super) fn compare(&self, other: &Self) -> Ordering {
+        let pre = match (self.pre.is_empty(), other.pre.is_empty()) {
+            (true, true) => Ordering::Equal,
+            (true, false) => Ordering::Greater,
+            (false, true) => Ordering::Less,
+            (false, false) => self.pre.cmp(&other.pre),
+        };
+        self.numbers.cmp(&other.numbers).then(pre)
+    }
+}
+
+impl Identifier {
+    fn parse(text: &str) -> Option<Self> {
+        if !is_identifier(text) {
+            return None;
+        }
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return number(text).map(Self::Number);
+        }
+        Some(Self::Word(text.to_owned()))
+    }
+}
+
+fn is_identifier(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+/// Digits without a leading zero.
+fn number(text: &str) -> Option<u64> {
+    let has_zero = text.len() > 1 && text.starts_with('0');
+    if has_zero || !text.bytes().all(|byte| byte.is_ascii_digit()) { None } else { text.parse().ok() }
+}
+
+fn without_zeros(part: &str) -> String {
+    if part.len() < 2 {
+        return part.to_owned();
+    }
+    let rest = part.trim_start_matches('0');
+    if rest.starts_with(|c: char| c.is_ascii_digit()) { rest.to_owned() } else { format!("0{rest}") }
+}
+
+pub(super) fn semver<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let semver = read(work, values)?;
+    semver.map(|semver| Val::Semver(Rc::new(semver))).ok_or_else(|| Failure::new("invalid semantic version"))
+}
+
+pub(super) fn is_semver<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    Ok(Val::Bool(read(work, values)?.is_some()))
+}
+
+fn read(work: &mut Work<'_>, values: &[Val<'_>]) -> Result<Option<Semver>, Failure> {
+    let (text, normalize) = match values {
+        [Val::Text(text)] => (text, false),
+        [Val::Text(text), Val::Bool(normalize)] => (text, *normalize),
+        _ => return Err(Failure::no_such_overload()),
+    };
+    work.meter.charge_text(text.len() * 2)?;
+    Ok(if normalize { Semver::parse_normalized(text) } else { Semver::parse(text) })
+}
+
+pub(super) fn is_greater_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    order(values).map(|order| Val::Bool(order.is_gt()))
+}
+
+pub(super) fn is_less_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    order(values).map(|order| Val::Bool(order.is_lt()))
+}
+
+pub(super) fn compare_to<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    order(values).map(|order| Val::Int(order as i64))
+}
+
+fn order(values: &[Val<'_>]) -> Result<Ordering, Failure> {
+    match values {
+        [Val::Semver(left), Val::Semver(right)] => Ok(left.compare(right)),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+pub(super) fn major<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |[major, _, _]| major)
+}
+
+pub(super) fn minor<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |[_, minor, _]| minor)
+}
+
+pub(super) fn patch<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |[_, _, patch]| patch)
+}
+
+fn part<'a>(values: &[Val<'a>], of: fn([u64; 3]) -> u64) -> Outcome<'a> {
+    let [Val::Semver(semver)] = values else { return Err(Failure::no_such_overload()) };
+    i64::try_from(of(semver.numbers)).map(Val::Int).map_err(|_| Failure::new("integer overflow"))
+}

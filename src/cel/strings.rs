@@ -1,0 +1,234 @@
+//! Functions over strings. Positions count characters, not bytes.
+
+use super::error::Failure;
+use super::signatures::Work;
+use super::value::{Outcome, Text, Val};
+
+pub(super) fn contains<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Text(text), Val::Text(part)] = values else { return Err(Failure::no_such_overload()) };
+    // As the server has it: as if each place were compared.
+    let places = (text.len() as u64).div_ceil(10).saturating_mul((part.len() as u64).div_ceil(10));
+    work.meter.charge(places)?;
+    work.meter.work(text.len() as u64 / 64)?;
+    Ok(Val::Bool(text.contains(&**part)))
+}
+
+pub(super) fn starts_with<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Text(text), Val::Text(part)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(part.len())?;
+    Ok(Val::Bool(text.starts_with(&**part)))
+}
+
+pub(super) fn ends_with<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Text(text), Val::Text(part)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(part.len())?;
+    Ok(Val::Bool(text.ends_with(&**part)))
+}
+
+pub(super) fn char_at<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Text(text), Val::Int(index)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(text.len())?;
+    let start = byte_of(text, *index)?;
+    let character = text.get(start..).and_then(|rest| rest.chars().next());
+    Ok(Val::text(character.map(String::from).unwrap_or_default()))
+}
+
+pub(super) fn substring<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let (text, start, end) = match values {
+        [Val::Text(text), Val::Int(start)] => (text, *start, None),
+        [Val::Text(text), Val::Int(start), Val::Int(end)] => (text, *start, Some(*end)),
+        _ => return Err(Failure::no_such_overload()),
+    };
+    work.meter.charge_text(text.len())?;
+    if let Some(end) = end.filter(|end| start > *end) {
+        return Err(Failure::new(format!("invalid substring range. start: {start}, end: {end}")));
+    }
+    let start = byte_of(text, start)?;
+    let end = end.map_or(Ok(text.len()), |end| byte_of(text, end))?;
+    Ok(part(text, start, end))
+}
+
+/// A part of a string, borrowed if the string is.
+fn part<'a>(text: &Text<'a>, start: usize, end: usize) -> Val<'a> {
+    match text {
+        Text::Borrowed(text) => Val::Text(Text::Borrowed(text.get(start..end).unwrap_or_default())),
+        Text::Built(text) => Val::text(text.get(start..end).unwrap_or_default()),
+    }
+}
+
+/// The byte where a character begins; the end is a place as well.
+fn byte_of(text: &str, index: i64) -> Result<usize, Failure> {
+    let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    let found = usize::try_from(index).ok().and_then(|index| ends.into_iter().nth(index));
+    found.ok_or_else(|| out_of_range(index))
+}
+
+fn out_of_range(index: i64) -> Failure {
+    Failure::new(format!("index out of range: {index}"))
+}
+
+fn position(count: usize) -> Val<'static> {
+    Val::Int(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+pub(super) fn index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let (text, wanted, offset) = search(work, values)?;
+    let offset = offset.unwrap_or(0);
+    if wanted.is_empty() {
+        return Ok(Val::Int(offset));
+    }
+    let start = usize::try_from(offset).map_err(|_| out_of_range(offset))?;
+    let Ok(byte) = byte_of(text, offset) else { return Ok(Val::Int(-1)) };
+    let found = text.get(byte..).and_then(|rest| Some(rest.get(..rest.find(wanted)?)?.chars().count()));
+    Ok(found.map_or(Val::Int(-1), |found| position(start + found)))
+}
+
+pub(super) fn last_index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let (text, wanted, offset) = search(work, values)?;
+    let length = text.chars().count();
+    if wanted.is_empty() {
+        return Ok(offset.map_or(position(length), Val::Int));
+    }
+    let end = match offset {
+        None => text.len(),
+        Some(offset) if offset < 0 => return Err(out_of_range(offset)),
+        Some(offset) if usize::try_from(offset).is_ok_and(|offset| offset >= length) => return Ok(Val::Int(-1)),
+        // What begins at the offset, or before.
+        Some(offset) => byte_of(text, offset)?.saturating_add(wanted.len()).min(text.len()),
+    };
+    // Where this is within a character, nothing that is wanted begins at the offset.
+    let end = (0..=end).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    let found = text.get(..end).and_then(|before| before.get(..before.rfind(wanted)?));
+    Ok(found.map_or(Val::Int(-1), |before| position(before.chars().count())))
+}
+
+type Search<'v> = (&'v str, &'v str, Option<i64>);
+
+fn search<'v>(work: &mut Work<'_>, values: &'v [Val<'_>]) -> Result<Search<'v>, Failure> {
+    let (text, wanted, offset) = match values {
+        [Val::Text(text), Val::Text(wanted)] => (text, wanted, None),
+        [Val::Text(text), Val::Text(wanted), Val::Int(offset)] => (text, wanted, Some(*offset)),
+        _ => return Err(Failure::no_such_overload()),
+    };
+    work.meter.charge_text(text.len() + wanted.len())?;
+    Ok((text, wanted, offset))
+}
+
+pub(super) fn lower_ascii<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(text.len())?;
+    Ok(Val::text(text.to_ascii_lowercase()))
+}
+
+pub(super) fn upper_ascii<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(text.len())?;
+    Ok(Val::text(text.to_ascii_uppercase()))
+}
+
+pub(super) fn trim<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(text.len())?;
+    let start = text.len() - text.trim_start().len();
+    Ok(part(text, start, start + text.trim().len()))
+}
+
+pub(super) fn replace<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let (text, old, new, limit) = match values {
+        [Val::Text(text), Val::Text(old), Val::Text(new)] => (text, old, new, None),
+        [Val::Text(text), Val::Text(old), Val::Text(new), Val::Int(limit)] => {
+            (text, old, new, usize::try_from(*limit).ok())
+        }
+        _ => return Err(Failure::no_such_overload()),
+    };
+    // The server's cost, and what the result can have at most.
+    work.meter.charge_text(text.len() * 2)?;
+    let places = if old.is_empty() { text.chars().count() + 1 } else { text.matches(&**old).count() };
+    let places = places.min(limit.unwrap_or(places));
+    work.meter.charge_text(places.saturating_mul(new.len()))?;
+    Ok(Val::text(text.replacen(&**old, new, places)))
+}
+
+pub(super) fn split<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let (text, separator, limit) = match values {
+        [Val::Text(text), Val::Text(separator)] => (text, separator, usize::MAX),
+        [Val::Text(text), Val::Text(separator), Val::Int(limit)] => {
+            (text, separator, usize::try_from(*limit).unwrap_or(usize::MAX))
+        }
+        _ => return Err(Failure::no_such_overload()),
+    };
+    work.meter.charge_text(text.len() * 2)?;
+    let mut parts = Vec::new();
+    let mut start = 0;
+    while parts.len().saturating_add(1) < limit {
+        let Some((end, next)) = next_separator(text, start, separator) else { break };
+        work.meter.charge_items(1)?;
+        parts.push(part(text, start, end));
+        start = next;
+    }
+    // Without a separator nothing is left after the last character.
+    if limit > 0 && (start < text.len() || !separator.is_empty()) {
+        parts.push(part(text, start, text.len()));
+    }
+    Val::list(parts)
+}
+
+/// Where the part that begins at `start` ends, and where the next begins.
+fn next_separator(text: &str, start: usize, separator: &str) -> Option<(usize, usize)> {
+    let rest = text.get(start..)?;
+    if separator.is_empty() {
+        let end = start + rest.chars().next()?.len_utf8();
+        return Some((end, end));
+    }
+    let end = start + rest.find(separator)?;
+    Some((end, end + separator.len()))
+}
+
+pub(super) fn join<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let (list, separator) = match values {
+        [Val::List(list)] => (list, ""),
+        [Val::List(list), Val::Text(separator)] => (list, &**separator),
+        _ => return Err(Failure::no_such_overload()),
+    };
+    let mut joined = String::new();
+    for (index, item) in list.iter().enumerate() {
+        let Val::Text(item) = item else { return Err(Failure::new("join: invalid input")) };
+        work.meter.charge_text(item.len() + separator.len())?;
+        if index > 0 {
+            joined.push_str(separator);
+        }
+        joined.push_str(&item);
+    }
+    Ok(Val::text(joined))
+}
+
+pub(super) fn quote<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(text.len() * 2)?;
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match escape(character) {
+            Some(escape) => quoted.extend(['\\', escape]),
+            None => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    Ok(Val::text(quoted))
+}
+
+/// What stands after the backslash.
+pub(super) const fn escape(character: char) -> Option<char> {
+    Some(match character {
+        '\u{7}' => 'a',
+        '\u{8}' => 'b',
+        '\u{c}' => 'f',
+        '\n' => 'n',
+        '\r' => 'r',
+        '\t' => 't',
+        '\u{b}' => 'v',
+        '\\' => '\\',
+        '"' => '"',
+        _ => return None,
+    })
+}

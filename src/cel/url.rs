@@ -1,0 +1,260 @@
+//! URLs as Go's net/url takes them apart.
+
+use super::error::Failure;
+use super::signatures::Work;
+use super::value::{Key, Outcome, Text, Val};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A URL, taken apart.
+#[derive(Debug, Default)]
+pub(super) struct Url {
+    scheme: String,
+    /// What follows the scheme if it is no path, as in `mailto:a@b`.
+    opaque: String,
+    user: Option<String>,
+    host: String,
+    /// As it was written.
+    path: String,
+    /// None if there is no question mark.
+    query: Option<String>,
+    fragment: String,
+}
+
+/// Characters that need no escape in any part.
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte)
+}
+
+impl Url {
+    /// `url.ParseRequestURI`: an absolute URL, or a path.
+    pub(super) fn is_request_uri(text: &str) -> bool {
+        Self::parse_as(text, true).is_some()
+    }
+
+    /// What `url()` takes: it is a request URI, and once more without its fragment.
+    fn parse(text: &str) -> Option<Self> {
+        Self::parse_as(text, true)?;
+        let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
+        unescaped(fragment.as_bytes(), |_| true)?;
+        let url = Self::parse_as(rest, false)?;
+        Some(Self { fragment: fragment.to_owned(), ..url })
+    }
+
+    fn parse_as(text: &str, is_request: bool) -> Option<Self> {
+        if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) || (text.is_empty() && is_request) {
+            return None;
+        }
+        let (scheme, rest) = scheme_of(text)?;
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query.to_owned())));
+        let scheme = scheme.to_ascii_lowercase();
+        let mut url = Self { scheme, query, ..Self::default() };
+        if text == "*" {
+            url.path = "*".to_owned();
+            return Some(url);
+        }
+        if !rest.starts_with('/') {
+            if !url.scheme.is_empty() {
+                url.opaque = rest.to_owned();
+                return Some(url);
+            }
+            let first = rest.split('/').next().unwrap_or_default();
+            return (!is_request && !first.contains(':')).then_some(url);
+        }
+        let has_authority = !url.scheme.is_empty() || (!is_request && !rest.starts_with("///"));
+        let path = match rest.strip_prefix("//").filter(|_| has_authority) {
+            Some(rest) => {
+                let (authority, path) = rest.split_at_checked(rest.find('/').unwrap_or(rest.len()))?;
+                url.authority(authority)?;
+                path
+            }
+            None => rest,
+        };
+        unescaped(path.as_bytes(), |_| true)?;
+        url.path = path.to_owned();
+        Some(url)
+    }
+
+    fn authority(&mut self, text: &str) -> Option<()> {
+        let (user, host) = text.rsplit_once('@').map_or((None, text), |(user, host)| (Some(user), host));
+        if let Some(user) = user {
+            let is_valid = |byte| is_unreserved(byte) || b":!$&'()*+,;=%@".contains(&byte);
+            user.bytes().all(is_valid).then_some(())?;
+            unescaped(user.as_bytes(), |_| true)?;
+            self.user = Some(user.to_owned());
+        }
+        self.host = parse_host(host)?;
+        Some(())
+    }
+
+    /// The URL as one text, to compare.
+    pub(super) fn text(&self) -> String {
+        let Self { scheme, opaque, user, host, query, fragment, .. } = self;
+        let path = self.escaped_path();
+        format!("{scheme}:{opaque}//{user:?}@{host}{path}{query:?}#{fragment}")
+    }
+
+    fn host_and_port(&self) -> (&str, &str) {
+        let (host, port) = match self.host.rfind(':').and_then(|colon| self.host.split_at_checked(colon)) {
+            Some((host, port)) if is_port(port) => (host, port.get(1..).unwrap_or_default()),
+            _ => (self.host.as_str(), ""),
+        };
+        (host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host), port)
+    }
+
+    /// As it was written, if that is well written.
+    fn escaped_path(&self) -> String {
+        let is_plain = |byte| is_unreserved(byte) || b"!$&'()*+,;=:@[]%/".contains(&byte);
+        if self.path.bytes().all(is_plain) {
+            return self.path.clone();
+        }
+        let bytes = unescaped(self.path.as_bytes(), |_| true).unwrap_or_default();
+        let keeps = |byte: u8| is_unreserved(byte) || b"$&+,/:;=@".contains(&byte);
+        let escape = |byte: &u8| match keeps(*byte) {
+            true => char::from(*byte).to_string(),
+            false => format!("%{byte:02X}"),
+        };
+        bytes.iter().map(escape).collect()
+    }
+}
+
+/// The scheme, without its colon, and what follows. Empty if there is none.
+fn scheme_of(text: &str) -> Option<(&str, &str)> {
+    for (index, byte) in text.bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' => {}
+            b'0'..=b'9' | b'+' | b'-' | b'.' if index > 0 => {}
+            b':' if index > 0 => return text.split_once(':'),
+            b':' => return None,
+            _ => break,
+        }
+    }
+    Some(("", text))
+}
+
+/// `:80`, `:` or nothing.
+fn is_port(text: &str) -> bool {
+    text.is_empty() || text.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn parse_host(text: &str) -> Option<String> {
+    if text.starts_with('[') {
+        let end = text.rfind(']')?;
+        let (address, port) = text.split_at_checked(end + 1)?;
+        is_port(port).then_some(())?;
+        return bracketed(address).map(|address| address + port);
+    }
+    if let Some((_, port)) = text.rfind(':').and_then(|colon| text.split_at_checked(colon)) {
+        is_port(port).then_some(())?;
+    }
+    let host = String::from_utf8_lossy(&host_bytes(text)?).into_owned();
+    (host.matches(':').count() < 2).then_some(host)
+}
+
+/// `[address]` or `[address%25zone]`.
+fn bracketed(text: &str) -> Option<String> {
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    let (address, zone) = inner.split_once("%25").map_or((inner, None), |(address, zone)| (address, Some(zone)));
+    address.parse::<std::net::Ipv6Addr>().ok()?;
+    let zone = match zone {
+        Some("") => return None,
+        Some(zone) => format!("%{}", String::from_utf8_lossy(&unescaped(zone.as_bytes(), |_| true)?)),
+        None => String::new(),
+    };
+    Some(format!("[{}{zone}]", String::from_utf8_lossy(&host_bytes(address)?)))
+}
+
+/// A host without escapes: only what is not ASCII, and the percent sign, may be escaped.
+fn host_bytes(text: &str) -> Option<Cow<'_, [u8]>> {
+    let is_valid = |byte: u8| is_unreserved(byte) || byte >= 0x80 || b"!$&'()*+,;=:[]<>\"%".contains(&byte);
+    text.bytes().all(is_valid).then_some(())?;
+    unescaped(text.as_bytes(), |byte| byte >= 0x80 || byte == b'%')
+}
+
+/// Bytes with their escapes replaced. None if one is not complete, or what it stands for may not be escaped.
+fn unescaped(bytes: &[u8], may_be_escaped: impl Fn(u8) -> bool) -> Option<Cow<'_, [u8]>> {
+    if !bytes.contains(&b'%') {
+        return Some(Cow::Borrowed(bytes));
+    }
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut rest = bytes.iter();
+    while let Some(byte) = rest.next() {
+        if *byte != b'%' {
+            plain.push(*byte);
+            continue;
+        }
+        let byte = digit(rest.next()?)? << 4 | digit(rest.next()?)?;
+        may_be_escaped(byte).then(|| plain.push(byte))?;
+    }
+    Some(Cow::Owned(plain))
+}
+
+pub(super) fn url<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(text.len() * 2)?;
+    let url = Url::parse(text).ok_or_else(|| Failure::new("URL parse error during conversion from string"))?;
+    Ok(Val::Url(Rc::new(url)))
+}
+
+pub(super) fn is_url<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(text.len())?;
+    Ok(Val::Bool(Url::is_request_uri(text)))
+}
+
+fn part<'a>(values: &[Val<'a>], of: impl Fn(&Url) -> String) -> Outcome<'a> {
+    match values {
+        [Val::Url(url)] => Ok(Val::text(of(url))),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+pub(super) fn scheme<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |url| url.scheme.clone())
+}
+
+pub(super) fn host<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |url| url.host.clone())
+}
+
+pub(super) fn hostname<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |url| url.host_and_port().0.to_owned())
+}
+
+pub(super) fn port<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    part(values, |url| url.host_and_port().1.to_owned())
+}
+
+pub(super) fn escaped_path<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    if let [Val::Url(url)] = values {
+        work.meter.charge_text(url.path.len() * 3)?;
+    }
+    part(values, Url::escaped_path)
+}
+
+pub(super) fn query<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let [Val::Url(url)] = values else { return Err(Failure::no_such_overload()) };
+    let query = url.query.as_deref().unwrap_or_default();
+    work.meter.charge_text(query.len() * 2)?;
+    let mut entries: BTreeMap<String, Vec<Val<'a>>> = BTreeMap::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
+        work.meter.work(8)?;
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if let (Some(key), Some(value)) = (query_text(key), query_text(value)) {
+            entries.entry(key).or_default().push(Val::text(value));
+        }
+    }
+    let mut map = BTreeMap::new();
+    for (key, values) in entries {
+        map.insert(Key::Text(Text::Built(key.into())), Val::list(values)?);
+    }
+    Val::map(map)
+}
+
+fn query_text(text: &str) -> Option<String> {
+    let spaced = text.replace('+', " ");
+    let bytes = unescaped(spaced.as_bytes(), |_| true)?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}

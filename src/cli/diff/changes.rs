@@ -1,0 +1,302 @@
+//! What differs between two versions of the policies, and how it is shown.
+
+use super::{Options, Output};
+use crate::cli::files::title;
+use crate::decision::{Decision, Outcome};
+use crate::inject;
+use crate::manifest::{self, Layout};
+use crate::policy::{Policies, Policy, Reason, Site};
+use crate::workload::{Kind, Workload};
+use anyhow::Result;
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use serde_json::{Value, json};
+use similar::TextDiff;
+use std::io::Write;
+use std::sync::Arc;
+
+/// What is asked about.
+pub(super) struct Subject {
+    /// The workload, in the namespace that it is created in.
+    pub(super) workload: Workload,
+    /// Where it stands; none if it is stored in a cluster.
+    pub(super) source: Option<String>,
+}
+
+/// The policies before and after.
+pub(super) struct Versions {
+    pub(super) old: Policies,
+    pub(super) new: Policies,
+}
+
+impl Versions {
+    /// True if and only if a policy of either version targets `kind`.
+    pub(super) fn target(&self, kind: &Kind) -> bool {
+        self.old.iter().chain(self.new.iter()).any(|policy| policy.kinds.contains(&kind))
+    }
+}
+
+/// What a change does to a workload.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Change {
+    /// Its create is refused from now on.
+    Refused,
+    /// Its create is no longer refused.
+    Admitted,
+    /// It gets a template that it did not get.
+    Gains,
+    /// It does not get a template any more.
+    Loses,
+    /// It gets the template both ways, and the result is another one.
+    Changes,
+}
+
+impl Change {
+    const ALL: [Change; 5] = [Change::Refused, Change::Admitted, Change::Gains, Change::Loses, Change::Changes];
+
+    fn word(self) -> &'static str {
+        match self {
+            Change::Refused => "REFUSED",
+            Change::Admitted => "admitted",
+            Change::Gains => "gains",
+            Change::Loses => "loses",
+            Change::Changes => "changes",
+        }
+    }
+
+    /// `count` workloads of it, in a sentence.
+    fn told(self, count: usize) -> String {
+        let (one, many) = match self {
+            Change::Refused => ("is refused", "are refused"),
+            Change::Admitted => ("is admitted", "are admitted"),
+            Change::Gains => ("gains", "gain"),
+            Change::Loses => ("loses", "lose"),
+            Change::Changes => ("changes", "change"),
+        };
+        format!("{count} {}", if count == 1 { one } else { many })
+    }
+}
+
+/// A change of one policy for one workload.
+#[derive(Serialize)]
+struct Row {
+    change: Change,
+    /// Empty where it is no single one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    policy: String,
+    message: String,
+}
+
+/// A workload for which something changes.
+#[derive(Serialize)]
+struct Changed {
+    kind: &'static str,
+    namespace: String,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    changes: Vec<Row>,
+    /// What it would be created as: a unified diff; empty where its create is refused.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    diff: String,
+    #[serde(skip)]
+    title: String,
+}
+
+/// What becomes of a workload under one version of the policies.
+struct End {
+    decision: Decision,
+    /// As it is created.
+    body: Value,
+}
+
+impl End {
+    fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
+        let mut decision = Decision::of(policies, workload, site);
+        let body = planned(&mut decision, workload);
+        Self { decision, body }
+    }
+
+    fn policy(&self, name: &str) -> Option<&Arc<Policy>> {
+        self.decision.inject.iter().find(|policy| policy.name == name).filter(|_| self.refusal().is_none())
+    }
+
+    /// Who refuses the create, and why.
+    fn refusal(&self) -> Option<(&str, &Reason)> {
+        self.decision.refusal().map(|left| (left.policy.name.as_str(), &left.reason))
+    }
+
+    /// Why the policy `name` is not injected.
+    fn why_not(&self, name: &str) -> String {
+        let left = self.decision.rest.iter().find(|left| left.policy.name == name);
+        left.map_or("there is no such policy".to_owned(), |left| told(&left.reason))
+    }
+
+    /// The workload with the template of `policy` only.
+    fn alone(&self, policy: &Arc<Policy>, workload: &Workload) -> Value {
+        planned(&mut self.decision.alone(policy), workload)
+    }
+}
+
+/// `workload` as it is created; as it was, if its create is refused.
+fn planned(decision: &mut Decision, workload: &Workload) -> Value {
+    let patch = decision.plan(workload);
+    let mut body = workload.body.clone();
+    if !decision.rest.iter().any(|left| left.outcome == Outcome::Rejected) {
+        json_patch::patch(&mut body, &patch).expect("a plan applies to what it was made for");
+    }
+    body
+}
+
+fn told(reason: &Reason) -> String {
+    format!("{} {}: {}", reason.code, reason.code.name(), reason.detail)
+}
+
+/// What changes for `workload`, policy by policy.
+fn rows(old: &End, new: &End, workload: &Workload) -> Vec<Row> {
+    let row = |change, policy: &str, message| Row { change, policy: policy.to_owned(), message };
+    match (old.refusal(), new.refusal()) {
+        (Some(_), Some(_)) => return Vec::new(),
+        (None, Some((policy, reason))) => return vec![row(Change::Refused, policy, told(reason))],
+        (Some((policy, reason)), None) => return vec![row(Change::Admitted, policy, format!("was: {}", told(reason)))],
+        (None, None) => {}
+    }
+    let mut rows = Vec::new();
+    for policy in &new.decision.inject {
+        match old.policy(&policy.name) {
+            None => rows.push(row(Change::Gains, &policy.name, format!("was: {}", old.why_not(&policy.name)))),
+            Some(before) if before.template.hash != policy.template.hash => {
+                let message = format!("template {}, was {}", policy.template.hash, before.template.hash);
+                rows.push(row(Change::Changes, &policy.name, message));
+            }
+            Some(before) if old.alone(before, workload) != new.alone(policy, workload) => {
+                let message = "the same template, delivered otherwise: its position, or native sidecars".to_owned();
+                rows.push(row(Change::Changes, &policy.name, message));
+            }
+            Some(_) => {}
+        }
+    }
+    let lost = old.decision.inject.iter().filter(|policy| new.policy(&policy.name).is_none());
+    rows.extend(lost.map(|policy| row(Change::Loses, &policy.name, new.why_not(&policy.name))));
+    if rows.is_empty() && old.body != new.body {
+        rows.push(row(Change::Changes, "", "the same templates, in another order".to_owned()));
+    }
+    rows.sort_by(|one, other| (one.change, &one.policy).cmp(&(other.change, &other.policy)));
+    rows
+}
+
+/// `workload` before anything of ours was in it.
+fn bare(workload: &Workload) -> Workload {
+    let body = inject::undo(workload, None).map_or_else(|| workload.body.clone(), |undone| undone.body);
+    workload.with_body(body)
+}
+
+/// What is found out.
+pub(super) struct Report {
+    changed: Vec<Changed>,
+    workloads: usize,
+}
+
+impl Report {
+    /// Asks both of `versions` about `subjects`.
+    pub(super) fn of(subjects: &[Subject], versions: &Versions, site: &Site) -> Self {
+        let changed = subjects.iter().filter_map(|subject| changed(subject, versions, site)).collect();
+        Self { changed, workloads: subjects.len() }
+    }
+
+    /// True if and only if nothing changes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.changed.is_empty()
+    }
+
+    fn count(&self, change: Change) -> usize {
+        self.changed.iter().filter(|changed| changed.changes.iter().any(|row| row.change == change)).count()
+    }
+
+    fn stay(&self) -> usize {
+        self.workloads - self.changed.len()
+    }
+
+    /// The answer, in a line.
+    fn headline(&self) -> String {
+        let workloads = format!("{} workload{}", self.workloads, if self.workloads == 1 { "" } else { "s" });
+        if self.is_empty() {
+            return format!("{workloads}: nothing changes");
+        }
+        let counts = Change::ALL.into_iter().map(|change| (change, self.count(change)));
+        let mut parts: Vec<_> =
+            counts.filter(|(_, count)| *count > 0).map(|(change, count)| change.told(count)).collect();
+        if self.stay() > 0 {
+            let verb = if self.stay() == 1 { "stays as it is" } else { "stay as they are" };
+            parts.push(format!("{} {verb}", self.stay()));
+        }
+        format!("{workloads}: {}", parts.join(", "))
+    }
+
+    pub(super) fn print(&self, options: &Options, out: &mut impl Write) -> Result<()> {
+        if options.output == Output::Json {
+            let count = |change| self.count(change);
+            let document = json!({
+                "apiVersion": "cli.scpol.dev/v1alpha1",
+                "kind": "DiffReport",
+                "workloads": self.workloads,
+                "gain": count(Change::Gains),
+                "lose": count(Change::Loses),
+                "change": count(Change::Changes),
+                "refused": count(Change::Refused),
+                "admitted": count(Change::Admitted),
+                "stay": self.stay(),
+                "items": self.changed,
+            });
+            return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?);
+        }
+        writeln!(out, "{}", self.headline())?;
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(["CHANGE", "WORKLOAD", "POLICY", "WHY"]);
+        for changed in &self.changed {
+            for row in &changed.changes {
+                let policy = if row.policy.is_empty() { "-" } else { &row.policy };
+                table.add_row([row.change.word(), &changed.title, policy, &row.message]);
+            }
+        }
+        writeln!(out)?;
+        for line in table.lines() {
+            writeln!(out, "{}", line.trim())?;
+        }
+        for changed in self.changed.iter().filter(|changed| options.verbose && !changed.diff.is_empty()) {
+            write!(out, "\n{}", changed.diff)?;
+        }
+        Ok(())
+    }
+}
+
+fn changed(subject: &Subject, versions: &Versions, site: &Site) -> Option<Changed> {
+    let workload = bare(&subject.workload);
+    let [old, new] = [&versions.old, &versions.new].map(|policies| End::of(policies, &workload, site));
+    let changes = rows(&old, &new, &workload);
+    if changes.is_empty() {
+        return None;
+    }
+    // What is refused is not created: there is nothing to compare.
+    let is_created = old.refusal().is_none() && new.refusal().is_none();
+    let place = subject.source.as_ref().map_or(String::new(), |source| format!(" ({source})"));
+    let title = format!("{}{place}", title(&workload));
+    Some(Changed {
+        kind: workload.kind.kind,
+        namespace: workload.namespace().to_owned(),
+        name: workload.name().to_owned(),
+        source: subject.source.clone(),
+        changes,
+        diff: if is_created { unified(&title, &old.body, &new.body) } else { String::new() },
+        title,
+    })
+}
+
+fn unified(title: &str, old: &Value, new: &Value) -> String {
+    let [old, new] = [old, new].map(|value| manifest::emit(value, &Layout::YAML));
+    let (before, after) = (format!("{title}, old policies"), format!("{title}, new policies"));
+    TextDiff::from_lines(&old, &new).unified_diff().context_radius(3).header(&before, &after).to_string()
+}

@@ -1,0 +1,271 @@
+//! Our CEL and that of a real 1.36 server: every entry of the corpus has there the verdict that it has here, but for the
+//! differences that are kept by name.
+//!
+//! The server is asked by ValidatingAdmissionPolicies that warn: a validation that is false says so by its message, one
+//! that fails by its error, and one that does not compile makes the whole policy invalid, with its index.
+
+#[path = "../cel_corpus_files/mod.rs"]
+mod cel_corpus_files;
+
+use crate::support::{LIMIT, within};
+use crate::world::request;
+use anyhow::{Context, Result, bail, ensure};
+use cel_corpus_files::{Entry, entries};
+use controlplane::{ControlPlane, Version};
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
+const GROUP: &str = "/apis/cel.scpol.dev/v1";
+/// Policies are at most this large for their compilation to be asked for.
+const COMPILED: usize = 60;
+/// Policies are at most this large for their verdicts to be asked for: the server cuts warnings at 4096 characters
+/// together, and at 256 each if they are more.
+const JUDGED: usize = 10;
+/// Something in a message that tells that a policy is in force.
+const SENTINEL: &str = "sentinel";
+
+#[tokio::test]
+async fn expressions_mean_what_they_mean_to_the_server() -> Result<()> {
+    let cluster = ControlPlane::builder(Version::V1_36).start().await?;
+    let server = Server::new(&cluster).await?;
+    let entries = entries();
+    let mut verdicts = BTreeMap::new();
+    let all: Vec<usize> = (0..entries.len()).collect();
+    for chunk in all.chunks(COMPILED) {
+        for refused in server.refused(&entries, chunk).await? {
+            verdicts.insert(refused, "refused");
+        }
+    }
+    let compiled: Vec<usize> = all.into_iter().filter(|index| !verdicts.contains_key(index)).collect();
+    let groups = groups(&entries, &compiled);
+    // All are registered before the first is asked, so that there is one wait for all of them.
+    for (number, group) in groups.iter().enumerate() {
+        server.register(number, &entries, group).await?;
+    }
+    for (number, group) in groups.iter().enumerate() {
+        verdicts.extend(server.judged(number, &entries, group).await.with_context(|| entries[group[0]].name.clone())?);
+    }
+    let mut wrong = Vec::new();
+    for (index, entry) in entries.iter().enumerate() {
+        let wanted = entry.differs.as_ref().map_or(entry.expect.as_str(), |differs| differs.server.as_str());
+        let found = verdicts.get(&index).copied().unwrap_or("not judged");
+        if found != wanted {
+            wrong.push(format!(
+                "{}: {}\n  {}\n  the server says {found}, not {wanted}",
+                entry.file, entry.name, entry.expression
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// Entries that can be asked together: they are about the same, and none uses up what a policy may cost.
+fn groups(entries: &[Entry], compiled: &[usize]) -> Vec<Vec<usize>> {
+    let mut about: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for &index in compiled {
+        let entry = &entries[index];
+        let alone = if entry.file == "limits.yaml" { index } else { 0 };
+        about.entry(format!("{alone} {} {:?}", entry.object, entry.namespace)).or_default().push(index);
+    }
+    about.into_values().flat_map(|group| group.chunks(JUDGED).map(<[usize]>::to_vec).collect::<Vec<_>>()).collect()
+}
+
+struct Server {
+    admin: Client,
+}
+
+impl Server {
+    /// With the kinds that objects of the corpus are of: one within namespaces, and one without.
+    async fn new(cluster: &ControlPlane) -> Result<Self> {
+        let admin = cluster.admin();
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        for (kind, plural, scope) in [("Thing", "things", "Namespaced"), ("Global", "globals", "Cluster")] {
+            request(&admin, "POST", definitions, &definition(kind, plural, scope)).await?;
+            within(LIMIT, "the kind is served", || async {
+                Ok(request(&admin, "GET", &format!("{GROUP}/{plural}"), &Value::Null).await.is_ok())
+            })
+            .await?;
+        }
+        let mut namespaces = BTreeSet::new();
+        for namespace in entries().iter().filter_map(|entry| entry.namespace.as_ref()) {
+            if namespaces.insert(namespace["metadata"]["name"].to_string()) {
+                let mut namespace = namespace.clone();
+                namespace["status"].take();
+                request(&admin, "POST", "/api/v1/namespaces", &namespace).await?;
+            }
+        }
+        Ok(Self { admin })
+    }
+
+    /// Those that do not compile.
+    async fn refused(&self, entries: &[Entry], indices: &[usize]) -> Result<Vec<usize>> {
+        let path = format!("{REGISTRATION}/validatingadmissionpolicies?dryRun=All");
+        match request(&self.admin, "POST", &path, &policy("dry", entries, indices)).await {
+            Ok(_) => Ok(Vec::new()),
+            Err(kube::Error::Api(status)) if status.code == 422 => {
+                let causes = status.details.map(|details| details.causes).unwrap_or_default();
+                let of_cause = |field: &str| field.split(['[', ']']).nth(1)?.parse::<usize>().ok();
+                causes
+                    .iter()
+                    .map(|cause| {
+                        let position = of_cause(&cause.field).with_context(|| cause.field.clone())?;
+                        indices.get(position).copied().with_context(|| cause.field.clone())
+                    })
+                    .collect()
+            }
+            // The server dies of some expressions: which of them is found by asking for each.
+            Err(error) if indices.len() == 1 => {
+                ensure!(entries[indices[0]].differs.is_some(), "{}: {error}", entries[indices[0]].name);
+                Ok(indices.to_vec())
+            }
+            Err(_) => {
+                let mut refused = Vec::new();
+                for index in indices {
+                    refused.extend(Box::pin(self.refused(entries, &[*index])).await?);
+                }
+                Ok(refused)
+            }
+        }
+    }
+
+    /// Puts a policy in force for the object of a group.
+    async fn register(&self, number: usize, entries: &[Entry], group: &[usize]) -> Result<()> {
+        let name = object_name(number);
+        let mut policy = policy(&name, entries, group);
+        let sentinel = json!({ "expression": "object.metadata.name == ''", "message": SENTINEL });
+        if let Some(validations) = policy["spec"]["validations"].as_array_mut() {
+            validations.push(sentinel);
+        }
+        let binding = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": { "name": name }, "spec": { "policyName": name, "validationActions": ["Warn"] },
+        });
+        request(&self.admin, "POST", &format!("{REGISTRATION}/validatingadmissionpolicies"), &policy).await?;
+        request(&self.admin, "POST", &format!("{REGISTRATION}/validatingadmissionpolicybindings"), &binding).await?;
+        Ok(())
+    }
+
+    /// The verdicts of a group, once its policy is in force.
+    async fn judged(&self, number: usize, entries: &[Entry], group: &[usize]) -> Result<BTreeMap<usize, &'static str>> {
+        let entry = &entries[group[0]];
+        let mut object = entry.object.clone();
+        object["metadata"]["name"] = json!(object_name(number));
+        object["apiVersion"] = json!("cel.scpol.dev/v1");
+        let path = match &entry.namespace {
+            Some(namespace) => {
+                object["kind"] = json!("Thing");
+                format!("{GROUP}/namespaces/{}/things", namespace["metadata"]["name"].as_str().unwrap_or_default())
+            }
+            None => {
+                object["kind"] = json!("Global");
+                if let Some(metadata) = object["metadata"].as_object_mut() {
+                    metadata.remove("namespace");
+                }
+                format!("{GROUP}/globals")
+            }
+        };
+        let mut warnings = Vec::new();
+        within(LIMIT, "the policy is in force", || async {
+            Ok(self.warnings(&path, &object).await?.iter().any(|warning| warning.contains(SENTINEL)))
+        })
+        .await?;
+        warnings.extend(self.warnings(&path, &object).await?);
+        verdicts(entries, group, &warnings)
+    }
+
+    /// What the server warns of when the object is created.
+    async fn warnings(&self, path: &str, object: &Value) -> Result<Vec<String>> {
+        let request = Request::post(format!("{path}?dryRun=All"))
+            .header("content-type", "application/json")
+            .body(serde_json::to_vec(object)?.into())?;
+        let response = self.admin.send(request).await?;
+        ensure!(response.status().is_success(), "the object is refused: {}", response.status());
+        let headers = response.headers().get_all("warning");
+        // `299 - "text"`, with backslashes before quotes and backslashes.
+        let text = |value: &[u8]| {
+            let text = String::from_utf8_lossy(value).into_owned();
+            let quoted = text.split_once('"').and_then(|(_, rest)| rest.strip_suffix('"')).unwrap_or_default();
+            quoted.replace("\\\"", "\"").replace("\\\\", "\\")
+        };
+        Ok(headers.iter().map(|value| text(value.as_bytes())).collect())
+    }
+}
+
+/// What warnings say of the entries of a group; those that they do not speak of are true.
+fn verdicts(entries: &[Entry], group: &[usize], warnings: &[String]) -> Result<BTreeMap<usize, &'static str>> {
+    let mut verdicts: BTreeMap<usize, &'static str> = group.iter().map(|&index| (index, "true")).collect();
+    for warning in warnings {
+        let Some((_, message)) = warning.split_once("': ") else { bail!("not of a policy: {warning}") };
+        if message == SENTINEL {
+            continue;
+        }
+        let (index, verdict) = match message.strip_prefix('#') {
+            Some(index) => (index.parse()?, "false"),
+            None => (failed(entries, group, message)?, "error"),
+        };
+        verdicts.insert(index, verdict);
+    }
+    Ok(verdicts)
+}
+
+/// The entry whose error a message is: it begins with the expression, and may be cut.
+fn failed(entries: &[Entry], group: &[usize], message: &str) -> Result<usize> {
+    let shown = message.strip_prefix("expression '").with_context(|| message.to_owned())?;
+    let is_of = |index: &&usize| {
+        let expression = entries[**index].expression.trim();
+        let length = shown.chars().zip(expression.chars()).take_while(|(shown, written)| shown == written).count();
+        // What is not cut goes on after the expression.
+        length == expression.chars().count() && shown.get(expression.len()..).is_some_and(|rest| rest.starts_with('\''))
+            || length > 100
+    };
+    let mut found = group.iter().filter(is_of);
+    match (found.next(), found.next()) {
+        (Some(index), None) => Ok(*index),
+        _ => bail!("of which expression is this? {message}"),
+    }
+}
+
+fn object_name(number: usize) -> String {
+    format!("thing-{number}")
+}
+
+/// A policy for the object of that name alone.
+fn policy(name: &str, entries: &[Entry], indices: &[usize]) -> Value {
+    let validations: Vec<Value> = indices
+        .iter()
+        .map(|&index| json!({ "expression": entries[index].expression, "message": format!("#{index}") }))
+        .collect();
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": name },
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": { "resourceRules": [{
+                "apiGroups": ["cel.scpol.dev"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["*"],
+                "resourceNames": [name],
+            }] },
+            "validations": validations,
+        },
+    })
+}
+
+/// A kind that takes any JSON under `spec`.
+fn definition(kind: &str, plural: &str, scope: &str) -> Value {
+    let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.cel.scpol.dev") },
+        "spec": {
+            "group": "cel.scpol.dev", "scope": scope,
+            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": { "spec": any } } },
+            }],
+        },
+    })
+}

@@ -1,0 +1,54 @@
+//! The corpus: expressions by topic, each with its verdict. `tests/apiserver/cel.rs` asks a real server about them.
+
+mod cel_corpus_files;
+
+use cel_corpus_files::{Entry, entries};
+use sidecar_policy::cel::{Budget, Expression, Gives, Variables};
+
+/// What we make of an entry, and why.
+fn verdict(entry: &Entry) -> (&'static str, String) {
+    let variables = Variables { object: &entry.object, namespace: entry.namespace.as_ref() };
+    match Expression::compile(&entry.expression, Gives::Bool) {
+        Err(error) => ("refused", error.to_string()),
+        Ok(expression) => match expression.test(&variables, &mut Budget::validations()) {
+            Ok(true) => ("true", String::new()),
+            Ok(false) => ("false", String::new()),
+            Err(failure) => ("error", failure.to_string()),
+        },
+    }
+}
+
+#[test]
+fn every_expression_has_its_verdict() {
+    let entries = entries();
+    assert!(entries.len() > 800, "{} entries", entries.len());
+    let mut wrong = Vec::new();
+    for entry in &entries {
+        let (verdict, why) = verdict(entry);
+        if verdict != entry.expect {
+            wrong.push(format!(
+                "{}: {}\n  {}\n  expected {}, found {verdict} {why}",
+                entry.file, entry.name, entry.expression, entry.expect
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_entry_has_a_name_of_its_own() {
+    let mut names: Vec<_> = entries().into_iter().map(|entry| entry.name).collect();
+    names.sort();
+    let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}
+
+#[test]
+fn every_difference_is_one() {
+    for entry in entries() {
+        if let Some(differs) = &entry.differs {
+            assert_ne!(differs.server, entry.expect, "{}", entry.name);
+            assert!(!differs.because.is_empty(), "{}", entry.name);
+        }
+    }
+}
