@@ -23,6 +23,7 @@
 //! | what the API server is told, and the loop behind it | [`engine::initializer`] |
 //! | how policies become registrations and status | [`controller`] |
 //! | what `scpol lint` finds | [`lint`] |
+//! | what old initializers and PodPresets become | [`mod@convert`] |
 //! | how manifests are read and written back | [`manifest`] |
 //! | how we talk to the API server, lead, write events | [`cluster`] |
 //! | commands and flags | [`cli`] |
@@ -36,6 +37,7 @@ pub mod cel;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
+pub mod convert;
 pub mod decision;
 pub mod engine;
 pub mod inject;

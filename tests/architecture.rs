@@ -10,6 +10,7 @@ const PURE: &[&str] = &[
     "policy",
     "inject",
     "lint",
+    "convert",
     "decision.rs",
     "workload.rs",
     "engine/mod.rs",

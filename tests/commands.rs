@@ -644,13 +644,18 @@ fn type_in(command: &str, code: &mut i32) -> String {
 }
 
 #[test]
-fn the_examples_of_the_page_print_what_the_page_says() {
-    let page_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands.md");
-    let page = fs::read_to_string(&page_path).unwrap();
+fn the_examples_of_the_pages_print_what_the_pages_say() {
+    for (page, least) in [("docs/commands.md", 4), ("docs/migrate.md", 3)] {
+        check_examples(&Path::new(env!("CARGO_MANIFEST_DIR")).join(page), least);
+    }
+}
+
+fn check_examples(page_path: &Path, least: usize) {
+    let page = fs::read_to_string(page_path).unwrap();
     let mut fresh = String::new();
     let mut rest = page.as_str();
     let examples = examples(&page);
-    assert!(examples.len() >= 4, "{} examples", examples.len());
+    assert!(examples.len() >= least, "{} examples", examples.len());
     let mut code = 0;
     let mut faults = String::new();
     for Example { command, printed } in examples {
@@ -665,7 +670,7 @@ fn the_examples_of_the_page_print_what_the_page_says() {
     }
     fresh.push_str(rest);
     if std::env::var_os("UPDATE").is_some() {
-        fs::write(&page_path, fresh).unwrap();
+        fs::write(page_path, fresh).unwrap();
     } else {
         assert!(faults.is_empty(), "UPDATE=1 writes the page anew:\n{faults}");
     }

@@ -1,6 +1,7 @@
 //! The command line: one file per command.
 
 mod completions;
+mod convert;
 mod crd;
 mod diff;
 mod drain;
@@ -39,6 +40,8 @@ enum Command {
     Explain(explain::Options),
     /// Say what is wrong with policies in files, or will surprise
     Lint(lint::Options),
+    /// Make policies of the manifests of an old initializer, and of PodPresets
+    Convert(convert::Options),
     /// Say which workloads gain, lose or change when policies change
     Diff(diff::Options),
     /// List the objects that wait for an initializer, and clear our entries from them
@@ -109,6 +112,7 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Uninject(options) => uninject::run(&options, &mut out),
         Command::Explain(options) => block_on(explain::run(options, &mut out)),
         Command::Lint(options) => lint::run(&options, &mut out),
+        Command::Convert(options) => convert::run(&options, &mut out),
         Command::Diff(options) => block_on(diff::run(options, &mut out)),
         Command::Drain(options) => block_on(drain::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),

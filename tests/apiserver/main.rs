@@ -14,6 +14,7 @@ mod crd;
 mod initializer;
 mod install;
 mod language;
+mod migrate;
 mod pods;
 mod replicas;
 mod world;

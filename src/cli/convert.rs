@@ -1,0 +1,157 @@
+//! `scpol convert`: policies from the manifests of an old initializer, and from PodPresets.
+
+use super::End;
+use super::files::{self, Recursion, SiteOptions};
+use crate::convert::{Conversion, Converted, Finding, Weight, convert};
+use crate::manifest::{self, File, Layout};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    /// Old manifests: files, folders (their *.yaml, *.yml and *.json), or - for standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    recursion: Recursion,
+    /// Namespace of the manifests that name none
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    namespace: String,
+    /// Print the report on standard output, and no policies
+    #[arg(long, conflicts_with = "output")]
+    report: bool,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    site: SiteOptions,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// The policies on standard output, the report on standard error
+    #[default]
+    Yaml,
+    /// Both for machines, in one object on standard output
+    Json,
+}
+
+pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
+    let site = options.site.site()?;
+    let files = files::read(&options.files, options.recursion.walk())?;
+    let conversion = convert(&files, &options.namespace, &site);
+    let report = report(&conversion, &files);
+    match (options.output, options.report) {
+        (Output::Json, _) => writeln!(out, "{}", serde_json::to_string_pretty(&machine(&conversion))?)?,
+        (Output::Yaml, true) => out.write_all(report.as_bytes())?,
+        (Output::Yaml, false) => {
+            out.write_all(yaml(&conversion.policies).as_bytes())?;
+            eprint!("{report}");
+        }
+    }
+    out.flush()?;
+    let is_fine = !conversion.policies.is_empty() && !conversion.needs_attention();
+    Ok(if is_fine { End::Fine } else { End::Finding })
+}
+
+fn yaml(policies: &[Converted]) -> String {
+    let texts: Vec<_> = policies.iter().map(|policy| manifest::emit(&policy.object, &Layout::YAML)).collect();
+    texts.join("---\n")
+}
+
+/// The findings of a weight, and what to call them.
+const SECTIONS: [(Weight, &str); 4] = [
+    (Weight::Lost, "NOT CARRIED OVER"),
+    (Weight::Guessed, "TAKEN AS MEANT"),
+    (Weight::Differs, "DIFFERENT FROM BEFORE"),
+    (Weight::Note, "ALSO"),
+];
+
+/// How many findings of a weight are shown to people.
+const SHOWN: usize = 12;
+
+/// What a person has to know: the answer first.
+fn report(conversion: &Conversion, files: &[File]) -> String {
+    let mut text = headline(conversion, files);
+    let needs = ("NEEDED", needs(conversion));
+    let of = |weight| conversion.findings.iter().filter(move |finding| finding.weight == weight).map(line).collect();
+    let sections = SECTIONS.iter().map(|(weight, title)| (*title, of(*weight)));
+    let (before, after): (Vec<_>, Vec<(&str, Vec<String>)>) = sections.partition(|(title, _)| *title != "ALSO");
+    for (title, lines) in before.into_iter().chain([needs]).chain(after) {
+        if !lines.is_empty() {
+            text.push_str(&format!("\n{title}\n"));
+            text.extend(lines.iter().take(SHOWN).map(|line| format!("- {line}\n")));
+        }
+        if lines.len() > SHOWN {
+            text.push_str(&format!("- and {} more: `-o json` has them all\n", lines.len() - SHOWN));
+        }
+    }
+    if !conversion.steps.is_empty() {
+        text.push_str("\nSWITCHING OVER, in this order (docs/migrate.md says why)\n");
+        let numbered = conversion.steps.iter().enumerate();
+        text.extend(numbered.map(|(index, step)| format!("{}. {step}\n", index + 1)));
+    }
+    text
+}
+
+fn headline(conversion: &Conversion, files: &[File]) -> String {
+    let policies = &conversion.policies;
+    let made = |policy: &Converted| format!("{} (of {})\n", policy.name, policy.from.join(", "));
+    match policies.len() {
+        0 => {
+            let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+            format!(
+                "Nothing could be converted in {}: wanted are a ConfigMap with containers, its InitializerConfiguration and its initializer's \
+                 Deployment or Pod, or PodPresets.\n",
+                names.join(", ")
+            )
+        }
+        1 => format!("1 policy: {}", made(&policies[0])),
+        count => {
+            format!(
+                "{count} policies:\n{}",
+                policies.iter().map(|policy| format!("  {}", made(policy))).collect::<String>()
+            )
+        }
+    }
+}
+
+fn line(finding: &Finding) -> String {
+    match &finding.place {
+        Some(place) => format!("{place}: {}", finding.message),
+        None => finding.message.clone(),
+    }
+}
+
+/// What must be there for the policies to work.
+fn needs(conversion: &Conversion) -> Vec<String> {
+    let flags = conversion.initializer_names();
+    let mut needs: Vec<String> =
+        flags.iter().map(|name| format!("the operator's flag `--initializer-name {name}`")).collect();
+    for policy in conversion.policies.iter().filter(|policy| !policy.needs.is_empty()) {
+        let objects = policy.needs.iter().cloned().collect::<Vec<_>>().join(", ");
+        needs.push(format!("in the namespace of every workload of `{}`: {objects}", policy.name));
+    }
+    needs
+}
+
+fn machine(conversion: &Conversion) -> Value {
+    let policies = conversion.policies.iter().map(|policy| {
+        json!({ "name": policy.name, "from": policy.from, "initializer": policy.initializer, "needs": policy.needs, "object": policy.object })
+    });
+    let findings = conversion.findings.iter().map(|finding| {
+        let place = finding.place.as_ref().map(ToString::to_string);
+        json!({ "result": finding.weight.word(), "source": place, "message": finding.message })
+    });
+    json!({
+        "apiVersion": "cli.scpol.dev/v1alpha1",
+        "kind": "ConvertReport",
+        "policies": policies.collect::<Vec<_>>(),
+        "initializerNames": conversion.initializer_names(),
+        "findings": findings.collect::<Vec<_>>(),
+        "steps": conversion.steps,
+    })
+}

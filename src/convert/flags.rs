@@ -1,0 +1,207 @@
+//! The process behind an initializer: the flags in its manifest, and their defaults.
+
+use super::objects::{Source, Spot};
+use super::{Weight, Work};
+use crate::manifest::Place;
+use crate::workload::Workload;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A flag of the tutorials' initializer, with its default as its source has it.
+struct Known {
+    name: &'static str,
+    default: &'static str,
+    /// Whether it stands by itself.
+    is_switch: bool,
+}
+
+const INITIALIZER: &str = "initializer-name";
+const CONFIG_MAP: &str = "configmap";
+const NAMESPACE: &str = "namespace";
+const ANNOTATION: &str = "annotation";
+const REQUIRE: &str = "require-annotation";
+
+const FLAGS: [Known; 5] = [
+    Known { name: INITIALIZER, default: "envoy.initializer.kubernetes.io", is_switch: false },
+    Known { name: CONFIG_MAP, default: "envoy-initializer", is_switch: false },
+    Known { name: NAMESPACE, default: "default", is_switch: false },
+    Known { name: ANNOTATION, default: "initializer.kubernetes.io/envoy", is_switch: false },
+    Known { name: REQUIRE, default: "false", is_switch: true },
+];
+/// Flags that say nothing about what is injected: a shell's, and those of logs and connections.
+const WITHOUT_EFFECT: [&str; 9] =
+    ["alsologtostderr", "c", "kubeconfig", "log_dir", "logtostderr", "master", "stderrthreshold", "v", "vmodule"];
+
+/// A running initializer.
+pub(super) struct Process {
+    /// Its kind and name: `Deployment sidecar-initializer`.
+    pub(super) title: String,
+    /// As kubectl is told: `deployment/sidecar-initializer -n default`.
+    pub(super) handle: String,
+    /// The name that it answers to.
+    pub(super) initializer: String,
+    pub(super) config_map: String,
+    pub(super) namespace: String,
+    /// The annotation that it wants, if it wants one.
+    pub(super) annotation: Option<String>,
+    /// Where its flags are.
+    places: BTreeMap<&'static str, Place>,
+    /// Where the container is.
+    place: Place,
+}
+
+impl Process {
+    /// Where `-initializer-name` is, and what to say if it is not there.
+    pub(super) fn named_at(&self) -> (Place, &'static str) {
+        self.at(INITIALIZER)
+    }
+
+    /// The same of `-configmap`.
+    pub(super) fn config_map_at(&self) -> (Place, &'static str) {
+        self.at(CONFIG_MAP)
+    }
+
+    fn at(&self, flag: &str) -> (Place, &'static str) {
+        match self.places.get(flag) {
+            Some(place) => (place.clone(), ""),
+            None => (self.place.clone(), " (the default, as the flag is not given)"),
+        }
+    }
+
+    /// The process in `workload`, if it is an initializer.
+    pub(super) fn of(source: &Source<'_>, workload: &Workload, work: &mut Work<'_>) -> Option<Self> {
+        let containers = workload.pod_spec()?.get("containers")?.as_array()?;
+        let is_one = |container: &&Value| {
+            let texts = [&container["name"], &container["image"]].map(|text| text.as_str().unwrap_or_default());
+            texts.iter().any(|text| text.contains("initializer"))
+                || tokens(container).iter().any(|(_, token)| matches!(flag(token).0, INITIALIZER | REQUIRE))
+        };
+        let index = containers.iter().position(|container| is_one(&container))?;
+        let pod: String = workload.kind.pod_path?.iter().map(|step| format!("{step}.")).collect();
+        let path = format!("{pod}spec.containers[{index}]");
+        let given = given(&containers[index], &source.spot, &path, work);
+        let value = |name: &str| {
+            let known = FLAGS.iter().find(|flag| flag.name == name).map_or("", |flag| flag.default);
+            given.get(name).map_or(known, |(value, _)| value).to_owned()
+        };
+        let wants_annotation = ["1", "t", "T", "true", "TRUE", "True"].contains(&value(REQUIRE).as_str());
+        if let Some((_, place)) = given.get(ANNOTATION).filter(|_| !wants_annotation) {
+            work.tell(
+                Weight::Note,
+                place.clone(),
+                "`-annotation` has no effect without `-require-annotation`: left out",
+            );
+        }
+        Some(Self {
+            title: source.title(),
+            handle: format!("{}/{} -n {}", workload.kind.kind.to_lowercase(), source.name(), source.namespace),
+            initializer: value(INITIALIZER),
+            config_map: value(CONFIG_MAP),
+            namespace: value(NAMESPACE),
+            annotation: wants_annotation.then(|| value(ANNOTATION)),
+            places: given.into_iter().map(|(name, (_, place))| (name, place)).collect(),
+            place: source.spot.place(&path),
+        })
+    }
+}
+
+/// The words of the command line of `container`, each with the field that it is in.
+fn tokens(container: &Value) -> Vec<(String, &str)> {
+    let mut tokens = Vec::new();
+    for list in ["command", "args"] {
+        for (index, item) in container[list].as_array().into_iter().flatten().enumerate() {
+            // A shell's command is one text.
+            let words = item.as_str().unwrap_or_default().split_whitespace();
+            tokens.extend(words.map(|word| (format!("{list}[{index}]"), word.trim_matches(['"', '\'']))));
+        }
+    }
+    tokens
+}
+
+/// The name and, behind `=`, the value of a flag; the name is empty if `token` is none.
+fn flag(token: &str) -> (&str, Option<&str>) {
+    let Some(rest) = token.strip_prefix('-') else { return ("", None) };
+    let rest = rest.strip_prefix('-').unwrap_or(rest);
+    rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value)))
+}
+
+/// The known flags of `container`, which is at `path` of `spot`.
+fn given(container: &Value, spot: &Spot, path: &str, work: &mut Work<'_>) -> BTreeMap<&'static str, (String, Place)> {
+    let mut given = BTreeMap::new();
+    let tokens = tokens(container);
+    let mut rest = tokens.iter().peekable();
+    while let Some((field, token)) = rest.next() {
+        let (name, value) = flag(token);
+        let place = spot.place(&format!("{path}.{field}"));
+        let Some(known) = FLAGS.iter().find(|known| known.name == name) else {
+            if !name.is_empty() && !WITHOUT_EFFECT.contains(&name) {
+                let message =
+                    format!("the flag `-{name}` is none of the tutorials' initializer: what it does is not known");
+                work.tell(Weight::Lost, place, message);
+            }
+            continue;
+        };
+        let mut behind = || rest.next_if(|(_, token)| flag(token).0.is_empty()).map(|(_, token)| *token);
+        let value = match value {
+            Some(value) => value,
+            None if known.is_switch => "true",
+            None => behind().unwrap_or_default(),
+        };
+        match expand(value, container) {
+            Ok(value) => drop(given.insert(known.name, (value, place))),
+            Err(variable) => {
+                let message = format!(
+                    "`-{name}` has the value of `$({variable})`, which the manifest does not tell: write it out; taken as `{}`, the default",
+                    known.default
+                );
+                work.tell(Weight::Guessed, place, message);
+            }
+        }
+    }
+    given
+}
+
+/// `text` with the variables of `container` put in; or the one that is not known.
+fn expand(text: &str, container: &Value) -> Result<String, String> {
+    let mut expanded = String::new();
+    let mut rest = text;
+    while let Some((before, variable, after)) = rest
+        .split_once("$(")
+        .and_then(|(before, after)| after.split_once(')').map(|(variable, after)| (before, variable, after)))
+    {
+        let mut variables = container["env"].as_array().into_iter().flatten();
+        let value = variables.find(|entry| entry["name"] == variable).and_then(|entry| entry["value"].as_str());
+        expanded.push_str(before);
+        expanded.push_str(value.ok_or_else(|| variable.to_owned())?);
+        rest = after;
+    }
+    Ok(expanded + rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn flags_are_read_as_go_reads_them() {
+        for (token, expected) in [
+            ("-a=b", ("a", Some("b"))),
+            ("--a=b=c", ("a", Some("b=c"))),
+            ("-a", ("a", None)),
+            ("a", ("", None)),
+            ("", ("", None)),
+            ("-", ("", None)),
+        ] {
+            assert_eq!(flag(token), expected, "{token}");
+        }
+    }
+
+    #[test]
+    fn variables_are_put_in_where_they_are_known() {
+        let container = json!({"env": [{"name": "A", "value": "x"}, {"name": "B", "valueFrom": {}}]});
+        assert_eq!(expand("$(A)-$(A).y", &container), Ok("x-x.y".to_owned()));
+        assert_eq!(expand("$(B)", &container), Err("B".to_owned()));
+        assert_eq!(expand("$(", &container), Ok("$(".to_owned()));
+    }
+}

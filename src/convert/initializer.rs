@@ -1,0 +1,389 @@
+//! Initializers: what is registered, who answers to it, and what that one injects.
+
+use super::flags::Process;
+use super::objects::{Inputs, Source, Spot, TYPOS, pass};
+use super::steps::Old;
+use super::{Draft, Weight, Work, rules};
+use crate::manifest::{File, Lines, Place};
+use serde_json::{Map, Value, json};
+use std::rc::Rc;
+
+/// Converts every initializer that is registered.
+pub(super) fn convert(inputs: &Inputs<'_>, work: &mut Work<'_>) {
+    let processes = processes(inputs, work);
+    let contents = contents(inputs, work);
+    let names = registered(inputs, work);
+    let parts = Parts { processes: &processes, config_maps: &inputs.config_maps, contents: &contents, names: &names };
+    let mut used = Used::default();
+    for name in &names {
+        parts.convert(name, &mut used, work);
+    }
+    parts.tell_what_is_left(&used, work);
+}
+
+/// An initializer that is registered, in one entry or several.
+struct Registered<'a> {
+    name: String,
+    ways: rules::Ways,
+    /// Where it is first.
+    spot: Spot,
+    place: Place,
+    configurations: Vec<&'a Source<'a>>,
+}
+
+/// A ConfigMap with content for pods.
+struct Content<'a> {
+    source: &'a Source<'a>,
+    template: Map<String, Value>,
+    spot: Spot,
+}
+
+/// Everything there is to put together.
+struct Parts<'a> {
+    processes: &'a [Process],
+    config_maps: &'a [Source<'a>],
+    contents: &'a [Content<'a>],
+    names: &'a [Registered<'a>],
+}
+
+/// Which parts have found their place, by index.
+#[derive(Default)]
+struct Used {
+    processes: Vec<usize>,
+    contents: Vec<usize>,
+}
+
+fn processes(inputs: &Inputs<'_>, work: &mut Work<'_>) -> Vec<Process> {
+    let mut processes = Vec::new();
+    for (source, workload) in &inputs.workloads {
+        match Process::of(source, workload, work) {
+            Some(process) => processes.push(process),
+            None => pass(source, work),
+        }
+    }
+    processes
+}
+
+/// The initializers by name: an object waits for a name, whichever entry has put it there.
+fn registered<'a>(inputs: &'a Inputs<'a>, work: &mut Work<'_>) -> Vec<Registered<'a>> {
+    let mut registered: Vec<Registered<'a>> = Vec::new();
+    for source in &inputs.configurations {
+        let entries = source.body["initializers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if entries.is_empty() {
+            let message =
+                format!("{} has no `initializers`, which stand at its top: it registers nothing", source.title());
+            work.tell(Weight::Lost, source.spot.place("initializers"), message);
+        }
+        for (index, entry) in entries.iter().enumerate() {
+            let path = format!("initializers[{index}]");
+            let name = entry["name"].as_str().unwrap_or_default();
+            let place = source.spot.place(&format!("{path}.name"));
+            work.listed.push((name.to_owned(), source.name().to_owned()));
+            let ways = rules::matched(&entry["rules"], &source.spot, &format!("{path}.rules"), work);
+            if !entry["failurePolicy"].is_null() {
+                let message = "`failurePolicy` of an initializer said what becomes of a create that is not answered; a policy's says what a \
+                               working operator does: see docs/break-glass.md";
+                work.tell(Weight::Lost, source.spot.place(&format!("{path}.failurePolicy")), message);
+            }
+            match registered.iter_mut().find(|known| known.name == name) {
+                Some(known) => {
+                    known.ways.extend(ways);
+                    known.configurations.push(source);
+                }
+                None => registered.push(Registered {
+                    name: name.to_owned(),
+                    ways,
+                    spot: source.spot.clone(),
+                    place,
+                    configurations: vec![source],
+                }),
+            }
+        }
+    }
+    registered
+}
+
+/// The ConfigMaps that have content for pods.
+fn contents<'a>(inputs: &'a Inputs<'a>, work: &mut Work<'_>) -> Vec<Content<'a>> {
+    let mut contents = Vec::new();
+    for source in &inputs.config_maps {
+        let told = work.findings.len();
+        match Content::of(source, work) {
+            Some(content) => contents.push(content),
+            None if work.findings.len() > told => {}
+            None => pass(source, work),
+        }
+    }
+    contents
+}
+
+/// What the tutorials' initializer reads.
+const KEY: &str = "config";
+/// What it may have, in the words of a template; the tutorials' initializer knows the first two.
+const LISTS: [&str; 3] = ["containers", "volumes", "initContainers"];
+
+impl<'a> Content<'a> {
+    fn of(source: &'a Source<'a>, work: &mut Work<'_>) -> Option<Self> {
+        let data = source.body["data"].as_object()?;
+        let first = data.get_key_value(KEY).into_iter();
+        let rest = data.iter().filter(|(key, _)| *key != KEY);
+        for (key, text) in first.chain(rest) {
+            let text = text.as_str().filter(|text| key == KEY || looks_like_content(text)).unwrap_or_default();
+            if text.is_empty() {
+                continue;
+            }
+            let place = source.spot.place(&format!("data.{key}"));
+            let (value, spot) = match document(source, text, &place) {
+                Ok(Some(document)) => document,
+                Ok(None) => continue,
+                Err((place, message)) => {
+                    work.tell(Weight::Lost, place, message);
+                    continue;
+                }
+            };
+            if !value.keys().any(|field| list(field).is_some()) {
+                continue;
+            }
+            if key != KEY {
+                let message = format!("the tutorials' initializer reads `data.{KEY}`; taken from `data.{key}`");
+                work.tell(Weight::Guessed, place, message);
+            }
+            let template = template(value, &spot, work);
+            return Some(Self { source, template, spot });
+        }
+        None
+    }
+}
+
+/// The list of a template that a field of a ConfigMap is, whose case does not matter.
+fn list(field: &str) -> Option<&'static str> {
+    LISTS.into_iter().find(|list| list.eq_ignore_ascii_case(field))
+}
+
+fn template(value: Map<String, Value>, spot: &Spot, work: &mut Work<'_>) -> Map<String, Value> {
+    let mut template = Map::new();
+    for (field, value) in value {
+        match list(&field) {
+            Some(_) if value.is_null() || value.as_array().is_some_and(Vec::is_empty) => {}
+            Some(list) => drop(template.insert(list.to_owned(), value)),
+            None => {
+                let message = format!(
+                    "`{field}` is nothing that the tutorials' initializer reads: it had no effect, and is left out"
+                );
+                work.tell(Weight::Lost, spot.place(&field), message);
+            }
+        }
+    }
+    if template.contains_key("initContainers") {
+        let message = "the tutorials' initializer does not read `initContainers`; the policy adds them";
+        work.tell(Weight::Note, spot.place("initContainers"), message);
+    }
+    template
+}
+
+/// True if and only if it is worth while to read `text`: ConfigMaps have all sorts of texts.
+fn looks_like_content(text: &str) -> bool {
+    let text = text.to_lowercase();
+    LISTS.iter().any(|list| text.contains(&list.to_lowercase()))
+}
+
+/// An object, and where its fields are.
+type Document = (Map<String, Value>, Spot);
+
+/// The object in the text of a ConfigMap; none if there is no object. The text is at `place`.
+fn document(source: &Source<'_>, text: &str, place: &Place) -> Result<Option<Document>, (Place, String)> {
+    let begins = source.document.place.line;
+    let key = source.document.text.lines().nth(place.line.saturating_sub(begins)).unwrap_or_default();
+    // The lines of a block are lines of the file. Those of any other text are not to be told.
+    let is_block = key.split_once(':').is_some_and(|(_, rest)| rest.trim_start().starts_with(['|', '>']));
+    let below = |line: usize| Place { line: place.line + if is_block { line } else { 0 }, ..place.clone() };
+    let file = File::parse(&place.file, text.as_bytes().to_vec()).map_err(|faults| {
+        let (line, fault) = faults.first().map_or((0, ""), |fault| (fault.place.line, fault.message.as_str()));
+        (below(line), format!("the text of {} cannot be read: {fault}", source.title()))
+    })?;
+    let mut manifests = file.manifests();
+    let (Some(manifest), None) = (manifests.next(), manifests.next()) else { return Ok(None) };
+    let mut manifest = manifest.clone();
+    manifest.place = below(manifest.place.line);
+    let spot = if is_block {
+        Spot::Fields { lines: Rc::new(Lines::of(&manifest)), indexes: Vec::new(), prefix: "" }
+    } else {
+        Spot::Whole(place.clone())
+    };
+    Ok(manifest.value.as_object().map(|value| (value.clone(), spot)))
+}
+
+impl Parts<'_> {
+    /// Makes a policy for the initializer `of`.
+    fn convert(&self, of: &Registered<'_>, used: &mut Used, work: &mut Work<'_>) {
+        let process = self.process(of, work);
+        used.processes.extend(process);
+        let process = process.map(|index| &self.processes[index]);
+        let Some(content) = self.content(of, process, work) else { return };
+        used.contents.push(content);
+        let content = &self.contents[content];
+        if of.ways.is_empty() {
+            let message = format!("no rule of `{}` is left: no policy is made of it", of.name);
+            return work.tell(Weight::Lost, of.place.clone(), message);
+        }
+        let targets = rules::targets(&of.ways, &of.place, work);
+        let mut from: Vec<String> = vec![content.source.title()];
+        from.extend(of.configurations.iter().map(|source| source.title()));
+        from.dedup();
+        from.extend(process.map(|process| process.title.clone()));
+        let segment = of.name.split('.').next().unwrap_or_default().to_owned();
+        work.drafts.push(Draft {
+            name: segment,
+            spec: spec(content, targets, process.and_then(|process| process.annotation.as_deref())),
+            from,
+            initializer: Some(of.name.clone()),
+            old: Old::Initializer {
+                configurations: of.configurations.iter().map(|source| source.name().to_owned()).collect(),
+                process: process.map(|process| process.handle.clone()),
+                config_map: format!("configmap/{} -n {}", content.source.name(), content.source.namespace),
+            },
+            template: content.spot.clone(),
+            rest: of.spot.clone(),
+        });
+    }
+
+    /// Who answers to the name.
+    fn process(&self, of: &Registered<'_>, work: &mut Work<'_>) -> Option<usize> {
+        if let Some(exact) = self.processes.iter().position(|process| process.initializer == of.name) {
+            return Some(exact);
+        }
+        let is_free = |process: &Process| self.names.iter().all(|known| known.name != process.initializer);
+        let free: Vec<usize> = (0..self.processes.len()).filter(|index| is_free(&self.processes[*index])).collect();
+        let near = nearest(&of.name, free.iter().map(|index| self.processes[*index].initializer.as_str()));
+        let only = (free.len() == 1 && self.names.len() == 1).then_some(0);
+        let Some(index) = near.or(only).and_then(|index| free.get(index).copied()) else {
+            if self.processes.is_empty() && !self.contents.is_empty() {
+                let message = format!(
+                    "the Deployment or Pod that answers to `{}` is not here: taken as one that injects everything that the rules match; give \
+                     its manifest for its flags",
+                    of.name
+                );
+                work.tell(Weight::Guessed, of.place.clone(), message);
+            }
+            return None;
+        };
+        let process = &self.processes[index];
+        let (place, default) = process.named_at();
+        let message = format!(
+            "nobody answers to `{}`, so that creates hung: {} ({place}) answers to `{}`{default}; taken as one, under the name that is registered",
+            of.name, process.title, process.initializer
+        );
+        work.tell(Weight::Guessed, of.place.clone(), message);
+        Some(index)
+    }
+
+    /// What is injected.
+    fn content(&self, of: &Registered<'_>, process: Option<&Process>, work: &mut Work<'_>) -> Option<usize> {
+        let Some(process) = process else {
+            if self.contents.len() == 1 && self.processes.is_empty() {
+                return Some(0);
+            }
+            let message = format!(
+                "what `{}` injects is not known: give the manifest of its Deployment or Pod, and its ConfigMap with `data.{KEY}`",
+                of.name
+            );
+            work.tell(Weight::Lost, of.place.clone(), message);
+            return None;
+        };
+        let (place, default) = process.config_map_at();
+        let named = |content: &Content<'_>| content.source.name() == process.config_map;
+        let is_it = |content: &Content<'_>| named(content) && content.source.namespace == process.namespace;
+        if let Some(exact) = self.contents.iter().position(is_it) {
+            return Some(exact);
+        }
+        let other = self.contents.iter().position(named);
+        let names = || self.contents.iter().map(|content| content.source.name());
+        let is_here = self.config_maps.iter().any(|source| source.name() == process.config_map);
+        // One that is here, and says nothing, is not meant to be another.
+        let near = || nearest(&process.config_map, names()).filter(|_| !is_here);
+        let only = || (self.contents.len() == 1 && self.names.len() == 1 && !is_here).then_some(0);
+        let wanted = format!("ConfigMap {} in namespace `{}`{default}", process.config_map, process.namespace);
+        let Some(index) = other.or_else(near).or_else(only) else {
+            let fault = if is_here {
+                "which has no containers or volumes to inject"
+            } else {
+                "which is not here: give it with -f"
+            };
+            let message = format!("{} reads {wanted}, {fault}", process.title);
+            work.tell(Weight::Lost, place, message);
+            return None;
+        };
+        let found = self.contents[index].source;
+        let message = format!(
+            "{} reads {wanted}; here is {} in namespace `{}`: taken as that",
+            process.title,
+            found.title(),
+            found.namespace
+        );
+        work.tell(Weight::Guessed, place, message);
+        Some(index)
+    }
+
+    /// Says which parts belong to nothing.
+    fn tell_what_is_left(&self, used: &Used, work: &mut Work<'_>) {
+        for (index, process) in self.processes.iter().enumerate().filter(|(index, _)| !used.processes.contains(index)) {
+            let (place, default) = self.processes[index].named_at();
+            let message = format!(
+                "{} answers to `{}`{default}, which no InitializerConfiguration here lists: give it with -f, for the targets",
+                process.title, process.initializer
+            );
+            work.tell(Weight::Lost, place, message);
+        }
+        for (_, content) in self.contents.iter().enumerate().filter(|(index, _)| !used.contents.contains(index)) {
+            let message = format!(
+                "{}: no initializer here injects it; give its InitializerConfiguration and its Deployment or Pod with -f",
+                content.source.title()
+            );
+            work.tell(Weight::Lost, content.source.spot.place(""), message);
+        }
+    }
+}
+
+/// Which of `names` is `word` but for a slip of the pen.
+fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<usize> {
+    let distances = names.map(|name| strsim::damerau_levenshtein(word, name)).enumerate();
+    // Of a short word, little may be wrong.
+    distances
+        .filter(|(_, distance)| *distance <= TYPOS.min(word.len() / 5))
+        .min_by_key(|(_, distance)| *distance)
+        .map(|(index, _)| index)
+}
+
+/// The spec of a policy that does the same.
+fn spec(content: &Content<'_>, targets: Vec<Value>, annotation: Option<&str>) -> Map<String, Value> {
+    let ends = |target: &Value| ["pods", "cronjobs"].iter().any(|resource| target["resource"] == *resource);
+    let may_end = targets.iter().any(ends) && content.template.contains_key("containers");
+    let mut spec = Map::new();
+    if let Some(key) = annotation {
+        let selector = json!({ "matchExpressions": [{ "key": key, "operator": "Exists" }] });
+        spec.insert("annotationSelector".to_owned(), selector);
+    }
+    // The old one looked at neither.
+    spec.insert("hostNetworkPods".to_owned(), "Inject".into());
+    if may_end {
+        spec.insert("jobs".to_owned(), "Inject".into());
+    }
+    spec.insert("targets".to_owned(), targets.into());
+    spec.insert("template".to_owned(), content.template.clone().into());
+    spec
+}
+
+/// What every policy does otherwise than every initializer of the tutorials.
+pub(super) fn tell_differences(work: &mut Work<'_>) {
+    let protected: Vec<&str> = work.site.protected_namespaces.iter().map(String::as_str).collect();
+    let protected = format!("the old one reached {}; no policy does", protected.join(", "));
+    let conflicts = "a workload that uses a name of the template differently is let through without it, with an event, where the old one \
+                     overwrote it or left the create hanging; `failurePolicy: Fail` refuses it";
+    let opt_out = "workloads may refuse by `scpol.dev/inject: \"false\"`; `optOut: Denied` takes that away";
+    for message in [protected.as_str(), conflicts, opt_out] {
+        work.tell(Weight::Differs, None, message);
+    }
+    let kept = "`hostNetworkPods: Inject`, and `jobs: Inject` on pods, keep what the old one did; without them, pods on the host's network and \
+                pods that end by themselves are left out, which is safer";
+    work.tell(Weight::Note, None, kept);
+}

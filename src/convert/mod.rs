@@ -1,0 +1,239 @@
+//! Old things into policies: initializers with a ConfigMap, and PodPresets. Pure.
+//!
+//! [`convert`] reads manifests as somebody has applied them once, and gives policies that do the same to new objects. What
+//! it cannot carry over, had to guess, or does differently, it says, with the line.
+
+mod flags;
+mod initializer;
+mod objects;
+mod preset;
+mod rules;
+mod steps;
+
+pub use rules::suggest;
+
+use crate::lint::references::needs;
+use crate::manifest::{File, Place};
+use crate::policy::{Policy, Site};
+use objects::{Inputs, Spot};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// What the old things have become.
+#[derive(Clone, Debug, Default)]
+pub struct Conversion {
+    /// Valid policies, in the order of the input.
+    pub policies: Vec<Converted>,
+    /// What there is to know about them, by weight.
+    pub findings: Vec<Finding>,
+    /// How to switch over, step by step.
+    pub steps: Vec<String>,
+}
+
+impl Conversion {
+    /// The initializer names that the operator must be given by `--initializer-name`.
+    pub fn initializer_names(&self) -> BTreeSet<&str> {
+        self.policies
+            .iter()
+            .filter_map(|policy| policy.initializer.as_deref())
+            .filter(|name| is_foreign(name))
+            .collect()
+    }
+
+    /// True if and only if somebody has to look: something is lost, or was guessed.
+    pub fn needs_attention(&self) -> bool {
+        self.findings.iter().any(|finding| finding.weight <= Weight::Guessed)
+    }
+}
+
+/// A policy.
+#[derive(Clone, Debug)]
+pub struct Converted {
+    /// Its name.
+    pub name: String,
+    /// The whole object.
+    pub object: Value,
+    /// What it was made of, such as `ConfigMap sidecar-initializer`.
+    pub from: Vec<String>,
+    /// The name of the initializer that it takes the place of; none for a PodPreset.
+    pub initializer: Option<String>,
+    /// What must be in the namespaces of its workloads.
+    pub needs: BTreeSet<String>,
+    /// What it takes the place of.
+    old: steps::Old,
+}
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// Not carried over.
+    Lost,
+    /// The input is at odds with itself, or silent: taken as it is probably meant.
+    Guessed,
+    /// The policy does it differently.
+    Differs,
+    /// Worth knowing.
+    Note,
+}
+
+impl Weight {
+    /// Every weight, the heaviest first.
+    pub const ALL: [Weight; 4] = [Weight::Lost, Weight::Guessed, Weight::Differs, Weight::Note];
+
+    /// The word for machines.
+    pub fn word(self) -> &'static str {
+        match self {
+            Weight::Lost => "NotCarriedOver",
+            Weight::Guessed => "TakenAsMeant",
+            Weight::Differs => "Differs",
+            Weight::Note => "Note",
+        }
+    }
+}
+
+/// Something to know about a conversion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How much it matters.
+    pub weight: Weight,
+    /// What it is about; none if that is all of it.
+    pub place: Option<Place>,
+    /// What it is, and what to write instead.
+    pub message: String,
+}
+
+/// Makes policies of what is in `files`. What names no namespace is in `namespace`.
+///
+/// # Guarantees
+/// Every policy is one that [`Policy::parse`] takes, on a site that has [`Conversion::initializer_names`].
+pub fn convert(files: &[File], namespace: &str, site: &Site) -> Conversion {
+    let mut work = Work { site, drafts: Vec::new(), findings: Vec::new(), listed: Vec::new() };
+    let inputs = Inputs::of(files, namespace, &mut work);
+    initializer::convert(&inputs, &mut work);
+    preset::convert(&inputs, &mut work);
+    work.finish()
+}
+
+/// A conversion under way.
+struct Work<'a> {
+    site: &'a Site,
+    drafts: Vec<Draft>,
+    findings: Vec<Finding>,
+    /// Every initializer with an InitializerConfiguration that lists it.
+    listed: Vec<(String, String)>,
+}
+
+/// A policy that has not been judged yet.
+struct Draft {
+    /// What it would be called; another policy may have that name.
+    name: String,
+    spec: Map<String, Value>,
+    from: Vec<String>,
+    initializer: Option<String>,
+    old: steps::Old,
+    /// Where the content of `spec.template` comes from.
+    template: Spot,
+    /// Where all the rest comes from.
+    rest: Spot,
+}
+
+impl Work<'_> {
+    fn tell(&mut self, weight: Weight, place: impl Into<Option<Place>>, message: impl Into<String>) {
+        self.findings.push(Finding { weight, place: place.into(), message: message.into() });
+    }
+
+    fn finish(mut self) -> Conversion {
+        let mut policies: Vec<Converted> = Vec::new();
+        let mut taken = BTreeSet::new();
+        for draft in std::mem::take(&mut self.drafts) {
+            let name = free_name(&draft.name, &taken);
+            taken.insert(name.clone());
+            policies.extend(self.judge(name, draft));
+        }
+        if policies.iter().any(|policy| policy.initializer.is_some()) {
+            initializer::tell_differences(&mut self);
+        }
+        if policies.iter().any(|policy| policy.initializer.is_none()) {
+            preset::tell_differences(&mut self);
+        }
+        let steps = steps::steps(&policies, &self.listed);
+        let mut findings = self.findings;
+        findings.sort_by_key(|finding| finding.weight);
+        Conversion { policies, findings, steps }
+    }
+
+    /// The policy, if it is valid.
+    fn judge(&mut self, name: String, draft: Draft) -> Option<Converted> {
+        let Draft { mut spec, from, initializer, old, template, rest, .. } = draft;
+        if let Some(initializer) =
+            initializer.as_ref().filter(|initializer| **initializer != format!("{name}.scpol.dev"))
+        {
+            spec.insert("initializerName".to_owned(), initializer.as_str().into());
+        }
+        let object = json!({
+            "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": name }, "spec": spec,
+        });
+        let mut site = self.site.clone();
+        site.initializer_names.extend(initializer.clone());
+        let Err(violations) = Policy::parse(&object, &site) else {
+            let needs = needs(&object["spec"]["template"]);
+            return Some(Converted { name, object, from, initializer, needs, old });
+        };
+        for violation in violations {
+            let place = match violation.field.strip_prefix("spec.template") {
+                Some(field) => template.place(field.trim_start_matches('.')),
+                None => rest.place(""),
+            };
+            let (code, field) = (violation.code, violation.field);
+            let message = format!(
+                "no policy is made of it: {code} {}: `{field}` {}; correct it here and convert again",
+                code.name(),
+                violation.message
+            );
+            self.tell(Weight::Lost, place, message);
+        }
+        None
+    }
+}
+
+/// True if and only if the operator owns that initializer name only if a flag says so.
+fn is_foreign(initializer: &str) -> bool {
+    !initializer.ends_with(".scpol.dev")
+}
+
+/// How long the name of a policy may be: it becomes the value of a label.
+const NAME: usize = 63;
+
+/// `wanted` as the name of a policy that is none of `taken`.
+fn free_name(wanted: &str, taken: &BTreeSet<String>) -> String {
+    let lower = wanted.to_lowercase().replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+    let short: String = lower.trim_matches('-').chars().take(NAME - 3).collect();
+    let name = match short.trim_end_matches('-') {
+        "" | "true" | "false" => "converted",
+        name => name,
+    };
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.to_owned()).chain(numbered);
+    names.find(|name| !taken.contains(name)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_gets_a_name_that_it_may_have_and_nobody_else_has() {
+        let taken = BTreeSet::from(["envoy".to_owned(), "envoy-2".to_owned()]);
+        for (wanted, expected) in [
+            ("sidecar", "sidecar"),
+            ("envoy", "envoy-3"),
+            ("My.Preset_1", "my-preset-1"),
+            ("true", "converted"),
+            ("--", "converted"),
+            ("", "converted"),
+        ] {
+            assert_eq!(free_name(wanted, &taken), expected, "{wanted}");
+        }
+        assert!(free_name(&"a".repeat(200), &taken).len() <= NAME);
+    }
+}

@@ -1,0 +1,140 @@
+//! The objects of the input, and where they stand.
+
+use super::{Weight, Work};
+use crate::manifest::{self, File, Lines, Manifest, Object, Place};
+use crate::workload::Workload;
+use serde_json::Value;
+use std::rc::Rc;
+
+/// The input, by what it can be used for.
+#[derive(Default)]
+pub(super) struct Inputs<'a> {
+    pub(super) configurations: Vec<Source<'a>>,
+    pub(super) config_maps: Vec<Source<'a>>,
+    pub(super) presets: Vec<Source<'a>>,
+    pub(super) workloads: Vec<(Source<'a>, Workload)>,
+}
+
+/// An object of the input.
+#[derive(Clone)]
+pub(super) struct Source<'a> {
+    pub(super) body: &'a Value,
+    kind: &'a str,
+    pub(super) namespace: &'a str,
+    pub(super) spot: Spot,
+    /// What it is in.
+    pub(super) document: &'a Manifest,
+}
+
+/// Something with fields, and where they are.
+#[derive(Clone)]
+pub(super) enum Spot {
+    /// In a document: behind `prefix`, in the object that the indexes lead to.
+    Fields { lines: Rc<Lines>, indexes: Vec<usize>, prefix: &'static str },
+    /// All in one place.
+    Whole(Place),
+}
+
+impl Spot {
+    /// Where the field `path` is, or the nearest around it.
+    pub(super) fn place(&self, path: &str) -> Place {
+        match self {
+            Spot::Fields { lines, indexes, prefix } => {
+                let dot = if prefix.is_empty() || path.is_empty() || path.starts_with('[') { "" } else { "." };
+                lines.place(indexes, &format!("{prefix}{dot}{path}"))
+            }
+            Spot::Whole(place) => place.clone(),
+        }
+    }
+
+    /// The same, with what is behind `prefix`.
+    pub(super) fn within(&self, field: &'static str) -> Self {
+        match self {
+            Spot::Fields { lines, indexes, .. } => {
+                Spot::Fields { lines: lines.clone(), indexes: indexes.clone(), prefix: field }
+            }
+            Spot::Whole(place) => Spot::Whole(place.clone()),
+        }
+    }
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn name(&self) -> &'a str {
+        self.body["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    /// How it is called in a sentence: `ConfigMap sidecar-initializer`.
+    pub(super) fn title(&self) -> String {
+        format!("{} {}", self.kind, self.name())
+    }
+}
+
+/// The kinds that are converted, each with the end of its group.
+const KINDS: [(&str, &str); 3] =
+    [("InitializerConfiguration", "admissionregistration.k8s.io"), ("PodPreset", "settings.k8s.io"), ("ConfigMap", "")];
+/// Of how many letters a word may be another.
+pub(super) const TYPOS: usize = 3;
+/// What webhook injectors are made of.
+const WEBHOOKS: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+
+impl<'a> Inputs<'a> {
+    /// Sorts the objects of `files`; says what is left over.
+    pub(super) fn of(files: &'a [File], namespace: &'a str, work: &mut Work<'_>) -> Self {
+        let mut inputs = Self::default();
+        for document in files.iter().flat_map(File::manifests) {
+            let lines = Rc::new(Lines::of(document));
+            for object in document.objects() {
+                let spot = Spot::Fields { lines: lines.clone(), indexes: document.indexes(object.body), prefix: "" };
+                let namespace = object.body["metadata"]["namespace"].as_str().unwrap_or(namespace);
+                let source = Source { body: object.body, kind: object.kind, namespace, spot, document };
+                inputs.sort(source, &object, work);
+            }
+        }
+        inputs
+    }
+
+    fn sort(&mut self, mut source: Source<'a>, object: &Object<'a>, work: &mut Work<'_>) {
+        if let Some(workload) = manifest::workload_of(object) {
+            return self.workloads.push((source, workload));
+        }
+        if let Some(kind) = misspelt(object) {
+            let message = format!(
+                "the kind `{}` is misspelt, and no server has taken it: write `{kind}`; read as that",
+                object.kind
+            );
+            work.tell(Weight::Guessed, source.spot.place("kind"), message);
+            source.kind = kind;
+        }
+        match source.kind {
+            "InitializerConfiguration" => self.configurations.push(source),
+            "PodPreset" => self.presets.push(source),
+            "ConfigMap" => self.config_maps.push(source),
+            kind if WEBHOOKS.contains(&kind) => {
+                let message = format!(
+                    "{}: a webhook's server decides what it injects, which no manifest tells: docs/migrate.md says what becomes which field",
+                    source.title()
+                );
+                work.tell(Weight::Lost, source.spot.place("kind"), message);
+            }
+            _ => pass(&source, work),
+        }
+    }
+}
+
+/// Says that nothing becomes of `source`.
+pub(super) fn pass(source: &Source<'_>, work: &mut Work<'_>) {
+    let message = format!("{}: nothing to convert", source.title().trim());
+    work.tell(Weight::Note, source.spot.place(""), message);
+}
+
+/// What the kind of `object` is probably meant to be, if it is none.
+fn misspelt(object: &Object<'_>) -> Option<&'static str> {
+    if KINDS.iter().any(|(kind, _)| *kind == object.kind) {
+        return None;
+    }
+    let near = KINDS.iter().filter(|(kind, group)| {
+        object.group() == *group
+            && strsim::damerau_levenshtein(&object.kind.to_lowercase(), &kind.to_lowercase()) <= TYPOS
+    });
+    near.map(|(kind, _)| *kind).next()
+}
