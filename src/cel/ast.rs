@@ -34,8 +34,8 @@ pub(super) enum Kind {
     And(Vec<Node>),
     /// A chain of `||`.
     Or(Vec<Node>),
-    List(Vec<Item>),
-    Map(Vec<Entry>),
+    List(Vec<Item<Node>>),
+    Map(Vec<Entry<Node>>),
     Comprehension(Box<Comprehension>),
     /// `target.optMap(variable, body)` or `optFlatMap`.
     OptionalMap(Box<OptionalMap>),
@@ -62,18 +62,18 @@ pub(super) struct Call {
     pub(super) arguments: Vec<Node>,
 }
 
-/// An item of a list; `[?item]` if it is optional.
+/// An item of a list; `[?item]` if it is optional. Its parts are nodes, and plans once they have been checked.
 #[derive(Debug)]
-pub(super) struct Item {
-    pub(super) value: Node,
+pub(super) struct Item<Part> {
+    pub(super) value: Part,
     pub(super) is_optional: bool,
 }
 
 /// An entry of a map; `{?key: value}` if it is optional.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) key: Node,
-    pub(super) value: Node,
+pub(super) struct Entry<Part> {
+    pub(super) key: Part,
+    pub(super) value: Part,
     pub(super) is_optional: bool,
 }
 

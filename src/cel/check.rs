@@ -1,6 +1,6 @@
 //! Types and names: what the server refuses when an expression is stored, and what is left to do at run time.
 
-use super::ast::{self, Form, Kind, Literal, Node};
+use super::ast::{self, Entry, Form, Item, Kind, Literal, Node};
 use super::budget::Meter;
 use super::error::Fault;
 use super::eval::Evaluator;
@@ -264,14 +264,14 @@ impl Checker {
         }
     }
 
-    fn list(&mut self, items: &[ast::Item]) -> Checked {
+    fn list(&mut self, items: &[Item<Node>]) -> Checked {
         let mut joined = None;
         let mut plans = Vec::with_capacity(items.len());
         let mut types = Vec::with_capacity(items.len());
-        for ast::Item { value, is_optional } in items {
+        for Item { value, is_optional } in items {
             let (plan, of) = self.entry(value, *is_optional)?;
             joined = Some(self.join(joined, &of));
-            plans.push(plan::Item { value: plan, is_optional: *is_optional });
+            plans.push(Item { value: plan, is_optional: *is_optional });
             types.push((value.at, of));
         }
         self.same(&types);
@@ -280,16 +280,16 @@ impl Checker {
         Ok((Plan::List(plans), Type::list(item)))
     }
 
-    fn map(&mut self, entries: &[ast::Entry]) -> Checked {
+    fn map(&mut self, entries: &[Entry<Node>]) -> Checked {
         let (mut keys, mut values) = (None, None);
         let mut plans = Vec::with_capacity(entries.len());
         let (mut key_types, mut value_types) = (Vec::new(), Vec::new());
-        for ast::Entry { key, value, is_optional } in entries {
+        for Entry { key, value, is_optional } in entries {
             let (key_plan, key_type) = self.node(key)?;
             keys = Some(self.join(keys, &key_type));
             let (value_plan, value_type) = self.entry(value, *is_optional)?;
             values = Some(self.join(values, &value_type));
-            plans.push(plan::Entry { key: key_plan, value: value_plan, is_optional: *is_optional });
+            plans.push(Entry { key: key_plan, value: value_plan, is_optional: *is_optional });
             key_types.push((key.at, key_type));
             value_types.push((value.at, value_type));
         }

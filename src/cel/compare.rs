@@ -2,12 +2,34 @@
 
 use super::budget::{Meter, text_cost};
 use super::error::Failure;
-use super::signatures::Native;
-use super::value::{List, Map, Val};
+use super::signatures::{Native, Work};
+use super::value::{List, Map, Outcome, Val};
 use std::cmp::Ordering;
 
 /// The work of finding a key in a large map.
 pub(super) const LOOKUP: u64 = 8;
+
+// The functions by which quantities and versions are compared, each with its like
+
+pub(super) fn is_greater_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    like(values).map(|order| Val::Bool(order.is_gt()))
+}
+
+pub(super) fn is_less_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    like(values).map(|order| Val::Bool(order.is_lt()))
+}
+
+pub(super) fn compare_to<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    like(values).map(|order| Val::Int(order as i64))
+}
+
+fn like(values: &[Val<'_>]) -> Result<Ordering, Failure> {
+    match values {
+        [Val::Quantity(left), Val::Quantity(right)] => Ok(left.compare(right)),
+        [Val::Semver(left), Val::Semver(right)] => Ok(left.compare(right)),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
 
 /// What the server charges for an operator over these values.
 pub(super) fn cost(native: Native, left: &Val<'_>, right: &Val<'_>) -> u64 {

@@ -1,11 +1,11 @@
 //! Evaluation: values of plans, left to right, as late as the server does it.
 
-use super::ast::Form;
+use super::ast::{Entry, Form, Item};
 use super::budget::Meter;
 use super::compare;
 use super::error::Failure;
 use super::lists;
-use super::plan::{Call, Comprehension, Entry, Item, OptionalMap, Plan, SortBy};
+use super::plan::{Call, Comprehension, OptionalMap, Plan, SortBy};
 use super::regexes::Patterns;
 use super::signatures::{Means, Native, Work};
 use super::value::{Key, List, Map, Outcome, Val};
@@ -191,7 +191,7 @@ impl<'a> Evaluator<'a> {
         run(&mut work, values)
     }
 
-    fn list(&mut self, items: &'a [Item]) -> Outcome<'a> {
+    fn list(&mut self, items: &'a [Item<Plan>]) -> Outcome<'a> {
         self.meter.charge(LIST_COST)?;
         let mut values = Vec::with_capacity(items.len());
         for Item { value, is_optional } in items {
@@ -201,7 +201,7 @@ impl<'a> Evaluator<'a> {
         Val::list(values)
     }
 
-    fn map(&mut self, entries: &'a [Entry]) -> Outcome<'a> {
+    fn map(&mut self, entries: &'a [Entry<Plan>]) -> Outcome<'a> {
         self.meter.charge(MAP_COST)?;
         let mut values = BTreeMap::new();
         for Entry { key, value, is_optional } in entries {

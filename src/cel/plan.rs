@@ -1,6 +1,6 @@
 //! An expression that has been checked: every name is resolved, every call has its overloads.
 
-use super::ast::Form;
+use super::ast::{Entry, Form, Item};
 use super::regexes::Pattern;
 use super::signatures::{Native, Overload};
 use super::value::TypeName;
@@ -28,8 +28,8 @@ pub(super) enum Plan {
     Or(Vec<Plan>),
     Native(Native, Vec<Plan>),
     Call(Box<Call>),
-    List(Vec<Item>),
-    Map(Vec<Entry>),
+    List(Vec<Item<Plan>>),
+    Map(Vec<Entry<Plan>>),
     Comprehension(Box<Comprehension>),
     OptionalMap(Box<OptionalMap>),
     SortBy(Box<SortBy>),
@@ -60,19 +60,6 @@ impl std::fmt::Debug for Call {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Call").field("arguments", &self.arguments).finish_non_exhaustive()
     }
-}
-
-#[derive(Debug)]
-pub(super) struct Item {
-    pub(super) value: Plan,
-    pub(super) is_optional: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) key: Plan,
-    pub(super) value: Plan,
-    pub(super) is_optional: bool,
 }
 
 #[derive(Debug)]

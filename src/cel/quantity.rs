@@ -61,6 +61,10 @@ impl Quantity {
         Some(Self { value, is_small: small, is_computed: false })
     }
 
+    pub(super) fn compare(&self, other: &Self) -> Ordering {
+        self.value.compare(other.value)
+    }
+
     fn of_int(value: i64) -> Self {
         Self { value: Decimal { number: i128::from(value), exponent: 0 }, is_small: true, is_computed: false }
     }
@@ -224,25 +228,6 @@ fn read(work: &mut Work<'_>, values: &[Val<'_>]) -> Result<Option<Quantity>, Fai
 pub(super) fn sign<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
     Ok(Val::Int(if quantity.value.number > 0 { 1 } else { -i64::from(quantity.value.number < 0) }))
-}
-
-pub(super) fn is_greater_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    order(values).map(|order| Val::Bool(order.is_gt()))
-}
-
-pub(super) fn is_less_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    order(values).map(|order| Val::Bool(order.is_lt()))
-}
-
-pub(super) fn compare_to<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    order(values).map(|order| Val::Int(order as i64))
-}
-
-fn order(values: &[Val<'_>]) -> Result<Ordering, Failure> {
-    match values {
-        [Val::Quantity(left), Val::Quantity(right)] => Ok(left.value.compare(right.value)),
-        _ => Err(Failure::no_such_overload()),
-    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "it is called approximate")]

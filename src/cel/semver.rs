@@ -105,25 +105,6 @@ fn read(work: &mut Work<'_>, values: &[Val<'_>]) -> Result<Option<Semver>, Failu
     Ok(if normalize { Semver::parse_normalized(text) } else { Semver::parse(text) })
 }
 
-pub(super) fn is_greater_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    order(values).map(|order| Val::Bool(order.is_gt()))
-}
-
-pub(super) fn is_less_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    order(values).map(|order| Val::Bool(order.is_lt()))
-}
-
-pub(super) fn compare_to<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    order(values).map(|order| Val::Int(order as i64))
-}
-
-fn order(values: &[Val<'_>]) -> Result<Ordering, Failure> {
-    match values {
-        [Val::Semver(left), Val::Semver(right)] => Ok(left.compare(right)),
-        _ => Err(Failure::no_such_overload()),
-    }
-}
-
 pub(super) fn major<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     part(values, |[major, _, _]| major)
 }

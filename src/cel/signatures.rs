@@ -9,7 +9,8 @@ use super::regexes::{self, Patterns};
 use super::types::{Opaque, Type};
 use super::value::{Outcome, Val};
 use super::{
-    arithmetic, convert, format, formats, lists, moment, network, optional, quantity, semver, sets, strings, url,
+    arithmetic, compare, convert, format, formats, lists, moment, network, optional, quantity, semver, sets, strings,
+    url,
 };
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -268,9 +269,9 @@ const ROWS: &[Row] = &[
     run("quantity(string) -> quantity", quantity::quantity),
     run("isQuantity(string) -> bool", quantity::is_quantity),
     run("sign(quantity) -> int", quantity::sign),
-    run("quantity.isGreaterThan(quantity) -> bool", quantity::is_greater_than),
-    run("quantity.isLessThan(quantity) -> bool", quantity::is_less_than),
-    run("quantity.compareTo(quantity) -> int", quantity::compare_to),
+    run("quantity.isGreaterThan(quantity) -> bool", compare::is_greater_than),
+    run("quantity.isLessThan(quantity) -> bool", compare::is_less_than),
+    run("quantity.compareTo(quantity) -> int", compare::compare_to),
     run("quantity.asApproximateFloat() -> double", quantity::as_approximate_float),
     run("quantity.asInteger() -> int", quantity::as_integer),
     run("quantity.isInteger() -> bool", quantity::is_integer),
@@ -327,9 +328,9 @@ const ROWS: &[Row] = &[
     run("semver(string, bool) -> semver", semver::semver),
     run("isSemver(string) -> bool", semver::is_semver),
     run("isSemver(string, bool) -> bool", semver::is_semver),
-    run("semver.isGreaterThan(semver) -> bool", semver::is_greater_than),
-    run("semver.isLessThan(semver) -> bool", semver::is_less_than),
-    run("semver.compareTo(semver) -> int", semver::compare_to),
+    run("semver.isGreaterThan(semver) -> bool", compare::is_greater_than),
+    run("semver.isLessThan(semver) -> bool", compare::is_less_than),
+    run("semver.compareTo(semver) -> int", compare::compare_to),
     run("semver.major() -> int", semver::major),
     run("semver.minor() -> int", semver::minor),
     run("semver.patch() -> int", semver::patch),
