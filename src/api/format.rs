@@ -90,6 +90,11 @@ pub(super) fn find(pattern: &str) -> Option<&'static Format> {
     ALL.iter().find(|format| format.pattern == pattern)
 }
 
+/// Where something is mounted: a slash at the end makes no other place.
+pub(crate) fn mount_path(path: &str) -> &str {
+    if path == "/" { path } else { path.trim_end_matches('/') }
+}
+
 fn is_lower(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }

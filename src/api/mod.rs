@@ -11,6 +11,7 @@ mod schema;
 mod targets;
 pub mod v1alpha1;
 
+pub(crate) use format::mount_path;
 pub use judge::judge;
 
 /// The API group of everything that users write.

@@ -472,7 +472,7 @@ fn duplicates_within(path: &str, container: &RawObject) -> Vec<Finding> {
     const UNIQUE: [(&str, &str, Key); 4] = [
         ("ports", "containerPort", |port| Some(format!("{} {}", port.get("containerPort")?, protocol(port)))),
         ("ports", "name", |port| text(port, "name").filter(|name| !name.is_empty()).map(str::to_owned)),
-        ("volumeMounts", "mountPath", |mount| text(mount, "mountPath").map(bare_path)),
+        ("volumeMounts", "mountPath", |mount| text(mount, "mountPath").map(|path| format::mount_path(path).to_owned())),
         ("volumeDevices", "devicePath", |device| text(device, "devicePath").map(str::to_owned)),
     ];
     let mut findings = Vec::new();
@@ -541,7 +541,10 @@ fn source(item: &RawObject) -> Option<String> {
 fn repeated_in_own_containers(policy: &Subject<'_>) -> Vec<Finding> {
     let Some(template) = &policy.spec.template else { return Vec::new() };
     let sources = template.env_from.iter().map(source);
-    let paths = template.volume_mounts.iter().map(|mount| text(mount, "mountPath").map(bare_path));
+    let paths = template
+        .volume_mounts
+        .iter()
+        .map(|mount| text(mount, "mountPath").map(|path| format::mount_path(path).to_owned()));
     let repeated = |keys: Vec<Option<String>>, list: &str, field: &str| {
         let mut seen = HashSet::new();
         let indexed = keys.into_iter().enumerate();
@@ -551,11 +554,6 @@ fn repeated_in_own_containers(policy: &Subject<'_>) -> Vec<Finding> {
     let mut findings = repeated(sources.collect(), "envFrom", "");
     findings.extend(repeated(paths.collect(), "volumeMounts", ".mountPath"));
     findings
-}
-
-/// A path without the slash at its end, which makes no other place.
-fn bare_path(path: &str) -> String {
-    if path == "/" { path } else { path.trim_end_matches('/') }.to_owned()
 }
 
 /// Keys of labels and annotations that Kubernetes refuses, and those by which users and we speak to each other.

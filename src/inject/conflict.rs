@@ -1,7 +1,7 @@
 //! What keeps a template out of a workload, or two templates from each other.
 
 use super::Template;
-use super::content::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, restarts};
+use super::content::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, is_native_sidecar};
 use super::equal;
 use super::pod::{Network, Own, Pod};
 use crate::api::code::Code;
@@ -260,7 +260,7 @@ impl Running<'_> {
 
     /// When it runs.
     fn phase(&self) -> Phase {
-        match (self.list.field == INIT_CONTAINERS, restarts(self.item)) {
+        match (self.list.field == INIT_CONTAINERS, is_native_sidecar(self.item)) {
             (false, _) => Phase::Main,
             (true, false) => Phase::Passing,
             (true, true) => Phase::Whole,

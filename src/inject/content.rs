@@ -1,6 +1,7 @@
 //! What a template can add to a pod, as three tables. Everything else walks over them: a new kind of content is a new row.
 
 use super::Template;
+use crate::api::mount_path;
 use crate::api::v1alpha1::{self, Place, RawObject};
 use std::collections::BTreeMap;
 
@@ -66,7 +67,7 @@ pub(super) static LISTS: [List; 4] = [
         fields: Fields::Open,
         items: |template| &template.init_containers,
         // The user's init containers may need the sidecar.
-        place: |template, item| if restarts(item) { Place::Before } else { template.position.init_containers },
+        place: |template, item| if is_native_sidecar(item) { Place::Before } else { template.position.init_containers },
     },
     List {
         field: CONTAINERS,
@@ -84,7 +85,7 @@ pub(super) const CONTAINERS: &str = "containers";
 pub(super) const INIT_CONTAINERS: &str = "initContainers";
 
 /// True if and only if the init container `item` is a native sidecar.
-pub(super) fn restarts(item: &RawObject) -> bool {
+pub fn is_native_sidecar(item: &RawObject) -> bool {
     item.get("restartPolicy").is_some_and(|policy| policy == "Always")
 }
 
@@ -172,11 +173,6 @@ pub(super) static INNER: [Inner; 3] = [
         items: |template| &template.volume_mounts,
     },
 ];
-
-/// Where something is mounted: a slash at the end makes no other place.
-fn mount_path(path: &str) -> &str {
-    if path == "/" { path } else { path.trim_end_matches('/') }
-}
 
 /// A source of variables has no name of its own: what it refers to, and the prefix.
 fn source(item: &RawObject) -> String {

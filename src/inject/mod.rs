@@ -14,6 +14,7 @@ mod quantity;
 mod undo;
 
 pub use conflict::Conflict;
+pub use content::is_native_sidecar;
 pub use undo::{Cause, Leftover, Undone, undo};
 
 use crate::api::v1alpha1;

@@ -3,6 +3,7 @@
 use super::{Context, Note};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{EngineChoice, Jobs, NativeSidecars, RawObject, SidecarPolicySpec, Template};
+use crate::inject::is_native_sidecar;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ fn containers(template: &Template) -> impl Iterator<Item = (String, &RawObject)>
 /// Those that run as long as the pod does.
 fn staying(template: &Template) -> impl Iterator<Item = (String, &RawObject)> {
     let stays = |path: &str, container: &RawObject| {
-        path.starts_with("spec.template.containers") || container.get("restartPolicy").is_some_and(|is| is == "Always")
+        path.starts_with("spec.template.containers") || is_native_sidecar(container)
     };
     containers(template).filter(move |(path, container)| stays(path, container))
 }
