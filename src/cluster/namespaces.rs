@@ -8,7 +8,7 @@ use kube::core::ApiResource;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tracing::warn;
@@ -70,12 +70,12 @@ pub async fn follow(client: Client, namespaces: Arc<Namespaces>, progress: watch
     let api = Api::<Object>::all_with(client, &resource());
     let events = watcher(api, watcher::Config::default()).backoff(Reconnect::default());
     pin_mut!(events);
-    let mut listed = Vec::new();
+    let mut listed = HashSet::new();
     loop {
         match events.try_next().await {
             Ok(Some(watcher::Event::Init)) => listed.clear(),
             Ok(Some(watcher::Event::InitApply(object))) => {
-                listed.push(object.name().to_owned());
+                listed.insert(object.name().to_owned());
                 namespaces.set(&object);
             }
             Ok(Some(watcher::Event::InitDone)) => {
