@@ -8,7 +8,7 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
 use crate::cel::Budget;
 use crate::inject::{self, Conflict, Template, marker};
-use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide, in_order};
+use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide};
 use crate::workload::Workload;
 use json_patch::Patch;
 use std::borrow::Cow;
@@ -74,34 +74,34 @@ impl Decision {
     /// Pure. Policies that are suspended or in Audit mode add nothing and stand in nobody's way.
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
         let mut decision = Self { native_sidecars: site.native_sidecars, ..Self::default() };
-        for policy in in_order(policies.iter().cloned()) {
+        for policy in policies.iter() {
             decision.ask(policy, workload, site);
         }
         decision.leave_out_conflicts(workload);
         decision
     }
 
-    fn ask(&mut self, policy: Arc<Policy>, workload: &Workload, site: &Site) {
+    fn ask(&mut self, policy: &Arc<Policy>, workload: &Workload, site: &Site) {
         let verdict = if policy.is_enforced() {
-            decide(&policy, workload, site)
+            decide(policy, workload, site)
         } else {
             let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
             Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })
         };
         if policy.is_enforced()
             && !policy.validations.is_empty()
-            && checks::is_judged(&policy, workload, site) == Some(true)
+            && checks::is_judged(policy, workload, site) == Some(true)
         {
             self.judges.push(policy.clone());
         }
         match verdict {
             Verdict::Inject if !policy.injects() => {}
-            Verdict::Inject => match delivery(&policy, workload, self.native_sidecars) {
-                Ok(_) => self.inject.push(policy),
-                Err(reason) => self.rest.push(Left { policy, outcome: Outcome::Skipped, reason }),
+            Verdict::Inject => match delivery(policy, workload, self.native_sidecars) {
+                Ok(_) => self.inject.push(policy.clone()),
+                Err(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
             },
-            Verdict::Skip(reason) => self.rest.push(Left { policy, outcome: Outcome::Skipped, reason }),
-            Verdict::Error(reason) => self.fail(policy, reason),
+            Verdict::Skip(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
+            Verdict::Error(reason) => self.fail(policy.clone(), reason),
         }
     }
 
@@ -201,9 +201,7 @@ impl Decision {
         if self.judges.is_empty() {
             return;
         }
-        let mut body = workload.body.clone();
-        json_patch::patch(&mut body, patch).expect("a plan applies to what it was made for");
-        let stored = workload.with_body(body);
+        let stored = workload.with_body(workload.patched(patch));
         let variables = checks::variables(&stored);
         for policy in self.judges.clone() {
             let mut budget = Budget::validations();
@@ -239,9 +237,7 @@ pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<St
         let verb = if left.outcome == Outcome::Rejected { "be refused" } else { "not be injected" };
         return Some(format!("changing nothing; {name} would {verb}: {}: {}", left.reason.code, left.reason.detail));
     }
-    let mut body = workload.body.clone();
-    json_patch::patch(&mut body, &patch).expect("a plan applies to what it was made for");
-    let added = marker::read(&workload.with_body(body), &policy.name)?.added;
+    let added = marker::read(&workload.with_body(workload.patched(&patch)), &policy.name)?.added;
     let added: Vec<String> = added.iter().map(|pointer| format!("`{pointer}`")).collect();
     Some(format!("changing nothing; {name} would get {}", added.join(", ")))
 }

@@ -3,6 +3,7 @@
 //! What it says about itself that decisions need is read through predicates and small accessors; where its pod
 //! template lies comes from the table [`KINDS`].
 
+use json_patch::Patch;
 use serde_json::{Map, Value};
 use std::sync::{Arc, OnceLock};
 
@@ -91,6 +92,13 @@ impl Workload {
     #[must_use]
     pub fn with_body(&self, body: Value) -> Self {
         Self { namespace_object: self.namespace_object.clone(), ..Self::new(self.kind, body) }
+    }
+
+    /// The body once `patch`, which was planned for this very object, has been applied.
+    pub fn patched(&self, patch: &Patch) -> Value {
+        let mut body = self.body.clone();
+        json_patch::patch(&mut body, patch).expect("a plan applies to what it was made for");
+        body
     }
 
     /// The object as expressions see it on every engine and in files: without `status`, what only the server sets, and the

@@ -59,15 +59,28 @@ impl Manifests {
         self.walk.walk()
     }
 
-    /// True if and only if they come from standard input.
-    pub(super) fn take_stdin(&self) -> bool {
-        is_stdin(&self.files)
+    /// As they were given.
+    pub(super) fn paths(&self) -> &[PathBuf] {
+        &self.files
     }
 }
 
 /// True if and only if `paths` has standard input.
 pub(super) fn is_stdin(paths: &[PathBuf]) -> bool {
     paths.iter().any(|path| path.as_os_str() == "-")
+}
+
+/// Checks that at most one of `flags`, each with its paths, takes standard input.
+///
+/// # Errors
+/// That it can be read only once.
+pub(super) fn at_most_one_stdin(flags: &[(&str, &[PathBuf])]) -> Result<()> {
+    if flags.iter().filter(|(_, paths)| is_stdin(paths)).count() > 1 {
+        let names: Vec<_> = flags.iter().map(|(name, _)| *name).collect();
+        let (last, others) = names.split_last().expect("two of them take it");
+        bail!("standard input can be read only once: give `-` to one of {} and {last}", others.join(", "));
+    }
+    Ok(())
 }
 
 /// Reads `paths`, or fails with every fault.

@@ -7,7 +7,7 @@ use crate::decision::{Decision, Left, Outcome};
 use crate::manifest::{self, Layout, Manifest, Object};
 use crate::policy::{Policies, Site};
 use crate::workload::Workload;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 use similar::TextDiff;
@@ -40,9 +40,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
-    if options.manifests.take_stdin() && files::is_stdin(&options.policies) {
-        bail!("standard input can be read only once: give `-` to one of -f and --policy");
-    }
+    files::at_most_one_stdin(&[("-f", options.manifests.paths()), ("--policy", &options.policies)])?;
     let site = options.site.site()?;
     let policies = files::policies(&options.policies, options.manifests.walk(), &site, "--policy")?;
     let files = options.manifests.read()?;
@@ -93,9 +91,7 @@ impl Injection<'_> {
         if decision.refusal().is_some() || patch.is_empty() {
             return None;
         }
-        let mut body = workload.body;
-        json_patch::patch(&mut body, &patch).expect("a plan applies to what it was made for");
-        Some(body)
+        Some(workload.patched(&patch))
     }
 
     fn tell(&mut self, manifest: &Manifest, workload: &Workload, left: &Left) {

@@ -47,9 +47,7 @@ enum Output {
 }
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
-    if files::is_stdin(&options.files) && files::is_stdin(&options.manifests) {
-        bail!("standard input can be read only once: give `-` to one of -f and --manifests");
-    }
+    files::at_most_one_stdin(&[("-f", &options.files), ("--manifests", &options.manifests)])?;
     let context = Context { site: options.site.site()?, minor: options.site.minor()? };
     // What is wrong with one file is no reason to be silent about the others.
     let (files, faults) = manifest::read_what_can_be(&options.files, options.recursion.walk());

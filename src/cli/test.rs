@@ -5,7 +5,7 @@ use super::files::{self, placed, plan};
 use crate::decision::{Decision, Left};
 use crate::inject;
 use crate::manifest::{self, Layout, Walk};
-use crate::policy::{Policies, Site, in_order};
+use crate::policy::{Policies, Site};
 use crate::workload::Workload;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -173,8 +173,7 @@ impl Case {
         if is_refused || patch.is_empty() {
             return Found { body: None, reasons, broken_promises: Vec::new() };
         }
-        let mut body = self.workload.body.clone();
-        json_patch::patch(&mut body, &patch).expect("a plan applies to what it was made for");
+        let body = self.workload.patched(&patch);
         let broken_promises = self.broken_promises(&body, &mut decision);
         Found { body: Some(body), reasons, broken_promises }
     }
@@ -187,7 +186,7 @@ impl Case {
             faults.push("injecting again changes something".to_owned());
         }
         let (mut back, mut original) = (body.clone(), self.workload.body.clone());
-        for policy in in_order(decision.inject.iter().cloned()) {
+        for policy in &decision.inject {
             let undone = inject::undo(&injected.with_body(back.clone()), Some(&policy.name));
             back = undone.map_or(back, |undone| undone.body);
             // A marker that was there before is ours, and is not given back.

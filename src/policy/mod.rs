@@ -8,9 +8,9 @@ pub mod checks;
 
 use crate::api::code::Code;
 use crate::api::rules::{self, Rules, Violation};
-use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, RawObject, SidecarPolicySpec, Validation};
+use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Validation};
 use crate::cel::{Budget, Expression, Gives, Variables};
-use crate::inject::Template;
+use crate::inject::{Template, is_native_sidecar};
 use crate::workload::{Kind, Workload};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -197,8 +197,7 @@ impl Policy {
     pub fn needs_native_sidecars(&self) -> bool {
         let template = &self.template.spec;
         let always = self.spec.native_sidecars == NativeSidecars::Always && !template.containers.is_empty();
-        let is_native = |container: &RawObject| container.get("restartPolicy").is_some_and(|policy| policy == "Always");
-        always || template.init_containers.iter().any(is_native)
+        always || template.init_containers.iter().any(is_native_sidecar)
     }
 
     /// True if and only if decisions depend on the workload's Namespace itself, not only on its name.
@@ -274,6 +273,8 @@ pub fn decide(policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
 pub struct Policies {
     by_name: HashMap<String, Arc<Policy>>,
     by_initializer: HashMap<String, String>,
+    in_order: Vec<Arc<Policy>>,
+    read_namespaces: bool,
 }
 
 impl Policies {
@@ -287,7 +288,10 @@ impl Policies {
                 owner.clone_from(&policy.name);
             }
         }
-        Self { by_name, by_initializer }
+        let mut in_order: Vec<_> = by_name.values().cloned().collect();
+        in_order.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.name.cmp(&b.name)));
+        let read_namespaces = in_order.iter().any(|policy| policy.reads_namespaces());
+        Self { by_name, by_initializer, in_order, read_namespaces }
     }
 
     /// The policy of that name.
@@ -302,18 +306,11 @@ impl Policies {
 
     /// True if and only if one of them decides by more of a Namespace than its name.
     pub fn read_namespaces(&self) -> bool {
-        self.by_name.values().any(|policy| policy.reads_namespaces())
+        self.read_namespaces
     }
 
-    /// All of them, in no order.
+    /// All of them, in priority order: higher first, ties by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
-        self.by_name.values()
+        self.in_order.iter()
     }
-}
-
-/// `policies` in priority order: higher first, ties by name.
-pub fn in_order(policies: impl IntoIterator<Item = Arc<Policy>>) -> Vec<Arc<Policy>> {
-    let mut policies: Vec<_> = policies.into_iter().collect();
-    policies.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.name.cmp(&b.name)));
-    policies
 }

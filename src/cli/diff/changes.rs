@@ -2,7 +2,7 @@
 
 use super::{Options, Output};
 use crate::cli::files::title;
-use crate::decision::{Decision, Outcome};
+use crate::decision::Decision;
 use crate::inject;
 use crate::manifest::{self, Layout};
 use crate::policy::{Policies, Policy, Reason, Site};
@@ -141,11 +141,7 @@ impl End {
 /// `workload` as it is created; as it was, if its create is refused.
 fn planned(decision: &mut Decision, workload: &Workload) -> Value {
     let patch = decision.plan(workload);
-    let mut body = workload.body.clone();
-    if !decision.rest.iter().any(|left| left.outcome == Outcome::Rejected) {
-        json_patch::patch(&mut body, &patch).expect("a plan applies to what it was made for");
-    }
-    body
+    if decision.refusal().is_some() { workload.body.clone() } else { workload.patched(&patch) }
 }
 
 fn told(reason: &Reason) -> String {

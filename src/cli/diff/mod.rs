@@ -55,10 +55,7 @@ enum Output {
 }
 
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
-    let stdin = [&options.old, &options.new, &options.files].into_iter().filter(|paths| files::is_stdin(paths)).count();
-    if stdin > 1 {
-        bail!("standard input can be read only once: give `-` to one of --old, --new and -f");
-    }
+    files::at_most_one_stdin(&[("--old", &options.old), ("--new", &options.new), ("-f", &options.files)])?;
     let mut site = options.site.site()?;
     let versions = versions(&options, &site).await?;
     let subjects =

@@ -48,9 +48,7 @@ enum Output {
 }
 
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
-    if files::is_stdin(&options.files) && files::is_stdin(&options.policies) {
-        bail!("standard input can be read only once: give `-` to one of -f and --policy");
-    }
+    files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies)])?;
     let mut site = options.site.site()?;
     let subjects = if options.files.is_empty() {
         let found = live::workload(&options.cluster, &options.target.join("/"), options.namespace.as_deref()).await?;

@@ -115,8 +115,7 @@ impl Report {
         let Subject { workload, placed, source } = subject;
         let mut decision = Decision::of(policies, &placed, site);
         let patch = plan(&mut decision, &workload, &placed);
-        let mut injected = workload.clone();
-        json_patch::patch(&mut injected.body, &patch).expect("a plan applies to what it was made for");
+        let injected = workload.with_body(workload.patched(&patch));
         let mut answers: Vec<Answer> =
             decision.inject.iter().map(|policy| Answer::injects(policy, &workload, &injected)).collect();
         let (skipped, failed): (Vec<_>, Vec<_>) =
