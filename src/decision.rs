@@ -8,7 +8,7 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
 use crate::cel::Budget;
 use crate::inject::{self, Conflict, Template, marker};
-use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide};
+use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide_touchable};
 use crate::workload::Workload;
 use json_patch::Patch;
 use std::borrow::Cow;
@@ -74,19 +74,22 @@ impl Decision {
     /// Pure. Policies that are suspended or in Audit mode add nothing and stand in nobody's way.
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
         let mut decision = Self { native_sidecars: site.native_sidecars, ..Self::default() };
+        let untouchable = checks::untouchable(workload, site);
         for policy in policies.iter() {
-            decision.ask(policy, workload, site);
+            decision.ask(policy, workload, site, untouchable.as_ref());
         }
         decision.leave_out_conflicts(workload);
         decision
     }
 
-    fn ask(&mut self, policy: &Arc<Policy>, workload: &Workload, site: &Site) {
-        let verdict = if policy.is_enforced() {
-            decide(policy, workload, site)
-        } else {
+    fn ask(&mut self, policy: &Arc<Policy>, workload: &Workload, site: &Site, untouchable: Option<&Reason>) {
+        let verdict = if !policy.is_enforced() {
             let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
             Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })
+        } else if let Some(reason) = untouchable {
+            Verdict::Skip(reason.clone())
+        } else {
+            decide_touchable(policy, workload, site)
         };
         if policy.is_enforced()
             && !policy.validations.is_empty()

@@ -37,16 +37,15 @@ impl Default for Marker {
 }
 
 impl Marker {
-    /// This one, with what `later` adds to it.
-    pub(super) fn and(mut self, later: Marker) -> Self {
-        for (all, more) in [(&mut self.added, later.added), (&mut self.nulls, later.nulls)] {
+    /// Lists what `later` lists, too.
+    pub(super) fn extend(&mut self, later: &Marker) {
+        for (all, more) in [(&mut self.added, &later.added), (&mut self.nulls, &later.nulls)] {
             for pointer in more {
-                if !all.contains(&pointer) {
-                    all.push(pointer);
+                if !all.contains(pointer) {
+                    all.push(pointer.clone());
                 }
             }
         }
-        self
     }
 
     /// The value of the annotation.
@@ -62,7 +61,12 @@ pub fn key(policy: &str) -> String {
 
 /// The marker of `policy` on the pod, or pod template, of `workload`. None if there is none that can be understood.
 pub fn read(workload: &Workload, policy: &str) -> Option<Marker> {
-    let marker: Marker = serde_json::from_str(workload.pod_annotation(&key(policy))?).ok()?;
+    parse(workload.pod_annotation(&key(policy))?)
+}
+
+/// The marker that an annotation has as its `value`. None if it cannot be understood.
+pub fn parse(value: &str) -> Option<Marker> {
+    let marker: Marker = serde_json::from_str(value).ok()?;
     (marker.v == VERSION).then_some(marker)
 }
 

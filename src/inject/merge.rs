@@ -66,18 +66,18 @@ pub(super) fn operations(body: &Value, groups: Vec<Group>) -> Vec<PatchOperation
     operations
 }
 
-/// What `owner` adds through `groups`, as its marker has it.
-pub(super) fn record(body: &Value, groups: &[Group], owner: usize) -> Marker {
-    let mut record = Marker::default();
-    for group in groups {
-        let mut own = group.additions.iter().filter(|addition| addition.owner == owner).peekable();
-        if own.peek().is_none() {
-            continue;
+/// What each of so many `owners` adds through `groups`, as its marker has it.
+pub(super) fn records(body: &Value, groups: &[Group], owners: usize) -> Vec<Marker> {
+    let mut records = vec![Marker::default(); owners];
+    for group in groups.iter().filter(|group| !group.additions.is_empty()) {
+        let created = record_parent(body, &group.parent, &group.keyed);
+        for addition in &group.additions {
+            let record = &mut records[addition.owner];
+            record.extend(&created);
+            record.added.push(group.keyed.with_trailing_token(addition.key.as_str()).to_string());
         }
-        record = record.and(record_parent(body, &group.parent, &group.keyed));
-        record.added.extend(own.map(|addition| group.keyed.with_trailing_token(addition.key.as_str()).to_string()));
     }
-    record
+    records
 }
 
 /// What has to be created so that there is a list or map at `parent`, which a marker calls `keyed`.

@@ -35,6 +35,8 @@ use sha2::{Digest, Sha256};
 pub struct Template {
     /// The name of its policy.
     pub policy: String,
+    /// The key of the annotation that marks what it has added.
+    pub marker_key: String,
     /// What it adds.
     pub spec: v1alpha1::Template,
     /// On which side of the user's containers and init containers it adds them.
@@ -47,7 +49,13 @@ pub struct Template {
 impl Template {
     /// The template `spec` of `policy`.
     pub fn new(policy: &str, spec: &v1alpha1::Template, position: Position) -> Self {
-        Self { policy: policy.to_owned(), spec: spec.clone(), position, hash: hash(spec) }
+        Self {
+            policy: policy.to_owned(),
+            marker_key: marker::key(policy),
+            spec: spec.clone(),
+            position,
+            hash: hash(spec),
+        }
     }
 
     /// The same template with its containers as native sidecars: init containers that are restarted always. They start
@@ -201,16 +209,17 @@ fn is_among(additions: &[Addition], key: &str) -> bool {
 fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>) {
     let annotations = pod.annotations_pointer();
     let body = &pod.workload.body;
-    let markers = templates.iter().enumerate().filter_map(|(owner, template)| {
-        let stored = marker::read(pod.workload, &template.policy).filter(|stored| stored.hash == template.hash);
-        let fresh = merge::record(body, groups, owner);
-        let marker = match stored {
-            Some(_) if fresh.added.is_empty() => return None,
-            Some(stored) => stored.and(fresh),
-            None => merge::record_parent(body, &annotations, &annotations).and(fresh),
-        };
-        let value = Marker { hash: template.hash.clone(), ..marker }.to_value();
-        Some(Addition { owner, key: marker::key(&template.policy), value, place: Place::After })
+    let created = merge::record_parent(body, &annotations, &annotations);
+    let fresh = merge::records(body, groups, templates.len());
+    let markers = templates.iter().zip(fresh).enumerate().filter_map(|(owner, (template, fresh))| {
+        let stored = pod.workload.pod_annotation(&template.marker_key).and_then(marker::parse);
+        let stored = stored.filter(|stored| stored.hash == template.hash);
+        if stored.is_some() && fresh.added.is_empty() {
+            return None;
+        }
+        let mut marker = stored.unwrap_or_else(|| Marker { hash: template.hash.clone(), ..created.clone() });
+        marker.extend(&fresh);
+        Some(Addition { owner, key: template.marker_key.clone(), value: marker.to_value(), place: Place::After })
     });
     let markers: Vec<Addition> = markers.collect();
     // The annotations of a template lie in the same map.

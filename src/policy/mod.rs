@@ -257,6 +257,11 @@ pub struct Reason {
 /// Pure: the same arguments give the same verdict, on every engine and offline. The rows are asked in order and the
 /// first that says no is the reason. A row that cannot tell decides only where no other says no.
 pub fn decide(policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
+    checks::untouchable(workload, site).map_or_else(|| decide_touchable(policy, workload, site), Verdict::Skip)
+}
+
+/// [`decide`], where it is known that rows 1 to 3, the same for every policy, do not speak.
+pub fn decide_touchable(policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
     let mut unknown = None;
     for check in checks::CHAIN {
         match check(policy, workload, site) {

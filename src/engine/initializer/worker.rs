@@ -498,7 +498,7 @@ fn odd_values(shared: &Shared, workload: &Workload) -> Vec<String> {
     let stored = shared.snapshot().stored;
     let key = crate::api::INJECT_KEY;
     let mut odd = Vec::new();
-    for value in checks::said(workload).into_iter().filter(|value| !matches!(*value, "true" | "false")) {
+    for value in checks::said(workload).filter(|value| !matches!(*value, "true" | "false")) {
         let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
         if names.peek().is_none() {
             odd.push(format!(
