@@ -7,7 +7,7 @@ use crate::cluster::object::Object;
 use crate::inject::marker;
 use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide};
 use crate::workload::{Kind, Workload};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -60,7 +60,8 @@ const GONE: u32 = u32::MAX;
 #[derive(Default)]
 pub struct Census {
     hasher: RandomState,
-    entries: HashMap<&'static str, HashMap<u64, Entry>>,
+    /// A tree grows little by little: a table would need its old and its new memory at once.
+    entries: HashMap<&'static str, BTreeMap<u64, Entry>>,
     fates: Vec<(Fate, i64)>,
     index: HashMap<Fate, u32>,
     listing: u32,
@@ -94,7 +95,6 @@ impl Census {
             }
             keep
         });
-        entries.shrink_to_fit();
         for fate in gone {
             self.leave(fate);
         }
