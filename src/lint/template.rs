@@ -79,14 +79,15 @@ pub(super) fn requests(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
 struct Old {
     /// The key, or what it begins with if it ends in `/`; or the field.
     name: &'static str,
-    /// The minor version from which on there is something better, or it is gone.
+    /// The minor version that deprecates it.
     since: u32,
     /// What is wrong with it, and what to write instead.
     message: &'static str,
 }
 
-/// Annotations of pods: <https://kubernetes.io/docs/reference/labels-annotations-taints/>.
-const OLD_ANNOTATIONS: [Old; 6] = [
+/// Annotations of pods, as the server warns of them (`pkg/api/pod/warnings.go` of Kubernetes 1.36). It drops those of init
+/// containers from 1.8 on (`dropInitContainerAnnotations`).
+const OLD_ANNOTATIONS: [Old; 8] = [
     Old {
         name: "seccomp.security.alpha.kubernetes.io/pod",
         since: 19,
@@ -108,6 +109,16 @@ const OLD_ANNOTATIONS: [Old; 6] = [
         message: "is ignored from Kubernetes 1.16; workloads set `priorityClassName`",
     },
     Old {
+        name: "security.alpha.kubernetes.io/sysctls",
+        since: 11,
+        message: "is ignored from Kubernetes 1.11; workloads set `securityContext.sysctls`",
+    },
+    Old {
+        name: "security.alpha.kubernetes.io/unsafe-sysctls",
+        since: 11,
+        message: "is ignored from Kubernetes 1.11; workloads set `securityContext.sysctls`",
+    },
+    Old {
         name: "pod.alpha.kubernetes.io/init-containers",
         since: 8,
         message: "is ignored from Kubernetes 1.8; use `spec.template.initContainers`",
@@ -119,24 +130,53 @@ const OLD_ANNOTATIONS: [Old; 6] = [
     },
 ];
 
-/// Sources of volumes: <https://kubernetes.io/docs/concepts/storage/volumes/>.
-const OLD_VOLUMES: [Old; 8] = [
+/// Sources of volumes, from the same file.
+const OLD_VOLUMES: [Old; 9] = [
     Old {
         name: "gitRepo",
         since: 11,
         message: "is deprecated since Kubernetes 1.11 and off from 1.33; use an `emptyDir` that an init container clones into",
     },
-    Old { name: "scaleIO", since: 22, message: "is gone from Kubernetes 1.22; use a CSI driver" },
-    Old { name: "flocker", since: 25, message: "is gone from Kubernetes 1.25; use a CSI driver" },
-    Old { name: "quobyte", since: 25, message: "is gone from Kubernetes 1.25; use a CSI driver" },
-    Old { name: "storageos", since: 25, message: "is gone from Kubernetes 1.25; use a CSI driver" },
-    Old { name: "glusterfs", since: 26, message: "is gone from Kubernetes 1.26; use a CSI driver" },
+    Old {
+        name: "photonPersistentDisk",
+        since: 11,
+        message: "is deprecated since Kubernetes 1.11 and does not work from 1.16; use a CSI driver",
+    },
+    Old {
+        name: "scaleIO",
+        since: 16,
+        message: "is deprecated since Kubernetes 1.16 and does not work from 1.22; use a CSI driver",
+    },
+    Old {
+        name: "flocker",
+        since: 22,
+        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
+    },
+    Old {
+        name: "quobyte",
+        since: 22,
+        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
+    },
+    Old {
+        name: "storageos",
+        since: 22,
+        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
+    },
+    Old {
+        name: "glusterfs",
+        since: 25,
+        message: "is deprecated since Kubernetes 1.25 and does not work from 1.26; use a CSI driver",
+    },
     Old {
         name: "cephfs",
         since: 28,
-        message: "is deprecated since Kubernetes 1.28 and gone from 1.31; use a CSI driver",
+        message: "is deprecated since Kubernetes 1.28 and does not work from 1.31; use a CSI driver",
     },
-    Old { name: "rbd", since: 28, message: "is deprecated since Kubernetes 1.28 and gone from 1.31; use a CSI driver" },
+    Old {
+        name: "rbd",
+        since: 28,
+        message: "is deprecated since Kubernetes 1.28 and does not work from 1.31; use a CSI driver",
+    },
 ];
 
 /// What is deprecated on the version that is given, or on a current one.
