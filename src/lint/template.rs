@@ -4,23 +4,16 @@ use super::{Context, Note};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{EngineChoice, Jobs, NativeSidecars, RawObject, SidecarPolicySpec, Template};
 use crate::inject::is_native_sidecar;
+use crate::workload::Workload;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// The containers and init containers of `template`, each with its path.
-fn containers(template: &Template) -> impl Iterator<Item = (String, &RawObject)> {
-    let lists = [("containers", &template.containers), ("initContainers", &template.init_containers)];
-    lists.into_iter().flat_map(|(list, items)| {
-        items.iter().enumerate().map(move |(index, item)| (format!("spec.template.{list}[{index}]"), item))
-    })
-}
 
 /// Those that run as long as the pod does.
 fn staying(template: &Template) -> impl Iterator<Item = (String, &RawObject)> {
     let stays = |path: &str, container: &RawObject| {
         path.starts_with("spec.template.containers") || is_native_sidecar(container)
     };
-    containers(template).filter(move |(path, container)| stays(path, container))
+    template.all_containers().filter(move |(path, container)| stays(path, container))
 }
 
 fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {
@@ -29,7 +22,7 @@ fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {
 
 /// Images that are another one tomorrow.
 pub(super) fn images(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
-    let containers = spec.template.iter().flat_map(containers);
+    let containers = spec.template.iter().flat_map(Template::all_containers);
     let note = |(path, container): (String, &RawObject)| {
         let image = text(container, "image").filter(|image| !image.is_empty())?;
         let what = floats(image)?;
@@ -230,20 +223,38 @@ pub(super) struct Named {
 
 /// The ports of the containers that run as long as the pod does.
 pub(super) fn named_ports(template: &Template) -> Vec<Named> {
-    let mut all = Vec::new();
-    for (path, container) in staying(template) {
-        let ports = container.get("ports").and_then(Value::as_array).into_iter().flatten();
-        for (index, port) in ports.enumerate() {
-            let Some(number) = port.get("containerPort").and_then(Value::as_u64) else { continue };
-            let protocol = port["protocol"].as_str().filter(|is| !is.is_empty()).unwrap_or("TCP").to_owned();
-            all.push(Named {
-                port: Port { number, protocol },
-                field: format!("{path}.ports[{index}].containerPort"),
-                container: text(container, "name").unwrap_or_default().to_owned(),
-            });
-        }
-    }
-    all
+    staying(template).flat_map(|(path, container)| ports_of(&path, container)).collect()
+}
+
+fn ports_of(path: &str, container: &RawObject) -> Vec<Named> {
+    let ports = container.get("ports").and_then(Value::as_array).into_iter().flatten();
+    let named = ports.enumerate().filter_map(|(index, port)| {
+        let number = port.get("containerPort").and_then(Value::as_u64)?;
+        let protocol = port["protocol"].as_str().filter(|is| !is.is_empty()).unwrap_or("TCP").to_owned();
+        Some(Named {
+            port: Port { number, protocol },
+            field: format!("{path}.ports[{index}].containerPort"),
+            container: text(container, "name").unwrap_or_default().to_owned(),
+        })
+    });
+    named.collect()
+}
+
+/// The ports of `template` that another container of `injected`, which has it, names as well: legal in Kubernetes, and no
+/// conflict, but only one of them can listen.
+pub fn shared_ports(template: &Template, injected: &Workload) -> Vec<String> {
+    let list = |field| injected.pod_spec().and_then(|spec| spec.get(field)?.as_array()).into_iter().flatten();
+    let natives = list("initContainers").filter_map(Value::as_object).filter(|container| is_native_sidecar(container));
+    let all = list("containers").filter_map(Value::as_object).chain(natives);
+    let theirs: Vec<_> = all.flat_map(|container| ports_of("", container)).collect();
+    let shared = named_ports(template).into_iter().filter_map(|own| {
+        let other = theirs.iter().find(|other| other.port == own.port && other.container != own.container)?;
+        Some(format!(
+            "containers {} and {} both name port {}; only one of them can listen on it",
+            own.container, other.container, own.port
+        ))
+    });
+    shared.collect()
 }
 
 /// Two containers of the template with one port.
