@@ -177,7 +177,7 @@ fn a_manifest_without_a_namespace_is_in_the_one_that_is_given_and_does_not_get_i
     assert_eq!(
         default.err,
         "standard input:2: Deployment default/web: policy `envoy`: skipped: SCP0108 NamespaceNotMatched (row 7): \
-         namespace `default` is not selected\n"
+         namespace `default` is not in `spec.namespaces` [shop-*]\n"
     );
     let given = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "-n", "shop-us"], &input);
     assert_eq!(given.code, 0);
