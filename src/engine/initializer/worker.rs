@@ -5,7 +5,7 @@
 //! Whatever is decided, our names leave the list: a create never hangs on a policy that does not match.
 
 use super::completion::{completion, rejection};
-use super::queue::{Finish, Job, Key};
+use super::queue::{DECISION_LIMIT, Finish, Job, Key};
 use super::watch::Shared;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Failure, OptOut};
@@ -29,9 +29,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
-/// Within this time a decision must have been made; then the policy's `failurePolicy` decides. The server gives up on the
-/// create after 30 s.
-const DECISION_LIMIT: Duration = Duration::from_secs(20);
 /// A quota may be cleared while we wait: so often is an "exceeded quota" tried again, which takes about 2 s.
 const QUOTA_ATTEMPTS: u32 = 8;
 
