@@ -53,6 +53,11 @@ async fn a_registration_is_owned_labelled_repaired_and_removed_with_its_policy()
     // Suspended: as if deleted, but kept. Resumed: in force again.
     world.edit_policy("envoy", json!({ "suspend": true })).await?;
     wait_condition(&world.cluster, "envoy", "Ready", "True", "Suspended").await?;
+    wait_condition(&world.cluster, "envoy", "Programmed", "False", "Suspended").await?;
+    let conditions = policies(&world.cluster).get("envoy").await?.data["status"]["conditions"].clone();
+    let types: Vec<_> =
+        conditions.as_array().into_iter().flatten().map(|condition| condition["type"].clone()).collect();
+    assert_eq!(types, ["Ready", "Accepted", "Programmed"], "what is not true is not there");
     within(LIMIT, "it is gone", || async { Ok(world.get(CONFIGURATION).await?.is_none()) }).await?;
     world.unregistered().await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("suspended")).await?), ["app"]);
@@ -86,6 +91,8 @@ async fn a_registration_deleted_by_hand_stays_away_for_the_hold_across_restarts(
     world.delete(CONFIGURATION).await?;
     let condition = wait_condition(&world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
     assert!(condition["message"].as_str().unwrap_or_default().starts_with("SCP0306: "), "{condition}");
+    wait_condition(&world.cluster, "envoy", "Ready", "False", "RemovedByHand").await?;
+    wait_condition(&world.cluster, "envoy", "Reconciling", "True", "RemovedByHand").await?;
     world.unregistered().await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("held")).await?), ["app"]);
 
