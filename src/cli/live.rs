@@ -17,7 +17,7 @@ use kube::api::ListParams;
 use kube::core::ApiResource;
 use kube::{Api, Client};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// What people type for a kind, besides its names.
@@ -93,6 +93,16 @@ pub(super) struct Stored {
 pub(super) struct Invalid {
     pub(super) name: String,
     pub(super) violations: Vec<Violation>,
+}
+
+/// The policies to ask.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) policies: Policies,
+    /// Those that are broken.
+    pub(super) invalid: Vec<Invalid>,
+    /// Those that are valid and not in force all the same, by name: why.
+    pub(super) idle: BTreeMap<String, String>,
 }
 
 async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
@@ -200,25 +210,40 @@ async fn kubelets_have_native_sidecars(client: &Client) -> bool {
     })
 }
 
-/// The policies that are stored, and those of them that are broken.
-pub(super) async fn policies(cluster: &Cluster, site: &Site) -> Result<(Policies, Vec<Invalid>)> {
+/// The policies that are stored.
+pub(super) async fn policies(cluster: &Cluster, site: &Site) -> Result<Known> {
     let (client, _) = connect(cluster).await.context("no --policy is given, and the cluster's cannot be read")?;
     let api: Api<Object> = Api::all_with(client, &policies::resource());
-    let stored = match call(api.list(&ListParams::default())).await {
-        Ok(list) => list.items,
+    let stored = match list(&api, ListParams::default()).await {
+        Ok(list) => list,
         Err(CallError::Refused(status)) if status.code == 404 => {
             bail!("the server has no SidecarPolicies: install the operator, or give policies with --policy")
         }
         Err(error) => return Err(error).context("cannot list the policies"),
     };
-    let (mut valid, mut invalid) = (Vec::new(), Vec::new());
+    let (mut valid, mut known) = (Vec::new(), Known::default());
     for object in stored {
-        match Policy::parse(&object.value(), site) {
-            Ok(policy) => valid.push(Arc::new(policy)),
-            Err(violations) => invalid.push(Invalid { name: object.name().to_owned(), violations }),
+        let value = object.value();
+        match Policy::parse(&value, site) {
+            Ok(policy) => {
+                let idle = policy.is_enforced().then(|| idle(&value["status"])).flatten();
+                known.idle.extend(idle.map(|why| (policy.name.clone(), why)));
+                valid.push(Arc::new(policy));
+            }
+            Err(violations) => known.invalid.push(Invalid { name: object.name().to_owned(), violations }),
         }
     }
-    Ok((Policies::new(valid), invalid))
+    Ok(Known { policies: Policies::new(valid), ..known })
+}
+
+/// Why a policy with this `status`, which is meant to be in force, is not.
+fn idle(status: &Value) -> Option<String> {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    match conditions.find(|condition| condition["type"] == "Programmed") {
+        None => Some("no operator has seen it; is one running?".to_owned()),
+        Some(programmed) if programmed["status"] == "True" => None,
+        Some(programmed) => Some(programmed["message"].as_str().unwrap_or_default().to_owned()),
+    }
 }
 
 /// `deploy`, `Deployment` and `deployments.apps` alike.
@@ -238,7 +263,10 @@ fn kind(typed: &str) -> Result<&'static Kind> {
         "rs" | "replicasets" | "replicaset" => {
             format!("no policy is for `{typed}`: what a Deployment makes is decided at the Deployment; ask for that")
         }
-        _ => format!("`{typed}` is no kind of workload; expected one of {}", kinds()),
+        _ => format!(
+            "`{typed}` is no kind of workload; expected KIND/NAME, e.g. `deploy/web`, where the kind is one of {}",
+            kinds()
+        ),
     })
 }
 

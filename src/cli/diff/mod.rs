@@ -3,7 +3,7 @@
 mod changes;
 
 use super::files::{self, Recursion, SiteOptions, Subject};
-use super::live::{self, Asked, Scope};
+use super::live::{self, Asked, Known, Scope};
 use super::output::Output;
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
@@ -64,7 +64,7 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
     if !options.old.is_empty() {
         return Ok(Versions { old: read(&options.old, "--old")?, new });
     }
-    let (old, invalid) = live::policies(&options.cluster, site).await?;
+    let Known { policies: old, invalid, .. } = live::policies(&options.cluster, site).await?;
     for policy in &invalid {
         eprintln!("warning: the stored SidecarPolicy `{}` is not valid, and is left out", policy.name);
     }

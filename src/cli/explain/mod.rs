@@ -4,7 +4,7 @@ mod report;
 mod summary;
 
 use super::files::{self, Recursion, SiteOptions, Subject};
-use super::live::{self, Asked, Invalid, Scope};
+use super::live::{self, Asked, Known, Scope};
 use super::output::Output;
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
@@ -45,14 +45,14 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies)])?;
     let asked = Asked::parse(&options.target)?;
     let mut site = options.site.site()?;
-    let (policies, invalid) = policies(&options, &site).await?;
+    let known = known(&options, &site).await?;
     let (subjects, place) = if options.files.is_empty() {
-        in_cluster(&options, asked, &policies, &mut site).await?
+        in_cluster(&options, asked, &known.policies, &mut site).await?
     } else {
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
         (files::subjects(&options.files, options.recursion.walk(), namespace)?, None)
     };
-    let reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &policies, &invalid, &site)).collect();
+    let reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &known, &site)).collect();
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "ExplainReport", "items": reports });
     if !options.output.is_written(document, out)? {
         match &reports[..] {
@@ -61,19 +61,19 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
                 writeln!(out, "no such workload{place}")?;
             }
             [report] => report.write(out)?,
-            reports => summary::write(reports, &policies, &invalid, out)?,
+            reports => summary::write(reports, &known, out)?,
         }
     }
     out.flush()?;
     Ok(if reports.iter().any(Report::is_finding) { End::Finding } else { End::Fine })
 }
 
-/// The policies to ask, and those that are broken.
-async fn policies(options: &Options, site: &Site) -> Result<(Policies, Vec<Invalid>)> {
+async fn known(options: &Options, site: &Site) -> Result<Known> {
     if options.policies.is_empty() {
         return live::policies(&options.cluster, site).await;
     }
-    Ok((files::policies(&options.policies, options.recursion.walk(), site, "--policy")?, Vec::new()))
+    let policies = files::policies(&options.policies, options.recursion.walk(), site, "--policy")?;
+    Ok(Known { policies, ..Known::default() })
 }
 
 /// The stored workloads that are asked for, and the one namespace in which they were looked for; if no kind is named, those

@@ -2,12 +2,12 @@
 
 use crate::api::code::Code;
 use crate::cli::files::{Subject, other_version, plan, title};
-use crate::cli::live::Invalid;
+use crate::cli::live::{Invalid, Known};
 use crate::cli::output;
 use crate::decision::{Decision, Left, Outcome};
 use crate::inject::marker;
 use crate::lint::{needs, shared_ports};
-use crate::policy::{Policies, Policy, Site};
+use crate::policy::{Policy, Site};
 use crate::workload::Workload;
 use anyhow::Result;
 use serde::Serialize;
@@ -60,6 +60,9 @@ pub(super) struct Answer {
     /// What the added refers to, and must be in the workload's namespace.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     needs: BTreeSet<String>,
+    /// Why the policy is not in force, though it is valid.
+    #[serde(rename = "notInForce", skip_serializing_if = "Option::is_none")]
+    idle: Option<String>,
     /// Ports that two containers would share.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ports: Vec<String>,
@@ -102,10 +105,10 @@ impl Finding {
 
 impl Report {
     /// Asks `policies` about `subject`.
-    pub(super) fn of(subject: Subject, policies: &Policies, invalid: &[Invalid], site: &Site) -> Self {
+    pub(super) fn of(subject: Subject, known: &Known, site: &Site) -> Self {
         let Subject { workload, placed, source } = subject;
         let is_late = source.is_none() && workload.pending().next().is_none();
-        let mut decision = Decision::of(policies, &placed, site);
+        let mut decision = Decision::of(&known.policies, &placed, site);
         let patch = plan(&mut decision, &workload, &placed);
         let injected = workload.with_body(workload.patched(&patch));
         let mut answers: Vec<Answer> =
@@ -113,8 +116,11 @@ impl Report {
         let (skipped, failed): (Vec<_>, Vec<_>) =
             decision.rest.iter().partition(|left| left.outcome == Outcome::Skipped);
         answers.extend(failed.into_iter().map(|left| Answer::left(left, &workload)));
-        answers.extend(invalid.iter().map(Answer::invalid));
+        answers.extend(known.invalid.iter().map(Answer::invalid));
         answers.extend(skipped.into_iter().map(|left| Answer::left(left, &workload)));
+        for answer in answers.iter_mut().filter(|answer| answer.result != Finding::Skipped) {
+            answer.idle = known.idle.get(&answer.policy).cloned();
+        }
         Self {
             kind: workload.kind.kind,
             namespace: placed.namespace().to_owned(),
@@ -164,6 +170,7 @@ impl Report {
             (0, _) if self.gravest() == Finding::Missed => format!("it was created without {}", missed.join(", ")),
             (0, 1) => "the one policy does not inject".to_owned(),
             (0, _) => format!("none of {all} policies injects"),
+            (1, 1) => format!("the one policy injects: {}", injects[0]),
             (1, _) => format!("1 of {all} policies injects: {}", injects[0]),
             (count, _) => format!("{count} of {all} policies inject: {}", injects.join(", ")),
         }];
@@ -190,6 +197,7 @@ impl Report {
             notes.push(format!("It was made by another object, where such policies decide: scpol explain {maker}"));
         }
         for answer in &self.policies {
+            notes.extend(answer.idle.iter().map(|why| format!("{} is not in force: {why}", answer.policy)));
             if !answer.needs.is_empty() {
                 let needs = answer.needs.iter().cloned().collect::<Vec<_>>().join(", ");
                 notes.push(format!("{} needs in namespace `{}`: {needs}", answer.policy, self.namespace));
@@ -246,6 +254,7 @@ impl Answer {
             fix: "",
             adds,
             needs: needs(&template),
+            idle: None,
             ports: shared_ports(&policy.template.spec, injected),
         }
     }
@@ -268,7 +277,7 @@ impl Answer {
     fn invalid(invalid: &Invalid) -> Self {
         let first = invalid.violations.first();
         let code = first.map_or(Code::InvalidField, |violation| violation.code);
-        let message = first.map_or(String::new(), |violation| format!("{} {}", violation.field, violation.message));
+        let message = first.map_or(String::new(), |violation| format!("{}: {}", violation.field, violation.message));
         let more = match invalid.violations.len() {
             0 | 1 => String::new(),
             count => format!(" (and {} more)", count - 1),
@@ -287,6 +296,7 @@ impl Answer {
             fix: code.fix(),
             adds: Vec::new(),
             needs: BTreeSet::new(),
+            idle: None,
             ports: Vec::new(),
         }
     }
