@@ -241,18 +241,17 @@ fn ports_of(path: &str, container: &RawObject) -> Vec<Named> {
 }
 
 /// The ports of `template` that another container of `injected`, which has it, names as well: legal in Kubernetes, and no
-/// conflict, but only one of them can listen.
-pub fn shared_ports(template: &Template, injected: &Workload) -> Vec<String> {
+/// conflict, but only one of them can listen. Each with its path in the policy, and what is to be said of it.
+pub fn shared_ports(template: &Template, injected: &Workload) -> Vec<(String, String)> {
     let list = |field| injected.pod_spec().and_then(|spec| spec.get(field)?.as_array()).into_iter().flatten();
     let natives = list("initContainers").filter_map(Value::as_object).filter(|container| is_native_sidecar(container));
     let all = list("containers").filter_map(Value::as_object).chain(natives);
     let theirs: Vec<_> = all.flat_map(|container| ports_of("", container)).collect();
     let shared = named_ports(template).into_iter().filter_map(|own| {
         let other = theirs.iter().find(|other| other.port == own.port && other.container != own.container)?;
-        Some(format!(
-            "containers {} and {} both name port {}; only one of them can listen on it",
-            own.container, other.container, own.port
-        ))
+        let message =
+            format!("is {}, as in container `{}`: only one of them can listen on it", own.port, other.container);
+        Some((own.field, message))
     });
     shared.collect()
 }

@@ -213,11 +213,28 @@ async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() ->
     assert_eq!(operator.metric(r#"scpol_policies{ready="True"}"#).await?, 1.0);
     assert!(operator.metric(r#"scpol_api_requests_total{code="200",verb="patch"}"#).await? >= 1.0);
 
+    let status = policies(&world.cluster).get("envoy").await?.data["status"].clone();
+    let web = world.get(&path("web")).await?.unwrap_or_default();
+    let marker = web["spec"]["template"]["metadata"]["annotations"]["injected.scpol.dev/envoy"].as_str();
+    let marker: serde_json::Value = serde_json::from_str(marker.unwrap_or_default())?;
+    assert_eq!((&marker["hash"], &marker["v"]), (&status["templateHash"], &json!(1)));
+    assert_eq!(
+        marker["added"].as_array().map(Vec::len),
+        Some(2),
+        "the map of annotations, and the container: {marker}"
+    );
+    assert_eq!(status["observedSpecHash"].as_str().map(str::len), Some(16), "{status}");
+    assert_eq!((&status["engine"], &status["initializerName"]), (&json!("Initializer"), &json!("envoy.scpol.dev")));
+    assert_eq!(status["observedGeneration"], 1);
+
     // Another template: what is stored is outdated, and stays as it is.
     world
         .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
         .await?;
     world.status("envoy", "outdated", 1).await?;
+    let stored = world.get(&path("web")).await?.unwrap_or_default();
+    let first = &stored["spec"]["template"]["spec"]["containers"][1]["image"];
+    assert_eq!((first, world.patches("web")), (&json!("envoy:1"), 1), "what runs is never changed");
     // At rest nothing is written but the lease. A status may follow within ten seconds of the last change.
     let writes = || {
         let audit = world.cluster.audit();

@@ -255,7 +255,10 @@ impl Answer {
             adds,
             needs: needs(&template),
             idle: None,
-            ports: shared_ports(&policy.template.spec, injected),
+            ports: shared_ports(&policy.template.spec, injected)
+                .into_iter()
+                .map(|(field, message)| format!("{field} {message}"))
+                .collect(),
         }
     }
 
