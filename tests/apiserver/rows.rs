@@ -57,7 +57,7 @@ async fn users_hear_of_what_they_said_and_of_nothing_that_does_not_concern_them(
         assert_eq!(containers(&created), expected, "{}", body["metadata"]["name"]);
     }
     let protected = "/apis/apps/v1/namespaces/kube-system/deployments";
-    request(&world.admin, "POST", protected, &on_the_host(of_team("protected"))).await?;
+    request(&world.admin, "POST", protected, &saying(on_the_host(of_team("protected")), "")).await?;
 
     for (name, value, expected, codes) in [
         ("no", "false", vec!["app", "always"], vec!["SCP0105", "SCP0116"]),

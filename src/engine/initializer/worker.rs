@@ -453,7 +453,9 @@ fn report(shared: &Shared, workload: &Workload, settlement: &Settlement) {
         log(workload, "", Outcome::Skipped, Code::PolicyGone, "");
         shared.metrics.injection("", Outcome::Skipped, Code::PolicyGone);
     }
-    for message in odd_values(shared, workload) {
+    // Rows 1 to 3 are no business of any policy, and never give an event.
+    let is_untouchable = decision.rest.iter().any(|left| left.reason.row <= 3);
+    for message in odd_values(shared, workload).into_iter().filter(|_| !is_untouchable) {
         shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::InvalidOptOut, &message);
     }
 }
