@@ -91,11 +91,14 @@ impl Decision {
         } else {
             decide_touchable(policy, workload, site)
         };
-        if policy.is_enforced()
-            && !policy.validations.is_empty()
-            && checks::is_judged(policy, workload, site) == Some(true)
-        {
-            self.judges.push(policy.clone());
+        if policy.is_enforced() && !policy.validations.is_empty() {
+            match checks::is_judged(policy, workload, site) {
+                Ok(true) => self.judges.push(policy.clone()),
+                Ok(false) => {}
+                // Where the verdict says so, it is said below.
+                Err(reason) if matches!(verdict, Verdict::Skip(_)) => self.fail(policy.clone(), reason),
+                Err(_) => {}
+            }
         }
         match verdict {
             Verdict::Inject if !policy.injects() => {}

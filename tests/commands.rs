@@ -177,7 +177,7 @@ fn a_manifest_without_a_namespace_is_in_the_one_that_is_given_and_does_not_get_i
     assert_eq!(
         default.err,
         "standard input:2: Deployment default/web: policy `envoy`: skipped: SCP0108 NamespaceNotMatched (row 7): \
-         namespace `default` is not selected\n"
+         namespace `default` is not in `spec.namespaces` [shop-*]\n"
     );
     let given = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "-n", "shop-us"], &input);
     assert_eq!(given.code, 0);
@@ -437,6 +437,22 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
     let ended = refusing.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &taken);
     assert_eq!(ended.code, 1);
     assert!(ended.out.contains(": its create is refused by envoy\n"), "{}", ended.out);
+}
+
+#[test]
+fn explain_mentions_a_port_that_two_containers_name_and_what_made_a_pod() {
+    let ports = |container: &str| container.replace("}]", ", ports: [{containerPort: 80}]}]");
+    let folder = Folder::new().with("policy.yaml", ports(POLICY));
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &ports(WEB));
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let says = "containerPort is 80/TCP, as in container `web`: only one of them can listen on it";
+    assert!(ended.out.contains(says), "{}", ended.out);
+    let owner = "ownerReferences: [{kind: ReplicaSet, name: web-6d4b, controller: true}]";
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web-6d4b-x, namespace: shop-eu, labels: {{pod-template-hash: 6d4b}}, {owner}}}\nspec: {{containers: []}}\n"
+    );
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &pod);
+    assert!(ended.out.contains("SCP0107") && ended.out.contains("scpol explain deploy/web -n shop-eu"), "{ended:?}");
 }
 
 #[test]

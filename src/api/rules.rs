@@ -107,14 +107,7 @@ struct Subject<'a> {
 impl Subject<'_> {
     /// The template's containers and init containers, each with its path.
     fn containers(&self) -> Vec<(String, &RawObject)> {
-        let template = self.spec.template.iter();
-        let lists = template
-            .flat_map(|template| [("containers", &template.containers), ("initContainers", &template.init_containers)]);
-        lists
-            .flat_map(|(list, items)| {
-                items.iter().enumerate().map(move |(index, item)| (format!("spec.template.{list}[{index}]"), item))
-            })
-            .collect()
+        self.spec.template.iter().flat_map(Template::all_containers).collect()
     }
 }
 

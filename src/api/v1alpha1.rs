@@ -431,6 +431,16 @@ pub struct Template {
     pub include_init_containers: bool,
 }
 
+impl Template {
+    /// Its containers and init containers, each with its path in the policy.
+    pub fn all_containers(&self) -> impl Iterator<Item = (String, &RawObject)> {
+        let lists = [("containers", &self.containers), ("initContainers", &self.init_containers)];
+        lists.into_iter().flat_map(|(list, items)| {
+            items.iter().enumerate().map(move |(index, item)| (format!("spec.template.{list}[{index}]"), item))
+        })
+    }
+}
+
 /// Labels and annotations for the pod.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]

@@ -1,13 +1,13 @@
 //! `scpol drain`: the way out when objects wait for an initializer that does not come. Works without an operator.
 
+use super::output::{self, Output};
 use super::{Cluster, End};
 use crate::cluster::client::{self, CallError, call};
 use crate::cluster::object::Object;
 use crate::metrics::Metrics;
 use crate::policy::Site;
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
-use comfy_table::{Table, presets};
+use clap::Args;
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{PatchOperation, RemoveOperation, TestOperation};
@@ -15,7 +15,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
@@ -42,14 +42,6 @@ pub(super) struct Options {
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    #[default]
-    Table,
-    Json,
-    Yaml,
 }
 
 /// An object that waits.
@@ -237,38 +229,18 @@ fn clearing(pending: &[String], is_cleared: impl Fn(&str) -> bool) -> json_patch
 }
 
 fn print(waiting: &[Waiting], options: &Options, out: &mut impl Write) -> Result<()> {
-    let document: Value = json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "DrainReport", "items": waiting });
-    match options.output {
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?,
-        Output::Yaml => write!(out, "{}", serde_saphyr::to_string(&document)?)?,
-        Output::Table if waiting.is_empty() => writeln!(out, "Nothing waits for an initializer.")?,
-        Output::Table => {
-            let mut table = Table::new();
-            table.load_style(presets::NOTHING).set_header([
-                "NAMESPACE",
-                "RESOURCE",
-                "NAME",
-                "AGE",
-                "WAITS FOR",
-                "RESULT",
-            ]);
-            for object in waiting {
-                let (result, names) = (result(object), object.pending.join(", "));
-                table.add_row([
-                    object.namespace.as_str(),
-                    &object.resource,
-                    &object.name,
-                    &age(object.age_seconds),
-                    &names,
-                    &result,
-                ]);
-            }
-            for line in table.lines() {
-                writeln!(out, "{}", line.trim())?;
-            }
-        }
+    let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "DrainReport", "items": waiting });
+    if options.output.is_written(document, out)? {
+        return Ok(());
     }
-    Ok(())
+    if waiting.is_empty() {
+        return Ok(writeln!(out, "Nothing waits for an initializer.")?);
+    }
+    let row = |object: &Waiting| {
+        let (age, names) = (age(object.age_seconds), object.pending.join(", "));
+        [object.namespace.clone(), object.resource.clone(), object.name.clone(), age, names, result(object)]
+    };
+    output::table(["NAMESPACE", "RESOURCE", "NAME", "AGE", "WAITS FOR", "RESULT"], waiting.iter().map(row), out)
 }
 
 fn result(object: &Waiting) -> String {

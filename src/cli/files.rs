@@ -4,7 +4,7 @@ use crate::decision::Decision;
 use crate::inject::marker;
 use crate::manifest::{self, Fault, File, Object, Walk};
 use crate::policy::{Policies, Policy, Site};
-use crate::workload::Workload;
+use crate::workload::{KINDS, Workload};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use json_patch::Patch;
@@ -91,6 +91,47 @@ pub(super) fn read(paths: &[PathBuf], walk: Walk) -> Result<Vec<File>> {
 /// One error that tells all of `faults`, a line for each.
 pub(super) fn all<T: Display>(faults: &[T]) -> anyhow::Error {
     anyhow::Error::msg(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\nerror: "))
+}
+
+/// A workload to be asked about.
+pub(super) struct Subject {
+    /// The workload as it is.
+    pub(super) workload: Workload,
+    /// The same with the namespace that it will be created in.
+    pub(super) placed: Workload,
+    /// Where it stands; none if it is stored in a cluster.
+    pub(super) source: Option<String>,
+}
+
+impl Subject {
+    /// One that is stored in a cluster.
+    pub(super) fn stored(workload: Workload) -> Self {
+        Self { placed: workload.clone(), workload, source: None }
+    }
+}
+
+/// The workloads in the files `paths`; those that name no namespace are in `namespace`.
+pub(super) fn subjects(paths: &[PathBuf], walk: Walk, namespace: &str) -> Result<Vec<Subject>> {
+    let files = read(paths, walk)?;
+    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects).collect();
+    let namespaces = namespaces(&objects);
+    let mut subjects = Vec::new();
+    for manifest in files.iter().flat_map(File::manifests) {
+        for workload in manifest.objects().iter().filter_map(manifest::workload_of) {
+            let placed = placed(&workload, namespace, &namespaces);
+            subjects.push(Subject { workload, placed, source: Some(manifest.place.to_string()) });
+        }
+    }
+    if subjects.is_empty() {
+        let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        bail!("{}: no workload there; expected one of {}", names.join(", "), kinds());
+    }
+    Ok(subjects)
+}
+
+/// The kinds that policies are asked about, in a sentence.
+pub(super) fn kinds() -> String {
+    KINDS.iter().map(|kind| kind.kind).collect::<Vec<_>>().join(", ")
 }
 
 /// What the operator would be told by its own flags.

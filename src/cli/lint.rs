@@ -2,12 +2,12 @@
 
 use super::End;
 use super::files::{self, Recursion, SiteOptions, placed, title};
+use super::output::{self, Output};
 use crate::lint::{self, Context, Finding, Severity, Subject};
 use crate::manifest::{self, File, Lines, Manifest, Place};
 use crate::policy::Policies;
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
-use comfy_table::{Table, presets};
+use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
@@ -35,15 +35,6 @@ pub(super) struct Options {
     output: Output,
     #[command(flatten)]
     site: SiteOptions,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people: a line of sums, and a row for every finding, the worst first
-    #[default]
-    Table,
-    /// For machines
-    Json,
 }
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
@@ -196,8 +187,8 @@ impl<'a> Report<'a> {
     }
 
     fn print(&self, output: Output, out: &mut impl Write) -> Result<()> {
-        if output == Output::Json {
-            let document = json!({
+        let document = || {
+            json!({
                 "apiVersion": "cli.scpol.dev/v1alpha1",
                 "kind": "LintReport",
                 "policies": self.policies,
@@ -205,25 +196,21 @@ impl<'a> Report<'a> {
                 "warnings": self.count(Severity::Warning),
                 "notes": self.count(Severity::Info),
                 "items": self.rows,
-            });
-            return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?);
+            })
+        };
+        if output.is_written(document, out)? {
+            return Ok(());
         }
         writeln!(out, "{}", self.headline())?;
         if self.rows.is_empty() {
             return Ok(());
         }
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(["SEVERITY", "CODE", "WHERE", "MESSAGE"]);
-        for row in &self.rows {
-            let place = Place { file: row.file.clone(), line: row.line };
-            let message = format!("{}: {}", row.field, row.message);
-            table.add_row([row.severity.word(), &row.code, &place.to_string(), &message]);
-        }
+        let rows = self.rows.iter().map(|row| {
+            let place = Place { file: row.file.clone(), line: row.line }.to_string();
+            [row.severity.word().to_owned(), row.code.clone(), place, format!("{}: {}", row.field, row.message)]
+        });
         writeln!(out)?;
-        for line in table.lines() {
-            writeln!(out, "{}", line.trim())?;
-        }
-        Ok(())
+        output::table(["SEVERITY", "CODE", "WHERE", "MESSAGE"], rows, out)
     }
 }
 

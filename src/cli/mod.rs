@@ -9,6 +9,8 @@ mod explain;
 mod files;
 mod inject;
 mod lint;
+mod live;
+mod output;
 mod run;
 mod test;
 mod uninject;

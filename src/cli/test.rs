@@ -2,14 +2,14 @@
 
 use super::End;
 use super::files::{self, placed, plan};
+use super::output::{self, Output};
 use crate::decision::{Decision, Left};
 use crate::inject;
 use crate::manifest::{self, Layout, Walk};
 use crate::policy::{Policies, Site};
 use crate::workload::Workload;
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, ValueEnum};
-use comfy_table::{Table, presets};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use similar::TextDiff;
@@ -28,15 +28,6 @@ pub(super) struct Options {
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-}
-
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Output {
-    /// For people: what fails, and a line of sums
-    #[default]
-    Table,
-    /// For machines: every case
-    Json,
 }
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
@@ -70,21 +61,19 @@ struct Outcome {
 }
 
 fn print(output: Output, results: &[Outcome], out: &mut impl Write) -> Result<()> {
-    if let Output::Json = output {
-        let report =
-            serde_json::json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "TestReport", "cases": results });
-        return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?);
+    let report =
+        || serde_json::json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "TestReport", "cases": results });
+    if output.is_written(report, out)? {
+        return Ok(());
     }
     let failed: Vec<_> = results.iter().filter(|result| !result.ok).collect();
     if !failed.is_empty() {
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(["CASE", "FAULT"]);
-        for result in &failed {
-            for (index, fault) in result.faults.iter().enumerate() {
-                table.add_row([if index == 0 { result.case.as_str() } else { "" }, fault.trim_end()]);
-            }
-        }
-        writeln!(out, "{}\n", table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))?;
+        let rows = failed.iter().flat_map(|result| {
+            let case = |index| if index == 0 { result.case.clone() } else { String::new() };
+            result.faults.iter().enumerate().map(move |(index, fault)| [case(index), fault.trim_end().to_owned()])
+        });
+        output::table(["CASE", "FAULT"], rows, out)?;
+        writeln!(out)?;
     }
     writeln!(out, "{} cases: {} ok, {} failed", results.len(), results.len() - failed.len(), failed.len())?;
     Ok(())

@@ -159,7 +159,7 @@ impl Writer {
                 answer => return answer.map(drop),
             }
         }
-        let name = format!("{}.{:x}", key.0.name, Timestamp::now().as_nanosecond());
+        let name = format!("{}.{:x}", beginning(&key.0.name), Timestamp::now().as_nanosecond());
         let event = serde_json::from_value(self.event(&key, &name, namespace, &now)).expect("the shape is fixed");
         call(api.create(&PostParams::default(), &event)).await?;
         self.remember(key, name);
@@ -194,6 +194,13 @@ impl Writer {
             self.seen.remove(&oldest);
         }
     }
+}
+
+/// As much of an object's name as leaves room for a time in that of an Event: 253 characters altogether.
+fn beginning(name: &str) -> &str {
+    const MOST: usize = 253 - ".".len() - 16;
+    let end = (0..=name.len().min(MOST)).rev().find(|&end| name.is_char_boundary(end)).unwrap_or_default();
+    name[..end].trim_end_matches(['-', '.'])
 }
 
 /// How long the queue of events may be written out when the operator stops.

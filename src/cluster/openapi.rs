@@ -35,8 +35,8 @@ struct Property {
 impl Property {
     /// The name of the definition that this property, or each of its items, has.
     fn definition(&self) -> Option<&str> {
-        let reference = self.reference.as_ref().or(self.items.as_ref()?.reference.as_ref())?;
-        reference.strip_prefix("#/definitions/")
+        let of_items = || self.items.as_ref()?.reference.as_ref();
+        self.reference.as_ref().or_else(of_items)?.strip_prefix("#/definitions/")
     }
 }
 
@@ -144,14 +144,15 @@ mod tests {
             POD_SPEC: { "properties": { "containers": { "type": "array", "items": { "$ref": "#/definitions/C" } } } },
             "C": { "properties": { "name": {}, "env": { "items": { "$ref": "#/definitions/E" } }, "resources": { "$ref": "#/definitions/R" } } },
             "E": { "properties": { "name": {}, "value": {} } },
-            "R": { "properties": { "limits": { "additionalProperties": {} } } },
+            "R": { "properties": { "limits": { "additionalProperties": {} }, "claims": {} } },
         }});
         let schema = PodSchema::parse(&document.to_string()).expect("document");
         let template = serde_json::from_value(json!({ "containers": [
-            { "name": "a", "restartPolicy": "Always", "env": [{ "name": "x", "valeu": "y" }], "resources": { "limits": { "any": "1" } } },
+            { "name": "a", "restartPolicy": "Always", "env": [{ "name": "x", "valeu": "y" }], "resources": { "limits": { "any": "1" }, "limitz": {} } },
         ]})).expect("template");
         let mut unknown = schema.unknown_fields(&template);
         unknown.sort();
-        assert_eq!(unknown, ["spec.template.containers[0].env[0].valeu", "spec.template.containers[0].restartPolicy"]);
+        let expected = ["env[0].valeu", "resources.limitz", "restartPolicy"];
+        assert_eq!(unknown, expected.map(|field| format!("spec.template.containers[0].{field}")));
     }
 }

@@ -9,6 +9,7 @@ use crate::engine::Unavailable;
 use crate::engine::initializer::types::InitializerConfiguration;
 use crate::workload::Kind;
 use jiff::Timestamp;
+use serde_json::Value;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
@@ -22,6 +23,8 @@ pub(super) struct Entry {
     pub(super) retry_at: Option<Instant>,
     pub(super) seen: Instant,
     pub(super) written: Option<Instant>,
+    /// The last reason of Ready of which an event told.
+    pub(super) announced: Option<Value>,
     /// The kinds that the configuration covers.
     pub(super) kinds: Vec<&'static Kind>,
     /// Somebody deleted the configuration while a task of ours was under way.
@@ -50,6 +53,7 @@ impl Entry {
             retry_at: None,
             seen: Instant::now(),
             written: None,
+            announced: None,
             kinds: Vec::new(),
             deleted_meanwhile: false,
         }

@@ -17,6 +17,8 @@ use tracing::warn;
 
 /// At most one status per policy in this time (contract of the API); what takes a policy out of force is not held back.
 const STATUS_PERIOD: Duration = Duration::from_secs(10);
+/// The most bytes that a status may have (contract of the API).
+const STATUS_LIMIT: usize = 4096;
 /// A policy that is in force within this time gets one status instead of two.
 const FIRST_SIGHT: Duration = Duration::from_secs(3);
 
@@ -40,8 +42,7 @@ impl Controller {
         if force == Force::No && !leaves && (early || soon) {
             return;
         }
-        let status = self.status(name, stored, &entry.outcome);
-        let body = serde_json::to_value(&status).expect("a status is JSON");
+        let body = shortened(self.status(name, stored, &entry.outcome));
         if !differs(&stored.status, &body) {
             return;
         }
@@ -65,7 +66,7 @@ impl Controller {
         let old: SidecarPolicyStatus = serde_json::from_value(stored.status.as_ref().clone()).unwrap_or_default();
         let policy = stored.parsed.as_ref().ok();
         let counts = self.counts(name);
-        let failures = self.shared.ledger(|ledger| ledger.failures(name));
+        let (failures, failed) = self.shared.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
         let pending = self.shared.queue(|queue| queue.waiting().0.get(name).copied().unwrap_or_default());
         let in_force = matches!(outcome, Outcome::InForce { .. });
         SidecarPolicyStatus {
@@ -79,19 +80,21 @@ impl Controller {
             injected: counts.injected,
             outdated: counts.outdated,
             missed: counts.missed,
-            failed: (failures.len() as i64).min(counts.missed),
+            failed: failed.min(counts.missed),
             pending,
             failures,
         }
     }
 
-    /// An event where Ready's reason changes.
-    fn announce(&self, name: &str, stored: &Stored, status: &Value) {
+    /// An event where Ready's reason changes; once, even if the server refuses the status.
+    fn announce(&mut self, name: &str, stored: &Stored, status: &Value) {
         let Some(ready) = condition_in(status, "Ready") else { return };
-        if condition_in(&stored.status, "Ready").is_some_and(|old| old["reason"] == ready["reason"]) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        let is_known = condition_in(&stored.status, "Ready").is_some_and(|old| old["reason"] == ready["reason"]);
+        let last = entry.announced.replace(ready["reason"].clone());
+        if is_known || last.is_some_and(|last| last == ready["reason"]) {
             return;
         }
-        let Some(entry) = self.entries.get(name) else { return };
         let (reason, code, message) = match &entry.outcome {
             Outcome::InForce { .. } => (
                 EventReason::PolicyAccepted,
@@ -105,6 +108,16 @@ impl Controller {
             Outcome::FirstSight | Outcome::Suspended | Outcome::Audit { .. } => return,
         };
         self.shared.recorder.tell(Subject::policy(name, &stored.uid), reason, code, &message);
+    }
+}
+
+/// `status` as JSON, without the oldest failures where names are so long that it would be too large.
+fn shortened(mut status: SidecarPolicyStatus) -> Value {
+    loop {
+        let body = serde_json::to_value(&status).expect("a status is JSON");
+        if body.to_string().len() <= STATUS_LIMIT || status.failures.pop().is_none() {
+            return body;
+        }
     }
 }
 

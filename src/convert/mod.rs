@@ -12,7 +12,7 @@ mod steps;
 
 pub use rules::suggest;
 
-use crate::lint::references::needs;
+use crate::lint::needs;
 use crate::manifest::{File, Place};
 use crate::policy::{Policy, Site};
 use objects::{Inputs, Spot};

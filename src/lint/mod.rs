@@ -5,11 +5,13 @@
 
 mod expressions;
 mod pairs;
-pub mod references;
+mod references;
 mod selection;
 mod template;
 mod workloads;
 
+pub use references::needs;
+pub use template::shared_ports;
 pub use workloads::against;
 
 use crate::api::code::Code;

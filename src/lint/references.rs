@@ -68,13 +68,9 @@ pub(super) fn volumes(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
 
 /// Every mount of the template: the path of its volume's name, and the name.
 fn mounts(template: &Template) -> Vec<(String, &str)> {
-    let lists = [("containers", &template.containers), ("initContainers", &template.init_containers)];
-    let containers = lists
-        .into_iter()
-        .flat_map(|(list, items)| items.iter().enumerate().map(move |(index, item)| (list, index, item)));
-    let in_containers = containers.flat_map(|(list, index, container)| {
+    let in_containers = template.all_containers().flat_map(|(path, container)| {
         ["volumeMounts", "volumeDevices"].into_iter().flat_map(move |field| {
-            let path = format!("spec.template.{list}[{index}].{field}");
+            let path = format!("{path}.{field}");
             named(&path, container.get(field).and_then(Value::as_array).into_iter().flatten().map(Value::as_object))
         })
     });

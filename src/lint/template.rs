@@ -4,23 +4,16 @@ use super::{Context, Note};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{EngineChoice, Jobs, NativeSidecars, RawObject, SidecarPolicySpec, Template};
 use crate::inject::is_native_sidecar;
+use crate::workload::Workload;
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-/// The containers and init containers of `template`, each with its path.
-fn containers(template: &Template) -> impl Iterator<Item = (String, &RawObject)> {
-    let lists = [("containers", &template.containers), ("initContainers", &template.init_containers)];
-    lists.into_iter().flat_map(|(list, items)| {
-        items.iter().enumerate().map(move |(index, item)| (format!("spec.template.{list}[{index}]"), item))
-    })
-}
 
 /// Those that run as long as the pod does.
 fn staying(template: &Template) -> impl Iterator<Item = (String, &RawObject)> {
     let stays = |path: &str, container: &RawObject| {
         path.starts_with("spec.template.containers") || is_native_sidecar(container)
     };
-    containers(template).filter(move |(path, container)| stays(path, container))
+    template.all_containers().filter(move |(path, container)| stays(path, container))
 }
 
 fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {
@@ -29,7 +22,7 @@ fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {
 
 /// Images that are another one tomorrow.
 pub(super) fn images(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
-    let containers = spec.template.iter().flat_map(containers);
+    let containers = spec.template.iter().flat_map(Template::all_containers);
     let note = |(path, container): (String, &RawObject)| {
         let image = text(container, "image").filter(|image| !image.is_empty())?;
         let what = floats(image)?;
@@ -79,14 +72,15 @@ pub(super) fn requests(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
 struct Old {
     /// The key, or what it begins with if it ends in `/`; or the field.
     name: &'static str,
-    /// The minor version from which on there is something better, or it is gone.
+    /// The minor version that deprecates it.
     since: u32,
     /// What is wrong with it, and what to write instead.
     message: &'static str,
 }
 
-/// Annotations of pods: <https://kubernetes.io/docs/reference/labels-annotations-taints/>.
-const OLD_ANNOTATIONS: [Old; 6] = [
+/// Annotations of pods, as the server warns of them (`pkg/api/pod/warnings.go` of Kubernetes 1.36). It drops those of init
+/// containers from 1.8 on (`dropInitContainerAnnotations`).
+const OLD_ANNOTATIONS: [Old; 8] = [
     Old {
         name: "seccomp.security.alpha.kubernetes.io/pod",
         since: 19,
@@ -108,6 +102,16 @@ const OLD_ANNOTATIONS: [Old; 6] = [
         message: "is ignored from Kubernetes 1.16; workloads set `priorityClassName`",
     },
     Old {
+        name: "security.alpha.kubernetes.io/sysctls",
+        since: 11,
+        message: "is ignored from Kubernetes 1.11; workloads set `securityContext.sysctls`",
+    },
+    Old {
+        name: "security.alpha.kubernetes.io/unsafe-sysctls",
+        since: 11,
+        message: "is ignored from Kubernetes 1.11; workloads set `securityContext.sysctls`",
+    },
+    Old {
         name: "pod.alpha.kubernetes.io/init-containers",
         since: 8,
         message: "is ignored from Kubernetes 1.8; use `spec.template.initContainers`",
@@ -119,24 +123,53 @@ const OLD_ANNOTATIONS: [Old; 6] = [
     },
 ];
 
-/// Sources of volumes: <https://kubernetes.io/docs/concepts/storage/volumes/>.
-const OLD_VOLUMES: [Old; 8] = [
+/// Sources of volumes, from the same file.
+const OLD_VOLUMES: [Old; 9] = [
     Old {
         name: "gitRepo",
         since: 11,
         message: "is deprecated since Kubernetes 1.11 and off from 1.33; use an `emptyDir` that an init container clones into",
     },
-    Old { name: "scaleIO", since: 22, message: "is gone from Kubernetes 1.22; use a CSI driver" },
-    Old { name: "flocker", since: 25, message: "is gone from Kubernetes 1.25; use a CSI driver" },
-    Old { name: "quobyte", since: 25, message: "is gone from Kubernetes 1.25; use a CSI driver" },
-    Old { name: "storageos", since: 25, message: "is gone from Kubernetes 1.25; use a CSI driver" },
-    Old { name: "glusterfs", since: 26, message: "is gone from Kubernetes 1.26; use a CSI driver" },
+    Old {
+        name: "photonPersistentDisk",
+        since: 11,
+        message: "is deprecated since Kubernetes 1.11 and does not work from 1.16; use a CSI driver",
+    },
+    Old {
+        name: "scaleIO",
+        since: 16,
+        message: "is deprecated since Kubernetes 1.16 and does not work from 1.22; use a CSI driver",
+    },
+    Old {
+        name: "flocker",
+        since: 22,
+        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
+    },
+    Old {
+        name: "quobyte",
+        since: 22,
+        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
+    },
+    Old {
+        name: "storageos",
+        since: 22,
+        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
+    },
+    Old {
+        name: "glusterfs",
+        since: 25,
+        message: "is deprecated since Kubernetes 1.25 and does not work from 1.26; use a CSI driver",
+    },
     Old {
         name: "cephfs",
         since: 28,
-        message: "is deprecated since Kubernetes 1.28 and gone from 1.31; use a CSI driver",
+        message: "is deprecated since Kubernetes 1.28 and does not work from 1.31; use a CSI driver",
     },
-    Old { name: "rbd", since: 28, message: "is deprecated since Kubernetes 1.28 and gone from 1.31; use a CSI driver" },
+    Old {
+        name: "rbd",
+        since: 28,
+        message: "is deprecated since Kubernetes 1.28 and does not work from 1.31; use a CSI driver",
+    },
 ];
 
 /// What is deprecated on the version that is given, or on a current one.
@@ -190,20 +223,37 @@ pub(super) struct Named {
 
 /// The ports of the containers that run as long as the pod does.
 pub(super) fn named_ports(template: &Template) -> Vec<Named> {
-    let mut all = Vec::new();
-    for (path, container) in staying(template) {
-        let ports = container.get("ports").and_then(Value::as_array).into_iter().flatten();
-        for (index, port) in ports.enumerate() {
-            let Some(number) = port.get("containerPort").and_then(Value::as_u64) else { continue };
-            let protocol = port["protocol"].as_str().filter(|is| !is.is_empty()).unwrap_or("TCP").to_owned();
-            all.push(Named {
-                port: Port { number, protocol },
-                field: format!("{path}.ports[{index}].containerPort"),
-                container: text(container, "name").unwrap_or_default().to_owned(),
-            });
-        }
-    }
-    all
+    staying(template).flat_map(|(path, container)| ports_of(&path, container)).collect()
+}
+
+fn ports_of(path: &str, container: &RawObject) -> Vec<Named> {
+    let ports = container.get("ports").and_then(Value::as_array).into_iter().flatten();
+    let named = ports.enumerate().filter_map(|(index, port)| {
+        let number = port.get("containerPort").and_then(Value::as_u64)?;
+        let protocol = port["protocol"].as_str().filter(|is| !is.is_empty()).unwrap_or("TCP").to_owned();
+        Some(Named {
+            port: Port { number, protocol },
+            field: format!("{path}.ports[{index}].containerPort"),
+            container: text(container, "name").unwrap_or_default().to_owned(),
+        })
+    });
+    named.collect()
+}
+
+/// The ports of `template` that another container of `injected`, which has it, names as well: legal in Kubernetes, and no
+/// conflict, but only one of them can listen. Each with its path in the policy, and what is to be said of it.
+pub fn shared_ports(template: &Template, injected: &Workload) -> Vec<(String, String)> {
+    let list = |field| injected.pod_spec().and_then(|spec| spec.get(field)?.as_array()).into_iter().flatten();
+    let natives = list("initContainers").filter_map(Value::as_object).filter(|container| is_native_sidecar(container));
+    let all = list("containers").filter_map(Value::as_object).chain(natives);
+    let theirs: Vec<_> = all.flat_map(|container| ports_of("", container)).collect();
+    let shared = named_ports(template).into_iter().filter_map(|own| {
+        let other = theirs.iter().find(|other| other.port == own.port && other.container != own.container)?;
+        let message =
+            format!("is {}, as in container `{}`: only one of them can listen on it", own.port, other.container);
+        Some((own.field, message))
+    });
+    shared.collect()
 }
 
 /// Two containers of the template with one port.

@@ -1,6 +1,6 @@
 //! Policies and workloads together.
 
-use super::{Finding, Note, Subject, pairs};
+use super::{Finding, Note, Subject, pairs, shared_ports};
 use crate::api::code::Code;
 use crate::decision::{Decision, Left, Outcome};
 use crate::inject;
@@ -10,7 +10,8 @@ use crate::workload::Workload;
 /// The row of the precedence table in which a workload is selected.
 const SELECTION: u8 = 7;
 
-/// What keeps the valid ones of `subjects` from being injected into `workload`, which people call `title`.
+/// What keeps the valid ones of `subjects` from being injected into `workload`, which people call `title`, and which ports they
+/// would share with it.
 ///
 /// That two policies collide is said by [`lint`](super::lint), once and not for every workload.
 pub fn against(
@@ -21,13 +22,14 @@ pub fn against(
     site: &Site,
 ) -> Vec<Finding> {
     let mut decision = Decision::of(policies, workload, site);
-    decision.plan(workload);
+    let patch = decision.plan(workload);
     let in_the_way = decision.rest.iter().filter(|left| {
         matches!(left.outcome, Outcome::Failed | Outcome::Rejected) && left.reason.code != Code::PolicyConflict
     });
+    let subject_of =
+        |name: &str| subjects.iter().position(|subject| subject.policy().is_some_and(|policy| policy.name == name));
     let finding = |left: &Left| {
-        let is_it = |subject: &Subject| subject.policy().is_some_and(|policy| policy.name == left.policy.name);
-        let subject = subjects.iter().position(is_it)?;
+        let subject = subject_of(&left.policy.name)?;
         let end = match (left.outcome, left.reason.code) {
             (_, Code::NamespaceUnreadable) => "give its manifest with --manifests, too",
             (Outcome::Rejected, _) => "its create would be refused",
@@ -36,7 +38,16 @@ pub fn against(
         let message = format!("does not fit {title}: {}; {end}", left.reason.detail);
         Some(Note::new(left.reason.code, field(left, workload), message).about(subject))
     };
-    in_the_way.filter_map(finding).collect()
+    let injected = workload.with_body(workload.patched(&patch));
+    let ports = decision.inject.iter().flat_map(|policy| {
+        let notes = shared_ports(&policy.template.spec, &injected).into_iter();
+        let subject = subject_of(&policy.name);
+        notes.filter_map(move |(field, message)| {
+            let message = format!("{message} in {title}");
+            Some(Note::new(Code::SharedContainerPort, field, message).about(subject?))
+        })
+    });
+    in_the_way.filter_map(finding).chain(ports).collect()
 }
 
 /// What of the template is in the way, as closely as it can be told.

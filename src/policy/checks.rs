@@ -40,21 +40,23 @@ pub fn untouchable(workload: &Workload, site: &Site) -> Option<Reason> {
     UNTOUCHABLE.iter().find_map(|check| check(workload, site))
 }
 
-/// Whether the validations of `policy` are for `workload`: rows 1 to 3 and 7 let it through, whatever the others say. None
-/// if it cannot be told.
-pub fn is_judged(policy: &Policy, workload: &Workload, site: &Site) -> Option<bool> {
+/// Whether the validations of `policy` are for `workload`: rows 1 to 3 and 7 let it through, whatever the others say.
+///
+/// # Errors
+/// Why it cannot be told.
+pub fn is_judged(policy: &Policy, workload: &Workload, site: &Site) -> Result<bool, Reason> {
     if untouchable(workload, site).is_some() {
-        return Some(false);
+        return Ok(false);
     }
-    let mut unknown = false;
+    let mut unknown = None;
     for check in SELECTION {
         match check(policy, workload, site) {
             None | Some(Verdict::Inject) => {}
-            Some(Verdict::Error(_)) => unknown = true,
-            Some(Verdict::Skip(_)) => return Some(false),
+            Some(Verdict::Error(reason)) => drop(unknown.get_or_insert(reason)),
+            Some(Verdict::Skip(_)) => return Ok(false),
         }
     }
-    (!unknown).then_some(true)
+    unknown.map_or(Ok(true), Err)
 }
 
 /// Row 7.
@@ -138,11 +140,24 @@ fn target(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     reason(7, Code::TargetNotMatched, format!("`{}` is not among `spec.targets`", workload.kind.resource))
 }
 
+/// How many globs of a list a reason names.
+const SHOWN_GLOBS: usize = 5;
+
 fn namespace(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     if policy.covers_namespace(workload.namespace()) {
         return None;
     }
-    reason(7, Code::NamespaceNotMatched, format!("namespace `{}` is not selected", workload.namespace()))
+    let namespace = workload.namespace();
+    let spec = &policy.spec;
+    let is_excluded = policy.exclude_namespaces.iter().any(|glob| glob.matches(namespace));
+    let (words, globs) = match is_excluded {
+        true => ("is excluded by `spec.excludeNamespaces`", &spec.exclude_namespaces),
+        false => ("is not in `spec.namespaces`", &spec.namespaces),
+    };
+    let globs = globs.as_deref().unwrap_or_default();
+    let (shown, more) = (&globs[..globs.len().min(SHOWN_GLOBS)], if globs.len() > SHOWN_GLOBS { ", …" } else { "" });
+    let told = format!("namespace `{namespace}` {words} [{}{more}]", shown.join(", "));
+    reason(7, Code::NamespaceNotMatched, told)
 }
 
 /// The label by which every Namespace can be named. Servers set it from 1.21; below, it is supplied here.

@@ -46,6 +46,20 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
         ),
         ("foreign-name", with("initializerName", json!("a.b.example.com")), "Accepted", "InvalidInitializerName"),
         ("webhook", with("engine", json!("Webhook")), "Programmed", "EngineUnavailable"),
+        ("cel", with("engine", json!("MutatingAdmissionPolicy")), "Programmed", "EngineUnavailable"),
+        ("natives", with("nativeSidecars", json!("Always")), "Programmed", "NativeSidecarsUnavailable"),
+        (
+            "native",
+            json!({ "template": { "initContainers": [{ "name": "n", "image": "x:1", "restartPolicy": "Always" }] } }),
+            "Programmed",
+            "NativeSidecarsUnavailable",
+        ),
+        (
+            "nested",
+            json!({ "template": { "volumes": [{ "name": "v", "configMap": { "name": "c", "optionl": true } }] } }),
+            "Programmed",
+            "UnknownTemplateField",
+        ),
         (
             "lacking",
             with("targets", json!([{ "group": "apps", "version": "v9", "resource": "deployments" }])),
@@ -110,6 +124,9 @@ async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_i
     let off = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_plugin()).await?;
     let _operator = Operator::ready(&off.cluster, &[]).await?;
     off.policy("envoy", sidecar("envoy")).await?;
+    // The trial takes longer than the first sight lasts.
+    wait_condition(&off.cluster, "envoy", "Ready", "Unknown", "Reconciling").await?;
+    wait_condition(&off.cluster, "envoy", "Reconciling", "True", "Reconciling").await?;
     let condition = wait_condition(&off.cluster, "envoy", "Programmed", "False", "InitializersPluginOff").await?;
     assert!(condition["message"].as_str().unwrap_or_default().contains("--enable-admission-plugins="), "{condition}");
     assert!(off.configurations().await?.is_empty(), "what does not work is not left behind");
@@ -125,6 +142,13 @@ async fn a_current_server_is_told_apart() -> Result<()> {
     let condition = wait_condition(&world.cluster, "envoy", "Programmed", "False", "EngineUnavailable").await?;
     assert!(condition["message"].as_str().unwrap_or_default().contains("v1.36.3"), "{condition}");
     wait_condition(&world.cluster, "envoy", "Stalled", "True", "EngineUnavailable").await?;
+    // Tools that know nothing of us read the conditions.
+    let wait = ["wait", "--for=condition=Stalled", "sidecarpolicy/envoy", "--timeout=30s"];
+    world.cluster.kubectl_output(User::Admin, &wait).await?;
+    let mut named = sidecar("named");
+    named["engine"] = json!("Initializer");
+    world.policy("named", named).await?;
+    wait_condition(&world.cluster, "named", "Programmed", "False", "EngineUnavailable").await?;
     // Refused or pruned here, never silently kept.
     let typo = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "typo" }, "spec": { "namespacs": ["a"], "template": sidecar("x")["template"] } });
     assert!(

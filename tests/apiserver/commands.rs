@@ -1,6 +1,6 @@
 //! `scpol` as people type it.
 
-use crate::world::{DEPLOYMENTS, World, deployment, path, pending, waiting};
+use crate::world::{DEPLOYMENTS, World, deployment, path, pending, request, waiting};
 use anyhow::Result;
 use controlplane::{ControlPlane, User};
 use serde_json::{Value, json};
@@ -89,11 +89,74 @@ async fn explain_tells_of_a_live_workload_what_every_stored_policy_does() -> Res
     assert_eq!(code, 0, "{table}");
     assert!(table.starts_with("Deployment default/web: 1 of 2 policies injects: all\n"), "{table}");
     assert!(table.contains("adds container envoy") && table.contains("SCP0108"), "{table}");
-    assert!(table.contains("what runs is never changed"), "{table}");
+    let (_, late) = {
+        world.create(DEPLOYMENTS, &deployment("late")).await?;
+        scpol(&world.cluster, &["explain", "deploy/late"]).await?
+    };
+    assert!(late.starts_with("Deployment default/late: it was created without all\n"), "{late}");
+    assert!(late.contains("missed it") && late.contains("what runs is never changed"), "{late}");
+    assert!(late.contains("all is not in force: no operator has seen it"), "{late}");
     let (code, json) =
         scpol(&world.cluster, &["explain", "deployments.apps/web", "-n", "default", "-o", "json"]).await?;
     let report: Value = serde_json::from_str(&json)?;
     assert_eq!((code, &report["items"][0]["policies"][1]["row"]), (0, &json!(7)));
+    Ok(())
+}
+
+#[tokio::test]
+async fn explain_sums_up_the_workloads_of_a_kind_of_a_label_or_of_all_namespaces() -> Result<()> {
+    let world = World::new().await?;
+    let template = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
+    world.policy("all", json!({ "template": template })).await?;
+    world.policy("pods", json!({ "targets": [{ "group": "", "resource": "pods" }], "template": template })).await?;
+    let (code, none) = scpol(&world.cluster, &["explain", "deploy"]).await?;
+    assert_eq!((code, none.trim()), (0, "no such workload in namespace `default`"));
+    world.create_async(DEPLOYMENTS, &waiting("waits", &["all.scpol.dev"])).await?;
+    world.create(DEPLOYMENTS, &deployment("missed")).await?;
+    let mut out = deployment("opted-out");
+    out["metadata"]["annotations"] = json!({ "scpol.dev/inject": "false" });
+    world.create(DEPLOYMENTS, &out).await?;
+    let elsewhere = "/apis/apps/v1/namespaces/kube-public/deployments";
+    request(&world.admin, "POST", elsewhere, &deployment("elsewhere")).await?;
+
+    let (code, table) = scpol(&world.cluster, &["explain", "deploy"]).await?;
+    assert_eq!(code, 0, "{table}");
+    assert!(table.starts_with("3 workloads: 1 to be injected, 1 missed, 1 left out\n"), "{table}");
+    let row = |name: &str| {
+        let line = table.lines().find(|line| line.contains(&format!("default/{name} "))).unwrap_or_default();
+        line.split_whitespace().skip(2).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("waits"), "all injects 8 - -", "{table}");
+    assert_eq!(row("missed"), "all missed it 8 - -", "{table}");
+    assert_eq!(row("opted-out"), "all skips it 5 SCP0105 OptedOut", "{table}");
+
+    for (arguments, expected) in [
+        (&["-A"][..], 4),
+        (&["deployments", "-A"], 4),
+        (&["-n", "kube-public"], 1),
+        (&["-l", "app in (waits, missed)"], 2),
+        (&["deploy", "-l", "app=elsewhere", "-A"], 1),
+        (&["deploy/waits", "deploy/missed"], 2),
+        (&["deploy,po", "-n", "default"], 3),
+    ] {
+        let (code, json) = scpol(&world.cluster, &[&["explain", "-o", "json"], arguments].concat()).await?;
+        let report: Value = serde_json::from_str(&json)?;
+        assert_eq!((code, report["items"].as_array().map(Vec::len)), (0, Some(expected)), "{arguments:?}: {json}");
+    }
+    for (arguments, says) in [
+        (&[][..], "which workload? Name it (`deploy/web`)"),
+        (&["deploy/waits", "-A"], "use -n instead of -A"),
+        (&["deploy/waits", "-l", "a=b"], "by name or by labels, not by both"),
+        (&["deploy/wait"], "did you mean `waits`?"),
+        (&["deploy/elsewhere"], "there is one in `kube-public`: add `-n kube-public`"),
+        (&["deploy/waits", "-n", "nowhere"], "there is one in `default`: add `-n default`"),
+        (&["deploy/x", "-n", "nowhere"], "there is no such namespace"),
+        (&["rs/waits"], "ask for that"),
+        (&["-l", "a in b"], "cannot list deployments"),
+    ] {
+        let (code, printed) = scpol(&world.cluster, &[&["explain"], arguments].concat()).await?;
+        assert!(code == 2 && printed.contains(says), "{arguments:?}: {code} {printed}");
+    }
     Ok(())
 }
 

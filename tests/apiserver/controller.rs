@@ -53,6 +53,11 @@ async fn a_registration_is_owned_labelled_repaired_and_removed_with_its_policy()
     // Suspended: as if deleted, but kept. Resumed: in force again.
     world.edit_policy("envoy", json!({ "suspend": true })).await?;
     wait_condition(&world.cluster, "envoy", "Ready", "True", "Suspended").await?;
+    wait_condition(&world.cluster, "envoy", "Programmed", "False", "Suspended").await?;
+    let conditions = policies(&world.cluster).get("envoy").await?.data["status"]["conditions"].clone();
+    let types: Vec<_> =
+        conditions.as_array().into_iter().flatten().map(|condition| condition["type"].clone()).collect();
+    assert_eq!(types, ["Ready", "Accepted", "Programmed"], "what is not true is not there");
     within(LIMIT, "it is gone", || async { Ok(world.get(CONFIGURATION).await?.is_none()) }).await?;
     world.unregistered().await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("suspended")).await?), ["app"]);
@@ -86,6 +91,8 @@ async fn a_registration_deleted_by_hand_stays_away_for_the_hold_across_restarts(
     world.delete(CONFIGURATION).await?;
     let condition = wait_condition(&world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
     assert!(condition["message"].as_str().unwrap_or_default().starts_with("SCP0306: "), "{condition}");
+    wait_condition(&world.cluster, "envoy", "Ready", "False", "RemovedByHand").await?;
+    wait_condition(&world.cluster, "envoy", "Reconciling", "True", "RemovedByHand").await?;
     world.unregistered().await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("held")).await?), ["app"]);
 
@@ -206,11 +213,28 @@ async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() ->
     assert_eq!(operator.metric(r#"scpol_policies{ready="True"}"#).await?, 1.0);
     assert!(operator.metric(r#"scpol_api_requests_total{code="200",verb="patch"}"#).await? >= 1.0);
 
+    let status = policies(&world.cluster).get("envoy").await?.data["status"].clone();
+    let web = world.get(&path("web")).await?.unwrap_or_default();
+    let marker = web["spec"]["template"]["metadata"]["annotations"]["injected.scpol.dev/envoy"].as_str();
+    let marker: serde_json::Value = serde_json::from_str(marker.unwrap_or_default())?;
+    assert_eq!((&marker["hash"], &marker["v"]), (&status["templateHash"], &json!(1)));
+    assert_eq!(
+        marker["added"].as_array().map(Vec::len),
+        Some(2),
+        "the map of annotations, and the container: {marker}"
+    );
+    assert_eq!(status["observedSpecHash"].as_str().map(str::len), Some(16), "{status}");
+    assert_eq!((&status["engine"], &status["initializerName"]), (&json!("Initializer"), &json!("envoy.scpol.dev")));
+    assert_eq!(status["observedGeneration"], 1);
+
     // Another template: what is stored is outdated, and stays as it is.
     world
         .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
         .await?;
     world.status("envoy", "outdated", 1).await?;
+    let stored = world.get(&path("web")).await?.unwrap_or_default();
+    let first = &stored["spec"]["template"]["spec"]["containers"][1]["image"];
+    assert_eq!((first, world.patches("web")), (&json!("envoy:1"), 1), "what runs is never changed");
     // At rest nothing is written but the lease. A status may follow within ten seconds of the last change.
     let writes = || {
         let audit = world.cluster.audit();

@@ -361,6 +361,8 @@ async fn a_right_that_is_taken_away_is_named_and_nothing_is_lost_when_it_comes_b
     world.create_async(DEPLOYMENTS, &deployment("web")).await?;
     let degraded = wait_condition(&world.cluster, "envoy", "Degraded", "True", "MissingRight").await?;
     assert!(degraded["message"].as_str().unwrap_or_default().contains("SCP0304"), "{degraded}");
+    world.status("envoy", "pending", 1).await?;
+    world.status("envoy", "matched", 0).await?;
     world.patch(role, &json!([{ "op": "replace", "path": "/rules", "value": rules }])).await?;
     assert_eq!(containers(&world.initialized(&path("web")).await?), ["app", "envoy"]);
     Ok(())

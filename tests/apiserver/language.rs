@@ -179,6 +179,7 @@ async fn a_secret_with_a_short_password_is_refused_and_one_character_more_is_let
     // The rights on Secrets are no part of the installation.
     let condition = wait_condition(&world.cluster, "password-length", "Programmed", "False", "MissingRight").await?;
     assert!(condition["message"].as_str().is_some_and(|message| message.contains("secrets")), "{condition}");
+    wait_condition(&world.cluster, "password-length", "Reconciling", "True", "MissingRight").await?;
     let role = |name: &str| std::fs::read_to_string(crate::support::file(&format!("config/rbac/secrets/{name}.yaml")));
     world.cluster.apply_manifests(&[role("cluster_role")?, role("role")?].join("---\n")).await?;
     in_force(&world.cluster, "password-length").await?;

@@ -17,4 +17,5 @@ mod language;
 mod migrate;
 mod pods;
 mod replicas;
+mod rows;
 mod world;

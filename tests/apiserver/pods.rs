@@ -40,7 +40,7 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
     world
         .policy(
             "envoy",
-            json!({ "targets": [{ "group": "", "resource": "pods" }], "template": { "containers": [container] } }),
+            json!({ "targets": [{ "group": "", "resource": "pods" }], "template": { "containers": [container.clone()] } }),
         )
         .await?;
     in_force(&world.cluster, "envoy").await?;
@@ -57,6 +57,12 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
         "the server gives it the account's token"
     );
 
+    // What admission adds to the user's own container of that name does not make it another one.
+    let mut own = pod("own");
+    own["spec"]["containers"].as_array_mut().expect("a list").push(container.clone());
+    assert_eq!(containers(&world.create_promptly(PODS, &own).await?), ["app", "envoy"]);
+    assert_eq!(world.events("own").await?, Vec::<String>::new());
+
     // Row 15: over the quota only with the sidecar in it.
     let quota = json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "few" }, "spec": { "hard": { "requests.cpu": "900m" } } });
     request(&world.admin, "POST", "/api/v1/namespaces/default/resourcequotas", &quota).await?;
@@ -66,6 +72,14 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
     assert_eq!(containers(&created), ["app"]);
     world.event("second", "SidecarInjectionFailed: SCP0205: ").await?;
     world.status("envoy", "failed", 1).await?;
+    world.edit_policy("envoy", json!({ "failurePolicy": "Fail" })).await?;
+    within(LIMIT, "the create is refused with the reason", || async {
+        match world.create(PODS, &pod("third")).await {
+            Ok(_) => world.delete(&format!("{PODS}/third")).await.map(|()| false),
+            Err(error) => Ok(format!("{error:#}").contains("SCP0205")),
+        }
+    })
+    .await?;
 
     // Row 16: even letting it go is refused, while the account is gone.
     world.delete("/api/v1/namespaces/default/resourcequotas/few").await?;

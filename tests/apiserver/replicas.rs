@@ -60,11 +60,18 @@ async fn a_stop_in_good_order_hands_over_or_leaves_no_create_waiting() -> Result
     assert_eq!(world.configurations().await?, ["scpol-closed"]);
     wait_condition(&world.cluster, "open", "Programmed", "False", "Stopped").await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("alone")).await?), ["app"]);
+    // Nothing slips past what refuses, while nobody is there to inject it.
+    let mut stateful = deployment("waits");
+    (stateful["kind"], stateful["spec"]["serviceName"]) = (json!("StatefulSet"), json!("waits"));
+    let statefulsets = "/apis/apps/v1/namespaces/default/statefulsets";
+    let refused = request(&world.creator, "POST", &format!("{statefulsets}?timeout=2s"), &stateful).await;
+    assert!(refused.is_err_and(|error| error.to_string().contains("did not complete within")));
 
     // Back again: what we removed ourselves is no emergency brake.
     let _third = Operator::ready(&world.cluster, &[]).await?;
     in_force(&world.cluster, "open").await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("back")).await?), ["app", "open"]);
+    assert_eq!(containers(&world.initialized(&format!("{statefulsets}/waits")).await?), ["app", "closed"]);
     Ok(())
 }
 

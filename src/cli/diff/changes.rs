@@ -1,27 +1,19 @@
 //! What differs between two versions of the policies, and how it is shown.
 
-use super::{Options, Output};
-use crate::cli::files::title;
+use super::Options;
+use crate::cli::files::{Subject, title};
+use crate::cli::output;
 use crate::decision::Decision;
 use crate::inject;
 use crate::manifest::{self, Layout};
 use crate::policy::{Policies, Policy, Reason, Site};
 use crate::workload::{Kind, Workload};
 use anyhow::Result;
-use comfy_table::{Table, presets};
 use serde::Serialize;
 use serde_json::{Value, json};
 use similar::TextDiff;
 use std::io::Write;
 use std::sync::Arc;
-
-/// What is asked about.
-pub(super) struct Subject {
-    /// The workload, in the namespace that it is created in.
-    pub(super) workload: Workload,
-    /// Where it stands; none if it is stored in a cluster.
-    pub(super) source: Option<String>,
-}
 
 /// The policies before and after.
 pub(super) struct Versions {
@@ -230,9 +222,9 @@ impl Report {
     }
 
     pub(super) fn print(&self, options: &Options, out: &mut impl Write) -> Result<()> {
-        if options.output == Output::Json {
-            let count = |change| self.count(change);
-            let document = json!({
+        let count = |change| self.count(change);
+        let document = || {
+            json!({
                 "apiVersion": "cli.scpol.dev/v1alpha1",
                 "kind": "DiffReport",
                 "workloads": self.workloads,
@@ -243,25 +235,23 @@ impl Report {
                 "admitted": count(Change::Admitted),
                 "stay": self.stay(),
                 "items": self.changed,
-            });
-            return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?);
+            })
+        };
+        if options.output.is_written(document, out)? {
+            return Ok(());
         }
         writeln!(out, "{}", self.headline())?;
         if self.is_empty() {
             return Ok(());
         }
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(["CHANGE", "WORKLOAD", "POLICY", "WHY"]);
-        for changed in &self.changed {
-            for row in &changed.changes {
+        let rows = self.changed.iter().flat_map(|changed| {
+            changed.changes.iter().map(|row| {
                 let policy = if row.policy.is_empty() { "-" } else { &row.policy };
-                table.add_row([row.change.word(), &changed.title, policy, &row.message]);
-            }
-        }
+                [row.change.word(), &changed.title, policy, &row.message].map(str::to_owned)
+            })
+        });
         writeln!(out)?;
-        for line in table.lines() {
-            writeln!(out, "{}", line.trim())?;
-        }
+        output::table(["CHANGE", "WORKLOAD", "POLICY", "WHY"], rows, out)?;
         for changed in self.changed.iter().filter(|changed| options.verbose && !changed.diff.is_empty()) {
             write!(out, "\n{}", changed.diff)?;
         }
@@ -270,7 +260,7 @@ impl Report {
 }
 
 fn changed(subject: &Subject, versions: &Versions, site: &Site) -> Option<Changed> {
-    let workload = bare(&subject.workload);
+    let workload = bare(&subject.placed);
     let [old, new] = [&versions.old, &versions.new].map(|policies| End::of(policies, &workload, site));
     let changes = rows(&old, &new, &workload);
     if changes.is_empty() {

@@ -2,15 +2,15 @@
 
 mod changes;
 
-use super::explain::live;
-use super::files::{self, Recursion, SiteOptions, placed};
+use super::files::{self, Recursion, SiteOptions, Subject};
+use super::live::{self, Asked, Known, Scope};
+use super::output::Output;
 use super::{Cluster, End};
-use crate::manifest::{self, File, Manifest};
 use crate::policy::{Policies, Site};
-use crate::workload::{KINDS, Kind, Workload};
-use anyhow::{Result, bail};
-use changes::{Report, Subject, Versions};
-use clap::{Args, ValueEnum};
+use crate::workload::KINDS;
+use anyhow::Result;
+use changes::{Report, Versions};
+use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -27,12 +27,8 @@ pub(super) struct Options {
     files: Vec<PathBuf>,
     #[command(flatten)]
     recursion: Recursion,
-    /// Namespace of the workloads [default: the context's; for manifests that name none, default]
-    #[arg(short, long, value_name = "NAME")]
-    namespace: Option<String>,
-    /// The workloads of all namespaces of the cluster
-    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "files"])]
-    all_namespaces: bool,
+    #[command(flatten)]
+    scope: Scope,
     /// Show what changes in each workload, as a unified diff
     #[arg(short, long)]
     verbose: bool,
@@ -45,21 +41,16 @@ pub(super) struct Options {
     site: SiteOptions,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people: a line of sums, and a row for every change
-    #[default]
-    Table,
-    /// For machines
-    Json,
-}
-
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("--old", &options.old), ("--new", &options.new), ("-f", &options.files)])?;
     let mut site = options.site.site()?;
     let versions = versions(&options, &site).await?;
-    let subjects =
-        if options.files.is_empty() { in_cluster(&options, &versions, &mut site).await? } else { in_files(&options)? };
+    let subjects = if options.files.is_empty() {
+        in_cluster(&options, &versions, &mut site).await?
+    } else {
+        let namespace = options.scope.namespace.as_deref().unwrap_or("default");
+        files::subjects(&options.files, options.recursion.walk(), namespace)?
+    };
     let report = Report::of(&subjects, &versions, &site);
     report.print(&options, out)?;
     out.flush()?;
@@ -73,7 +64,7 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
     if !options.old.is_empty() {
         return Ok(Versions { old: read(&options.old, "--old")?, new });
     }
-    let (old, invalid) = live::policies(&options.cluster, site).await?;
+    let Known { policies: old, invalid, .. } = live::policies(&options.cluster, site).await?;
     for policy in &invalid {
         eprintln!("warning: the stored SidecarPolicy `{}` is not valid, and is left out", policy.name);
     }
@@ -83,38 +74,12 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
     Ok(Versions { old, new })
 }
 
-fn in_files(options: &Options) -> Result<Vec<Subject>> {
-    let namespace = options.namespace.as_deref().unwrap_or("default");
-    let files = files::read(&options.files, options.recursion.walk())?;
-    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).collect();
-    let namespaces = files::namespaces(&objects);
-    let mut subjects = Vec::new();
-    for manifest in files.iter().flat_map(File::manifests) {
-        for workload in manifest.objects().iter().filter_map(manifest::workload_of) {
-            let workload = placed(&workload, namespace, &namespaces);
-            subjects.push(Subject { workload, source: Some(manifest.place.to_string()) });
-        }
-    }
-    if subjects.is_empty() {
-        let names: Vec<_> = options.files.iter().map(|path| path.display().to_string()).collect();
-        let kinds: Vec<_> = KINDS.iter().map(|kind| kind.kind).collect();
-        bail!("{}: no workload there; expected one of {}", names.join(", "), kinds.join(", "));
-    }
-    Ok(subjects)
-}
-
 /// The stored workloads that either version targets.
 async fn in_cluster(options: &Options, versions: &Versions, site: &mut Site) -> Result<Vec<Subject>> {
-    let targeted: Vec<&'static Kind> = KINDS.iter().filter(|kind| versions.target(kind)).collect();
-    let within = match (&options.namespace, options.all_namespaces) {
-        (_, true) => live::Within::All,
-        (Some(namespace), _) => live::Within::Namespace(namespace.clone()),
-        (None, _) => live::Within::Context,
-    };
-    let found = live::workloads(&options.cluster, &targeted, &within).await?;
+    let targeted: Vec<Asked> = KINDS.iter().filter(|kind| versions.target(kind)).map(Asked::all).collect();
+    let found = live::workloads(&options.cluster, &targeted, &options.scope).await?;
     if !options.site.names_version() {
         site.native_sidecars = found.native_sidecars;
     }
-    let subject = |workload: Workload| Subject { workload, source: None };
-    Ok(found.workloads.into_iter().map(subject).collect())
+    Ok(found.workloads.into_iter().map(Subject::stored).collect())
 }

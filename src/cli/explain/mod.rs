@@ -1,23 +1,26 @@
 //! `scpol explain`: what every policy says of a workload, and why.
 
-pub(super) mod live;
 mod report;
+mod summary;
 
-use super::files::{self, Recursion, SiteOptions, placed};
+use super::files::{self, Recursion, SiteOptions, Subject};
+use super::live::{self, Asked, Known, Scope};
+use super::output::Output;
 use super::{Cluster, End};
-use crate::manifest::{self, File};
 use crate::policy::{Policies, Site};
 use crate::workload::KINDS;
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
-use report::{Invalid, Report, Subject};
+use clap::Args;
+use report::Report;
+use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub(super) struct Options {
-    /// A workload in the cluster: KIND/NAME or KIND NAME, for example deploy/web
-    #[arg(value_name = "KIND/NAME", num_args = 1..=2, required_unless_present = "files", conflicts_with = "files")]
+    /// Workloads in the cluster: KIND/NAME or KIND NAME, for example deploy/web, or KIND for all of them [default, with -n,
+    /// -A or -l: all that a policy targets]
+    #[arg(value_name = "KIND/NAME", conflicts_with = "files")]
     target: Vec<String>,
     /// Manifests instead: files, folders, or - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
@@ -27,9 +30,8 @@ pub(super) struct Options {
     /// Policies: files, folders, or - for standard input [default: those in the cluster]
     #[arg(short, long = "policy", value_name = "FILE", num_args = 1..)]
     policies: Vec<PathBuf>,
-    /// Namespace of the workload [default: the context's; for manifests that name none, default]
-    #[arg(short, long, value_name = "NAME")]
-    namespace: Option<String>,
+    #[command(flatten)]
+    scope: Scope,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -39,61 +41,60 @@ pub(super) struct Options {
     site: SiteOptions,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Output {
-    #[default]
-    Table,
-    Json,
-    Yaml,
-}
-
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies)])?;
+    let asked = Asked::parse(&options.target)?;
     let mut site = options.site.site()?;
-    let subjects = if options.files.is_empty() {
-        let found = live::workload(&options.cluster, &options.target.join("/"), options.namespace.as_deref()).await?;
-        if !options.site.names_version() {
-            site.native_sidecars = found.native_sidecars;
-        }
-        vec![Subject { placed: found.workload.clone(), workload: found.workload, source: None }]
+    let known = known(&options, &site).await?;
+    let (subjects, place) = if options.files.is_empty() {
+        in_cluster(&options, asked, &known.policies, &mut site).await?
     } else {
-        in_files(&options)?
+        let namespace = options.scope.namespace.as_deref().unwrap_or("default");
+        (files::subjects(&options.files, options.recursion.walk(), namespace)?, None)
     };
-    let (policies, invalid) = policies(&options, &site).await?;
-    let reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &policies, &invalid, &site)).collect();
-    report::print(&reports, options.output, out)?;
+    let reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &known, &site)).collect();
+    let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "ExplainReport", "items": reports });
+    if !options.output.is_written(document, out)? {
+        match &reports[..] {
+            [] => {
+                let place = place.map_or(String::new(), |namespace| format!(" in namespace `{namespace}`"));
+                writeln!(out, "no such workload{place}")?;
+            }
+            [report] => report.write(out)?,
+            reports => summary::write(reports, &known, out)?,
+        }
+    }
     out.flush()?;
     Ok(if reports.iter().any(Report::is_finding) { End::Finding } else { End::Fine })
 }
 
-/// The policies to ask, and those that are broken.
-async fn policies(options: &Options, site: &Site) -> Result<(Policies, Vec<Invalid>)> {
+async fn known(options: &Options, site: &Site) -> Result<Known> {
     if options.policies.is_empty() {
         return live::policies(&options.cluster, site).await;
     }
-    Ok((files::policies(&options.policies, options.recursion.walk(), site, "--policy")?, Vec::new()))
+    let policies = files::policies(&options.policies, options.recursion.walk(), site, "--policy")?;
+    Ok(Known { policies, ..Known::default() })
 }
 
-fn in_files(options: &Options) -> Result<Vec<Subject>> {
-    let namespace = options.namespace.as_deref().unwrap_or("default");
-    let files = files::read(&options.files, options.recursion.walk())?;
-    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects).collect();
-    let namespaces = files::namespaces(&objects);
-    let mut subjects = Vec::new();
-    for manifest in files.iter().flat_map(File::manifests) {
-        for workload in manifest.objects().iter().filter_map(manifest::workload_of) {
-            let placed = placed(&workload, namespace, &namespaces);
-            subjects.push(Subject { workload, placed, source: Some(manifest.place.to_string()) });
+/// The stored workloads that are asked for, and the one namespace in which they were looked for; if no kind is named, those
+/// of every kind that a policy targets.
+async fn in_cluster(
+    options: &Options,
+    mut asked: Vec<Asked>,
+    policies: &Policies,
+    site: &mut Site,
+) -> Result<(Vec<Subject>, Option<String>)> {
+    let Scope { namespace, all_namespaces, selector } = &options.scope;
+    if asked.is_empty() {
+        if namespace.is_none() && !all_namespaces && selector.is_none() {
+            bail!("which workload? Name it (`deploy/web`), its kind (`deploy`), or give -n, -A, -l or -f");
         }
+        let targeted = KINDS.iter().filter(|kind| policies.iter().any(|policy| policy.kinds.contains(kind)));
+        asked = targeted.map(Asked::all).collect();
     }
-    if subjects.is_empty() {
-        let names: Vec<_> = options.files.iter().map(|path| path.display().to_string()).collect();
-        bail!("{}: no workload there; expected one of {}", names.join(", "), kinds());
+    let found = live::workloads(&options.cluster, &asked, &options.scope).await?;
+    if !options.site.names_version() {
+        site.native_sidecars = found.native_sidecars;
     }
-    Ok(subjects)
-}
-
-/// The kinds that policies are asked about, in a sentence.
-fn kinds() -> String {
-    KINDS.iter().map(|kind| kind.kind).collect::<Vec<_>>().join(", ")
+    Ok((found.workloads.into_iter().map(Subject::stored).collect(), found.namespace))
 }

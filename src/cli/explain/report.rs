@@ -1,18 +1,16 @@
 //! What is found out about one workload, and how it is shown: the answer first, then a row for each policy.
 
-use super::Output;
 use crate::api::code::Code;
-use crate::api::rules::Violation;
-use crate::cli::files::{other_version, plan, title};
+use crate::cli::files::{Subject, other_version, plan, title};
+use crate::cli::live::{Invalid, Known};
+use crate::cli::output;
 use crate::decision::{Decision, Left, Outcome};
 use crate::inject::marker;
-use crate::lint::references::needs;
-use crate::policy::{Policies, Policy, Site};
+use crate::lint::{needs, shared_ports};
+use crate::policy::{Policy, Site};
 use crate::workload::Workload;
 use anyhow::Result;
-use comfy_table::{Table, presets};
 use serde::Serialize;
-use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::Write;
 
@@ -21,22 +19,6 @@ const LAST_ROW: u8 = 8;
 
 /// What helps where the content of another version is in the way.
 const OUTDATED: &str = "Take the other version out first: `scpol uninject` on its manifest.";
-
-/// What is asked about.
-pub(super) struct Subject {
-    /// The workload as it is.
-    pub(super) workload: Workload,
-    /// The same with the namespace that it will be created in.
-    pub(super) placed: Workload,
-    /// Where it stands; none if it is stored in a cluster.
-    pub(super) source: Option<String>,
-}
-
-/// A policy that is stored and cannot be in force.
-pub(in crate::cli) struct Invalid {
-    pub(in crate::cli) name: String,
-    pub(super) violations: Vec<Violation>,
-}
 
 /// What is found out.
 #[derive(Serialize, Debug)]
@@ -50,21 +32,24 @@ pub(super) struct Report {
     policies: Vec<Answer>,
     #[serde(skip)]
     title: String,
+    /// What made it, as the argument of another question.
+    #[serde(skip)]
+    maker: Option<String>,
 }
 
 /// What one policy says.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
-    policy: String,
-    result: Finding,
+pub(super) struct Answer {
+    pub(super) policy: String,
+    pub(super) result: Finding,
     /// The row of the precedence table that decided.
     #[serde(skip_serializing_if = "Option::is_none")]
-    row: Option<u8>,
+    pub(super) row: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<String>,
+    pub(super) code: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
+    pub(super) reason: Option<&'static str>,
     /// What was compared with what, or what is added.
     message: String,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -75,27 +60,36 @@ struct Answer {
     /// What the added refers to, and must be in the workload's namespace.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     needs: BTreeSet<String>,
+    /// Why the policy is not in force, though it is valid.
+    #[serde(rename = "notInForce", skip_serializing_if = "Option::is_none")]
+    idle: Option<String>,
+    /// Ports that two containers would share.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ports: Vec<String>,
 }
 
-#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
-enum Finding {
-    /// It is injected when the workload is created.
-    Injects,
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Finding {
+    Skipped,
+    /// It is broken itself.
+    Invalid,
     /// Its content is in it already.
     Injected,
-    Skipped,
+    /// It is injected when the workload is created.
+    Injects,
+    /// It matches, and the workload is stored without its content.
+    Missed,
     /// It matches, and cannot be injected.
     Conflict,
     /// The same, and the create is refused for it.
     Refuses,
-    /// It is broken itself.
-    Invalid,
 }
 
 impl Finding {
-    fn word(self) -> &'static str {
+    pub(super) fn word(self) -> &'static str {
         match self {
             Finding::Injects => "injects",
+            Finding::Missed => "missed it",
             Finding::Injected => "is in it",
             Finding::Skipped => "skips it",
             Finding::Conflict => "CONFLICT",
@@ -111,18 +105,22 @@ impl Finding {
 
 impl Report {
     /// Asks `policies` about `subject`.
-    pub(super) fn of(subject: Subject, policies: &Policies, invalid: &[Invalid], site: &Site) -> Self {
+    pub(super) fn of(subject: Subject, known: &Known, site: &Site) -> Self {
         let Subject { workload, placed, source } = subject;
-        let mut decision = Decision::of(policies, &placed, site);
+        let is_late = source.is_none() && workload.pending().next().is_none();
+        let mut decision = Decision::of(&known.policies, &placed, site);
         let patch = plan(&mut decision, &workload, &placed);
         let injected = workload.with_body(workload.patched(&patch));
         let mut answers: Vec<Answer> =
-            decision.inject.iter().map(|policy| Answer::injects(policy, &workload, &injected)).collect();
+            decision.inject.iter().map(|policy| Answer::injects(policy, &workload, &injected, is_late)).collect();
         let (skipped, failed): (Vec<_>, Vec<_>) =
             decision.rest.iter().partition(|left| left.outcome == Outcome::Skipped);
         answers.extend(failed.into_iter().map(|left| Answer::left(left, &workload)));
-        answers.extend(invalid.iter().map(Answer::invalid));
+        answers.extend(known.invalid.iter().map(Answer::invalid));
         answers.extend(skipped.into_iter().map(|left| Answer::left(left, &workload)));
+        for answer in answers.iter_mut().filter(|answer| answer.result != Finding::Skipped) {
+            answer.idle = known.idle.get(&answer.policy).cloned();
+        }
         Self {
             kind: workload.kind.kind,
             namespace: placed.namespace().to_owned(),
@@ -130,7 +128,23 @@ impl Report {
             source,
             policies: answers,
             title: title(&placed),
+            maker: maker(&workload),
         }
+    }
+
+    /// How the workload is called.
+    pub(super) fn title(&self) -> &str {
+        &self.title
+    }
+
+    /// What each policy says.
+    pub(super) fn answers(&self) -> &[Answer] {
+        &self.policies
+    }
+
+    /// What matters most of what the policies say.
+    pub(super) fn gravest(&self) -> Finding {
+        self.policies.iter().map(|answer| answer.result).max().unwrap_or(Finding::Skipped)
     }
 
     /// True if and only if something does not work as somebody meant it.
@@ -146,15 +160,17 @@ impl Report {
     fn headline(&self) -> String {
         let place = self.source.as_ref().map_or(String::new(), |source| format!(" ({source})"));
         let (injects, all) = (self.named(Finding::Injects), self.policies.len());
-        let refuses = self.named(Finding::Refuses);
+        let (refuses, missed) = (self.named(Finding::Refuses), self.named(Finding::Missed));
         let mut parts = vec![match (injects.len(), all) {
             (_, 0) => "there is no policy".to_owned(),
             _ if !refuses.is_empty() => format!("its create is refused by {}", refuses.join(", ")),
             (0, _) if self.policies.iter().all(|answer| answer.result == Finding::Injected) => {
                 "nothing to add".to_owned()
             }
+            (0, _) if self.gravest() == Finding::Missed => format!("it was created without {}", missed.join(", ")),
             (0, 1) => "the one policy does not inject".to_owned(),
             (0, _) => format!("none of {all} policies injects"),
+            (1, 1) => format!("the one policy injects: {}", injects[0]),
             (1, _) => format!("1 of {all} policies injects: {}", injects[0]),
             (count, _) => format!("{count} of {all} policies inject: {}", injects.join(", ")),
         }];
@@ -174,15 +190,19 @@ impl Report {
     /// What follows the rows: what to do, and what must be there.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.source.is_none() && !self.named(Finding::Injects).is_empty() {
-            notes
-                .push("It was created without: what runs is never changed. Create it anew to have it injected.".into());
+        if !self.named(Finding::Missed).is_empty() {
+            notes.push("Created without: what runs is never changed. Create it anew to have it injected.".into());
+        }
+        if let Some(maker) = &self.maker {
+            notes.push(format!("It was made by another object, where such policies decide: scpol explain {maker}"));
         }
         for answer in &self.policies {
+            notes.extend(answer.idle.iter().map(|why| format!("{} is not in force: {why}", answer.policy)));
             if !answer.needs.is_empty() {
                 let needs = answer.needs.iter().cloned().collect::<Vec<_>>().join(", ");
                 notes.push(format!("{} needs in namespace `{}`: {needs}", answer.policy, self.namespace));
             }
+            notes.extend(answer.ports.iter().map(|port| format!("{}: {port}", answer.policy)));
         }
         let fixes: BTreeSet<_> = self.policies.iter().map(|answer| answer.fix).filter(|fix| !fix.is_empty()).collect();
         for fix in fixes {
@@ -192,22 +212,19 @@ impl Report {
         notes
     }
 
-    fn write(&self, out: &mut impl Write) -> Result<()> {
+    /// Writes it for people.
+    pub(super) fn write(&self, out: &mut impl Write) -> Result<()> {
         writeln!(out, "{}", self.headline())?;
         if self.policies.is_empty() {
             return Ok(());
         }
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_header(["POLICY", "RESULT", "ROW", "CODE", "WHY"]);
-        for answer in &self.policies {
+        let rows = self.policies.iter().map(|answer| {
             let row = answer.row.map_or("-".to_owned(), |row| row.to_string());
-            let code = answer.code.as_deref().unwrap_or("-");
-            table.add_row([answer.policy.as_str(), answer.result.word(), &row, code, &answer.message]);
-        }
+            let code = answer.code.clone().unwrap_or("-".to_owned());
+            [answer.policy.clone(), answer.result.word().to_owned(), row, code, answer.message.clone()]
+        });
         writeln!(out)?;
-        for line in table.lines() {
-            writeln!(out, "{}", line.trim())?;
-        }
+        output::table(["POLICY", "RESULT", "ROW", "CODE", "WHY"], rows, out)?;
         for (index, note) in self.notes().iter().enumerate() {
             writeln!(out, "{}{note}", if index == 0 { "\n" } else { "" })?;
         }
@@ -216,18 +233,20 @@ impl Report {
 }
 
 impl Answer {
-    fn injects(policy: &Policy, workload: &Workload, injected: &Workload) -> Self {
+    /// `is_late`: the workload is stored, and nobody will inject it any more.
+    fn injects(policy: &Policy, workload: &Workload, injected: &Workload, is_late: bool) -> Self {
         let added = marker::read(injected, &policy.name).map(|marker| marker.added).unwrap_or_default();
         let pod = workload.pod_pointer();
         let adds: Vec<_> = added.iter().filter_map(|pointer| name(pointer.strip_prefix(&pod)?)).collect();
         let message = match adds.len() {
             0 => "all that it adds is there already".to_owned(),
+            _ if is_late => format!("matches; would have added {}", adds.join(", ")),
             _ => format!("adds {}", adds.join(", ")),
         };
         let template = serde_json::to_value(&policy.template.spec).expect("a template is JSON");
         Self {
             policy: policy.name.clone(),
-            result: Finding::Injects,
+            result: if is_late { Finding::Missed } else { Finding::Injects },
             row: Some(LAST_ROW),
             code: None,
             reason: None,
@@ -235,6 +254,11 @@ impl Answer {
             fix: "",
             adds,
             needs: needs(&template),
+            idle: None,
+            ports: shared_ports(&policy.template.spec, injected)
+                .into_iter()
+                .map(|(field, message)| format!("{field} {message}"))
+                .collect(),
         }
     }
 
@@ -256,7 +280,7 @@ impl Answer {
     fn invalid(invalid: &Invalid) -> Self {
         let first = invalid.violations.first();
         let code = first.map_or(Code::InvalidField, |violation| violation.code);
-        let message = first.map_or(String::new(), |violation| format!("{} {}", violation.field, violation.message));
+        let message = first.map_or(String::new(), |violation| format!("{}: {}", violation.field, violation.message));
         let more = match invalid.violations.len() {
             0 | 1 => String::new(),
             count => format!(" (and {} more)", count - 1),
@@ -275,6 +299,8 @@ impl Answer {
             fix: code.fix(),
             adds: Vec::new(),
             needs: BTreeSet::new(),
+            idle: None,
+            ports: Vec::new(),
         }
     }
 }
@@ -305,27 +331,43 @@ fn name(pointer: &str) -> Option<String> {
     }
 }
 
-/// Prints `reports`.
-pub(super) fn print(reports: &[Report], output: Output, out: &mut impl Write) -> Result<()> {
-    let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "ExplainReport", "items": reports });
-    match output {
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&document())?)?,
-        Output::Yaml => write!(out, "{}", serde_saphyr::to_string(&document())?)?,
-        Output::Table => {
-            for (index, report) in reports.iter().enumerate() {
-                if index > 0 {
-                    writeln!(out)?;
-                }
-                report.write(out)?;
-            }
+/// What made `workload` by its template, as `deploy/web -n shop`; none if nobody that a policy may target.
+fn maker(workload: &Workload) -> Option<String> {
+    let metadata = &workload.body["metadata"];
+    let owner = metadata["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)?;
+    let name = owner["name"].as_str()?;
+    let (kind, name) = match owner["kind"].as_str()? {
+        // A ReplicaSet has the name of its Deployment and the hash of the template.
+        "ReplicaSet" => {
+            let hash = metadata["labels"]["pod-template-hash"].as_str()?;
+            ("deploy", name.strip_suffix(hash)?.strip_suffix('-')?)
         }
-    }
-    Ok(())
+        "StatefulSet" => ("sts", name),
+        "DaemonSet" => ("ds", name),
+        "CronJob" => ("cj", name),
+        _ => return None,
+    };
+    Some(format!("{kind}/{name} -n {}", workload.namespace()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_made_a_pod_is_told_where_a_policy_may_target_it() {
+        let pod = |kind: &str, name: &str| {
+            let owner = serde_json::json!([{ "kind": kind, "name": name, "controller": true }]);
+            let labels = serde_json::json!({ "pod-template-hash": "6d4b" });
+            let body =
+                serde_json::json!({ "metadata": { "namespace": "shop", "labels": labels, "ownerReferences": owner } });
+            maker(&Workload::new(crate::workload::Kind::find("", "pods").expect("pods"), body))
+        };
+        assert_eq!(pod("ReplicaSet", "web-6d4b").as_deref(), Some("deploy/web -n shop"));
+        assert_eq!(pod("ReplicaSet", "by-hand"), None);
+        assert_eq!(pod("StatefulSet", "db").as_deref(), Some("sts/db -n shop"));
+        assert_eq!(pod("Job", "once"), None);
+    }
 
     #[test]
     fn what_a_marker_lists_has_a_name_and_what_holds_it_has_none() {

@@ -2,7 +2,8 @@
 
 use crate::api::code::Code;
 use crate::api::v1alpha1::Failure;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 /// How many failures a status shows.
@@ -12,10 +13,24 @@ const MESSAGE: usize = 256;
 /// How long a trouble that has not come again is reported.
 const LASTING: Duration = Duration::from_secs(60);
 
+/// What became of a workload that could not be injected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It matches, and was stored without.
+    Missed,
+    /// It was stored, and is not known to have been missed: whether it matches, or is valid, cannot be told.
+    Untold,
+    /// Its create was refused: it is stored nowhere.
+    Refused,
+}
+
 /// The book.
 #[derive(Default)]
 pub struct Ledger {
-    failures: BTreeMap<String, VecDeque<Failure>>,
+    failures: BTreeMap<String, VecDeque<(Failure, Fate)>>,
+    /// By policy, every object that is stored and was missed for a failure, as a hash: there may be many.
+    missed: BTreeMap<String, HashSet<u64>>,
+    hasher: RandomState,
     troubles: BTreeMap<String, (Code, String, Instant)>,
     /// What a policy in Audit mode would do to one workload, by the hash of its spec. The first stays, so that a status at rest
     /// is not written.
@@ -24,27 +39,52 @@ pub struct Ledger {
 
 impl Ledger {
     /// Notes that `policy` could not be injected somewhere.
-    pub fn failed(&mut self, policy: &str, mut failure: Failure) {
+    pub fn failed(&mut self, policy: &str, mut failure: Failure, fate: Fate) {
         shorten(&mut failure.message);
+        let key = self.key(&failure.kind, &failure.namespace, &failure.name);
+        let missed = self.missed.entry(policy.to_owned()).or_default();
+        match fate {
+            Fate::Missed => missed.insert(key),
+            Fate::Untold | Fate::Refused => missed.remove(&key),
+        };
         let failures = self.failures.entry(policy.to_owned()).or_default();
-        failures
-            .retain(|old| (&old.kind, &old.namespace, &old.name) != (&failure.kind, &failure.namespace, &failure.name));
-        failures.push_front(failure);
+        failures.retain(|(old, _)| !is(old, &failure.kind, &failure.namespace, &failure.name));
+        failures.push_front((failure, fate));
         failures.truncate(SAMPLES);
     }
 
-    /// Forgets that the object failed: it is gone, or has what it lacked.
+    /// Forgets that the object failed: it has what it lacked.
     pub fn healed(&mut self, kind: &str, namespace: &str, name: &str) {
+        self.forget_object(kind, namespace, name, |_| true);
+    }
+
+    /// Forgets that the object failed, since it is deleted. That its create was refused stays worth knowing.
+    pub fn deleted(&mut self, kind: &str, namespace: &str, name: &str) {
+        self.forget_object(kind, namespace, name, |fate| fate != Fate::Refused);
+    }
+
+    fn forget_object(&mut self, kind: &str, namespace: &str, name: &str, forgets: impl Fn(Fate) -> bool) {
+        let key = self.key(kind, namespace, name);
+        for missed in self.missed.values_mut() {
+            missed.remove(&key);
+        }
         for failures in self.failures.values_mut() {
-            failures.retain(|old| {
-                (old.kind.as_str(), old.namespace.as_str(), old.name.as_str()) != (kind, namespace, name)
-            });
+            failures.retain(|(old, fate)| !(is(old, kind, namespace, name) && forgets(*fate)));
         }
     }
 
     /// The last failures of `policy`, newest first.
     pub fn failures(&self, policy: &str) -> Vec<Failure> {
-        self.failures.get(policy).into_iter().flatten().cloned().collect()
+        self.failures.get(policy).into_iter().flatten().map(|(failure, _)| failure.clone()).collect()
+    }
+
+    /// How many stored objects `policy` matches and could not be injected into.
+    pub fn missed(&self, policy: &str) -> i64 {
+        self.missed.get(policy).map_or(0, |missed| missed.len() as i64)
+    }
+
+    fn key(&self, kind: &str, namespace: &str, name: &str) -> u64 {
+        self.hasher.hash_one((kind, namespace, name))
     }
 
     /// Notes a trouble that keeps `policy` from working as it should, and that may last.
@@ -77,8 +117,13 @@ impl Ledger {
     pub fn forget(&mut self, policy: &str) {
         self.samples.remove(policy);
         self.failures.remove(policy);
+        self.missed.remove(policy);
         self.troubles.remove(policy);
     }
+}
+
+fn is(failure: &Failure, kind: &str, namespace: &str, name: &str) -> bool {
+    (failure.kind.as_str(), failure.namespace.as_str(), failure.name.as_str()) == (kind, namespace, name)
 }
 
 fn shorten(message: &mut String) {
@@ -93,18 +138,39 @@ fn shorten(message: &mut String) {
 mod tests {
     use super::*;
 
+    fn failure(name: &str) -> Failure {
+        Failure {
+            kind: "Pod".into(),
+            namespace: "n".into(),
+            name: name.into(),
+            message: "ü".repeat(500),
+            ..Failure::default()
+        }
+    }
+
+    #[test]
+    fn every_object_that_is_stored_without_is_counted_and_what_is_stored_nowhere_is_only_told() {
+        let mut ledger = Ledger::default();
+        for number in 0..20 {
+            ledger.failed("p", failure(&number.to_string()), Fate::Missed);
+        }
+        ledger.failed("p", failure("refused"), Fate::Refused);
+        ledger.failed("p", failure("untold"), Fate::Untold);
+        assert_eq!(ledger.missed("p"), 20);
+        for name in ["0", "refused", "untold"] {
+            ledger.deleted("Pod", "n", name);
+        }
+        assert_eq!(ledger.missed("p"), 19);
+        assert_eq!(ledger.failures("p")[0].name, "refused");
+        ledger.healed("Pod", "n", "refused");
+        assert_eq!(ledger.failures("p")[0].name, "19");
+    }
+
     #[test]
     fn five_failures_are_kept_newest_first_and_each_object_once() {
         let mut ledger = Ledger::default();
         for name in ["a", "b", "c", "d", "e", "f", "f"] {
-            let failure = Failure {
-                kind: "Pod".into(),
-                namespace: "n".into(),
-                name: name.into(),
-                message: "ü".repeat(500),
-                ..Failure::default()
-            };
-            ledger.failed("p", failure);
+            ledger.failed("p", failure(name), Fate::Missed);
         }
         let names: Vec<_> = ledger.failures("p").into_iter().map(|failure| failure.name).collect();
         assert_eq!(names, ["f", "e", "d", "c", "b"]);

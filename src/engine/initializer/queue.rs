@@ -11,6 +11,10 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Within this time a decision must have been made; then the policy's `failurePolicy` decides. The server gives up on the
+/// create after 30 s.
+pub const DECISION_LIMIT: Duration = Duration::from_secs(20);
+
 /// Which object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -200,6 +204,9 @@ impl Queue {
             (_, Finish::Retry(least)) => {
                 item.attempts += 1;
                 let own = item.backoff.get_or_insert_with(backoff).next().unwrap_or(Duration::from_secs(30));
+                // At the limit it is tried once more, wherever the backoff stands.
+                let left = (item.since + DECISION_LIMIT).saturating_duration_since(now);
+                let own = if left.is_zero() { own } else { own.min(left) };
                 let at = now + own.max(least);
                 item.state = State::Later(at);
                 self.later.insert((at, key.clone()));
@@ -305,6 +312,19 @@ mod tests {
             assert!(due - now <= Duration::from_secs(60));
             now = due;
         }
+    }
+
+    #[test]
+    fn at_the_limit_for_a_decision_it_is_tried_whatever_the_backoff() {
+        let (mut queue, start) = (Queue::default(), Instant::now());
+        offer(&mut queue, "a", Lane::Fresh, start);
+        let mut now = start;
+        while now < start + DECISION_LIMIT {
+            let job = queue.pop(now).expect("due");
+            queue.finish(&job.key, Finish::Retry(Duration::ZERO), now);
+            now = queue.next_due().expect("waits");
+        }
+        assert_eq!(now, start + DECISION_LIMIT);
     }
 
     #[test]

@@ -301,7 +301,7 @@ pub async fn follow(shared: Arc<Shared>, kind: &'static Kind, progress: watch::S
             Ok(Some(watcher::Event::Delete(object))) => {
                 shared.queue(|queue| queue.remove(&Key::new(kind, &object)));
                 shared.census(|census| census.remove(kind, &object));
-                shared.ledger(|ledger| ledger.healed(kind.kind, object.namespace(), object.name()));
+                shared.ledger(|ledger| ledger.deleted(kind.kind, object.namespace(), object.name()));
             }
             Ok(None) => return,
             Err(error) => {

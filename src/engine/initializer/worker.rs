@@ -5,7 +5,8 @@
 //! Whatever is decided, our names leave the list: a create never hangs on a policy that does not match.
 
 use super::completion::{completion, rejection};
-use super::queue::{Finish, Job, Key};
+use super::ledger::Fate;
+use super::queue::{DECISION_LIMIT, Finish, Job, Key};
 use super::watch::Shared;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Failure, OptOut};
@@ -29,9 +30,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
-/// Within this time a decision must have been made; then the policy's `failurePolicy` decides. The server gives up on the
-/// create after 30 s.
-const DECISION_LIMIT: Duration = Duration::from_secs(20);
 /// A quota may be cleared while we wait: so often is an "exceeded quota" tried again, which takes about 2 s.
 const QUOTA_ATTEMPTS: u32 = 8;
 
@@ -422,7 +420,9 @@ fn report(shared: &Shared, workload: &Workload, settlement: &Settlement) {
         name: workload.name().into(),
         uid: workload.uid().into(),
     };
-    for policy in &decision.inject {
+    let is_refused = decision.refusal().is_some();
+    // What is refused gets nothing of anybody.
+    for policy in decision.inject.iter().filter(|_| !is_refused) {
         log(workload, &policy.name, Outcome::Injected, Code::Programmed, "");
         shared.metrics.injection(&policy.name, Outcome::Injected, Code::Programmed);
         if shared.tell_injected {
@@ -438,30 +438,35 @@ fn report(shared: &Shared, workload: &Workload, settlement: &Settlement) {
             shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::OptOutIgnored, &message);
         }
     }
-    for Left { policy, outcome, reason: Reason { code, detail: message, .. } } in &decision.rest {
-        log(workload, &policy.name, *outcome, *code, message);
+    for left in &decision.rest {
+        let Left { policy, outcome, reason: Reason { code, detail, .. } } = left;
+        log(workload, &policy.name, *outcome, *code, detail);
         shared.metrics.injection(&policy.name, *outcome, *code);
-        tell(shared, workload, policy, *outcome, *code, message, &subject);
+        let fate = match left.reason.row {
+            _ if is_refused => Fate::Refused,
+            CONFLICTS => Fate::Missed,
+            _ => Fate::Untold,
+        };
+        tell(shared, workload, left, fate, &subject);
     }
     for _ in 0..settlement.orphans {
         log(workload, "", Outcome::Skipped, Code::PolicyGone, "");
         shared.metrics.injection("", Outcome::Skipped, Code::PolicyGone);
     }
-    for message in odd_values(shared, workload) {
+    // Rows 1 to 3 are no business of any policy, and never give an event.
+    let is_untouchable = decision.rest.iter().any(|left| left.reason.row <= 3);
+    for message in odd_values(shared, workload).into_iter().filter(|_| !is_untouchable) {
         shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::InvalidOptOut, &message);
     }
 }
 
+/// The row of what matches and cannot be injected.
+const CONFLICTS: u8 = 8;
+
 /// The events of what was not injected: rows 4 and 5 where row 7 holds, and everything that failed.
-fn tell(
-    shared: &Shared,
-    workload: &Workload,
-    policy: &Policy,
-    outcome: Outcome,
-    code: Code,
-    message: &str,
-    subject: &dyn Fn() -> Subject,
-) {
+fn tell(shared: &Shared, workload: &Workload, left: &Left, fate: Fate, subject: &dyn Fn() -> Subject) {
+    let Left { policy, outcome, reason } = left;
+    let (code, message) = (reason.code, reason.detail.as_str());
     let sentence = format!("SidecarPolicy `{}`: {message}", policy.name);
     match outcome {
         Outcome::Skipped
@@ -472,13 +477,13 @@ fn tell(
         }
         Outcome::Failed | Outcome::Rejected => {
             shared.recorder.tell(subject(), EventReason::SidecarInjectionFailed, code, &sentence);
-            let reason = if code == Code::PolicyConflict {
+            let event = if code == Code::PolicyConflict {
                 EventReason::PolicyConflict
             } else {
                 EventReason::SidecarInjectionFailed
             };
             let place = format!("{} `{}/{}`: {message}", workload.kind.kind, workload.namespace(), workload.name());
-            shared.recorder.tell(Subject::policy(&policy.name, &policy.uid), reason, code, &place);
+            shared.recorder.tell(Subject::policy(&policy.name, &policy.uid), event, code, &place);
             let failure = Failure {
                 kind: workload.kind.kind.into(),
                 namespace: workload.namespace().into(),
@@ -487,7 +492,7 @@ fn tell(
                 message: message.into(),
                 time: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             };
-            shared.ledger(|ledger| ledger.failed(&policy.name, failure));
+            shared.ledger(|ledger| ledger.failed(&policy.name, failure, fate));
         }
         _ => {}
     }

@@ -1,0 +1,68 @@
+//! What is found out about several workloads, on one screen: a line of sums, then a row for each workload and policy.
+
+use super::report::{Answer, Finding, Report};
+use crate::api::code::Code;
+use crate::cli::live::Known;
+use crate::cli::output;
+use crate::policy::Policies;
+use anyhow::Result;
+use std::io::Write;
+
+/// Writes what there is to say of `reports`, which are several. What was compared with what is told of one workload alone.
+pub(super) fn write(reports: &[Report], known: &Known, out: &mut impl Write) -> Result<()> {
+    let Known { policies, invalid, idle } = known;
+    writeln!(out, "{}", headline(reports, policies))?;
+    let rows: Vec<_> = reports.iter().flat_map(rows).collect();
+    if !rows.is_empty() {
+        writeln!(out)?;
+        output::table(["WORKLOAD", "POLICY", "RESULT", "ROW", "CODE", "REASON"], rows, out)?;
+    }
+    if policies.iter().next().is_none() && invalid.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    for invalid in invalid {
+        writeln!(out, "{} is not valid itself, and not in force: `kubectl describe scpol {0}` says why", invalid.name)?;
+    }
+    for (policy, why) in idle {
+        writeln!(out, "{policy} is not in force: {why}")?;
+    }
+    if reports.iter().any(|report| report.answers().iter().any(|answer| answer.result == Finding::Missed)) {
+        writeln!(out, "missed it: created without; what runs is never changed. Create it anew to have it injected.")?;
+    }
+    Ok(writeln!(out, "Asked about one workload alone, `scpol explain` says what was compared with what.")?)
+}
+
+fn headline(reports: &[Report], policies: &Policies) -> String {
+    if policies.iter().next().is_none() {
+        return format!("{} workloads: there is no policy", reports.len());
+    }
+    let standings = [
+        (&[Finding::Injects][..], "to be injected"),
+        (&[Finding::Injected], "injected"),
+        (&[Finding::Missed], "missed"),
+        (&[Finding::Conflict], "in conflict"),
+        (&[Finding::Refuses], "refused"),
+        (&[Finding::Skipped, Finding::Invalid], "left out"),
+    ];
+    let parts = standings.into_iter().filter_map(|(findings, words)| {
+        let count = reports.iter().filter(|report| findings.contains(&report.gravest())).count();
+        (count > 0).then(|| format!("{count} {words}"))
+    });
+    let parts: Vec<_> = parts.collect();
+    format!("{} workloads: {}", reports.len(), parts.join(", "))
+}
+
+/// A row for every policy that is for the kind of the workload; one if there is none.
+fn rows(report: &Report) -> Vec<[String; 6]> {
+    let is_of_kind = |answer: &&Answer| answer.reason != Some(Code::TargetNotMatched.name());
+    let valid = || report.answers().iter().filter(|answer| answer.result != Finding::Invalid);
+    let row = |policy: &str, answer: &Answer| {
+        let number = answer.row.map_or("-".to_owned(), |row| row.to_string());
+        let code = answer.code.clone().unwrap_or("-".to_owned());
+        let reason = answer.reason.unwrap_or("-").to_owned();
+        [report.title().to_owned(), policy.to_owned(), answer.result.word().to_owned(), number, code, reason]
+    };
+    let rows: Vec<_> = valid().filter(is_of_kind).map(|answer| row(&answer.policy, answer)).collect();
+    if rows.is_empty() { valid().take(1).map(|answer| row("(any)", answer)).collect() } else { rows }
+}

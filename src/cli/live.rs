@@ -1,0 +1,321 @@
+//! What commands ask of a cluster: its workloads and its policies.
+
+use super::Cluster;
+use super::files::{has_native_sidecars, kinds};
+use crate::api::rules::Violation;
+use crate::cluster::capabilities::Capabilities;
+use crate::cluster::client::{self, CallError, call};
+use crate::cluster::object::Object;
+use crate::cluster::policies;
+use crate::metrics::Metrics;
+use crate::policy::{Policies, Policy, Site};
+use crate::workload::{KINDS, Kind, Workload};
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::api::ListParams;
+use kube::core::ApiResource;
+use kube::{Api, Client};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// What people type for a kind, besides its names.
+const SHORT: [(&str, &str); 5] =
+    [("deploy", "deployments"), ("sts", "statefulsets"), ("ds", "daemonsets"), ("cj", "cronjobs"), ("po", "pods")];
+/// Names further away than this many edits were not meant.
+const MAX_EDITS: usize = 2;
+
+/// Where workloads are looked for, as for kubectl.
+#[derive(Args, Debug)]
+pub(super) struct Scope {
+    /// Namespace of the workloads [default: the context's; for manifests that name none, default]
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) namespace: Option<String>,
+    /// The workloads of all namespaces of the cluster
+    #[arg(short = 'A', long, conflicts_with_all = ["namespace", "files"])]
+    pub(super) all_namespaces: bool,
+    /// Only workloads of the cluster with these labels
+    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "files")]
+    pub(super) selector: Option<String>,
+}
+
+/// One workload, or all of a kind.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Asked {
+    kind: &'static Kind,
+    name: Option<String>,
+}
+
+impl Asked {
+    /// All of `kind`.
+    pub(super) fn all(kind: &'static Kind) -> Self {
+        Self { kind, name: None }
+    }
+
+    /// What is meant by `words`, as for kubectl: `KIND/NAME` once or several times, or `KIND` or `KIND,KIND`, alone for all of
+    /// them or followed by names.
+    pub(super) fn parse(words: &[String]) -> Result<Vec<Self>> {
+        let Some((first, names)) = words.split_first() else { return Ok(Vec::new()) };
+        if words.iter().any(|word| word.contains('/')) {
+            return words.iter().map(|word| Self::named(word)).collect();
+        }
+        let kinds = first.split(',').map(kind).collect::<Result<Vec<_>>>()?;
+        if names.is_empty() {
+            return Ok(kinds.into_iter().map(Self::all).collect());
+        }
+        let named = |kind| names.iter().map(move |name| Self { kind, name: Some(name.clone()) });
+        Ok(kinds.into_iter().flat_map(named).collect())
+    }
+
+    fn named(word: &str) -> Result<Self> {
+        let split = word.split_once('/').filter(|(_, name)| !name.is_empty() && !name.contains('/'));
+        let (typed, name) =
+            split.with_context(|| format!("`{word}` names no workload; expected KIND/NAME, e.g. `deploy/web`"))?;
+        Ok(Self { kind: kind(typed)?, name: Some(name.to_owned()) })
+    }
+
+    /// True if and only if it is one workload.
+    pub(super) fn is_named(&self) -> bool {
+        self.name.is_some()
+    }
+}
+
+/// Workloads that are stored, with what else of their cluster decides.
+pub(super) struct Stored {
+    pub(super) workloads: Vec<Workload>,
+    pub(super) native_sidecars: bool,
+    /// The namespace in which was looked; none if in all.
+    pub(super) namespace: Option<String>,
+}
+
+/// A policy that is stored and cannot be in force.
+pub(super) struct Invalid {
+    pub(super) name: String,
+    pub(super) violations: Vec<Violation>,
+}
+
+/// The policies to ask.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) policies: Policies,
+    /// Those that are broken.
+    pub(super) invalid: Vec<Invalid>,
+    /// Those that are valid and not in force all the same, by name: why.
+    pub(super) idle: BTreeMap<String, String>,
+}
+
+async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
+    let config = client::config(cluster.kubeconfig.as_deref(), cluster.context.as_deref()).await?;
+    let namespace = config.default_namespace.clone();
+    Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
+}
+
+/// The workloads that are `asked` for, by kind, namespace and name.
+pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope) -> Result<Stored> {
+    let is_named = asked.iter().any(Asked::is_named);
+    ensure!(!(is_named && scope.all_namespaces), "a workload is named within one namespace: use -n instead of -A");
+    ensure!(!(is_named && scope.selector.is_some()), "a workload is selected by name or by labels, not by both");
+    let (client, own) = connect(cluster).await?;
+    let server = Capabilities::discover(&client).await.context("cannot ask the server what it has")?;
+    let namespace = (!scope.all_namespaces).then(|| scope.namespace.clone().unwrap_or(own));
+    let namespaces = namespaces(&client, namespace.as_deref()).await;
+    let mut workloads = Vec::new();
+    for Asked { kind, name } in asked {
+        let objects = match (server.resource(kind), name, &namespace) {
+            (None, None, _) => continue,
+            (None, Some(_), _) => bail!("the server has no {}", kind.resource),
+            (Some(resource), Some(name), Some(namespace)) => vec![one(&client, &resource, namespace, name).await?],
+            (Some(resource), ..) => {
+                let api = api(&client, &resource, namespace.as_deref());
+                let parameters = ListParams { label_selector: scope.selector.clone(), ..ListParams::default() };
+                list(&api, parameters).await.with_context(|| format!("cannot list {}", kind.resource))?
+            }
+        };
+        workloads.extend(
+            objects
+                .iter()
+                .map(|object| Workload::new(kind, object.value()).within(namespaces.get(object.namespace()).cloned())),
+        );
+    }
+    let native_sidecars = server.at_least(1, 29) && kubelets_have_native_sidecars(&client).await;
+    Ok(Stored { workloads, native_sidecars, namespace })
+}
+
+fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<Object> {
+    match namespace {
+        None => Api::all_with(client.clone(), resource),
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+    }
+}
+
+/// The workload of that name, or where it may be instead.
+async fn one(client: &Client, resource: &ApiResource, namespace: &str, name: &str) -> Result<Object> {
+    let kind = &resource.kind;
+    let found = call(api(client, resource, Some(namespace)).get_opt(name)).await;
+    if let Some(object) = found.with_context(|| format!("cannot read {kind} {namespace}/{name}"))? {
+        return Ok(object);
+    }
+    let hint = elsewhere(client, resource, namespace, name).await.map_or(String::new(), |hint| format!("; {hint}"));
+    bail!("there is no {kind} `{name}` in namespace `{namespace}`{hint}")
+}
+
+/// Where a workload is that is not where it was looked for. Whoever may not see that gets no hint.
+async fn elsewhere(client: &Client, resource: &ApiResource, namespace: &str, name: &str) -> Option<String> {
+    let of_that_name = ListParams::default().fields(&format!("metadata.name={name}"));
+    let others = list(&api(client, resource, None), of_that_name).await.unwrap_or_default();
+    if let Some(other) = others.first() {
+        return Some(format!("there is one in `{0}`: add `-n {0}`", other.namespace()));
+    }
+    if let Ok(None) = call(Api::<Namespace>::all(client.clone()).get_opt(namespace)).await {
+        return Some("there is no such namespace".to_owned());
+    }
+    let there = list(&api(client, resource, Some(namespace)), ListParams::default()).await.ok()?;
+    let near = there.iter().map(|object| (strsim::damerau_levenshtein(object.name(), name), object.name()));
+    let (_, meant) = near.filter(|(edits, _)| *edits <= MAX_EDITS).min()?;
+    Some(format!("did you mean `{meant}`?"))
+}
+
+/// The Namespaces in question, by name. Whoever may not read them learns so from the policies that ask for one.
+async fn namespaces(client: &Client, namespace: Option<&str>) -> HashMap<String, Arc<Value>> {
+    let api = Api::<Namespace>::all(client.clone());
+    let found: Vec<Namespace> = match namespace {
+        Some(name) => call(api.get_opt(name)).await.ok().flatten().into_iter().collect(),
+        None => call(api.list(&ListParams::default())).await.into_iter().flatten().collect(),
+    };
+    let named = found.into_iter().filter_map(|namespace| {
+        Some((namespace.metadata.name.clone()?, Arc::new(serde_json::to_value(namespace).ok()?)))
+    });
+    named.collect()
+}
+
+/// All objects that `parameters` select, page by page.
+async fn list(api: &Api<Object>, parameters: ListParams) -> Result<Vec<Object>, CallError> {
+    let mut parameters = parameters.limit(500);
+    let mut objects = Vec::new();
+    loop {
+        let page = call(api.list(&parameters)).await?;
+        objects.extend(page.items);
+        let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(objects) };
+        parameters.continue_token = Some(next);
+    }
+}
+
+/// True if and only if every kubelet is known to be of 1.29 or later.
+async fn kubelets_have_native_sidecars(client: &Client) -> bool {
+    let Ok(nodes) = call(Api::<Node>::all(client.clone()).list(&ListParams::default())).await else { return false };
+    nodes.items.into_iter().all(|node| {
+        let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
+        version.is_some_and(|version| has_native_sidecars(Some(&version)).unwrap_or(false))
+    })
+}
+
+/// The policies that are stored.
+pub(super) async fn policies(cluster: &Cluster, site: &Site) -> Result<Known> {
+    let (client, _) = connect(cluster).await.context("no --policy is given, and the cluster's cannot be read")?;
+    let api: Api<Object> = Api::all_with(client, &policies::resource());
+    let stored = match list(&api, ListParams::default()).await {
+        Ok(list) => list,
+        Err(CallError::Refused(status)) if status.code == 404 => {
+            bail!("the server has no SidecarPolicies: install the operator, or give policies with --policy")
+        }
+        Err(error) => return Err(error).context("cannot list the policies"),
+    };
+    let (mut valid, mut known) = (Vec::new(), Known::default());
+    for object in stored {
+        let value = object.value();
+        match Policy::parse(&value, site) {
+            Ok(policy) => {
+                let idle = policy.is_enforced().then(|| idle(&value["status"])).flatten();
+                known.idle.extend(idle.map(|why| (policy.name.clone(), why)));
+                valid.push(Arc::new(policy));
+            }
+            Err(violations) => known.invalid.push(Invalid { name: object.name().to_owned(), violations }),
+        }
+    }
+    Ok(Known { policies: Policies::new(valid), ..known })
+}
+
+/// Why a policy with this `status`, which is meant to be in force, is not.
+fn idle(status: &Value) -> Option<String> {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    match conditions.find(|condition| condition["type"] == "Programmed") {
+        None => Some("no operator has seen it; is one running?".to_owned()),
+        Some(programmed) if programmed["status"] == "True" => None,
+        Some(programmed) => Some(programmed["message"].as_str().unwrap_or_default().to_owned()),
+    }
+}
+
+/// `deploy`, `Deployment` and `deployments.apps` alike.
+fn kind(typed: &str) -> Result<&'static Kind> {
+    let lower = typed.to_ascii_lowercase();
+    let (word, group) = lower.split_once('.').map_or((lower.as_str(), None), |(word, group)| (word, Some(group)));
+    let word = SHORT.iter().find(|(short, _)| *short == word).map_or(word, |(_, resource)| resource);
+    // kubectl lets the version stand before the group.
+    let is_group = |kind: &Kind| {
+        group.is_none_or(|group| {
+            kind.groups.contains(&group) || group.split_once('.').is_some_and(|(_, group)| kind.groups.contains(&group))
+        })
+    };
+    let found =
+        KINDS.iter().find(|kind| (kind.resource == word || kind.kind.eq_ignore_ascii_case(word)) && is_group(kind));
+    found.with_context(|| match word {
+        "rs" | "replicasets" | "replicaset" => {
+            format!("no policy is for `{typed}`: what a Deployment makes is decided at the Deployment; ask for that")
+        }
+        _ => format!(
+            "`{typed}` is no kind of workload; expected KIND/NAME, e.g. `deploy/web`, where the kind is one of {}",
+            kinds()
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Option<Vec<(&'static str, Option<String>)>> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let asked = Asked::parse(&words).ok()?;
+        Some(asked.into_iter().map(|asked| (asked.kind.resource, asked.name)).collect())
+    }
+
+    #[test]
+    fn a_workload_is_named_as_for_kubectl() {
+        for (typed, expected) in [
+            ("deploy/web", Some("deployments")),
+            ("Deployment/web", Some("deployments")),
+            ("deployments.apps/web", Some("deployments")),
+            ("deployments.v1.apps/web", Some("deployments")),
+            ("deployment.extensions/web", Some("deployments")),
+            ("po/web", Some("pods")),
+            ("cj/web", Some("cronjobs")),
+            ("deployments.batch/web", None),
+            ("configmap/web", None),
+            ("deploy/", None),
+            ("deploy/a/b", None),
+            ("/web", None),
+        ] {
+            let expected = expected.map(|resource| vec![(resource, Some("web".to_owned()))]);
+            assert_eq!(parse(&[typed]), expected, "{typed}");
+        }
+    }
+
+    #[test]
+    fn several_workloads_and_whole_kinds_are_named_as_for_kubectl() {
+        let (web, api) = (Some("web".to_owned()), Some("api".to_owned()));
+        for (typed, expected) in [
+            (&[][..], Some(vec![])),
+            (&["deploy"], Some(vec![("deployments", None)])),
+            (&["sts,ds"], Some(vec![("statefulsets", None), ("daemonsets", None)])),
+            (&["deploy", "web", "api"], Some(vec![("deployments", web.clone()), ("deployments", api.clone())])),
+            (&["deploy/web", "sts/api"], Some(vec![("deployments", web), ("statefulsets", api)])),
+            (&["deploy/web", "api"], None),
+            (&["deploy", "web/api"], None),
+            (&["web"], None),
+            (&["deploy,"], None),
+        ] {
+            assert_eq!(parse(typed), expected, "{typed:?}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! How commands that report print: a table for people, a document for machines.
+
+use anyhow::Result;
+use clap::ValueEnum;
+use comfy_table::{Table, presets};
+use serde_json::Value;
+use std::io::Write;
+
+/// How to print.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// For people: the answer first
+    #[default]
+    Table,
+    /// For machines
+    Json,
+    /// For machines
+    Yaml,
+}
+
+impl Output {
+    /// Writes the report `document` if it is for machines. False: people are to read it, and nothing was written.
+    pub(super) fn is_written(self, document: impl FnOnce() -> Value, out: &mut impl Write) -> Result<bool> {
+        match self {
+            Output::Table => return Ok(false),
+            Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&document())?)?,
+            Output::Yaml => write!(out, "{}", serde_saphyr::to_string(&document())?)?,
+        }
+        Ok(true)
+    }
+}
+
+/// Writes `rows`, as wide as they are, under `header`.
+pub(super) fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+    out: &mut impl Write,
+) -> Result<()> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header).add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    for line in table.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! What only a server can show of the rows of the decision: who hears of it, what waits, what is counted.
+
+use crate::support::{LIMIT, Operator, in_force, policies, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request, sidecar};
+use anyhow::{Context, Result};
+use controlplane::{ControlPlane, User, Version};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// A Deployment that the policies of [`for_team`] select.
+fn of_team(name: &str) -> Value {
+    let mut object = deployment(name);
+    object["metadata"]["labels"]["team"] = json!("shop");
+    object
+}
+
+fn saying(mut object: Value, value: &str) -> Value {
+    object["metadata"]["annotations"] = json!({ "scpol.dev/inject": value });
+    object
+}
+
+fn on_the_host(mut object: Value) -> Value {
+    object["spec"]["template"]["spec"]["hostNetwork"] = json!(true);
+    object
+}
+
+/// A policy that adds one container to what has a label, with `more` in its spec.
+fn for_team(container: &str, more: &Value) -> Value {
+    let mut spec = sidecar(container);
+    spec["labelSelector"] = json!({ "matchLabels": { "team": "shop" } });
+    spec.as_object_mut().into_iter().for_each(|spec| spec.extend(more.as_object().cloned().unwrap_or_default()));
+    spec
+}
+
+#[tokio::test]
+async fn users_hear_of_what_they_said_and_of_nothing_that_does_not_concern_them() -> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("asked", for_team("asked", &json!({}))).await?;
+    world.policy("always", for_team("always", &json!({ "optOut": "Denied" }))).await?;
+    for policy in ["asked", "always"] {
+        in_force(&world.cluster, policy).await?;
+    }
+    // Row 6 is what a copy of an injected one is: it has the markers.
+    let injected = world.create_promptly(DEPLOYMENTS, &of_team("first")).await?;
+    let mut copy = of_team("copy");
+    copy["spec"] = injected["spec"].clone();
+    // Rows 4 and 5 are silent where row 7 does not hold.
+    for (body, expected) in [
+        (deployment("nobodys"), vec!["app"]),
+        (saying(deployment("nobodys-opted-out"), "false"), vec!["app"]),
+        (on_the_host(deployment("nobodys-on-the-host")), vec!["app"]),
+        (copy, vec!["app", "always", "asked"]),
+    ] {
+        let created = world.create_promptly(DEPLOYMENTS, &body).await?;
+        assert_eq!(containers(&created), expected, "{}", body["metadata"]["name"]);
+    }
+    let protected = "/apis/apps/v1/namespaces/kube-system/deployments";
+    request(&world.admin, "POST", protected, &saying(on_the_host(of_team("protected")), "")).await?;
+
+    for (name, value, expected, codes) in [
+        ("no", "false", vec!["app", "always"], vec!["SCP0105", "SCP0116"]),
+        ("empty", "", vec!["app", "always", "asked"], vec!["SCP0117"]),
+        ("commas", ",", vec!["app", "always", "asked"], vec!["SCP0117"]),
+        ("true", "true", vec!["app", "always", "asked"], vec![]),
+        ("named", "asked", vec!["app", "always", "asked"], vec!["SCP0116"]),
+        ("nobody", "nobody", vec!["app", "always"], vec!["SCP0105", "SCP0116", "SCP0117"]),
+    ] {
+        let name = format!("says-{name}");
+        let created = world.create_promptly(DEPLOYMENTS, &saying(of_team(&name), value)).await?;
+        assert_eq!(containers(&created), expected, "{name}");
+        for code in &codes {
+            world.event(&name, &format!("SidecarInjectionSkipped: {code}: ")).await?;
+        }
+        assert_eq!(world.events(&name).await?.len(), codes.len(), "{name}");
+    }
+    // Events are written in their order: what was to come has come.
+    for silent in ["first", "copy", "nobodys", "nobodys-opted-out", "nobodys-on-the-host", "says-true"] {
+        assert_eq!(world.events(silent).await?, Vec::<String>::new(), "{silent}");
+    }
+    let there = request(&world.admin, "GET", "/api/v1/namespaces/kube-system/events", &Value::Null).await?;
+    assert_eq!(there["items"], json!([]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_named_version_is_only_for_what_is_posted_through_it() -> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let through =
+        |group: &str, version: &str| json!([{ "group": group, "version": version, "resource": "deployments" }]);
+    let cases = [("any", "apps", "*"), ("current", "apps", "v1"), ("old", "extensions", "v1beta1")];
+    for (name, group, version) in cases {
+        let mut spec = sidecar(name);
+        spec["targets"] = through(group, version);
+        world.policy(name, spec).await?;
+    }
+    for (name, ..) in cases {
+        in_force(&world.cluster, name).await?;
+    }
+    for (api, expected) in [
+        ("apps/v1", vec!["app", "any", "current"]),
+        ("apps/v1beta2", vec!["app", "any"]),
+        ("extensions/v1beta1", vec!["app", "any", "old"]),
+    ] {
+        let mut body = deployment(&api.replace('/', "-"));
+        body["apiVersion"] = json!(api);
+        let created = world.create_promptly(&format!("/apis/{api}/namespaces/default/deployments"), &body).await?;
+        assert_eq!(containers(&created), expected, "{api}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn expressions_see_nothing_that_only_the_server_has() -> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let hidden =
+        ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields", "initializers"];
+    let absent = hidden.map(|field| format!("!has(object.metadata.{field})")).join(" && ");
+    let conditions = |name: &str| {
+        json!([
+            { "name": "hidden", "expression": format!("!has(object.status) && {absent}") },
+            { "name": "named", "expression": name },
+            { "name": "defaults", "expression": "object.spec.replicas == 1" },
+        ])
+    };
+    let says = json!([{ "expression": format!("!has(object.status) && {absent}"), "message": "sees too much" }]);
+    let mut named = sidecar("named");
+    (named["matchConditions"], named["validations"]) = (conditions("object.metadata.name == 'web'"), says);
+    world.policy("named", named).await?;
+    let mut generated = sidecar("generated");
+    generated["matchConditions"] = conditions("!has(object.metadata.name) && object.metadata.generateName == 'web-'");
+    world.policy("generated", generated).await?;
+    for policy in ["named", "generated"] {
+        in_force(&world.cluster, policy).await?;
+    }
+    let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+    assert_eq!(containers(&created), ["app", "named"]);
+    let mut body = deployment("web");
+    body["metadata"] = json!({ "generateName": "web-", "labels": { "app": "web" } });
+    let created = world.create_promptly(DEPLOYMENTS, &body).await?;
+    assert_eq!(containers(&created), ["app", "generated"], "the name that the server made is not shown");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_than_the_server_does() -> Result<()> {
+    let world = World::new().await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let labels = json!({ "matchLabels": { "team": "shop" } });
+    let target = |resource: &str| json!([{ "group": "apps", "resource": resource }]);
+    world.policy("open", json!({ "namespaceSelector": labels, "template": sidecar("open")["template"] })).await?;
+    let closed = json!({ "failurePolicy": "Fail", "targets": target("statefulsets"), "namespaceSelector": labels, "template": sidecar("closed")["template"] });
+    world.policy("closed", closed).await?;
+    // Neither opting out nor an unreadable Namespace gets anybody past a validation.
+    let judge = json!({ "failurePolicy": "Fail", "targets": target("daemonsets"), "namespaceSelector": labels, "validations": [{ "expression": "true" }] });
+    world.policy("judge", judge).await?;
+    for policy in ["open", "closed", "judge"] {
+        in_force(&world.cluster, policy).await?;
+    }
+    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/scpol";
+    let rules = world.get(role).await?.context("the role")?["rules"].clone();
+    let less = rules.as_array().into_iter().flatten().filter(|rule| rule["resources"] != json!(["namespaces"]));
+    world.patch(role, &json!([{ "op": "replace", "path": "/rules", "value": less.collect::<Vec<_>>() }])).await?;
+    // A watch that is open outlives the right to it.
+    world.cluster.restart_apiserver().await?;
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "late", "labels": { "team": "shop" } } });
+    within(LIMIT, "the server is back", || async {
+        Ok(request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await.is_ok())
+    })
+    .await?;
+    within(LIMIT, "the operator has lost sight of the Namespaces", || async {
+        Ok(operator.log().contains("Cannot follow the Namespaces"))
+    })
+    .await?;
+    let kind = |kind: &str, name: &str| {
+        let mut object = deployment(name);
+        object["kind"] = json!(kind);
+        object
+    };
+    let mut stateful = kind("StatefulSet", "closed");
+    stateful["spec"]["serviceName"] = json!("closed");
+    let daemon = saying(kind("DaemonSet", "judged"), "false");
+    let of = |resource: &str| format!("/apis/apps/v1/namespaces/late/{resource}");
+    let plain = deployment("open");
+    let start = Instant::now();
+    let [deployments, statefulsets, daemonsets] = ["deployments", "statefulsets", "daemonsets"].map(of);
+    let (open, closed, judged) = tokio::join!(
+        world.create(&deployments, &plain),
+        world.create(&statefulsets, &stateful),
+        world.create(&daemonsets, &daemon),
+    );
+    let took = start.elapsed();
+    assert!((Duration::from_secs(18)..Duration::from_secs(25)).contains(&took), "took {took:?}");
+    assert_eq!(containers(&open?), ["app"], "let through");
+    for refused in [closed, judged] {
+        let told = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        assert!(told.contains("SCP0209") && told.contains("`late`"), "{told}");
+    }
+    within(LIMIT, "the failure is told", || async {
+        let status = policies(&world.cluster).get("open").await?.data["status"].clone();
+        Ok(status["failures"][0]["code"] == "SCP0209" && status["matched"] == 0)
+    })
+    .await?;
+    world.patch(role, &json!([{ "op": "replace", "path": "/rules", "value": rules }])).await?;
+    within(LIMIT, "it is read again", || async {
+        let name = format!("later-{}", start.elapsed().as_millis());
+        Ok(containers(&world.create(&deployments, &deployment(&name)).await?) == ["app", "open"])
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_status_counts_every_failure_shows_five_stays_small_and_is_written_seldom() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    // Collides with the other, and so has most to say.
+    world.policy("other", json!({ "template": { "containers": [{ "name": "envoy", "image": "other:1" }] } })).await?;
+    for policy in ["envoy", "other"] {
+        in_force(&world.cluster, policy).await?;
+    }
+    let name = |number: usize| format!("{}-{number}", "n".repeat(240));
+    for number in 0..12 {
+        let mut body = deployment(&name(number));
+        let labels = json!({ "app": number.to_string() });
+        body["metadata"]["labels"] = labels.clone();
+        body["spec"]["selector"]["matchLabels"] = labels.clone();
+        body["spec"]["template"]["metadata"]["labels"] = labels;
+        assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &body).await?), ["app"]);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    world.event(&name(3), "SidecarInjectionFailed: SCP0201: ").await?;
+    for (field, value) in [("matched", 12), ("missed", 12), ("failed", 12)] {
+        world.status("envoy", field, value).await?;
+    }
+    let status = policies(&world.cluster).get("envoy").await?.data["status"].clone();
+    assert!(status.to_string().len() <= 4096, "{} bytes", status.to_string().len());
+    let shown: Vec<&str> =
+        status["failures"].as_array().into_iter().flatten().filter_map(|failure| failure["name"].as_str()).collect();
+    assert!((3..=5).contains(&shown.len()) && shown[0] == name(11), "newest first: {shown:?}");
+    world.delete(&path(&name(11))).await?;
+    world.status("envoy", "failed", 11).await?;
+    let written: Vec<Timestamp> = world
+        .cluster
+        .audit()
+        .iter()
+        .filter(|event| event["user"]["username"] == User::Operator.name() && event["verb"] == "patch")
+        .filter(|event| event["objectRef"]["name"] == "envoy" && event["objectRef"]["subresource"] == "status")
+        .filter_map(|event| event["requestReceivedTimestamp"].as_str()?.parse().ok())
+        .collect();
+    assert!(written.len() >= 3, "{written:?}");
+    for pair in written.windows(2) {
+        assert!(pair[1].duration_since(pair[0]).as_secs_f64() > 9.5, "{written:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_status_that_the_server_refuses_is_an_event_and_a_metric() -> Result<()> {
+    const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions/sidecarpolicies.scpol.dev";
+    let world = World::new().await?;
+    // A policy from before the schema: no write of it passes any more, that of the status included.
+    let schema = world.get(DEFINITION).await?.context("the definition")?["spec"]["validation"].clone();
+    world.patch(DEFINITION, &json!([{ "op": "remove", "path": "/spec/validation" }])).await?;
+    let bad = json!({ "priority": "high", "template": sidecar("x")["template"] });
+    within(LIMIT, "it is stored", || async { Ok(world.policy("bad", bad.clone()).await.is_ok()) }).await?;
+    world.patch(DEFINITION, &json!([{ "op": "add", "path": "/spec/validation", "value": schema }])).await?;
+    within(LIMIT, "the schema holds again", || async { Ok(world.policy("bad-too", bad.clone()).await.is_err()) })
+        .await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.event("bad", "PolicyRejected: SCP0").await?;
+    within(LIMIT, "the metric tells", || async { Ok(operator.metric("scpol_reconcile_errors_total").await? >= 1.0) })
+        .await?;
+    within(LIMIT, "it is counted", || async { Ok(operator.metric(r#"scpol_policies{ready="False"}"#).await? == 1.0) })
+        .await?;
+    assert_eq!(world.configurations().await?, Vec::<String>::new());
+    world.policy("good", sidecar("envoy")).await?;
+    in_force(&world.cluster, "good").await?;
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app", "envoy"]);
+    // Said once, though it is tried again and again.
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let told = request(&world.admin, "GET", "/api/v1/namespaces/default/events", &Value::Null).await?;
+    let rejected = told["items"].as_array().into_iter().flatten().filter(|event| event["reason"] == "PolicyRejected");
+    assert_eq!(rejected.map(|event| event["count"].as_i64()).collect::<Vec<_>>(), [Some(1)]);
+    Ok(())
+}
