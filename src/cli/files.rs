@@ -1,7 +1,6 @@
 //! What the commands on files share: which files, which policies, how a workload is called.
 
 use crate::decision::Decision;
-use crate::inject::marker;
 use crate::manifest::{self, Fault, File, Object, Walk};
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::Workload;
@@ -240,7 +239,7 @@ pub(super) fn plan(decision: &mut Decision, workload: &Workload, placed: &Worklo
 
 /// The hash of the template of `policy` that `workload` has, if it is that of another version.
 pub(super) fn other_version(policy: &Policy, workload: &Workload) -> Option<String> {
-    let marker = marker::read(workload, &policy.name)?;
+    let marker = policy.marker(workload)?;
     (marker.hash != policy.template.hash).then_some(marker.hash)
 }
 
@@ -254,8 +253,8 @@ pub(super) fn title(workload: &Workload) -> String {
         name => name.to_owned(),
     };
     match workload.namespace() {
-        "" => format!("{} {name}", workload.kind.kind),
-        namespace => format!("{} {namespace}/{name}", workload.kind.kind),
+        "" => format!("{} {name}", workload.kind_name()),
+        namespace => format!("{} {namespace}/{name}", workload.kind_name()),
     }
 }
 

@@ -151,7 +151,8 @@ impl Case {
         let policies = files::policies(&[folder.join(POLICY)], Walk::Flat, &site, "--policy")?;
         let objects: Vec<_> =
             files.iter().flat_map(manifest::File::manifests).flat_map(manifest::Manifest::objects).collect();
-        let mut workloads: Vec<_> = objects.iter().filter_map(manifest::workload_of).collect();
+        let kinds = manifest::Kinds::new(policies.kinds(), &objects);
+        let mut workloads: Vec<_> = objects.iter().filter_map(|object| kinds.workload(object)).collect();
         ensure!(workloads.len() == 1, "`{WORKLOAD}` has {} workloads; expected one", workloads.len());
         let workload = workloads.remove(0);
         let namespaces = files::namespaces(&objects);
@@ -187,10 +188,11 @@ impl Case {
         }
         let (mut back, mut original) = (body.clone(), self.workload.body.clone());
         for policy in &decision.inject {
-            let undone = inject::undo(&injected.with_body(back.clone()), Some(&policy.name));
+            let undone = inject::undo(&policy.view(&injected.with_body(back.clone())), Some(&policy.name));
             back = undone.map_or(back, |undone| undone.body);
             // A marker that was there before is ours, and is not given back.
-            let annotations = original.pointer_mut(&format!("{}/metadata/annotations", self.workload.pod_pointer()));
+            let annotations =
+                original.pointer_mut(&format!("{}/metadata/annotations", policy.view(&self.workload).pod_pointer()));
             annotations
                 .and_then(Value::as_object_mut)
                 .map(|annotations| annotations.remove(&inject::marker::key(&policy.name)));

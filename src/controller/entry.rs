@@ -6,9 +6,11 @@ use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::policies::Stored;
 use crate::engine::Unavailable;
+use crate::engine::initializer::registration::Unproven;
 use crate::engine::initializer::types::InitializerConfiguration;
 use crate::workload::Kind;
 use jiff::Timestamp;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
@@ -23,7 +25,9 @@ pub(super) struct Entry {
     pub(super) seen: Instant,
     pub(super) written: Option<Instant>,
     /// The kinds that the configuration covers.
-    pub(super) kinds: Vec<&'static Kind>,
+    pub(super) kinds: Vec<Arc<Kind>>,
+    /// What could not be proven of the registration.
+    pub(super) unproven: Option<Unproven>,
     /// Somebody deleted the configuration while a task of ours was under way.
     pub(super) deleted_meanwhile: bool,
 }
@@ -51,6 +55,7 @@ impl Entry {
             seen: Instant::now(),
             written: None,
             kinds: Vec::new(),
+            unproven: None,
             deleted_meanwhile: false,
         }
     }

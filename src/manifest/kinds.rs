@@ -1,8 +1,11 @@
 //! What the objects in manifests are: workloads, policies, lists of either, and all the rest.
 
 use super::Manifest;
-use crate::workload::{KINDS, Kind, Workload};
+use crate::workload::{KINDS, Kind, Workload, is_built_in};
+use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The group of our own API.
 const OUR_GROUP: &str = "scpol.dev";
@@ -30,10 +33,71 @@ impl<'a> Object<'a> {
     }
 }
 
-/// `object` as a workload, if its kind is one of [`KINDS`].
-pub fn workload_of(object: &Object<'_>) -> Option<Workload> {
-    let is_kind = |kind: &&Kind| kind.kind == object.kind && kind.groups.contains(&object.group());
-    KINDS.iter().find(is_kind).map(|kind| Workload::new(kind, object.body.clone()))
+/// Which objects are workloads: those of the built-in kinds, and of the custom resources that policies target.
+///
+/// Policies name resources, manifests kinds. A `CustomResourceDefinition` among the manifests says which resource a kind is;
+/// without one, it is the kind in lower case and in the plural.
+#[derive(Clone, Debug, Default)]
+pub struct Kinds {
+    /// By group and resource.
+    targeted: HashMap<(String, String), Arc<Kind>>,
+    /// The resource of a group and kind; none if it is in no namespace.
+    defined: HashMap<(String, String), Option<String>>,
+}
+
+impl Kinds {
+    /// The built-in kinds, and those of `targeted`, with the definitions among `objects`.
+    pub fn new<'a>(targeted: impl Iterator<Item = &'a Arc<Kind>>, objects: &[Object<'_>]) -> Self {
+        let mut kinds = Self::default();
+        for kind in targeted.filter(|kind| !kind.is_in_table()) {
+            kinds.targeted.entry((kind.group.clone(), kind.resource.clone())).or_insert_with(|| kind.clone());
+        }
+        kinds.defined.extend(objects.iter().filter_map(definition));
+        kinds
+    }
+
+    /// `object` as a workload, if it is one.
+    pub fn workload(&self, object: &Object<'_>) -> Option<Workload> {
+        let is_kind = |kind: &&Arc<Kind>| kind.kind.as_deref() == Some(object.kind) && kind.is_in(object.group());
+        let kind = KINDS.iter().find(is_kind).or_else(|| self.custom(object))?;
+        Some(Workload::new(kind, object.body.clone()))
+    }
+
+    fn custom(&self, object: &Object<'_>) -> Option<&Arc<Kind>> {
+        if self.targeted.is_empty() || object.kind.is_empty() {
+            return None;
+        }
+        let (group, kind) = (object.group().to_owned(), object.kind.to_owned());
+        let resource = match self.defined.get(&(group.clone(), kind.clone())) {
+            Some(defined) => defined.clone()?,
+            None => plural(&group, &kind),
+        };
+        self.targeted.get(&(group, resource))
+    }
+}
+
+/// `object` as a workload, if its kind is a built-in one; or as a custom resource, wherever its pod may lie.
+pub fn custom_or_built_in(object: &Object<'_>) -> Option<Workload> {
+    Kinds::default().workload(object).or_else(|| {
+        let kind = Kind::at(object.group(), &plural(object.group(), object.kind), None);
+        (!is_built_in(object.group())).then(|| Workload::new(&Arc::new(kind), object.body.clone()))
+    })
+}
+
+/// The resource of a kind, as Kubernetes names them by custom.
+fn plural(group: &str, kind: &str) -> String {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, "", kind)).plural
+}
+
+/// What a `CustomResourceDefinition` says: group and kind, and the resource if it is a namespaced one.
+fn definition(object: &Object<'_>) -> Option<((String, String), Option<String>)> {
+    if object.kind != "CustomResourceDefinition" || object.group() != "apiextensions.k8s.io" {
+        return None;
+    }
+    let spec = object.body.get("spec")?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let resource = text(&spec["names"]["plural"])?;
+    Some(((text(&spec["group"])?, text(&spec["names"]["kind"])?), (spec["scope"] != "Cluster").then_some(resource)))
 }
 
 /// `object`, if it is a `SidecarPolicy` of any version.
@@ -121,8 +185,9 @@ mod tests {
             ("", "Pod", Some("pods")),
         ] {
             let manifest = manifest(json!({"apiVersion": api_version, "kind": kind}));
-            let found = workload_of(&manifest.objects()[0]).map(|workload| workload.kind.resource);
-            assert_eq!(found, expected, "{api_version} {kind}");
+            let found =
+                Kinds::default().workload(&manifest.objects()[0]).map(|workload| workload.kind.resource.clone());
+            assert_eq!(found.as_deref(), expected, "{api_version} {kind}");
         }
     }
 

@@ -112,7 +112,7 @@ pub fn refusal<'a>(policy: &Policy, workload: &'a Workload) -> Option<&'a str> {
 /// What the workload says through `scpol.dev/inject`, in all places where it may.
 pub fn said(workload: &Workload) -> Vec<&str> {
     let mut places = vec![workload.annotation(INJECT_KEY), workload.label(INJECT_KEY)];
-    if workload.kind.pod_path.is_some_and(|path| !path.is_empty()) {
+    if workload.kind.pod_path.as_ref().is_some_and(|path| !path.is_empty()) {
         places.extend([workload.pod_annotation(INJECT_KEY), workload.pod_label(INJECT_KEY)]);
     }
     places.into_iter().flatten().collect()

@@ -5,12 +5,13 @@ mod changes;
 use super::explain::live;
 use super::files::{self, Recursion, SiteOptions, placed};
 use super::{Cluster, End};
-use crate::manifest::{self, File, Manifest};
+use crate::manifest::{File, Kinds, Manifest};
 use crate::policy::{Policies, Site};
-use crate::workload::{KINDS, Kind, Workload};
+use crate::workload::Workload;
 use anyhow::{Result, bail};
 use changes::{Report, Subject, Versions};
 use clap::{Args, ValueEnum};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -58,8 +59,11 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("--old", &options.old), ("--new", &options.new), ("-f", &options.files)])?;
     let mut site = options.site.site()?;
     let versions = versions(&options, &site).await?;
-    let subjects =
-        if options.files.is_empty() { in_cluster(&options, &versions, &mut site).await? } else { in_files(&options)? };
+    let subjects = if options.files.is_empty() {
+        in_cluster(&options, &versions, &mut site).await?
+    } else {
+        in_files(&options, &versions)?
+    };
     let report = Report::of(&subjects, &versions, &site);
     report.print(&options, out)?;
     out.flush()?;
@@ -83,29 +87,28 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
     Ok(Versions { old, new })
 }
 
-fn in_files(options: &Options) -> Result<Vec<Subject>> {
+fn in_files(options: &Options, versions: &Versions) -> Result<Vec<Subject>> {
     let namespace = options.namespace.as_deref().unwrap_or("default");
     let files = files::read(&options.files, options.recursion.walk())?;
     let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).collect();
-    let namespaces = files::namespaces(&objects);
+    let (namespaces, kinds) = (files::namespaces(&objects), Kinds::new(versions.kinds(), &objects));
     let mut subjects = Vec::new();
     for manifest in files.iter().flat_map(File::manifests) {
-        for workload in manifest.objects().iter().filter_map(manifest::workload_of) {
+        for workload in manifest.objects().iter().filter_map(|object| kinds.workload(object)) {
             let workload = placed(&workload, namespace, &namespaces);
             subjects.push(Subject { workload, source: Some(manifest.place.to_string()) });
         }
     }
     if subjects.is_empty() {
         let names: Vec<_> = options.files.iter().map(|path| path.display().to_string()).collect();
-        let kinds: Vec<_> = KINDS.iter().map(|kind| kind.kind).collect();
-        bail!("{}: no workload there; expected one of {}", names.join(", "), kinds.join(", "));
+        bail!("{}: no workload there; expected one of {}", names.join(", "), live::kinds());
     }
     Ok(subjects)
 }
 
 /// The stored workloads that either version targets.
 async fn in_cluster(options: &Options, versions: &Versions, site: &mut Site) -> Result<Vec<Subject>> {
-    let targeted: Vec<&'static Kind> = KINDS.iter().filter(|kind| versions.target(kind)).collect();
+    let targeted: Vec<_> = versions.kinds().cloned().collect::<BTreeSet<_>>().into_iter().collect();
     let within = match (&options.namespace, options.all_namespaces) {
         (_, true) => live::Within::All,
         (Some(namespace), _) => live::Within::Namespace(namespace.clone()),

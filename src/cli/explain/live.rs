@@ -1,7 +1,7 @@
 //! What is asked of a cluster.
 
+use super::Cluster;
 use super::report::Invalid;
-use super::{Cluster, kinds};
 use crate::cli::files::has_native_sidecars;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{self, CallError, call};
@@ -22,6 +22,9 @@ use std::sync::Arc;
 const SHORT: [(&str, &str); 5] =
     [("deploy", "deployments"), ("sts", "statefulsets"), ("ds", "daemonsets"), ("cj", "cronjobs"), ("po", "pods")];
 
+/// What fails where the server does not tell.
+const ASKING: &str = "cannot ask the server what it has";
+
 async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
     let config = client::config(cluster.kubeconfig.as_deref(), cluster.context.as_deref()).await?;
     let namespace = config.default_namespace.clone();
@@ -36,16 +39,17 @@ pub(super) struct Found {
 
 /// The workload `target`, which is `KIND/NAME`.
 pub(super) async fn workload(cluster: &Cluster, target: &str, namespace: Option<&str>) -> Result<Found> {
-    let (kind, name) = parse(target)?;
+    let (typed, name) = parse(target)?;
     let (client, own) = connect(cluster).await?;
     let namespace = namespace.unwrap_or(&own);
-    let server = Capabilities::discover(&client).await.context("cannot ask the server what it has")?;
+    let server = Capabilities::discover(&client, |_| typed.kind.is_none()).await.context(ASKING)?;
+    let kind = &typed.kind(&server)?;
     let Some(resource) = server.resource(kind) else { bail!("the server has no {}", kind.resource) };
     let api: Api<Object> = Api::namespaced_with(client.clone(), namespace, &resource);
     let Some(object) =
-        call(api.get_opt(name)).await.with_context(|| format!("cannot read {} {namespace}/{name}", kind.kind))?
+        call(api.get_opt(name)).await.with_context(|| format!("cannot read {} {namespace}/{name}", resource.kind))?
     else {
-        bail!("there is no {} `{name}` in namespace `{namespace}`: give its namespace with -n", kind.kind)
+        bail!("there is no {} `{name}` in namespace `{namespace}`: give its namespace with -n", resource.kind)
     };
     // Whoever may not read it learns so from the policies that ask for it.
     let within = call(Api::<Namespace>::all(client.clone()).get_opt(namespace)).await.ok().flatten();
@@ -71,9 +75,10 @@ pub(in crate::cli) struct Stored {
 }
 
 /// The workloads of `kinds`, by kind, namespace and name.
-pub(in crate::cli) async fn workloads(cluster: &Cluster, kinds: &[&'static Kind], within: &Within) -> Result<Stored> {
+pub(in crate::cli) async fn workloads(cluster: &Cluster, kinds: &[Arc<Kind>], within: &Within) -> Result<Stored> {
     let (client, own) = connect(cluster).await?;
-    let server = Capabilities::discover(&client).await.context("cannot ask the server what it has")?;
+    let is_wanted = |group: &str| kinds.iter().any(|kind| kind.is_in(group));
+    let server = Capabilities::discover(&client, is_wanted).await.context(ASKING)?;
     let namespace = match within {
         Within::All => None,
         Within::Namespace(namespace) => Some(namespace.as_str()),
@@ -149,8 +154,36 @@ pub(in crate::cli) async fn policies(cluster: &Cluster, site: &Site) -> Result<(
     Ok((Policies::new(valid), invalid))
 }
 
+/// The kinds that policies are asked about, in a sentence.
+pub(in crate::cli) fn kinds() -> String {
+    let built_in = KINDS.iter().filter_map(|kind| kind.kind.as_deref()).collect::<Vec<_>>().join(", ");
+    format!("{built_in}, or a custom resource that a policy targets")
+}
+
+/// A kind as people type it.
+struct Typed<'a> {
+    typed: &'a str,
+    word: String,
+    group: Option<String>,
+    /// Which it is, if it is a built-in one.
+    kind: Option<&'static Arc<Kind>>,
+}
+
+impl Typed<'_> {
+    /// Which it is on `server`.
+    fn kind(&self, server: &Capabilities) -> Result<Arc<Kind>> {
+        let group = self.group.as_deref();
+        // kubectl lets the version stand before the group.
+        let behind_version = group.and_then(|group| group.split_once('.')).map(|(_, group)| group);
+        let found = self.kind.cloned().or_else(|| server.find(&self.word, group));
+        found
+            .or_else(|| server.find(&self.word, Some(behind_version?)))
+            .with_context(|| format!("`{}` is no kind of workload; expected one of {}", self.typed, kinds()))
+    }
+}
+
 /// `deploy/web`, `Deployment/web` and `deployments.apps/web` alike.
-fn parse(target: &str) -> Result<(&'static Kind, &str)> {
+fn parse(target: &str) -> Result<(Typed<'_>, &str)> {
     let Some((typed, name)) = target.split_once('/').filter(|(_, name)| !name.is_empty() && !name.contains('/')) else {
         bail!("`{target}` names no workload; expected KIND/NAME, e.g. `deploy/web`");
     };
@@ -159,15 +192,12 @@ fn parse(target: &str) -> Result<(&'static Kind, &str)> {
     let word = SHORT.iter().find(|(short, _)| *short == word).map_or(word, |(_, resource)| resource);
     // kubectl lets the version stand before the group.
     let is_group = |kind: &Kind| {
-        group.is_none_or(|group| {
-            kind.groups.contains(&group) || group.split_once('.').is_some_and(|(_, group)| kind.groups.contains(&group))
-        })
+        group.is_none_or(|group| kind.is_in(group) || group.split_once('.').is_some_and(|(_, group)| kind.is_in(group)))
     };
-    let found =
-        KINDS.iter().find(|kind| (kind.resource == word || kind.kind.eq_ignore_ascii_case(word)) && is_group(kind));
-    found
-        .map(|kind| (kind, name))
-        .with_context(|| format!("`{typed}` is no kind of workload; expected one of {}", kinds()))
+    let is_called =
+        |kind: &Kind| kind.resource == word || kind.kind.as_ref().is_some_and(|kind| kind.eq_ignore_ascii_case(word));
+    let kind = KINDS.iter().find(|kind| is_called(kind) && is_group(kind));
+    Ok((Typed { typed, word: word.to_owned(), group: group.map(str::to_owned), kind }, name))
 }
 
 #[cfg(test)]
@@ -191,11 +221,11 @@ mod tests {
             ("deploy/a/b", None),
             ("/web", None),
         ] {
-            let found = parse(typed).map(|(kind, name)| {
+            let found = parse(typed).ok().and_then(|(typed, name)| {
                 assert_eq!(name, "web");
-                kind.resource
+                Some(typed.kind?.resource.as_str())
             });
-            assert_eq!(found.ok(), expected, "{typed}");
+            assert_eq!(found, expected, "{typed}");
         }
     }
 }

@@ -5,9 +5,8 @@ mod report;
 
 use super::files::{self, Recursion, SiteOptions, placed};
 use super::{Cluster, End};
-use crate::manifest::{self, File};
+use crate::manifest::{self, File, Kinds};
 use crate::policy::{Policies, Site};
-use crate::workload::KINDS;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use report::{Invalid, Report, Subject};
@@ -50,6 +49,7 @@ enum Output {
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies)])?;
     let mut site = options.site.site()?;
+    let (policies, invalid) = policies(&options, &site).await?;
     let subjects = if options.files.is_empty() {
         let found = live::workload(&options.cluster, &options.target.join("/"), options.namespace.as_deref()).await?;
         if !options.site.names_version() {
@@ -57,9 +57,8 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
         }
         vec![Subject { placed: found.workload.clone(), workload: found.workload, source: None }]
     } else {
-        in_files(&options)?
+        in_files(&options, &policies)?
     };
-    let (policies, invalid) = policies(&options, &site).await?;
     let reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &policies, &invalid, &site)).collect();
     report::print(&reports, options.output, out)?;
     out.flush()?;
@@ -74,26 +73,21 @@ async fn policies(options: &Options, site: &Site) -> Result<(Policies, Vec<Inval
     Ok((files::policies(&options.policies, options.recursion.walk(), site, "--policy")?, Vec::new()))
 }
 
-fn in_files(options: &Options) -> Result<Vec<Subject>> {
+fn in_files(options: &Options, policies: &Policies) -> Result<Vec<Subject>> {
     let namespace = options.namespace.as_deref().unwrap_or("default");
     let files = files::read(&options.files, options.recursion.walk())?;
     let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects).collect();
-    let namespaces = files::namespaces(&objects);
+    let (namespaces, kinds) = (files::namespaces(&objects), Kinds::new(policies.kinds(), &objects));
     let mut subjects = Vec::new();
     for manifest in files.iter().flat_map(File::manifests) {
-        for workload in manifest.objects().iter().filter_map(manifest::workload_of) {
+        for workload in manifest.objects().iter().filter_map(|object| kinds.workload(object)) {
             let placed = placed(&workload, namespace, &namespaces);
             subjects.push(Subject { workload, placed, source: Some(manifest.place.to_string()) });
         }
     }
     if subjects.is_empty() {
         let names: Vec<_> = options.files.iter().map(|path| path.display().to_string()).collect();
-        bail!("{}: no workload there; expected one of {}", names.join(", "), kinds());
+        bail!("{}: no workload there; expected one of {}", names.join(", "), live::kinds());
     }
     Ok(subjects)
-}
-
-/// The kinds that policies are asked about, in a sentence.
-fn kinds() -> String {
-    KINDS.iter().map(|kind| kind.kind).collect::<Vec<_>>().join(", ")
 }

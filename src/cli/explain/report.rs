@@ -5,7 +5,6 @@ use crate::api::code::Code;
 use crate::api::rules::Violation;
 use crate::cli::files::{other_version, plan, title};
 use crate::decision::{Decision, Left, Outcome};
-use crate::inject::marker;
 use crate::lint::references::needs;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::Workload;
@@ -42,7 +41,7 @@ pub(in crate::cli) struct Invalid {
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
-    kind: &'static str,
+    kind: String,
     namespace: String,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,7 +123,7 @@ impl Report {
         answers.extend(invalid.iter().map(Answer::invalid));
         answers.extend(skipped.into_iter().map(|left| Answer::left(left, &workload)));
         Self {
-            kind: workload.kind.kind,
+            kind: workload.kind_name().to_owned(),
             namespace: placed.namespace().to_owned(),
             name: workload.name().to_owned(),
             source,
@@ -217,8 +216,8 @@ impl Report {
 
 impl Answer {
     fn injects(policy: &Policy, workload: &Workload, injected: &Workload) -> Self {
-        let added = marker::read(injected, &policy.name).map(|marker| marker.added).unwrap_or_default();
-        let pod = workload.pod_pointer();
+        let added = policy.marker(injected).map(|marker| marker.added).unwrap_or_default();
+        let pod = policy.view(workload).pod_pointer();
         let adds: Vec<_> = added.iter().filter_map(|pointer| name(pointer.strip_prefix(&pod)?)).collect();
         let message = match adds.len() {
             0 => "all that it adds is there already".to_owned(),
