@@ -240,6 +240,11 @@ impl Workload {
         pending.into_iter().flatten().map(|entry| entry["name"].as_str().unwrap_or_default())
     }
 
+    /// True if and only if the object has `metadata.initializers`, if only an empty one: nobody sees it yet.
+    pub fn has_initializers(&self) -> bool {
+        !self.body["metadata"]["initializers"].is_null()
+    }
+
     /// True if and only if an initializer has rejected the object already.
     pub fn is_rejected(&self) -> bool {
         !self.body["metadata"]["initializers"]["result"].is_null()

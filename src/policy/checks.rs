@@ -1,7 +1,4 @@
 //! The precedence table, one function per row, in order. The first that gives a reason decides.
-//!
-//! Row 0 (an object that brings its own initializers) cannot be seen here: the server never puts our name on such an
-//! object, so that it never reaches a decision.
 
 use super::{Policy, Reason, Site, Verdict};
 use crate::api::INJECT_KEY;
@@ -17,6 +14,7 @@ pub type Check = fn(&Policy, &Workload, &Site) -> Option<Verdict>;
 
 /// The rows, in order.
 pub const CHAIN: &[Check] = &[
+    bypassed,         // row 0
     mirror_pod,       // row 1
     protected,        // row 2
     terminating,      // row 3
@@ -31,10 +29,10 @@ pub const CHAIN: &[Check] = &[
     conditions,
 ];
 
-/// Rows 1 to 3: what no policy ever touches.
-const UNTOUCHABLE: &[Check] = &[mirror_pod, protected, terminating];
+/// Rows 0 to 3: what no policy ever touches.
+const UNTOUCHABLE: &[Check] = &[bypassed, mirror_pod, protected, terminating];
 
-/// Whether the validations of `policy` are for `workload`: rows 1 to 3 and 7 let it through, whatever the others say. None
+/// Whether the validations of `policy` are for `workload`: rows 0 to 3 and 7 let it through, whatever the others say. None
 /// if it cannot be told.
 pub fn is_judged(policy: &Policy, workload: &Workload, site: &Site) -> Option<bool> {
     let mut unknown = false;
@@ -58,6 +56,20 @@ pub fn selects(policy: &Policy, workload: &Workload, site: &Site) -> bool {
 
 fn reason(row: u8, code: Code, detail: impl Into<String>) -> Option<Verdict> {
     Some(Verdict::Skip(Reason { row, code, detail: detail.into() }))
+}
+
+/// The server puts no name on an object that comes with a list of its own: who may bring one may leave us out. On a stored
+/// object the names before have done their work and are gone, so that any name of ours shows that it was asked of us.
+fn bypassed(policy: &Policy, workload: &Workload, site: &Site) -> Option<Verdict> {
+    if !workload.has_initializers() {
+        return None;
+    }
+    let is_stored = !workload.uid().is_empty();
+    if workload.pending().any(|name| name == policy.initializer_name || (is_stored && site.owns(name))) {
+        return None;
+    }
+    let detail = format!("the object brings its own `metadata.initializers`, without `{}`", policy.initializer_name);
+    reason(0, Code::Bypassed, detail)
 }
 
 fn mirror_pod(_: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
