@@ -1,9 +1,9 @@
 //! What the commands on files share: which files, which policies, how a workload is called.
 
 use crate::decision::Decision;
-use crate::manifest::{self, Fault, File, Object, Walk};
+use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Place, Walk};
 use crate::policy::{Policies, Policy, Site};
-use crate::workload::Workload;
+use crate::workload::{Kind, Workload};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use json_patch::Patch;
@@ -154,6 +154,39 @@ pub(super) fn namespaces(objects: &[Object<'_>]) -> HashMap<String, Arc<Value>> 
     namespaces.map(|object| (object.name().to_owned(), Arc::new(object.body.clone()))).collect()
 }
 
+/// The workloads in `files` for policies with these targets, each with where it stands and as it will be placed in
+/// `namespace`. If there are none, the custom resources that no policy targets: whoever asks about one is to learn that.
+pub(super) fn workloads<'a>(
+    files: &'a [File],
+    targets: impl Iterator<Item = &'a Arc<Kind>>,
+    namespace: &str,
+) -> Vec<Found<'a>> {
+    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).collect();
+    let (kinds, namespaces) = (Kinds::new(targets, &objects), namespaces(&objects));
+    let find = |kind: &dyn Fn(&Object<'_>) -> Option<Workload>| {
+        let all = files.iter().flat_map(File::manifests);
+        let found = all.flat_map(|manifest| {
+            let workloads: Vec<_> = manifest.objects().iter().filter_map(kind).collect();
+            workloads.into_iter().map(move |workload| (workload, &manifest.place))
+        });
+        let found =
+            found.map(|(workload, place)| Found { placed: placed(&workload, namespace, &namespaces), workload, place });
+        found.collect::<Vec<_>>()
+    };
+    let found = find(&|object| kinds.workload(object));
+    if found.is_empty() { find(&|object| kinds.any_workload(object)) } else { found }
+}
+
+/// A workload in a file.
+pub(super) struct Found<'a> {
+    /// As it stands there.
+    pub(super) workload: Workload,
+    /// As decisions see it.
+    pub(super) placed: Workload,
+    /// Where it stands.
+    pub(super) place: &'a Place,
+}
+
 /// The policies in the files `paths`, which were given by `flag`; other objects in them are left alone.
 ///
 /// # Errors
@@ -299,7 +332,6 @@ pub(super) fn rewrite(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Kind;
     use serde_json::json;
 
     fn pod(body: Value) -> Workload {

@@ -1,9 +1,9 @@
 //! `scpol lint`: what is wrong with policies in files.
 
 use super::End;
-use super::files::{self, Recursion, SiteOptions, placed, title};
+use super::files::{self, Recursion, SiteOptions, title};
 use crate::lint::{self, Context, Finding, Severity, Subject};
-use crate::manifest::{self, File, Kinds, Lines, Manifest, Place};
+use crate::manifest::{self, File, Lines, Manifest, Place};
 use crate::policy::Policies;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -78,17 +78,11 @@ fn against_manifests(options: &Options, subjects: &[Subject], context: &Context)
         return Ok(Vec::new());
     }
     let files = files::read(&options.manifests, options.recursion.walk())?;
-    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).collect();
-    let namespaces = files::namespaces(&objects);
     let policies = Policies::new(subjects.iter().filter_map(Subject::policy).cloned());
-    let kinds = Kinds::new(policies.kinds(), &objects);
     let mut findings = Vec::new();
-    for manifest in files.iter().flat_map(File::manifests) {
-        for workload in manifest.objects().iter().filter_map(|object| kinds.workload(object)) {
-            let workload = placed(&workload, &options.namespace, &namespaces);
-            let title = format!("{} ({})", title(&workload), manifest.place);
-            findings.extend(lint::against(subjects, &policies, &workload, &title, &context.site));
-        }
+    for found in files::workloads(&files, policies.kinds(), &options.namespace) {
+        let title = format!("{} ({})", title(&found.placed), found.place);
+        findings.extend(lint::against(subjects, &policies, &found.placed, &title, &context.site));
     }
     Ok(findings)
 }

@@ -1,7 +1,7 @@
 //! `scpol test`: cases in folders, each a question with its expected answer.
 
 use super::End;
-use super::files::{self, placed, plan};
+use super::files::{self, plan};
 use crate::decision::{Decision, Left};
 use crate::inject;
 use crate::manifest::{self, Layout, Walk};
@@ -149,14 +149,10 @@ impl Case {
         let site = site(&settings)?;
         let files = files::read(&[folder.join(WORKLOAD), folder.join(POLICY)], Walk::Flat)?;
         let policies = files::policies(&[folder.join(POLICY)], Walk::Flat, &site, "--policy")?;
-        let objects: Vec<_> =
-            files.iter().flat_map(manifest::File::manifests).flat_map(manifest::Manifest::objects).collect();
-        let kinds = manifest::Kinds::new(policies.kinds(), &objects);
-        let mut workloads: Vec<_> = objects.iter().filter_map(|object| kinds.workload(object)).collect();
-        ensure!(workloads.len() == 1, "`{WORKLOAD}` has {} workloads; expected one", workloads.len());
-        let workload = workloads.remove(0);
-        let namespaces = files::namespaces(&objects);
-        let placed = placed(&workload, settings.namespace.as_deref().unwrap_or("default"), &namespaces);
+        let namespace = settings.namespace.as_deref().unwrap_or("default");
+        let mut found = files::workloads(&files, policies.kinds(), namespace);
+        ensure!(found.len() == 1, "`{WORKLOAD}` has {} workloads; expected one", found.len());
+        let files::Found { workload, placed, .. } = found.remove(0);
         let expected = match folder.join(EXPECTED) {
             path if path.exists() => document(&path)?,
             _ => None,

@@ -3,7 +3,7 @@
 use super::End;
 use super::files::{self, Manifests, Output, title};
 use crate::inject;
-use crate::manifest::{self, Manifest, Object};
+use crate::manifest::{Kinds, Manifest, Object};
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
@@ -47,7 +47,7 @@ struct Removal<'a> {
 impl Removal<'_> {
     /// The object as it was before; none if it has no marker of ours.
     fn object(&mut self, manifest: &Manifest, object: &Object<'_>) -> Option<Value> {
-        let workload = manifest::custom_or_built_in(object)?;
+        let workload = Kinds::default().any_workload(object)?;
         let undone = inject::undo_anywhere(&workload, self.names)?;
         for leftover in &undone.leftovers {
             self.end = End::Finding;

@@ -58,35 +58,32 @@ impl Kinds {
 
     /// `object` as a workload, if it is one.
     pub fn workload(&self, object: &Object<'_>) -> Option<Workload> {
-        let is_kind = |kind: &&Arc<Kind>| kind.kind.as_deref() == Some(object.kind) && kind.is_in(object.group());
-        let kind = KINDS.iter().find(is_kind).or_else(|| self.custom(object))?;
+        let custom = || self.targeted.get(&(object.group().to_owned(), self.resource(object)?));
+        let kind = built_in(object).or_else(|| if self.targeted.is_empty() { None } else { custom() })?;
         Some(Workload::new(kind, object.body.clone()))
     }
 
-    fn custom(&self, object: &Object<'_>) -> Option<&Arc<Kind>> {
-        if self.targeted.is_empty() || object.kind.is_empty() {
-            return None;
+    /// The same; or `object` as a custom resource that nobody targets, wherever its pod may lie.
+    pub fn any_workload(&self, object: &Object<'_>) -> Option<Workload> {
+        self.workload(object).or_else(|| {
+            let is_custom = !is_built_in(object.group());
+            let kind = is_custom.then(|| Some(Kind::at(object.group(), &self.resource(object)?, None)))??;
+            Some(Workload::new(&Arc::new(kind), object.body.clone()))
+        })
+    }
+
+    /// The resource of `object`; none if it is known to be in no namespace.
+    fn resource(&self, object: &Object<'_>) -> Option<String> {
+        let (group, kind) = (object.group(), object.kind);
+        match self.defined.get(&(group.to_owned(), kind.to_owned())) {
+            Some(defined) => defined.clone(),
+            None => Some(ApiResource::from_gvk(&GroupVersionKind::gvk(group, "", kind)).plural),
         }
-        let (group, kind) = (object.group().to_owned(), object.kind.to_owned());
-        let resource = match self.defined.get(&(group.clone(), kind.clone())) {
-            Some(defined) => defined.clone()?,
-            None => plural(&group, &kind),
-        };
-        self.targeted.get(&(group, resource))
     }
 }
 
-/// `object` as a workload, if its kind is a built-in one; or as a custom resource, wherever its pod may lie.
-pub fn custom_or_built_in(object: &Object<'_>) -> Option<Workload> {
-    Kinds::default().workload(object).or_else(|| {
-        let kind = Kind::at(object.group(), &plural(object.group(), object.kind), None);
-        (!is_built_in(object.group())).then(|| Workload::new(&Arc::new(kind), object.body.clone()))
-    })
-}
-
-/// The resource of a kind, as Kubernetes names them by custom.
-fn plural(group: &str, kind: &str) -> String {
-    ApiResource::from_gvk(&GroupVersionKind::gvk(group, "", kind)).plural
+fn built_in(object: &Object<'_>) -> Option<&'static Arc<Kind>> {
+    KINDS.iter().find(|kind| kind.kind.as_deref() == Some(object.kind) && kind.is_in(object.group()))
 }
 
 /// What a `CustomResourceDefinition` says: group and kind, and the resource if it is a namespaced one.
@@ -187,6 +184,34 @@ mod tests {
             let manifest = manifest(json!({"apiVersion": api_version, "kind": kind}));
             let found =
                 Kinds::default().workload(&manifest.objects()[0]).map(|workload| workload.kind.resource.clone());
+            assert_eq!(found.as_deref(), expected, "{api_version} {kind}");
+        }
+    }
+
+    #[test]
+    fn a_custom_resource_is_known_by_its_definition_and_else_by_its_plural() {
+        let definition = |kind: &str, plural: &str, scope: &str| {
+            json!({"apiVersion": "apiextensions.k8s.io/v1beta1", "kind": "CustomResourceDefinition", "spec":
+                {"group": "example.org", "scope": scope, "names": {"kind": kind, "plural": plural}}})
+        };
+        let list = manifest(json!({"apiVersion": "v1", "kind": "List", "items": [
+            definition("Worker", "staff", "Namespaced"), definition("Planet", "planets", "Cluster"),
+        ]}));
+        let targets = ["rollouts", "staff", "workers", "planets", "policies"].map(|r| Kind::of("example.org", r, None));
+        let kinds = Kinds::new(targets.iter(), &list.objects());
+        for (api_version, kind, expected) in [
+            ("example.org/v1", "Rollout", Some("rollouts")),
+            ("example.org/v2", "Policy", Some("policies")),
+            ("example.org/v1", "Worker", Some("staff")),
+            ("example.org/v1", "Planet", None),
+            ("example.org/v1", "Other", None),
+            ("example.com/v1", "Rollout", None),
+            ("v1", "Rollout", None),
+            ("example.org/v1", "", None),
+            ("apps/v1", "Deployment", Some("deployments")),
+        ] {
+            let manifest = manifest(json!({"apiVersion": api_version, "kind": kind}));
+            let found = kinds.workload(&manifest.objects()[0]).map(|workload| workload.kind.resource.clone());
             assert_eq!(found.as_deref(), expected, "{api_version} {kind}");
         }
     }

@@ -3,9 +3,8 @@
 mod changes;
 
 use super::explain::live;
-use super::files::{self, Recursion, SiteOptions, placed};
+use super::files::{self, Recursion, SiteOptions};
 use super::{Cluster, End};
-use crate::manifest::{File, Kinds, Manifest};
 use crate::policy::{Policies, Site};
 use crate::workload::Workload;
 use anyhow::{Result, bail};
@@ -90,15 +89,9 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
 fn in_files(options: &Options, versions: &Versions) -> Result<Vec<Subject>> {
     let namespace = options.namespace.as_deref().unwrap_or("default");
     let files = files::read(&options.files, options.recursion.walk())?;
-    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).collect();
-    let (namespaces, kinds) = (files::namespaces(&objects), Kinds::new(versions.kinds(), &objects));
-    let mut subjects = Vec::new();
-    for manifest in files.iter().flat_map(File::manifests) {
-        for workload in manifest.objects().iter().filter_map(|object| kinds.workload(object)) {
-            let workload = placed(&workload, namespace, &namespaces);
-            subjects.push(Subject { workload, source: Some(manifest.place.to_string()) });
-        }
-    }
+    let found = files::workloads(&files, versions.kinds(), namespace).into_iter();
+    let subjects: Vec<_> =
+        found.map(|found| Subject { workload: found.placed, source: Some(found.place.to_string()) }).collect();
     if subjects.is_empty() {
         let names: Vec<_> = options.files.iter().map(|path| path.display().to_string()).collect();
         bail!("{}: no workload there; expected one of {}", names.join(", "), live::kinds());

@@ -3,9 +3,8 @@
 pub(super) mod live;
 mod report;
 
-use super::files::{self, Recursion, SiteOptions, placed};
+use super::files::{self, Recursion, SiteOptions};
 use super::{Cluster, End};
-use crate::manifest::{self, File, Kinds};
 use crate::policy::{Policies, Site};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -76,15 +75,10 @@ async fn policies(options: &Options, site: &Site) -> Result<(Policies, Vec<Inval
 fn in_files(options: &Options, policies: &Policies) -> Result<Vec<Subject>> {
     let namespace = options.namespace.as_deref().unwrap_or("default");
     let files = files::read(&options.files, options.recursion.walk())?;
-    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects).collect();
-    let (namespaces, kinds) = (files::namespaces(&objects), Kinds::new(policies.kinds(), &objects));
-    let mut subjects = Vec::new();
-    for manifest in files.iter().flat_map(File::manifests) {
-        for workload in manifest.objects().iter().filter_map(|object| kinds.workload(object)) {
-            let placed = placed(&workload, namespace, &namespaces);
-            subjects.push(Subject { workload, placed, source: Some(manifest.place.to_string()) });
-        }
-    }
+    let found = files::workloads(&files, policies.kinds(), namespace).into_iter();
+    let subjects: Vec<_> = found
+        .map(|found| Subject { workload: found.workload, placed: found.placed, source: Some(found.place.to_string()) })
+        .collect();
     if subjects.is_empty() {
         let names: Vec<_> = options.files.iter().map(|path| path.display().to_string()).collect();
         bail!("{}: no workload there; expected one of {}", names.join(", "), live::kinds());
