@@ -20,6 +20,17 @@ struct Served {
     verbs: Vec<String>,
 }
 
+impl Served {
+    /// Why it can be no target of any policy.
+    fn obstacle(&self) -> Option<String> {
+        let missing = VERBS.iter().find(|verb| self.verbs.iter().all(|has| has != *verb));
+        match (self.namespaced, missing) {
+            (false, _) => Some("it is in no namespace, and policies are for namespaced resources".to_owned()),
+            (true, missing) => missing.map(|verb| format!("the server cannot `{verb}` it")),
+        }
+    }
+}
+
 /// What must be possible with a target: to see its objects, and to release them.
 const VERBS: [&str; 3] = ["list", "watch", "patch"];
 
@@ -101,13 +112,7 @@ impl Capabilities {
 
     /// Why what `target` names can be no target of any policy, though the server has it.
     pub fn obstacle(&self, target: &Target) -> Option<String> {
-        self.of_target(target).find_map(|served| {
-            let missing = VERBS.iter().find(|verb| served.verbs.iter().all(|has| has != *verb));
-            match (served.namespaced, missing) {
-                (false, _) => Some("it is in no namespace, and policies are for namespaced resources".to_owned()),
-                (true, missing) => missing.map(|verb| format!("the server cannot `{verb}` it")),
-            }
-        })
+        self.of_target(target).find_map(Served::obstacle)
     }
 
     fn of_target(&self, target: &Target) -> impl Iterator<Item = &Served> {
@@ -140,10 +145,11 @@ impl Capabilities {
         kind.groups.iter().filter(served).map(String::as_str).collect()
     }
 
-    /// How to address `kind`: its own group in the best version that the server has.
+    /// How to address `kind`: its own group in the best version that the server has. None if it can be no target.
     pub fn resource(&self, kind: &Kind) -> Option<ApiResource> {
-        let versions =
-            self.served.iter().filter(|((group, _, resource), _)| *group == kind.group && *resource == kind.resource);
+        let versions = self.served.iter().filter(|((group, _, resource), served)| {
+            *group == kind.group && *resource == kind.resource && served.obstacle().is_none()
+        });
         let ((_, version, _), served) = versions.max_by_key(|((_, version, _), _)| rank(version))?;
         let gvk = GroupVersionKind::gvk(&kind.group, version, &served.kind);
         Some(ApiResource::from_gvk_with_plural(&gvk, &kind.resource))

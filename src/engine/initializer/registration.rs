@@ -234,8 +234,11 @@ async fn probe(shared: &Shared, policy: &Policy, kind: &Kind) -> Result<Shows, U
     let answer = match call(shared.client.request::<Value>(request)).await {
         Ok(answer) => answer,
         Err(error) if error.code() == 422 && !kind.is_in_table() => {
+            let error = error.to_string();
+            // What comes before is the whole object.
+            let cause = error.rsplit("validation failure list:").next().unwrap_or_default().trim();
             let message = format!(
-                "registered, and nobody knows whether new {} get our entry: one that was tried is not valid ({error})",
+                "registered, and nobody knows whether new {} get our entry: one that was tried is not valid: {cause}",
                 kind.resource
             );
             return Ok(Shows::CannotTell(message));

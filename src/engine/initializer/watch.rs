@@ -31,6 +31,9 @@ use tracing::{debug, info, warn};
 
 /// How many objects one page of a list has: few, since a page is in memory as a whole.
 pub const PAGE: u32 = 100;
+/// A watch of custom resources goes on when their definition is deleted, and stays silent when it is made anew (seen on
+/// 1.13.5). So it is begun anew after so many seconds: no create waits longer for us.
+const WATCH_OF_CUSTOM_RESOURCES: u32 = 10;
 /// The server gives up on a create after so long; nobody waits for an object that is older.
 const CREATE_LIMIT: SignedDuration = SignedDuration::from_secs(30);
 
@@ -283,6 +286,7 @@ pub async fn follow(shared: Arc<Shared>, kind: Arc<Kind>, resource: ApiResource,
     let kind = &kind;
     let api = Api::<Object>::all_with(shared.client.clone(), &resource);
     let settings = watcher::Config::default().page_size(PAGE);
+    let settings = if kind.is_in_table() { settings } else { settings.timeout(WATCH_OF_CUSTOM_RESOURCES) };
     let events = watcher(api, settings).backoff(Reconnect::default());
     pin_mut!(events);
     let (mut listing, mut waiting) = (0, HashSet::new());
