@@ -221,7 +221,9 @@ impl Policy {
     /// `workload` with its pod where this policy takes it to lie: policies may differ about a custom resource.
     pub fn view<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
         match self.kinds.iter().find(|kind| **kind == workload.kind) {
-            Some(kind) if kind.pod_path != workload.kind.pod_path => Cow::Owned(workload.seen_as(kind)),
+            Some(kind) if !Arc::ptr_eq(kind, &workload.kind) && kind.pod_path != workload.kind.pod_path => {
+                Cow::Owned(workload.seen_as(kind))
+            }
             _ => Cow::Borrowed(workload),
         }
     }

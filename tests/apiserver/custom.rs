@@ -1,7 +1,7 @@
 //! Custom resources that carry a pod template: their definitions come and go, and the rights on them are the cluster's to give.
 
 use crate::commands::scpol;
-use crate::support::{LIMIT, Operator, condition, file, in_force, wait_condition, within};
+use crate::support::{LIMIT, Operator, condition, file, in_force, policies, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, pending, pod_template, request, sidecar};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
@@ -144,12 +144,16 @@ async fn what_waits_is_listed_and_cleared_and_a_policy_that_goes_leaves_nothing_
     world.define(&definition("Rollout", "rollouts", "Namespaced")).await?;
     world.grant("rollouts").await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", at(rollouts(), "envoy")).await?;
-    in_force(&world.cluster, "envoy").await?;
+    let sample: Value = serde_saphyr::from_str(&std::fs::read_to_string(file("samples/08-custom-resource.yaml"))?)?;
+    policies(&world.cluster).create(&Default::default(), &serde_json::from_value(sample)?).await?;
+    in_force(&world.cluster, "rollouts").await?;
+    world.let_creators("rollouts").await?;
+    let created = world.create_promptly(&collection("rollouts"), &rollout("web")).await?;
+    assert_eq!(containers(&created), ["app", "sidecar-nginx"], "the sample does what it says");
     operator.signal("STOP")?;
     world.create_async(&collection("rollouts"), &rollout("stuck")).await?;
     let (code, listed) = scpol(&world.cluster, &["drain", "--list"]).await?;
-    assert!(code == 1 && listed.contains("rollouts.example.org") && listed.contains("envoy.scpol.dev"), "{listed}");
+    assert!(code == 1 && listed.contains("rollouts.example.org") && listed.contains("rollouts.scpol.dev"), "{listed}");
     let (code, drained) = scpol(&world.cluster, &["drain"]).await?;
     assert!(code == 0 && drained.contains("cleared"), "{drained}");
     let path = format!("{}/stuck", collection("rollouts"));
@@ -157,7 +161,7 @@ async fn what_waits_is_listed_and_cleared_and_a_policy_that_goes_leaves_nothing_
     // The operator dies; meanwhile the policy goes, and something waits that nobody will ask for any more.
     drop(operator);
     world.create_async(&collection("rollouts"), &rollout("left")).await?;
-    world.delete_policy("envoy").await?;
+    world.delete_policy("rollouts").await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await?.is_empty()) }).await?;
     let left = world.initialized(&format!("{}/left", collection("rollouts"))).await?;
