@@ -7,8 +7,8 @@
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
 use crate::cel::Budget;
-use crate::inject::{self, Conflict, Template, marker};
-use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide_touchable};
+use crate::inject::{self, Conflict, Template};
+use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide_but};
 use crate::workload::Workload;
 use json_patch::Patch;
 use std::borrow::Cow;
@@ -76,20 +76,45 @@ impl Decision {
         let mut decision = Self { native_sidecars: site.native_sidecars, ..Self::default() };
         let untouchable = checks::untouchable(workload, site);
         for policy in policies.iter() {
-            decision.ask(policy, workload, site, untouchable.as_ref());
+            decision.ask(policy, &policy.view(workload), site, untouchable.as_ref());
         }
-        decision.leave_out_conflicts(workload);
+        decision.leave_out_disagreements(workload);
+        let workload = decision.view(workload);
+        decision.leave_out_conflicts(&workload);
         decision
     }
 
+    /// `workload` with its pod where those that are injected take it to lie.
+    fn view<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
+        self.inject.first().map_or(Cow::Borrowed(workload), |policy| policy.view(workload))
+    }
+
+    /// Policies that take the pod of a custom resource to lie in different places cannot all be right: of such, none is
+    /// injected.
+    fn leave_out_disagreements(&mut self, workload: &Workload) {
+        let [first, others @ ..] = &self.inject[..] else { return };
+        let kind = &workload.kind;
+        if kind.is_in_table() || others.iter().all(|other| first.disagreement(other, kind).is_none()) {
+            return;
+        }
+        // Where two differ, each differs from one of them.
+        let matching = self.inject.clone();
+        for policy in &matching {
+            let differs = |other: &Arc<Policy>| Some((other.name.clone(), policy.disagreement(other, kind)?));
+            let Some((other, (own, theirs))) = matching.iter().find_map(differs) else { continue };
+            let detail = format!(
+                "collides with SidecarPolicy `{other}`: the pod template lies at `{own}` for this one, at `{theirs}` for the other",
+            );
+            self.fail(policy.clone(), Reason { row: 8, code: Code::PolicyConflict, detail });
+        }
+    }
+
     fn ask(&mut self, policy: &Arc<Policy>, workload: &Workload, site: &Site, untouchable: Option<&Reason>) {
-        let verdict = if !policy.is_enforced() {
+        let verdict = if policy.is_enforced() {
+            decide_but(policy, workload, site, untouchable)
+        } else {
             let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
             Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })
-        } else if let Some(reason) = untouchable {
-            Verdict::Skip(reason.clone())
-        } else {
-            decide_touchable(policy, workload, site)
         };
         if policy.is_enforced() && !policy.validations.is_empty() {
             match checks::is_judged(policy, workload, site) {
@@ -182,6 +207,7 @@ impl Decision {
     /// The validations are judged on what comes out: afterwards, [`Self::refusal`] tells. The first call is for the workload
     /// that was decided on; later ones may be for another form of it.
     pub fn plan(&mut self, workload: &Workload) -> Patch {
+        let workload = &*self.view(workload);
         let patch = self.planned.take().unwrap_or_else(|| self.plan_anew(workload));
         self.judge(workload, &patch);
         patch
@@ -238,12 +264,12 @@ pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<St
     enforced.spec.mode = Mode::Enforce;
     let mut decision = Decision::of(&Policies::new([Arc::new(enforced)]), workload, site);
     let patch = decision.plan(workload);
-    let name = format!("{} `{}/{}`", workload.kind.kind, workload.namespace(), workload.name());
+    let name = format!("{} `{}/{}`", workload.kind_name(), workload.namespace(), workload.name());
     if let Some(left) = decision.rest.iter().find(|left| left.outcome != Outcome::Skipped) {
         let verb = if left.outcome == Outcome::Rejected { "be refused" } else { "not be injected" };
         return Some(format!("changing nothing; {name} would {verb}: {}: {}", left.reason.code, left.reason.detail));
     }
-    let added = marker::read(&workload.with_body(workload.patched(&patch)), &policy.name)?.added;
+    let added = policy.marker(&workload.with_body(workload.patched(&patch)))?.added;
     let added: Vec<String> = added.iter().map(|pointer| format!("`{pointer}`")).collect();
     Some(format!("changing nothing; {name} would get {}", added.join(", ")))
 }

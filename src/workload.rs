@@ -1,67 +1,132 @@
 //! A workload as the server sent it: raw JSON, so that no field newer or older than our bindings is ever lost.
 //!
 //! What it says about itself that decisions need is read through predicates and small accessors; where its pod
-//! template lies comes from the table [`KINDS`].
+//! template lies is said by its [`Kind`]: one of the table [`KINDS`], or a custom resource that a policy targets.
 
 use json_patch::Patch;
 use serde_json::{Map, Value};
-use std::sync::{Arc, OnceLock};
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-/// A built-in kind that carries a pod template, or is a pod.
-#[derive(Debug, PartialEq, Eq)]
+/// A resource, and where its pod lies.
+///
+/// Two are equal if they are one resource, wherever each takes the pod to lie: policies may differ about that.
+#[derive(Clone, Debug)]
 pub struct Kind {
     /// The API group that we read and write it through. `""` is core.
-    pub group: &'static str,
+    pub group: String,
     /// Every group that ever served it: a request through any of them stores the same object.
-    pub groups: &'static [&'static str],
+    pub groups: Vec<String>,
     /// The plural name, as in `spec.targets[].resource`.
-    pub resource: &'static str,
-    /// The kind, as in a manifest.
-    pub kind: &'static str,
+    pub resource: String,
+    /// The kind, as in a manifest. None for a custom resource, and for what else is not in the table: its objects say it.
+    pub kind: Option<String>,
     /// Where the pod lies in it: the path of the object that holds the pod's `metadata` and `spec`. None if it has none: such
     /// a kind can be judged by `validations`, and gets nothing.
-    pub pod_path: Option<&'static [&'static str]>,
+    pub pod_path: Option<Vec<String>>,
 }
 
-/// The built-in kinds that a policy may target.
-pub static KINDS: &[Kind] = &[
-    Kind {
-        group: "apps",
-        groups: &["apps", "extensions"],
-        resource: "deployments",
-        kind: "Deployment",
-        pod_path: Some(&["spec", "template"]),
-    },
-    Kind {
-        group: "apps",
-        groups: &["apps"],
-        resource: "statefulsets",
-        kind: "StatefulSet",
-        pod_path: Some(&["spec", "template"]),
-    },
-    Kind {
-        group: "apps",
-        groups: &["apps", "extensions"],
-        resource: "daemonsets",
-        kind: "DaemonSet",
-        pod_path: Some(&["spec", "template"]),
-    },
-    Kind {
-        group: "batch",
-        groups: &["batch"],
-        resource: "cronjobs",
-        kind: "CronJob",
-        pod_path: Some(&["spec", "jobTemplate", "spec", "template"]),
-    },
-    Kind { group: "batch", groups: &["batch"], resource: "jobs", kind: "Job", pod_path: Some(&["spec", "template"]) },
-    Kind { group: "", groups: &[""], resource: "pods", kind: "Pod", pod_path: Some(&[]) },
-    Kind { group: "", groups: &[""], resource: "secrets", kind: "Secret", pod_path: None },
+/// The path of the pod template in nearly everything that has one.
+const TEMPLATE: &str = "spec.template";
+
+/// The built-in kinds: the groups, its own first, the resource, the kind, and the path of the pod, in one table.
+const TABLE: [(&[&str], &str, &str, Option<&str>); 7] = [
+    (&["apps", "extensions"], "deployments", "Deployment", Some(TEMPLATE)),
+    (&["apps"], "statefulsets", "StatefulSet", Some(TEMPLATE)),
+    (&["apps", "extensions"], "daemonsets", "DaemonSet", Some(TEMPLATE)),
+    (&["batch"], "cronjobs", "CronJob", Some("spec.jobTemplate.spec.template")),
+    (&["batch"], "jobs", "Job", Some(TEMPLATE)),
+    (&[""], "pods", "Pod", Some("")),
+    (&[""], "secrets", "Secret", None),
 ];
 
+/// The built-in kinds that a policy may target.
+pub static KINDS: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(|| {
+    let kind = |(groups, resource, kind, path): (&[&str], &str, &str, Option<&str>)| Kind {
+        group: groups[0].to_owned(),
+        groups: groups.iter().map(|&group| group.to_owned()).collect(),
+        resource: resource.to_owned(),
+        kind: Some(kind.to_owned()),
+        pod_path: path.map(steps),
+    };
+    TABLE.into_iter().map(|row| Arc::new(kind(row))).collect()
+});
+
+/// The fields on the way of `path`, which are separated by dots.
+fn steps(path: &str) -> Vec<String> {
+    path.split('.').filter(|step| !step.is_empty()).map(str::to_owned).collect()
+}
+
+/// True if and only if the group is one of Kubernetes itself: `services` of another group may well have a pod template.
+pub fn is_built_in(group: &str) -> bool {
+    !group.contains('.') || group.ends_with(".k8s.io") || group == crate::api::GROUP
+}
+
 impl Kind {
-    /// The kind of a resource that any of its groups serves.
-    pub fn find(group: &str, resource: &str) -> Option<&'static Kind> {
-        KINDS.iter().find(|kind| kind.resource == resource && kind.groups.contains(&group))
+    /// The built-in kind of a resource that any of its groups serves.
+    pub fn find(group: &str, resource: &str) -> Option<&'static Arc<Kind>> {
+        KINDS.iter().find(|kind| kind.resource == resource && kind.is_in(group))
+    }
+
+    /// The kind of any resource. `path` says where the pod template of a custom resource lies, as names of fields with dots
+    /// between them; by default at `spec.template`. What else Kubernetes itself has is taken to have none.
+    pub fn of(group: &str, resource: &str, path: Option<&str>) -> Arc<Kind> {
+        Self::find(group, resource).cloned().unwrap_or_else(|| {
+            let path = (!is_built_in(group)).then(|| steps(path.unwrap_or(TEMPLATE)));
+            Arc::new(Self::at(group, resource, path))
+        })
+    }
+
+    /// The kind of a custom resource whose pod lies at `pod_path`.
+    pub fn at(group: &str, resource: &str, pod_path: Option<Vec<String>>) -> Kind {
+        let group = group.to_owned();
+        Kind { groups: vec![group.clone()], group, resource: resource.to_owned(), kind: None, pod_path }
+    }
+
+    /// True if and only if `group` serves it.
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|own| own == group)
+    }
+
+    /// The path of the pod as policies write it; empty for a pod itself.
+    pub fn template_path(&self) -> Option<String> {
+        Some(self.pod_path.as_ref()?.join("."))
+    }
+
+    /// True if and only if it is one of [`KINDS`].
+    pub fn is_in_table(&self) -> bool {
+        self.kind.is_some()
+    }
+
+    fn key(&self) -> (&str, &str) {
+        (&self.group, &self.resource)
+    }
+}
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Kind {}
+
+impl Hash for Kind {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
+impl PartialOrd for Kind {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Kind {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
     }
 }
 
@@ -69,7 +134,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// Its kind.
-    pub kind: &'static Kind,
+    pub kind: Arc<Kind>,
     /// The whole object.
     pub body: Value,
     /// The Namespace that it is in, where it has been read.
@@ -84,14 +149,20 @@ const OF_THE_SERVER: [&str; 7] =
 
 impl Workload {
     /// The object `body`, known to be of `kind`.
-    pub fn new(kind: &'static Kind, body: Value) -> Self {
-        Self { kind, body, namespace_object: None, seen: OnceLock::new() }
+    pub fn new(kind: &Arc<Kind>, body: Value) -> Self {
+        Self { kind: kind.clone(), body, namespace_object: None, seen: OnceLock::new() }
     }
 
     /// The same object with another `body`.
     #[must_use]
     pub fn with_body(&self, body: Value) -> Self {
-        Self { namespace_object: self.namespace_object.clone(), ..Self::new(self.kind, body) }
+        Self { namespace_object: self.namespace_object.clone(), ..Self::new(&self.kind, body) }
+    }
+
+    /// The same object, whose pod lies where `kind` says.
+    #[must_use]
+    pub fn seen_as(&self, kind: &Arc<Kind>) -> Self {
+        Self { kind: kind.clone(), ..self.clone() }
     }
 
     /// The body once `patch`, which was planned for this very object, has been applied.
@@ -133,6 +204,11 @@ impl Workload {
         policy.is_some_and(|policy| !policy.is_empty() && policy != "Always")
     }
 
+    /// The kind, as in a manifest.
+    pub fn kind_name(&self) -> &str {
+        self.kind.kind.as_deref().or_else(|| self.body["kind"].as_str()).unwrap_or(&self.kind.resource)
+    }
+
     /// The namespace; empty if the object has none.
     pub fn namespace(&self) -> &str {
         self.meta("namespace")
@@ -164,6 +240,11 @@ impl Workload {
         pending.into_iter().flatten().map(|entry| entry["name"].as_str().unwrap_or_default())
     }
 
+    /// True if and only if the object has `metadata.initializers`, if only an empty one: nobody sees it yet.
+    pub fn has_initializers(&self) -> bool {
+        !self.body["metadata"]["initializers"].is_null()
+    }
+
     /// True if and only if an initializer has rejected the object already.
     pub fn is_rejected(&self) -> bool {
         !self.body["metadata"]["initializers"]["result"].is_null()
@@ -181,7 +262,7 @@ impl Workload {
 
     /// The object that holds the pod's `metadata` and `spec`: the pod itself, or the pod template.
     pub fn pod(&self) -> Option<&Value> {
-        self.kind.pod_path?.iter().try_fold(&self.body, |at, key| at.get(key))
+        self.kind.pod_path.as_ref()?.iter().try_fold(&self.body, |at, key| at.get(key))
     }
 
     /// The pod's `spec`, if there is one.
@@ -201,7 +282,7 @@ impl Workload {
 
     /// The JSON pointer of the pod: `""` for a pod, `/spec/template` for a Deployment.
     pub fn pod_pointer(&self) -> String {
-        self.kind.pod_path.into_iter().flatten().map(|key| format!("/{key}")).collect()
+        self.kind.pod_path.iter().flatten().map(|key| format!("/{key}")).collect()
     }
 
     fn meta(&self, key: &str) -> &str {

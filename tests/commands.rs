@@ -168,6 +168,65 @@ fn inject_then_uninject_gives_back_the_input() {
     }
 }
 
+const ROLLOUT: &str = "\
+# rolled out slowly
+apiVersion: example.org/v1
+kind: Rollout
+metadata: {name: web, namespace: shop-eu}
+spec:
+  steps:   [ 20, 60 ]   # odd spaces, kept
+  workers:
+    podTemplate:
+      spec: {containers: [{name: web, image: \"nginx:1.27\"}]}
+";
+
+#[test]
+fn custom_resources_that_a_policy_targets_are_injected_and_all_others_pass_byte_for_byte() {
+    let at = |path: &str| POLICY.replace("spec:\n", &format!("spec:\n  targets: [{path}]\n"));
+    let rollouts = "{group: example.org, resource: rollouts, templatePath: spec.workers.podTemplate}";
+    let folder =
+        Folder::new().with("policy.yaml", at(rollouts)).with("other.yaml", POLICY).with("rollout.yaml", ROLLOUT);
+    let untouched = folder.scpol(&["inject", "-f", "rollout.yaml", "-p", "other.yaml"], "");
+    assert_eq!((untouched.code, untouched.out.as_str(), untouched.err.as_str()), (0, ROLLOUT, ""));
+    let injected = folder.scpol(&["inject", "-f", "rollout.yaml", "-p", "policy.yaml"], "");
+    assert_eq!((injected.code, injected.err.as_str()), (0, ""));
+    let pod = &documents(&injected.out)[0]["spec"]["workers"]["podTemplate"];
+    assert_eq!(pod["spec"]["containers"][1]["name"], "envoy");
+    // The way back needs neither the policy nor a definition: the marker says where it is.
+    let back = folder.scpol(&["uninject", "-f", "-"], &injected.out);
+    assert_eq!((back.code, documents(&back.out)), (0, documents(ROLLOUT)));
+    let same = folder.scpol(&["uninject", "-f", "rollout.yaml"], "");
+    assert_eq!((same.code, same.out.as_str()), (0, ROLLOUT));
+    // Whoever asks about what nobody targets learns just that.
+    let told = folder.scpol(&["explain", "-f", "rollout.yaml", "-p", "other.yaml"], "");
+    assert!(told.code == 0 && told.out.contains("`rollouts` is not among `spec.targets`"), "{told:?}");
+    let told = folder.scpol(&["explain", "-f", "rollout.yaml", "-p", "policy.yaml"], "");
+    let expected = "Rollout shop-eu/web (rollout.yaml:2): 1 of 1 policies injects: envoy";
+    assert!(
+        told.out.starts_with(expected) && told.out.contains("adds volume envoy-config, container envoy"),
+        "{told:?}"
+    );
+    let told = folder.scpol(&["diff", "--old", "other.yaml", "--new", "policy.yaml", "-f", "rollout.yaml"], "");
+    assert!(told.code == 1 && told.out.contains("1 workload: 1 gains"), "{told:?}");
+    let wrong = folder.with("wrong.yaml", at("{group: example.org, resource: rollouts}"));
+    let told = wrong.scpol(&["lint", "-f", "wrong.yaml", "--manifests", "rollout.yaml"], "");
+    assert!(told.out.contains("the Rollout has no pod template at `/spec/template`"), "{told:?}");
+}
+
+#[test]
+fn two_policies_that_take_the_pod_to_lie_in_different_places_are_warned_of_before_a_cluster_sees_them() {
+    let policy = |name: &str, path: &str| {
+        let targets = format!("spec:\n  targets: [{{group: example.org, resource: rollouts, templatePath: {path}}}]\n");
+        POLICY.replace("spec:\n", &targets).replace("metadata: {name: envoy}", &format!("metadata: {{name: {name}}}"))
+    };
+    let folder = Folder::new().with("policies.yaml", [policy("a", "spec.a"), policy("b", "spec.b")].join("---\n"));
+    let told = folder.scpol(&["lint", "-f", "policies.yaml", "--output=json"], "");
+    let report: Value = serde_json::from_str(&told.out).unwrap();
+    let found = report["items"].as_array().unwrap().iter().find(|item| item["code"] == "SCP0029").unwrap();
+    assert_eq!((&found["policy"], &found["field"]), (&json!("b"), &json!("spec.targets[0].templatePath")));
+    assert!(found["message"].as_str().unwrap().contains("`spec.a`"), "{found}");
+}
+
 #[test]
 fn a_manifest_without_a_namespace_is_in_the_one_that_is_given_and_does_not_get_it() {
     let folder = with_policy();
@@ -612,7 +671,9 @@ fn the_golden_workloads_come_back_as_they_were() {
             continue;
         }
         injected += 1;
-        let workloads = documents(&ended.out).into_iter().filter(|object| object["kind"] != "Namespace");
+        let is_workload =
+            |object: &Value| !["Namespace", "CustomResourceDefinition"].contains(&object["kind"].as_str().unwrap());
+        let workloads = documents(&ended.out).into_iter().filter(is_workload);
         assert_eq!(workloads.collect::<Vec<_>>(), documents(&read("expected.yaml")), "{name}: {}", ended.err);
         let back = folder.scpol(&["uninject", "-f", "-"], &ended.out);
         assert_eq!((back.code, back.err.as_str()), (0, ""), "{name}");

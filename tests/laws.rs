@@ -10,6 +10,7 @@ use sidecar_policy::api::v1alpha1::{self, Place, Position, RawObject};
 use sidecar_policy::inject::{self, Conflict, Template, marker};
 use sidecar_policy::workload::{KINDS, Kind, Workload};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const LISTS: [&str; 4] = ["volumes", "imagePullSecrets", "initContainers", "containers"];
 const POLICIES: [&str; 4] = ["zeta", "alpha", "a.b-c", "mid"];
@@ -53,7 +54,7 @@ proptest! {
         let all: Vec<&Template> = templates.iter().collect();
         let templates = rest(&workload, &all);
         if let Some(after) = injected(&workload, &templates, &all) {
-            let after = Workload::new(workload.kind, after);
+            let after = Workload::new(&workload.kind, after);
             prop_assert_eq!(inject::plan(&after, &templates, &all), Ok(json_patch::Patch(Vec::new())));
             for template in &templates {
                 prop_assert_eq!(inject::plan(&after, &[*template], &all), Ok(json_patch::Patch(Vec::new())));
@@ -78,7 +79,7 @@ proptest! {
         let all: Vec<&Template> = templates.iter().collect();
         let templates = rest(&workload, &all);
         if let Some(after) = injected(&workload, &templates, &all) {
-            let after = Workload::new(workload.kind, after);
+            let after = Workload::new(&workload.kind, after);
             for list in LISTS {
                 prop_assert_eq!(names(&after, list), expected_names(&workload, &templates, list), "{}", list);
             }
@@ -91,7 +92,7 @@ proptest! {
         let shuffled: Vec<&Template> = order.iter().filter_map(|&index| templates.get(index)).collect();
         prop_assert_eq!(named_collisions(&straight), named_collisions(&shuffled));
         let of = |templates: &[&Template]| {
-            let after = Workload::new(workload.kind, injected(&workload, &rest(&workload, templates), templates)?);
+            let after = Workload::new(&workload.kind, injected(&workload, &rest(&workload, templates), templates)?);
             let sets = LISTS.map(|list| names(&after, list).into_iter().collect::<BTreeSet<_>>());
             let markers: Vec<_> = POLICIES.iter().map(|policy| marker::read(&after, policy)).collect();
             let added: BTreeSet<String> = markers.iter().flatten().flat_map(|marker| marker.added.clone()).collect();
@@ -118,12 +119,12 @@ proptest! {
         let all: Vec<&Template> = templates.iter().collect();
         let templates = rest(&workload, &all);
         if let Some(after) = injected(&workload, &templates, &all) {
-            let stored = without_markers(&Workload::new(workload.kind, as_stored(after, &workload)), &templates);
-            let stored = Workload::new(workload.kind, stored);
+            let stored = without_markers(&Workload::new(&workload.kind, as_stored(after, &workload)), &templates);
+            let stored = Workload::new(&workload.kind, stored);
             for template in &templates {
                 prop_assert_eq!(inject::check(&stored, template, &all), Ok(()));
             }
-            let again = Workload::new(workload.kind, injected(&stored, &templates, &all).unwrap());
+            let again = Workload::new(&workload.kind, injected(&stored, &templates, &all).unwrap());
             for template in &templates {
                 let added = marker::read(&again, &template.policy).unwrap().added;
                 prop_assert!(added.iter().all(|at| at.ends_with("/annotations")), "{:?}", added);
@@ -141,7 +142,7 @@ proptest! {
         if let Ok(patch) = inject::plan(&workload, &templates[..1], &templates) {
             let mut after = workload.body.clone();
             json_patch::patch(&mut after, &patch).unwrap();
-            let again = inject::plan(&Workload::new(workload.kind, after), &templates[..1], &templates);
+            let again = inject::plan(&Workload::new(&workload.kind, after), &templates[..1], &templates);
             prop_assert_eq!(again, Ok(json_patch::Patch(Vec::new())));
         }
     }
@@ -290,9 +291,11 @@ impl Dice {
     }
 
     /// A kind that has a pod.
-    fn kind(&mut self) -> &'static Kind {
-        let kinds: Vec<_> = KINDS.iter().filter(|kind| kind.pod_path.is_some()).collect();
-        kinds[self.roll(kinds.len())]
+    fn kind(&mut self) -> Arc<Kind> {
+        let custom =
+            ["spec.template", "spec.workers.podTemplate"].map(|path| Kind::of("example.org", "rollouts", Some(path)));
+        let kinds: Vec<_> = KINDS.iter().filter(|kind| kind.pod_path.is_some()).cloned().chain(custom).collect();
+        self.pick(&kinds)
     }
 
     fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
@@ -447,14 +450,13 @@ fn workload(dice: &mut Dice) -> Workload {
     let mut pod = json!({"spec": spec});
     let metadata = metadata(dice);
     dice.put(&mut pod, "metadata", metadata, json!({}));
-    let mut body =
-        kind.pod_path.into_iter().flatten().rev().fold(pod, |inner, key| json!({*key: inner, "beside": [1, "x"]}));
-    body["kind"] = json!(kind.kind);
-    if kind.kind == "StatefulSet" {
+    let mut body = kind.pod_path.iter().flatten().rev().fold(pod, |inner, key| json!({key: inner, "beside": [1, "x"]}));
+    body["kind"] = json!(kind.kind.as_deref().unwrap_or("Rollout"));
+    if kind.resource == "statefulsets" {
         body["spec"]["volumeClaimTemplates"] =
             dice.pick(&[json!([{"metadata": {"name": "proxy"}}]), json!(null), json!([])]);
     }
-    Workload::new(kind, body)
+    Workload::new(&kind, body)
 }
 
 fn metadata(dice: &mut Dice) -> Value {
@@ -481,8 +483,8 @@ fn strange() -> impl Strategy<Value = Workload> {
             1 => json!({"metadata": tree(&mut dice, 3), "spec": tree(&mut dice, 4)}),
             _ => json!({"metadata": {"annotations": tree(&mut dice, 2)}, "spec": {"containers": [tree(&mut dice, 3), tree(&mut dice, 3)], "volumes": tree(&mut dice, 2)}}),
         };
-        let body = if dice.roll(8) == 7 { tree(&mut dice, 6) } else { kind.pod_path.into_iter().flatten().rev().fold(pod, |inner, key| json!({*key: inner})) };
-        Workload::new(kind, body)
+        let body = if dice.roll(8) == 7 { tree(&mut dice, 6) } else { kind.pod_path.iter().flatten().rev().fold(pod, |inner, key| json!({key: inner})) };
+        Workload::new(&kind, body)
     })
 }
 

@@ -59,6 +59,8 @@ codes! {
     16 InvalidExpression "Correct the expression at the line and column that the message names.";
     /// The target may not be chosen.
     17 TargetRefused "Target workloads that carry a pod template: deployments, statefulsets, daemonsets, cronjobs, or pods.";
+    /// Two targets name one resource, and different places of its pod template.
+    18 AmbiguousTemplatePath "Give one `templatePath` for each resource.";
     /// Two containers, volumes, ports or mounts of the template collide with each other.
     19 DuplicateName "Rename or remove one of them.";
     /// The template is larger than 64 KiB of JSON, or has more than 64 containers.
@@ -67,8 +69,6 @@ codes! {
     22 TemplateInvalid "Correct the item that the message names.";
     /// The initializer name may not be used.
     23 InvalidInitializerName "Use a name of three or more segments under `scpol.dev`, or give it to the operator with `--initializer-name`.";
-    /// The field is part of the API, and this version of the operator does not serve it yet. It is refused, never ignored.
-    24 NotYetSupported "Remove the field, or wait for a version that serves it.";
     /// The template has a field that this server does not know: it would be dropped without a word.
     26 UnknownTemplateField "Remove the field, correct its spelling, or upgrade the server.";
     /// The server has no such resource.

@@ -218,7 +218,8 @@ fn rows() -> Vec<Row> {
         },
         Row {
             code: Code::TargetRefused,
-            must: "must carry a pod template, since the policy has a `template`; leave that out, or use `deployments`",
+            must: "must carry a pod template that something can be put into, since the policy has a `template`; leave that \
+                   out, or use `deployments`",
             cel: Vec::new(),
             find: |policy| {
                 let injects = policy.spec.template.is_some();
@@ -234,6 +235,25 @@ fn rows() -> Vec<Row> {
                 blamed_targets(policy.spec, |class| {
                     if let targets::Class::Misnamed(kind) = class { Some(targets::spelt(kind)) } else { None }
                 })
+            },
+        },
+        Row {
+            code: Code::InvalidField,
+            must: "must be left out: it is for custom resources",
+            cel: Vec::new(),
+            find: |policy| {
+                let targets = policy.spec.targets.iter().enumerate();
+                let wrong = targets.filter_map(|(index, target)| Some((index, targets::wrong_path(target)?)));
+                wrong.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
+            },
+        },
+        Row {
+            code: Code::AmbiguousTemplatePath,
+            must: "must be the same in all targets of one resource, since an object has one pod template",
+            cel: Vec::new(),
+            find: |policy| {
+                let second = targets::second_paths(&policy.spec.targets).into_iter();
+                second.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
             },
         },
         Row {
@@ -336,21 +356,6 @@ fn rows() -> Vec<Row> {
                     |name: &&String| !name.ends_with(".scpol.dev") && !policy.site.initializer_names.contains(*name);
                 found(policy.spec.initializer_name.as_ref().is_some_and(|name| foreign(&name)), "spec.initializerName")
             },
-        },
-        Row {
-            code: Code::NotYetSupported,
-            must: "must be a built-in kind that carries a pod template, or `pods`: others are not served by this version; \
-                   e.g. `deployments`",
-            cel: Vec::new(),
-            find: |policy| {
-                blamed_targets(policy.spec, |class| matches!(class, targets::Class::Other).then(String::new))
-            },
-        },
-        Row {
-            code: Code::NotYetSupported,
-            must: "must be left out: it is not served by this version",
-            cel: Vec::new(),
-            find: not_yet_supported,
         },
     ]
 }
@@ -659,9 +664,6 @@ fn blamed_targets(spec: &SidecarPolicySpec, explain: fn(targets::Class) -> Optio
     blamed.collect()
 }
 
-// Fields that a later version serves
-
-fn not_yet_supported(policy: &Subject<'_>) -> Vec<Finding> {
-    let paths = policy.spec.targets.iter().enumerate().filter(|(_, target)| target.template_path.is_some());
-    paths.map(|(index, _)| Finding::new(format!("spec.targets[{index}].templatePath"))).collect()
+fn template_path(index: usize) -> String {
+    format!("spec.targets[{index}].templatePath")
 }

@@ -2,13 +2,15 @@
 
 use super::format;
 use super::v1alpha1::Target;
-use crate::workload::{KINDS, Kind};
+use crate::workload::{KINDS, Kind, is_built_in};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What a target is.
 pub(super) enum Class {
-    /// A built-in kind that can be injected; or one that is not well-formed, which is the schema's business.
+    /// A kind that can be injected; or one that is not well-formed, which is the schema's business.
     Served,
-    /// A built-in kind without a pod: for validations only.
+    /// A built-in kind whose pod, if it has one, nothing is put into: for validations only.
     Bare,
     /// A Job.
     Job,
@@ -16,8 +18,6 @@ pub(super) enum Class {
     Refused,
     /// A built-in kind, under a name or group that it does not have.
     Misnamed(&'static Kind),
-    /// Anything else: a custom resource, or a built-in kind without a pod template.
-    Other,
 }
 
 /// Resources of Kubernetes itself that no policy may choose. Those that others are made from or by: their owners would
@@ -80,11 +80,6 @@ const CLUSTER_SCOPED: [&str; 42] = [
     "volumeattributesclasses",
 ];
 
-/// True if and only if the group is one of Kubernetes itself: `services` of another group may well have a pod template.
-fn is_built_in(group: &str) -> bool {
-    !group.contains('.') || group.ends_with(".k8s.io") || group == super::GROUP
-}
-
 /// CEL: the target is none that no policy may choose.
 pub(super) fn refuses_resources() -> String {
     let names: Vec<_> = MADE_BY_OTHERS.iter().chain(&CLUSTER_SCOPED).map(|name| format!("'{name}'")).collect();
@@ -96,23 +91,54 @@ pub(super) fn refuses_resources() -> String {
 /// What `target` is.
 pub(super) fn classify(target: &Target) -> Class {
     let resource = target.resource.as_str();
-    let is_meant = |kind: &&Kind| kind.resource == resource || kind.resource.strip_suffix('s') == Some(resource);
+    let is_meant = |kind: &&Arc<Kind>| kind.resource == resource || kind.resource.strip_suffix('s') == Some(resource);
     let is_refused = || MADE_BY_OTHERS.contains(&resource) || CLUSTER_SCOPED.contains(&resource);
     match Kind::find(&target.group, resource) {
         Some(kind) if kind.resource == "jobs" => Class::Job,
         Some(kind) if kind.pod_path.is_none() => Class::Bare,
         Some(_) => Class::Served,
         None if !format::is_group(&target.group) || !format::is_resource(resource) => Class::Served,
-        None if !is_built_in(&target.group) => Class::Other,
+        None if !is_built_in(&target.group) => Class::Served,
         None if is_refused() => Class::Refused,
         None => KINDS
             .iter()
             .find(is_meant)
-            .map_or(Class::Other, |kind| if kind.resource == "jobs" { Class::Job } else { Class::Misnamed(kind) }),
+            .map_or(Class::Bare, |kind| if kind.resource == "jobs" { Class::Job } else { Class::Misnamed(kind) }),
     }
 }
 
 /// How a target of `kind` is written.
 pub(super) fn spelt(kind: &Kind) -> String {
     format!("write `{{group: \"{}\", resource: {}}}`", kind.group, kind.resource)
+}
+
+/// Where the pod template of `target` lies, if `templatePath` says something else and nothing else is there to be said.
+pub(super) fn wrong_path(target: &Target) -> Option<String> {
+    let said = target.template_path.as_deref()?;
+    let kind = Kind::of(&target.group, &target.resource, Some(said));
+    match kind.template_path() {
+        Some(path) if path == said => None,
+        Some(path) if path.is_empty() => Some("a pod is its own template".to_owned()),
+        Some(path) => Some(format!("that of `{}` lies at `{path}`", target.resource)),
+        None => Some(format!("`{}` have no pod template that anything is put into", target.resource)),
+    }
+}
+
+/// The targets that name a resource with another path than an earlier one does, by index, and what that one says.
+pub(super) fn second_paths(targets: &[Target]) -> Vec<(usize, String)> {
+    let mut first: HashMap<Arc<Kind>, usize> = HashMap::new();
+    let mut second = Vec::new();
+    for (index, target) in targets.iter().enumerate() {
+        let kind = Kind::of(&target.group, &target.resource, target.template_path.as_deref());
+        let path = kind.template_path();
+        match first.get_key_value(&kind) {
+            Some((earlier, place)) if earlier.template_path() != path => {
+                let path = earlier.template_path().unwrap_or_default();
+                second.push((index, format!("`spec.targets[{place}]` says `{path}`")));
+            }
+            Some(_) => {}
+            None => drop(first.insert(kind, index)),
+        }
+    }
+    second
 }

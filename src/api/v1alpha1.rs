@@ -238,14 +238,19 @@ pub struct Target {
     pub version: String,
 
     /// The resource, in the plural and in lower case, as in `kubectl api-resources`. It must carry a pod template, or
-    /// be `pods`. Refused are `*`, subresources (anything with `/`), cluster-scoped resources, and those that others
+    /// be `pods`; custom resources that carry one are welcome. A policy that has only `validations` may name what
+    /// carries none. Refused are `*`, subresources (anything with `/`), cluster-scoped resources, and those that others
     /// are made from or by: replicasets, services, endpoints, configmaps, leases, events and the like. Example:
     /// `deployments`.
     #[schemars(length(min = 1, max = 63), regex(pattern = format::RESOURCE))]
     pub resource: String,
 
-    /// For custom resources: the path of the pod template in the object, names separated by dots. Default: that of the
-    /// built-in kind, else `spec.template`. Example: `spec.podTemplate`.
+    /// For custom resources: the path of the pod template in the object, names separated by dots; what lies there has
+    /// the `metadata` and `spec` of a pod. Lists cannot be on the way, and the path is never empty: no custom resource is
+    /// a pod itself. Of a built-in kind it is known. An object that has nothing there is not injected. Where two policies
+    /// that match one object give different paths, neither is injected.
+    ///
+    /// Default: that of the built-in kind, else `spec.template`. Example: `spec.podTemplate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = format::PATH))]
     pub template_path: Option<String>,

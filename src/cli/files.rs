@@ -1,10 +1,9 @@
 //! What the commands on files share: which files, which policies, how a workload is called.
 
 use crate::decision::Decision;
-use crate::inject::marker;
-use crate::manifest::{self, Fault, File, Object, Walk};
+use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Place, Walk};
 use crate::policy::{Policies, Policy, Site};
-use crate::workload::{KINDS, Workload};
+use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use json_patch::Patch;
@@ -110,18 +109,19 @@ impl Subject {
     }
 }
 
-/// The workloads in the files `paths`; those that name no namespace are in `namespace`.
-pub(super) fn subjects(paths: &[PathBuf], walk: Walk, namespace: &str) -> Result<Vec<Subject>> {
+/// The workloads in the files `paths` for policies with these targets, as [`workloads`] finds them; those that name no
+/// namespace are in `namespace`.
+pub(super) fn subjects<'a>(
+    paths: &[PathBuf],
+    walk: Walk,
+    targets: impl Iterator<Item = &'a Arc<Kind>>,
+    namespace: &str,
+) -> Result<Vec<Subject>> {
     let files = read(paths, walk)?;
-    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects).collect();
-    let namespaces = namespaces(&objects);
-    let mut subjects = Vec::new();
-    for manifest in files.iter().flat_map(File::manifests) {
-        for workload in manifest.objects().iter().filter_map(manifest::workload_of) {
-            let placed = placed(&workload, namespace, &namespaces);
-            subjects.push(Subject { workload, placed, source: Some(manifest.place.to_string()) });
-        }
-    }
+    let found = workloads(&files, targets, namespace).into_iter();
+    let subjects: Vec<_> = found
+        .map(|found| Subject { workload: found.workload, placed: found.placed, source: Some(found.place.to_string()) })
+        .collect();
     if subjects.is_empty() {
         let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
         bail!("{}: no workload there; expected one of {}", names.join(", "), kinds());
@@ -131,7 +131,8 @@ pub(super) fn subjects(paths: &[PathBuf], walk: Walk, namespace: &str) -> Result
 
 /// The kinds that policies are asked about, in a sentence.
 pub(super) fn kinds() -> String {
-    KINDS.iter().map(|kind| kind.kind).collect::<Vec<_>>().join(", ")
+    let built_in = KINDS.iter().filter_map(|kind| kind.kind.as_deref()).collect::<Vec<_>>().join(", ");
+    format!("{built_in}, or a custom resource that a policy targets")
 }
 
 /// What the operator would be told by its own flags.
@@ -194,6 +195,39 @@ fn version(version: &str) -> Result<(u32, u32)> {
 pub(super) fn namespaces(objects: &[Object<'_>]) -> HashMap<String, Arc<Value>> {
     let namespaces = objects.iter().filter(|object| object.kind == "Namespace" && object.api_version == "v1");
     namespaces.map(|object| (object.name().to_owned(), Arc::new(object.body.clone()))).collect()
+}
+
+/// The workloads in `files` for policies with these targets, each with where it stands and as it will be placed in
+/// `namespace`. If there are none, the custom resources that no policy targets: whoever asks about one is to learn that.
+pub(super) fn workloads<'f, 't>(
+    files: &'f [File],
+    targets: impl Iterator<Item = &'t Arc<Kind>>,
+    namespace: &str,
+) -> Vec<Found<'f>> {
+    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).collect();
+    let (kinds, namespaces) = (Kinds::new(targets, &objects), namespaces(&objects));
+    let find = |kind: &dyn Fn(&Object<'_>) -> Option<Workload>| {
+        let all = files.iter().flat_map(File::manifests);
+        let found = all.flat_map(|manifest| {
+            let workloads: Vec<_> = manifest.objects().iter().filter_map(kind).collect();
+            workloads.into_iter().map(move |workload| (workload, &manifest.place))
+        });
+        let found =
+            found.map(|(workload, place)| Found { placed: placed(&workload, namespace, &namespaces), workload, place });
+        found.collect::<Vec<_>>()
+    };
+    let found = find(&|object| kinds.workload(object));
+    if found.is_empty() { find(&|object| kinds.any_workload(object)) } else { found }
+}
+
+/// A workload in a file.
+pub(super) struct Found<'a> {
+    /// As it stands there.
+    pub(super) workload: Workload,
+    /// As decisions see it.
+    pub(super) placed: Workload,
+    /// Where it stands.
+    pub(super) place: &'a Place,
 }
 
 /// The policies in the files `paths`, which were given by `flag`; other objects in them are left alone.
@@ -281,7 +315,7 @@ pub(super) fn plan(decision: &mut Decision, workload: &Workload, placed: &Worklo
 
 /// The hash of the template of `policy` that `workload` has, if it is that of another version.
 pub(super) fn other_version(policy: &Policy, workload: &Workload) -> Option<String> {
-    let marker = marker::read(workload, &policy.name)?;
+    let marker = policy.marker(workload)?;
     (marker.hash != policy.template.hash).then_some(marker.hash)
 }
 
@@ -295,8 +329,8 @@ pub(super) fn title(workload: &Workload) -> String {
         name => name.to_owned(),
     };
     match workload.namespace() {
-        "" => format!("{} {name}", workload.kind.kind),
-        namespace => format!("{} {namespace}/{name}", workload.kind.kind),
+        "" => format!("{} {name}", workload.kind_name()),
+        namespace => format!("{} {namespace}/{name}", workload.kind_name()),
     }
 }
 
@@ -341,7 +375,6 @@ pub(super) fn rewrite(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Kind;
     use serde_json::json;
 
     fn pod(body: Value) -> Workload {

@@ -4,7 +4,7 @@ use super::End;
 use super::files::{self, Manifests, Output, SiteOptions, other_version, placed, plan, title};
 use crate::api::code::Code;
 use crate::decision::{Decision, Left, Outcome};
-use crate::manifest::{self, Layout, Manifest, Object};
+use crate::manifest::{self, Kinds, Layout, Manifest, Object};
 use crate::policy::{Policies, Site};
 use crate::workload::Workload;
 use anyhow::Result;
@@ -46,7 +46,8 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     let files = options.manifests.read()?;
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
     let namespaces = files::namespaces(&objects);
-    let mut injection = Injection { options, site, policies, namespaces, diff: String::new(), end: End::Fine };
+    let kinds = Kinds::new(policies.kinds(), &objects);
+    let mut injection = Injection { options, site, policies, kinds, namespaces, diff: String::new(), end: End::Fine };
     let text = files::rewrite(&files, options.output, |manifest| injection.manifest(manifest));
     out.write_all(if options.diff { injection.diff.as_bytes() } else { text.as_bytes() })?;
     out.flush()?;
@@ -58,6 +59,7 @@ struct Injection<'a> {
     options: &'a Options,
     site: Site,
     policies: Policies,
+    kinds: Kinds,
     namespaces: HashMap<String, Arc<Value>>,
     /// What has changed so far.
     diff: String,
@@ -81,7 +83,7 @@ impl Injection<'_> {
                 manifest.place
             );
         }
-        let workload = manifest::workload_of(object)?;
+        let workload = self.kinds.workload(object)?;
         let placed = placed(&workload, &self.options.namespace, &self.namespaces);
         let mut decision = Decision::of(&self.policies, &placed, &self.site);
         let patch = plan(&mut decision, &workload, &placed);

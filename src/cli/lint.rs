@@ -1,7 +1,7 @@
 //! `scpol lint`: what is wrong with policies in files.
 
 use super::End;
-use super::files::{self, Recursion, SiteOptions, placed, title};
+use super::files::{self, Recursion, SiteOptions, title};
 use super::output::{self, Output};
 use crate::lint::{self, Context, Finding, Severity, Subject};
 use crate::manifest::{self, File, Lines, Manifest, Place};
@@ -69,16 +69,11 @@ fn against_manifests(options: &Options, subjects: &[Subject], context: &Context)
         return Ok(Vec::new());
     }
     let files = files::read(&options.manifests, options.recursion.walk())?;
-    let objects: Vec<_> = files.iter().flat_map(File::manifests).flat_map(Manifest::objects).collect();
-    let namespaces = files::namespaces(&objects);
     let policies = Policies::new(subjects.iter().filter_map(Subject::policy).cloned());
     let mut findings = Vec::new();
-    for manifest in files.iter().flat_map(File::manifests) {
-        for workload in manifest.objects().iter().filter_map(manifest::workload_of) {
-            let workload = placed(&workload, &options.namespace, &namespaces);
-            let title = format!("{} ({})", title(&workload), manifest.place);
-            findings.extend(lint::against(subjects, &policies, &workload, &title, &context.site));
-        }
+    for found in files::workloads(&files, policies.kinds(), &options.namespace) {
+        let title = format!("{} ({})", title(&found.placed), found.place);
+        findings.extend(lint::against(subjects, &policies, &found.placed, &title, &context.site));
     }
     Ok(findings)
 }

@@ -10,7 +10,7 @@ use crate::cluster::policies;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{KINDS, Kind, Workload};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::ListParams;
@@ -40,17 +40,78 @@ pub(super) struct Scope {
     pub(super) selector: Option<String>,
 }
 
+/// What fails where the server does not tell.
+const ASKING: &str = "cannot ask the server what it has";
+
+/// A kind as people type it.
+#[derive(Clone, Debug)]
+struct Typed {
+    /// As it was typed.
+    text: String,
+    word: String,
+    group: Option<String>,
+    /// Which it is, if that is known without asking the server.
+    kind: Option<Arc<Kind>>,
+}
+
+impl Typed {
+    /// `deploy`, `Deployment` and `deployments.apps` alike.
+    fn parse(text: &str) -> Result<Self> {
+        let lower = text.to_ascii_lowercase();
+        let (word, group) = lower.split_once('.').map_or((lower.as_str(), None), |(word, group)| (word, Some(group)));
+        let word = SHORT.iter().find(|(short, _)| *short == word).map_or(word, |(_, resource)| resource);
+        match word {
+            "" => return Err(unknown(text)),
+            "rs" | "replicasets" | "replicaset" => {
+                bail!("no policy is for `{text}`: what a Deployment makes is decided at the Deployment; ask for that")
+            }
+            _ => {}
+        }
+        let is_group = |kind: &Kind| {
+            group.is_none_or(|group| kind.is_in(group) || behind_version(group).is_some_and(|group| kind.is_in(group)))
+        };
+        let is_called = |kind: &Kind| {
+            kind.resource == word || kind.kind.as_ref().is_some_and(|kind| kind.eq_ignore_ascii_case(word))
+        };
+        let kind = KINDS.iter().find(|kind| is_called(kind) && is_group(kind)).cloned();
+        Ok(Self { text: text.to_owned(), word: word.to_owned(), group: group.map(str::to_owned), kind })
+    }
+
+    /// Which it is on `server`.
+    fn kind(&self, server: &Capabilities) -> Result<Arc<Kind>> {
+        let group = self.group.as_deref();
+        let found = self.kind.clone().or_else(|| server.find(&self.word, group));
+        found.or_else(|| server.find(&self.word, Some(behind_version(group?)?))).ok_or_else(|| unknown(&self.text))
+    }
+
+    /// True if and only if the server must be asked for what is in `group`.
+    fn may_be_in(&self, group: &str) -> bool {
+        self.kind.as_ref().is_none_or(|kind| kind.is_in(group))
+    }
+}
+
+/// kubectl lets the version stand before the group.
+fn behind_version(group: &str) -> Option<&str> {
+    group.split_once('.').map(|(_, group)| group)
+}
+
+fn unknown(typed: &str) -> anyhow::Error {
+    let kinds = kinds();
+    anyhow!("`{typed}` is no kind of workload; expected KIND/NAME, e.g. `deploy/web`, where the kind is one of {kinds}")
+}
+
 /// One workload, or all of a kind.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Asked {
-    kind: &'static Kind,
+    kind: Typed,
     name: Option<String>,
 }
 
 impl Asked {
     /// All of `kind`.
-    pub(super) fn all(kind: &'static Kind) -> Self {
-        Self { kind, name: None }
+    pub(super) fn all(kind: &Arc<Kind>) -> Self {
+        let (word, group) = (kind.resource.clone(), Some(kind.group.clone()));
+        Self { kind: Typed { text: word.clone(), word, group, kind: Some(kind.clone()) }, name: None }
     }
 
     /// What is meant by `words`, as for kubectl: `KIND/NAME` once or several times, or `KIND` or `KIND,KIND`, alone for all of
@@ -60,11 +121,11 @@ impl Asked {
         if words.iter().any(|word| word.contains('/')) {
             return words.iter().map(|word| Self::named(word)).collect();
         }
-        let kinds = first.split(',').map(kind).collect::<Result<Vec<_>>>()?;
+        let kinds = first.split(',').map(Typed::parse).collect::<Result<Vec<_>>>()?;
         if names.is_empty() {
-            return Ok(kinds.into_iter().map(Self::all).collect());
+            return Ok(kinds.into_iter().map(|kind| Self { kind, name: None }).collect());
         }
-        let named = |kind| names.iter().map(move |name| Self { kind, name: Some(name.clone()) });
+        let named = |kind: Typed| names.iter().map(move |name| Self { kind: kind.clone(), name: Some(name.clone()) });
         Ok(kinds.into_iter().flat_map(named).collect())
     }
 
@@ -72,7 +133,7 @@ impl Asked {
         let split = word.split_once('/').filter(|(_, name)| !name.is_empty() && !name.contains('/'));
         let (typed, name) =
             split.with_context(|| format!("`{word}` names no workload; expected KIND/NAME, e.g. `deploy/web`"))?;
-        Ok(Self { kind: kind(typed)?, name: Some(name.to_owned()) })
+        Ok(Self { kind: Typed::parse(typed)?, name: Some(name.to_owned()) })
     }
 
     /// True if and only if it is one workload.
@@ -117,11 +178,13 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope)
     ensure!(!(is_named && scope.all_namespaces), "a workload is named within one namespace: use -n instead of -A");
     ensure!(!(is_named && scope.selector.is_some()), "a workload is selected by name or by labels, not by both");
     let (client, own) = connect(cluster).await?;
-    let server = Capabilities::discover(&client).await.context("cannot ask the server what it has")?;
+    let is_wanted = |group: &str| asked.iter().any(|asked| asked.kind.may_be_in(group));
+    let server = Capabilities::discover(&client, is_wanted).await.context(ASKING)?;
     let namespace = (!scope.all_namespaces).then(|| scope.namespace.clone().unwrap_or(own));
     let namespaces = namespaces(&client, namespace.as_deref()).await;
     let mut workloads = Vec::new();
     for Asked { kind, name } in asked {
+        let kind = &kind.kind(&server)?;
         let objects = match (server.resource(kind), name, &namespace) {
             (None, None, _) => continue,
             (None, Some(_), _) => bail!("the server has no {}", kind.resource),
@@ -246,38 +309,15 @@ fn idle(status: &Value) -> Option<String> {
     }
 }
 
-/// `deploy`, `Deployment` and `deployments.apps` alike.
-fn kind(typed: &str) -> Result<&'static Kind> {
-    let lower = typed.to_ascii_lowercase();
-    let (word, group) = lower.split_once('.').map_or((lower.as_str(), None), |(word, group)| (word, Some(group)));
-    let word = SHORT.iter().find(|(short, _)| *short == word).map_or(word, |(_, resource)| resource);
-    // kubectl lets the version stand before the group.
-    let is_group = |kind: &Kind| {
-        group.is_none_or(|group| {
-            kind.groups.contains(&group) || group.split_once('.').is_some_and(|(_, group)| kind.groups.contains(&group))
-        })
-    };
-    let found =
-        KINDS.iter().find(|kind| (kind.resource == word || kind.kind.eq_ignore_ascii_case(word)) && is_group(kind));
-    found.with_context(|| match word {
-        "rs" | "replicasets" | "replicaset" => {
-            format!("no policy is for `{typed}`: what a Deployment makes is decided at the Deployment; ask for that")
-        }
-        _ => format!(
-            "`{typed}` is no kind of workload; expected KIND/NAME, e.g. `deploy/web`, where the kind is one of {}",
-            kinds()
-        ),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Option<Vec<(&'static str, Option<String>)>> {
+    /// The built-in kinds that are asked for; none if one is not built in.
+    fn parse(words: &[&str]) -> Option<Vec<(String, Option<String>)>> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let asked = Asked::parse(&words).ok()?;
-        Some(asked.into_iter().map(|asked| (asked.kind.resource, asked.name)).collect())
+        asked.into_iter().map(|asked| Some((asked.kind.kind?.resource.clone(), asked.name))).collect()
     }
 
     #[test]
@@ -296,7 +336,7 @@ mod tests {
             ("deploy/a/b", None),
             ("/web", None),
         ] {
-            let expected = expected.map(|resource| vec![(resource, Some("web".to_owned()))]);
+            let expected = expected.map(|resource: &str| vec![(resource.to_owned(), Some("web".to_owned()))]);
             assert_eq!(parse(&[typed]), expected, "{typed}");
         }
     }
@@ -315,6 +355,8 @@ mod tests {
             (&["web"], None),
             (&["deploy,"], None),
         ] {
+            let named = |(resource, name): (&str, _)| (resource.to_owned(), name);
+            let expected = expected.map(|asked| asked.into_iter().map(named).collect::<Vec<_>>());
             assert_eq!(parse(typed), expected, "{typed:?}");
         }
     }

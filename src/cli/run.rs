@@ -174,7 +174,7 @@ impl Process {
     async fn reach(client: &Client) -> Result<Capabilities> {
         let since = Instant::now();
         loop {
-            let found = match Capabilities::discover(client).await {
+            let found = match Capabilities::discover(client, |_| false).await {
                 Ok(capabilities) => check_policies(client).await.map(|()| capabilities),
                 Err(error) => Err(error),
             };
@@ -239,7 +239,7 @@ impl Process {
     /// Begins a term of leadership.
     async fn lead(&mut self) -> Term {
         info!("This replica leads");
-        if let Ok(fresh) = self.health.alive(Capabilities::discover(&self.client)).await {
+        if let Ok(fresh) = self.health.alive(Capabilities::discover(&self.client, |_| false)).await {
             self.capabilities = fresh;
         }
         let settings = initializer::Settings { workers: self.workers, tell_injected: self.tell_injected };

@@ -1,7 +1,7 @@
 //! `scpol test`: cases in folders, each a question with its expected answer.
 
 use super::End;
-use super::files::{self, placed, plan};
+use super::files::{self, plan};
 use super::output::{self, Output};
 use crate::decision::{Decision, Left};
 use crate::inject;
@@ -138,13 +138,10 @@ impl Case {
         let site = site(&settings)?;
         let files = files::read(&[folder.join(WORKLOAD), folder.join(POLICY)], Walk::Flat)?;
         let policies = files::policies(&[folder.join(POLICY)], Walk::Flat, &site, "--policy")?;
-        let objects: Vec<_> =
-            files.iter().flat_map(manifest::File::manifests).flat_map(manifest::Manifest::objects).collect();
-        let mut workloads: Vec<_> = objects.iter().filter_map(manifest::workload_of).collect();
-        ensure!(workloads.len() == 1, "`{WORKLOAD}` has {} workloads; expected one", workloads.len());
-        let workload = workloads.remove(0);
-        let namespaces = files::namespaces(&objects);
-        let placed = placed(&workload, settings.namespace.as_deref().unwrap_or("default"), &namespaces);
+        let namespace = settings.namespace.as_deref().unwrap_or("default");
+        let mut found = files::workloads(&files, policies.kinds(), namespace);
+        ensure!(found.len() == 1, "`{WORKLOAD}` has {} workloads; expected one", found.len());
+        let files::Found { workload, placed, .. } = found.remove(0);
         let expected = match folder.join(EXPECTED) {
             path if path.exists() => document(&path)?,
             _ => None,
@@ -176,10 +173,11 @@ impl Case {
         }
         let (mut back, mut original) = (body.clone(), self.workload.body.clone());
         for policy in &decision.inject {
-            let undone = inject::undo(&injected.with_body(back.clone()), Some(&policy.name));
+            let undone = inject::undo(&policy.view(&injected.with_body(back.clone())), Some(&policy.name));
             back = undone.map_or(back, |undone| undone.body);
             // A marker that was there before is ours, and is not given back.
-            let annotations = original.pointer_mut(&format!("{}/metadata/annotations", self.workload.pod_pointer()));
+            let annotations =
+                original.pointer_mut(&format!("{}/metadata/annotations", policy.view(&self.workload).pod_pointer()));
             annotations
                 .and_then(Value::as_object_mut)
                 .map(|annotations| annotations.remove(&inject::marker::key(&policy.name)));

@@ -2,9 +2,8 @@
 
 use super::End;
 use super::files::{self, Manifests, Output, title};
-use crate::inject::{self, Undone};
-use crate::manifest::{self, Manifest, Object};
-use crate::workload::Workload;
+use crate::inject;
+use crate::manifest::{Kinds, Manifest, Object};
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
@@ -48,31 +47,13 @@ struct Removal<'a> {
 impl Removal<'_> {
     /// The object as it was before; none if it has no marker of ours.
     fn object(&mut self, manifest: &Manifest, object: &Object<'_>) -> Option<Value> {
-        let workload = manifest::workload_of(object)?;
-        let undone = self.undo(&workload)?;
+        let workload = Kinds::default().any_workload(object)?;
+        let undone = inject::undo_anywhere(&workload, self.names)?;
         for leftover in &undone.leftovers {
             self.end = End::Finding;
             eprintln!("{}: {}: {leftover}", manifest.place, title(&workload));
         }
         self.found.extend(undone.policies);
         (undone.body != workload.body).then_some(undone.body)
-    }
-
-    fn undo(&self, workload: &Workload) -> Option<Undone> {
-        if self.names.is_empty() {
-            return inject::undo(workload, None);
-        }
-        let mut all: Option<Undone> = None;
-        for name in self.names {
-            let body = all.as_ref().map_or(&workload.body, |undone| &undone.body).clone();
-            let Some(undone) = inject::undo(&Workload::new(workload.kind, body), Some(name)) else { continue };
-            let before = all.take();
-            let (mut policies, mut leftovers) =
-                before.map_or_else(Default::default, |all| (all.policies, all.leftovers));
-            policies.extend(undone.policies);
-            leftovers.extend(undone.leftovers);
-            all = Some(Undone { body: undone.body, policies, leftovers });
-        }
-        all
     }
 }

@@ -5,10 +5,34 @@ use crate::api::v1alpha1::Target;
 use crate::workload::{KINDS, Kind};
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// A resource that is served: group, version, plural name.
-type Served = (String, String, String);
+/// What is served: group, version, plural name.
+type Name = (String, String, String);
+
+/// What discovery says of a resource.
+#[derive(Clone, Debug)]
+struct Served {
+    kind: String,
+    short_names: Vec<String>,
+    namespaced: bool,
+    verbs: Vec<String>,
+}
+
+impl Served {
+    /// Why it can be no target of any policy.
+    fn obstacle(&self) -> Option<String> {
+        let missing = VERBS.iter().find(|verb| self.verbs.iter().all(|has| has != *verb));
+        match (self.namespaced, missing) {
+            (false, _) => Some("it is in no namespace, and policies are for namespaced resources".to_owned()),
+            (true, missing) => missing.map(|verb| format!("the server cannot `{verb}` it")),
+        }
+    }
+}
+
+/// What must be possible with a target: to see its objects, and to release them.
+const VERBS: [&str; 3] = ["list", "watch", "patch"];
 
 /// What the server offers, as far as we ask.
 #[derive(Clone, Debug, Default)]
@@ -21,15 +45,15 @@ pub struct Capabilities {
     pub initializers: bool,
     /// The newest served version of `coordination.k8s.io`.
     pub lease_version: Option<String>,
-    served: BTreeSet<Served>,
+    served: BTreeMap<Name, Served>,
 }
 
 impl Capabilities {
-    /// Asks the server.
+    /// Asks the server, beyond the groups of the built-in kinds about those for which `is_wanted` is true.
     ///
     /// # Errors
     /// If the server cannot be reached or refuses discovery. A single group that fails counts as not served.
-    pub async fn discover(client: &Client) -> Result<Self, CallError> {
+    pub async fn discover(client: &Client, is_wanted: impl Fn(&str) -> bool) -> Result<Self, CallError> {
         let version = call(client.apiserver_version()).await?;
         let groups = call(client.list_api_groups()).await?;
         let versions =
@@ -45,7 +69,7 @@ impl Capabilities {
                 "admissionregistration.k8s.io" if group_version.ends_with("/v1alpha1") => {
                     found.read(client, group_version).await?
                 }
-                group if KINDS.iter().any(|kind| kind.groups.contains(&group)) => {
+                group if KINDS.iter().any(|kind| kind.is_in(group)) || is_wanted(group) => {
                     found.read(client, group_version).await?
                 }
                 _ => {}
@@ -53,7 +77,7 @@ impl Capabilities {
         }
         found.initializers = found
             .served
-            .iter()
+            .keys()
             .any(|(_, version, resource)| version == "v1alpha1" && resource == "initializerconfigurations");
         Ok(found)
     }
@@ -69,33 +93,66 @@ impl Capabilities {
             Err(CallError::Refused(status)) if status.code == 404 || status.code == 503 => return Ok(()),
             Err(error) => return Err(error),
         };
-        let names = listed.resources.into_iter().map(|resource| resource.name).filter(|name| !name.contains('/'));
-        self.served.extend(names.map(|name| (group.to_owned(), version.to_owned(), name)));
+        for resource in listed.resources.into_iter().filter(|resource| !resource.name.contains('/')) {
+            let served = Served {
+                kind: resource.kind,
+                short_names: resource.short_names.unwrap_or_default(),
+                namespaced: resource.namespaced,
+                verbs: resource.verbs,
+            };
+            self.served.insert((group.to_owned(), version.to_owned(), resource.name), served);
+        }
         Ok(())
     }
 
     /// True if and only if the server serves what `target` names.
     pub fn serves(&self, target: &Target) -> bool {
-        self.served.iter().any(|(group, version, resource)| {
+        self.of_target(target).next().is_some()
+    }
+
+    /// Why what `target` names can be no target of any policy, though the server has it.
+    pub fn obstacle(&self, target: &Target) -> Option<String> {
+        self.of_target(target).find_map(Served::obstacle)
+    }
+
+    fn of_target(&self, target: &Target) -> impl Iterator<Item = &Served> {
+        let is_meant = move |(group, version, resource): &Name| {
             *group == target.group
                 && *resource == target.resource
                 && (target.version == "*" || target.version == *version)
-        })
+        };
+        self.served.iter().filter(move |(name, _)| is_meant(name)).map(|(_, served)| served)
+    }
+
+    /// The kind that people call `word`, in any case: by its kind, its resource or a short name; in `group`, if that is given.
+    pub fn find(&self, word: &str, group: Option<&str>) -> Option<Arc<Kind>> {
+        let is_called = |resource: &str, served: &Served| {
+            resource == word
+                || served.kind.eq_ignore_ascii_case(word)
+                || served.short_names.iter().any(|short| short == word)
+        };
+        let is_meant = |(own, _, resource): &Name, served: &Served| {
+            served.namespaced && group.is_none_or(|group| group == own) && is_called(resource, served)
+        };
+        let (name, _) = self.served.iter().find(|(name, served)| is_meant(name, served))?;
+        Some(Kind::of(&name.0, &name.2, None))
     }
 
     /// Every group through which `kind` is served, in order.
-    pub fn groups(&self, kind: &Kind) -> Vec<&'static str> {
-        let served = |group: &&str| self.served.iter().any(|(g, _, resource)| g == group && resource == kind.resource);
-        kind.groups.iter().copied().filter(served).collect()
+    pub fn groups<'a>(&self, kind: &'a Kind) -> Vec<&'a str> {
+        let served =
+            |group: &&String| self.served.keys().any(|(own, _, resource)| own == *group && *resource == kind.resource);
+        kind.groups.iter().filter(served).map(String::as_str).collect()
     }
 
-    /// How to address `kind`: its own group in the best version that the server has.
+    /// How to address `kind`: its own group in the best version that the server has. None if it can be no target.
     pub fn resource(&self, kind: &Kind) -> Option<ApiResource> {
-        let versions =
-            self.served.iter().filter(|(group, _, resource)| group == kind.group && resource == kind.resource);
-        let version = versions.map(|(_, version, _)| version).max_by_key(|version| rank(version))?;
-        let gvk = GroupVersionKind::gvk(kind.group, version, kind.kind);
-        Some(ApiResource::from_gvk_with_plural(&gvk, kind.resource))
+        let versions = self.served.iter().filter(|((group, _, resource), served)| {
+            *group == kind.group && *resource == kind.resource && served.obstacle().is_none()
+        });
+        let ((_, version, _), served) = versions.max_by_key(|((_, version, _), _)| rank(version))?;
+        let gvk = GroupVersionKind::gvk(&kind.group, version, &served.kind);
+        Some(ApiResource::from_gvk_with_plural(&gvk, &kind.resource))
     }
 
     /// True if and only if the version is known and is at least `major.minor`.

@@ -8,6 +8,7 @@ use http::{Method, Request, Response, Uri};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::utils::Backoff;
+use kube::runtime::watcher;
 use kube::{Client, Config};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -197,6 +198,18 @@ impl Progress {
             *self = Progress::Failed(message);
         }
         starting
+    }
+}
+
+/// True if and only if the server has no such resource.
+pub fn is_not_found(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status))
+        | WatchError(status) => status.code == 404,
+        _ => false,
     }
 }
 

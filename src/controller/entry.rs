@@ -6,10 +6,12 @@ use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::policies::Stored;
 use crate::engine::Unavailable;
+use crate::engine::initializer::registration::Unproven;
 use crate::engine::initializer::types::InitializerConfiguration;
 use crate::workload::Kind;
 use jiff::Timestamp;
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::warn;
 
@@ -26,7 +28,9 @@ pub(super) struct Entry {
     /// The last reason of Ready of which an event told.
     pub(super) announced: Option<Value>,
     /// The kinds that the configuration covers.
-    pub(super) kinds: Vec<&'static Kind>,
+    pub(super) kinds: Vec<Arc<Kind>>,
+    /// What could not be proven of the registration.
+    pub(super) unproven: Option<Unproven>,
     /// Somebody deleted the configuration while a task of ours was under way.
     pub(super) deleted_meanwhile: bool,
 }
@@ -55,6 +59,7 @@ impl Entry {
             written: None,
             announced: None,
             kinds: Vec::new(),
+            unproven: None,
             deleted_meanwhile: false,
         }
     }

@@ -21,7 +21,7 @@ use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::Unavailable;
 use crate::engine::initializer::census::Counts;
-use crate::engine::initializer::registration::{self, is_marked, is_ours};
+use crate::engine::initializer::registration::{self, Unproven, is_marked, is_ours};
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::{self, InitializerConfiguration};
 use crate::engine::initializer::watch::{Shared, recount};
@@ -31,9 +31,9 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -44,7 +44,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// How long after a change of the policies all workloads are counted anew: several changes in a row count as one.
 const RECOUNT_DELAY: Duration = Duration::from_secs(1);
 /// How often the server is asked again what it can do, while a policy waits for it.
-const DISCOVERY_PERIOD: Duration = Duration::from_secs(30);
+const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
 
 /// What the controller is told by flags.
 #[derive(Clone, Debug)]
@@ -64,12 +64,14 @@ pub struct Controller {
     configurations: Option<BTreeMap<String, InitializerConfiguration>>,
     /// The list that is being read.
     listing: BTreeMap<String, InitializerConfiguration>,
-    watches: HashMap<&'static str, Watching>,
+    watches: HashMap<Arc<Kind>, Watching>,
     /// The watch of Namespaces, from when a policy first decides by them.
     namespaces: Option<Watching>,
     tasks: JoinSet<Finished>,
     schema: Option<PodSchema>,
     discovered: Instant,
+    /// The groups that the server has been asked about, besides those of the built-in kinds.
+    groups: BTreeSet<String>,
     recount_at: Option<Instant>,
     swept: bool,
     /// Which policies there were at the last look, by name and hash.
@@ -78,7 +80,7 @@ pub struct Controller {
 
 /// What a task has come to.
 enum Finished {
-    Rose(String, Box<InitializerConfiguration>, Result<(), Unavailable>),
+    Rose(String, Box<InitializerConfiguration>, Result<Option<Unproven>, Unavailable>),
     Fell(String, Result<(), String>),
     Other,
 }
@@ -105,6 +107,7 @@ impl Controller {
             tasks: JoinSet::new(),
             schema: None,
             discovered: Instant::now(),
+            groups: BTreeSet::new(),
             recount_at: None,
             swept: false,
             fingerprint: Vec::new(),
@@ -140,9 +143,8 @@ impl Controller {
                 !policy.refuses() && self.entries.get(name).is_some_and(|entry| !matches!(entry.phase, Phase::Out))
             })
             .collect();
-        let mut kinds: Vec<&'static Kind> = Vec::new();
-        for (name, policy) in &leaving {
-            kinds.extend(policy.kinds.iter().filter(|kind| !kinds.contains(kind)).copied().collect::<Vec<_>>());
+        let kinds: BTreeSet<_> = leaving.iter().flat_map(|(_, policy)| policy.kinds.iter().cloned()).collect();
+        for (name, _) in &leaving {
             let message = "the operator stopped in good order and unregistered, so that creates go on without the sidecar; start it again".to_owned();
             self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message });
             self.write_status(name, &stored[name], Force::Now).await;
@@ -160,7 +162,7 @@ impl Controller {
             return;
         }
         tokio::time::sleep(registration::SETTLING).await;
-        if let Err(error) = registration::drain(&self.shared, &kinds).await {
+        if let Err(error) = registration::drain(&self.shared, &Vec::from_iter(kinds)).await {
             warn!(%error, "Cannot look whether objects still wait for us");
         }
     }
@@ -250,7 +252,12 @@ impl Controller {
         }
     }
 
-    fn rose(&mut self, name: &str, configuration: Box<InitializerConfiguration>, risen: Result<(), Unavailable>) {
+    fn rose(
+        &mut self,
+        name: &str,
+        configuration: Box<InitializerConfiguration>,
+        risen: Result<Option<Unproven>, Unavailable>,
+    ) {
         let hold = self.settings.repair_hold;
         let Some(entry) = self.entries.get_mut(name) else { return };
         if std::mem::take(&mut entry.deleted_meanwhile) {
@@ -259,7 +266,8 @@ impl Controller {
             return;
         }
         match risen {
-            Ok(()) => {
+            Ok(unproven) => {
+                entry.unproven = unproven;
                 if let Some(configurations) = &mut self.configurations {
                     configurations.entry(render::name(name)).or_insert_with(|| (*configuration).clone());
                 }
@@ -282,18 +290,9 @@ impl Controller {
             .entries
             .values()
             .any(|entry| matches!(entry.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. }));
-        if waiting && self.discovered.elapsed() > DISCOVERY_PERIOD {
-            self.discovered = Instant::now();
-            match Capabilities::discover(&self.shared.client).await {
-                Ok(capabilities) => {
-                    if capabilities.version != self.shared.capabilities().version {
-                        info!(version = capabilities.version, "The server has changed");
-                        self.schema = None;
-                    }
-                    self.shared.set_capabilities(capabilities);
-                }
-                Err(error) => warn!(%error, "Cannot ask the server what it can do"),
-            }
+        let lost = self.shared.lost.swap(false, Ordering::Relaxed);
+        if lost || (waiting && self.discovered.elapsed() > DISCOVERY_PERIOD) {
+            self.discover().await;
         }
         if self.shared.namespaces.take_relabelled() {
             self.recount_at.get_or_insert(Instant::now() + RECOUNT_DELAY);
@@ -303,12 +302,38 @@ impl Controller {
             for kind in self.watched() {
                 let shared = self.shared.clone();
                 self.tasks.spawn(async move {
-                    recount(&shared, kind).await;
+                    recount(&shared, &kind).await;
                     Finished::Other
                 });
             }
         }
         self.gauge();
+    }
+
+    /// Asks the server what it can do, in all groups that policies and registrations of ours name.
+    async fn discover(&mut self) {
+        self.discovered = Instant::now();
+        let groups = self.groups();
+        match Capabilities::discover(&self.shared.client, |group| groups.contains(group)).await {
+            Ok(capabilities) => {
+                if capabilities.version != self.shared.capabilities().version {
+                    info!(version = capabilities.version, "The server has changed");
+                    self.schema = None;
+                }
+                self.shared.set_capabilities(capabilities);
+                self.groups = groups;
+            }
+            Err(error) => warn!(%error, "Cannot ask the server what it can do"),
+        }
+    }
+
+    /// The groups that policies and registrations of ours name.
+    fn groups(&self) -> BTreeSet<String> {
+        let snapshot = self.snapshots.borrow();
+        let targeted = snapshot.policies.iter().flat_map(|policy| policy.kinds.iter().cloned());
+        let ours = self.configurations.iter().flatten().filter(|(_, configuration)| is_ours(configuration));
+        let registered = ours.flat_map(|(_, configuration)| configuration.kinds());
+        targeted.chain(registered).filter(|kind| !kind.is_in_table()).map(|kind| kind.group.clone()).collect()
     }
 
     fn gauge(&self) {
@@ -337,6 +362,9 @@ impl Controller {
         let snapshot = self.snapshots.borrow().clone();
         if !snapshot.synced || self.configurations.is_none() {
             return;
+        }
+        if !self.groups().is_subset(&self.groups) {
+            self.discover().await;
         }
         self.shared.metrics.reconciles.inc();
         self.settle_watches(&snapshot);
@@ -384,7 +412,7 @@ impl Controller {
 
     /// Brings the policy in force, once its watches are in sync.
     fn rise(&mut self, name: &str, policy: Arc<Policy>, wanted: InitializerConfiguration) {
-        let kinds = policy.kinds.iter().map(|kind| (kind.resource, self.watches.get(kind.resource)));
+        let kinds = policy.kinds.iter().map(|kind| (kind.resource.as_str(), self.watches.get(kind)));
         let namespaces = policy.reads_namespaces().then_some(("namespaces", self.namespaces.as_ref()));
         let needed: Vec<_> = kinds
             .chain(namespaces)
@@ -460,10 +488,14 @@ impl Controller {
                 counts.collided
             )
         });
-        let on_pods =
-            self.entries.get(name).is_some_and(|entry| entry.kinds.iter().any(|kind| kind.resource == "pods"));
+        let on_pods = self
+            .entries
+            .get(name)
+            .is_some_and(|entry| entry.kinds.iter().any(|kind| kind.group.is_empty() && kind.resource == "pods"));
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
-        let degraded = self.shared.ledger(|ledger| ledger.lasting(name, Instant::now())).or(restriction);
+        let unproven = self.entries.get(name).and_then(|entry| entry.unproven.clone());
+        let lasting = self.shared.ledger(|ledger| ledger.lasting(name, Instant::now()));
+        let degraded = lasting.or(restriction).or(unproven);
         self.set_outcome(name, Outcome::InForce { conflicts, degraded });
     }
 
@@ -483,16 +515,19 @@ impl Controller {
         self.take_down(name.to_owned(), kinds);
     }
 
-    fn take_down(&mut self, name: String, kinds: Vec<&'static Kind>) {
+    fn take_down(&mut self, name: String, mut kinds: Vec<Arc<Kind>>) {
         let shared = self.shared.clone();
-        let kinds = if kinds.is_empty() { self.watched() } else { kinds };
+        if kinds.is_empty() {
+            kinds = self.watched();
+            kinds.extend(self.registered(&name).into_iter().flat_map(InitializerConfiguration::kinds));
+        }
         self.tasks.spawn(async move {
             let fallen = registration::take_down(&shared, &name, &kinds).await.map_err(|error| error.to_string());
             Finished::Fell(name, fallen)
         });
     }
 
-    fn drain_later(&mut self, kinds: Vec<&'static Kind>) {
+    fn drain_later(&mut self, kinds: Vec<Arc<Kind>>) {
         if kinds.is_empty() {
             return;
         }

@@ -3,6 +3,7 @@
 use super::entry::Entry;
 use super::{Controller, Finished};
 use crate::api::v1alpha1::EngineChoice;
+use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::Progress;
 use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
@@ -10,7 +11,9 @@ use crate::engine;
 use crate::engine::initializer::registration;
 use crate::engine::initializer::watch::follow;
 use crate::workload::{KINDS, Kind};
-use std::collections::HashMap;
+use kube::core::ApiResource;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -18,6 +21,8 @@ use tracing::warn;
 
 /// A kind that is watched.
 pub(super) struct Watching {
+    /// How it is served.
+    pub(super) resource: Option<ApiResource>,
     pub(super) task: AbortHandle,
     pub(super) progress: watch::Receiver<Progress>,
 }
@@ -27,37 +32,30 @@ impl Controller {
     pub(super) fn settle_watches(&mut self, snapshot: &Snapshot) {
         let capabilities = self.shared.capabilities();
         let usable = engine::choose(EngineChoice::Initializer, &capabilities).is_ok();
-        let wanted: Vec<&'static Kind> = KINDS
-            .iter()
-            .filter(|kind| {
-                usable
-                    && snapshot.policies.iter().any(|policy| policy.kinds.contains(kind))
-                    && capabilities.resource(kind).is_some()
-            })
-            .collect();
-        for kind in &wanted {
-            self.watches.entry(kind.resource).or_insert_with(|| {
+        let targeted = snapshot.policies.iter().filter(|_| usable).flat_map(|policy| &policy.kinds);
+        let wanted: BTreeMap<&Arc<Kind>, ApiResource> =
+            targeted.filter_map(|kind| Some((kind, capabilities.resource(kind)?))).collect();
+        self.give_up_what_is_not_served(&capabilities);
+        for (kind, resource) in &wanted {
+            self.watches.entry((*kind).clone()).or_insert_with(|| {
                 let (sender, progress) = watch::channel(Progress::Starting);
-                let task = tokio::spawn(follow(self.shared.clone(), kind, sender)).abort_handle();
-                Watching { task, progress }
+                let follow = follow(self.shared.clone(), (*kind).clone(), resource.clone(), sender);
+                let task = tokio::spawn(follow).abort_handle();
+                Watching { resource: Some(resource.clone()), task, progress }
             });
         }
         let by_namespace = usable && snapshot.policies.read_namespaces();
         if by_namespace && self.namespaces.is_none() {
             let (sender, progress) = watch::channel(Progress::Starting);
             let follow = namespaces::follow(self.shared.client.clone(), self.shared.namespaces.clone(), sender);
-            self.namespaces = Some(Watching { task: tokio::spawn(follow).abort_handle(), progress });
+            self.namespaces = Some(Watching { resource: None, task: tokio::spawn(follow).abort_handle(), progress });
         }
         let busy = self.entries.values().any(Entry::is_busy);
         let shared = &self.shared;
-        self.watches.retain(|resource, watching| {
-            let keep = busy
-                || wanted.iter().any(|kind| kind.resource == *resource)
-                || KINDS.iter().any(|kind| kind.resource == *resource && shared.queue(|queue| queue.holds(kind)));
+        self.watches.retain(|kind, watching| {
+            let keep = busy || wanted.contains_key(kind) || shared.queue(|queue| queue.holds(kind));
             if !keep {
                 watching.task.abort();
-                let kind =
-                    KINDS.iter().find(|kind| kind.resource == *resource).expect("only kinds of the table are watched");
                 shared.census(|census| census.forget(kind));
             }
             keep
@@ -72,8 +70,23 @@ impl Controller {
         }
     }
 
-    pub(super) fn watched(&self) -> Vec<&'static Kind> {
-        KINDS.iter().filter(|kind| self.watches.contains_key(kind.resource)).collect()
+    /// Drops what is not served any more, or otherwise, as a custom resource whose definition was deleted or made anew:
+    /// nothing of it can wait.
+    fn give_up_what_is_not_served(&mut self, capabilities: &Capabilities) {
+        let shared = &self.shared;
+        self.watches.retain(|kind, watching| {
+            let keep = watching.resource == capabilities.resource(kind);
+            if !keep {
+                watching.task.abort();
+                shared.queue(|queue| queue.retain(kind, |_| false));
+                shared.census(|census| census.forget(kind));
+            }
+            keep
+        });
+    }
+
+    pub(super) fn watched(&self) -> Vec<Arc<Kind>> {
+        self.watches.keys().cloned().collect()
     }
 
     /// At the start of a term, clears entries of ours on kinds that no policy targets any more.
@@ -87,12 +100,12 @@ impl Controller {
                 // Secrets are read only for policies that target them: it takes a right of its own.
                 && kind.pod_path.is_some()
                 && capabilities.resource(kind).is_some()
-                && !self.watches.contains_key(kind.resource)
+                && !self.watches.contains_key(*kind)
         });
         for kind in unwatched {
             let shared = self.shared.clone();
             self.tasks.spawn(async move {
-                if let Err(error) = registration::drain(&shared, &[kind]).await {
+                if let Err(error) = registration::drain(&shared, std::slice::from_ref(kind)).await {
                     warn!(resource = kind.resource, %error, "Cannot look for orphaned entries");
                 }
                 Finished::Other
@@ -102,7 +115,7 @@ impl Controller {
 }
 
 /// Waits until any watch has got further.
-pub(super) async fn any_progress(watches: &mut HashMap<&'static str, Watching>, namespaces: &mut Option<Watching>) {
+pub(super) async fn any_progress(watches: &mut HashMap<Arc<Kind>, Watching>, namespaces: &mut Option<Watching>) {
     if watches.is_empty() && namespaces.is_none() {
         return std::future::pending().await;
     }

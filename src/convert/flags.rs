@@ -77,7 +77,7 @@ impl Process {
                 || tokens(container).iter().any(|(_, token)| matches!(flag(token).0, INITIALIZER | REQUIRE))
         };
         let index = containers.iter().position(|container| is_one(&container))?;
-        let pod: String = workload.kind.pod_path?.iter().map(|step| format!("{step}.")).collect();
+        let pod: String = workload.kind.pod_path.as_ref()?.iter().map(|step| format!("{step}.")).collect();
         let path = format!("{pod}spec.containers[{index}]");
         let given = given(&containers[index], &source.spot, &path, work);
         let value = |name: &str| {
@@ -94,7 +94,7 @@ impl Process {
         }
         Some(Self {
             title: source.title(),
-            handle: format!("{}/{} -n {}", workload.kind.kind.to_lowercase(), source.name(), source.namespace),
+            handle: format!("{}/{} -n {}", workload.kind_name().to_lowercase(), source.name(), source.namespace),
             initializer: value(INITIALIZER),
             config_map: value(CONFIG_MAP),
             namespace: value(NAMESPACE),

@@ -1,7 +1,7 @@
 //! The objects of the input, and where they stand.
 
 use super::{Weight, Work};
-use crate::manifest::{self, File, Lines, Manifest, Object, Place};
+use crate::manifest::{File, Kinds, Lines, Manifest, Object, Place};
 use crate::workload::Workload;
 use serde_json::Value;
 use std::rc::Rc;
@@ -94,7 +94,7 @@ impl<'a> Inputs<'a> {
     }
 
     fn sort(&mut self, mut source: Source<'a>, object: &Object<'a>, work: &mut Work<'_>) {
-        if let Some(workload) = manifest::workload_of(object) {
+        if let Some(workload) = Kinds::default().workload(object) {
             return self.workloads.push((source, workload));
         }
         if let Some(kind) = misspelt(object) {

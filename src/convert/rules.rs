@@ -6,6 +6,7 @@ use crate::manifest::Place;
 use crate::workload::{KINDS, Kind};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A group, and its versions.
 type Group = (&'static str, &'static [&'static str]);
@@ -31,7 +32,7 @@ const INSTEAD: [(&str, &str); 4] = [
 ];
 
 /// The kinds into which something can be injected.
-fn kinds() -> impl Iterator<Item = &'static Kind> {
+fn kinds() -> impl Iterator<Item = &'static Arc<Kind>> {
     KINDS.iter().filter(|kind| kind.pod_path.is_some())
 }
 
@@ -133,10 +134,10 @@ fn judge(resource: &str) -> Result<&'static str, (Option<&'static str>, String)>
         return Err((None, format!("`{resource}` is no target: {instead}")));
     }
     if let Some(kind) = kinds().find(|kind| kind.resource == resource) {
-        return Ok(kind.resource);
+        return Ok(&kind.resource);
     }
     if resource.starts_with('*') {
-        let names: Vec<_> = kinds().map(|kind| kind.resource).filter(|resource| *resource != "jobs").collect();
+        let names: Vec<_> = kinds().map(|kind| kind.resource.as_str()).filter(|resource| *resource != "jobs").collect();
         let message =
             format!("`{resource}` is every resource there is: name those that are meant, of {}", names.join(", "));
         return Err((None, message));
@@ -160,12 +161,13 @@ fn judge(resource: &str) -> Result<&'static str, (Option<&'static str>, String)>
 pub fn suggest(word: &str) -> Option<&'static str> {
     let word = word.to_lowercase();
     let short = SHORT.iter().find(|(short, _)| *short == word).map(|(_, resource)| *resource);
-    let of_kind = kinds().find(|kind| kind.kind.to_lowercase() == word).map(|kind| kind.resource);
-    let distance = |kind: &&Kind| strsim::damerau_levenshtein(&word, kind.resource);
+    let is_kind = |kind: &&Arc<Kind>| kind.kind.as_ref().is_some_and(|kind| kind.to_lowercase() == word);
+    let of_kind = kinds().find(is_kind).map(|kind| kind.resource.as_str());
+    let distance = |kind: &&Arc<Kind>| strsim::damerau_levenshtein(&word, &kind.resource);
     let near = || {
         let nearest = kinds().min_by_key(distance)?;
         // Of a short word, little may be wrong.
-        (distance(&nearest) <= TYPOS.min(word.len() / 3)).then_some(nearest.resource)
+        (distance(&nearest) <= TYPOS.min(word.len() / 3)).then_some(nearest.resource.as_str())
     };
     short.or(of_kind).or_else(near).filter(|resource| *resource != "jobs")
 }
@@ -174,7 +176,7 @@ pub fn suggest(word: &str) -> Option<&'static str> {
 pub(super) fn targets(ways: &Ways, place: &Place, work: &mut Work<'_>) -> Vec<Value> {
     let mut targets = Vec::new();
     for kind in kinds() {
-        let all: Ways = all_of(kind.resource).collect();
+        let all: Ways = all_of(&kind.resource).collect();
         let wanted: Ways = ways.intersection(&all).copied().collect();
         if wanted.is_empty() {
             continue;
@@ -209,8 +211,8 @@ mod tests {
     #[test]
     fn every_kind_has_its_versions_in_every_group() {
         for kind in kinds() {
-            let groups: BTreeSet<&str> = all_of(kind.resource).map(|way| way.1).collect();
-            assert_eq!(groups, kind.groups.iter().copied().collect(), "{}", kind.resource);
+            let groups: BTreeSet<&str> = all_of(&kind.resource).map(|way| way.1).collect();
+            assert_eq!(groups, kind.groups.iter().map(String::as_str).collect(), "{}", kind.resource);
         }
         assert_eq!(SERVED.len(), kinds().count());
     }

@@ -15,7 +15,7 @@ mod undo;
 
 pub use conflict::Conflict;
 pub use content::is_native_sidecar;
-pub use undo::{Cause, Leftover, Undone, undo};
+pub use undo::{Cause, Leftover, Undone, undo, undo_anywhere};
 
 use crate::api::v1alpha1;
 use crate::api::v1alpha1::{Place, Position};

@@ -69,7 +69,8 @@ impl<'a> Pod<'a> {
     /// True if and only if a volume claim template of the StatefulSet is called `name`: its volume in every pod.
     pub(super) fn claims(&self, name: &str) -> bool {
         let claims = self.workload.body.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
-        self.workload.kind.kind == "StatefulSet"
+        self.workload.kind.resource == "statefulsets"
+            && self.workload.kind.group == "apps"
             && claims.into_iter().flatten().any(|claim| claim["metadata"]["name"] == name)
     }
 
@@ -160,7 +161,9 @@ impl<'a> Pod<'a> {
     }
 
     fn pointer(&self, below: &[&str]) -> PointerBuf {
-        PointerBuf::from_tokens(self.workload.kind.pod_path.into_iter().flatten().chain(below).copied())
+        PointerBuf::from_tokens(
+            self.workload.kind.pod_path.iter().flatten().map(String::as_str).chain(below.iter().copied()),
+        )
     }
 }
 
@@ -182,6 +185,6 @@ impl<'a> Own<'a> {
 }
 
 fn malformed(workload: &Workload, at: &str, what: &str) -> Conflict {
-    let (kind, pointer) = (workload.kind.kind, workload.pod_pointer());
+    let (kind, pointer) = (workload.kind_name(), workload.pod_pointer());
     Conflict { code: Code::NoPodTemplate, message: format!("the {kind} has no {what} at `{pointer}{at}`") }
 }

@@ -7,10 +7,11 @@
 use super::content::key_in;
 use super::marker::{self, Marker};
 use crate::api::MARKER_PREFIX;
-use crate::workload::Workload;
+use crate::workload::{Kind, Workload, is_built_in};
 use json_patch::jsonptr::Pointer;
 use serde_json::{Map, Value};
 use std::fmt;
+use std::sync::Arc;
 
 /// A workload without what policies have added to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +84,48 @@ pub fn undo(workload: &Workload, policy: Option<&str>) -> Option<Undone> {
         }
     }
     Some(undone)
+}
+
+/// The same for several policies, or for all if `policies` is empty; and wherever the pod of a custom resource lies: the markers
+/// themselves say it.
+pub fn undo_anywhere(workload: &Workload, policies: &[String]) -> Option<Undone> {
+    let kinds = if is_built_in(&workload.kind.group) {
+        vec![workload.kind.clone()]
+    } else {
+        let mut places = Vec::new();
+        find_places(&workload.body, &mut Vec::new(), &mut places);
+        let at = |path| Arc::new(Kind { pod_path: Some(path), ..Kind::clone(&workload.kind) });
+        places.into_iter().map(at).collect()
+    };
+    let named = policies.iter().map(|name| Some(name.as_str()));
+    let names: Vec<Option<&str>> = if policies.is_empty() { vec![None] } else { named.collect() };
+    let mut all: Option<Undone> = None;
+    for (kind, name) in kinds.iter().flat_map(|kind| names.iter().map(move |name| (kind, name))) {
+        let body = all.as_ref().map_or(&workload.body, |all| &all.body).clone();
+        let Some(undone) = undo(&Workload::new(kind, body), *name) else { continue };
+        let before = all.take().map_or_else(Default::default, |all| (all.policies, all.leftovers));
+        all = Some(Undone {
+            body: undone.body,
+            policies: [before.0, undone.policies].concat(),
+            leftovers: [before.1, undone.leftovers].concat(),
+        });
+    }
+    all
+}
+
+/// Adds the paths of all that carries a marker below `value`, which lies at `path`. An object's own annotations do not count: no
+/// custom resource is a pod.
+fn find_places(value: &Value, path: &mut Vec<String>, places: &mut Vec<Vec<String>>) {
+    let annotations = value["metadata"]["annotations"].as_object();
+    if !path.is_empty() && annotations.into_iter().flatten().any(|(key, _)| key.starts_with(MARKER_PREFIX)) {
+        places.push(path.clone());
+    }
+    let fields = value.as_object().into_iter().flatten().filter(|(field, _)| !field.contains(['/', '~']));
+    for (field, below) in fields.filter(|(_, below)| below.is_object()) {
+        path.push(field.clone());
+        find_places(below, path, places);
+        path.pop();
+    }
 }
 
 /// The policies that have a marker on `workload`, by name.
@@ -222,7 +265,6 @@ mod tests {
     use super::*;
     use crate::api::v1alpha1::Position;
     use crate::inject::{Template, plan};
-    use crate::workload::Kind;
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -6,6 +6,7 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::{self, RawObject, TemplateMetadata};
 use crate::inject::{self, Template};
 use crate::policy::Policy;
+use crate::workload::Kind;
 use std::sync::Arc;
 
 /// Everything that can be said of two policies, at the later one.
@@ -36,7 +37,8 @@ fn both(other: &Subject, subject: &Subject, context: &Context) -> Vec<Note> {
         return Vec::new();
     }
     let mut notes: Vec<_> = shared_initializer(one, two, &other.place).into_iter().collect();
-    let mut where_they_meet = collisions(one, two, &other.place);
+    let mut where_they_meet = paths(one, two, &other.place);
+    where_they_meet.extend(collisions(one, two, &other.place));
     where_they_meet.extend(shared_ports(one, two));
     if !where_they_meet.is_empty() && may_meet(one, two, context) {
         notes.extend(where_they_meet);
@@ -64,6 +66,25 @@ fn may_meet(one: &Policy, two: &Policy, context: &Context) -> bool {
     let [of_one, of_two] = [one, two].map(|policy| selection::demands(&policy.spec, &context.site));
     let exclude = of_one.iter().zip(&of_two).any(|((_, one), (_, two))| selection::exclude_each_other(one, two));
     share_kind && names.all(|share| share) && !exclude
+}
+
+/// The targets of `two` whose pod template lies elsewhere for `one`.
+fn paths(one: &Policy, two: &Policy, place: &str) -> Vec<Note> {
+    if !one.injects() || !two.injects() {
+        return Vec::new();
+    }
+    let indexed = two.spec.targets.iter().enumerate();
+    let note = |(index, target): (usize, &v1alpha1::Target)| {
+        let kind = Kind::of(&target.group, &target.resource, None);
+        let (own, theirs) = two.disagreement(one, &kind)?;
+        let message = format!(
+            "collides: the pod template lies at `{own}`, and at `{theirs}` for `{}` in {place}. Neither is injected where both \
+             match",
+            one.name
+        );
+        Some(Note::new(Code::Conflicted, format!("spec.targets[{index}].templatePath"), message))
+    };
+    indexed.filter_map(note).collect()
 }
 
 /// What `two` adds and `one` adds differently, piece by piece.

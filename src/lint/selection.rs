@@ -9,6 +9,7 @@ use crate::policy::Site;
 use crate::policy::checks::NAME_LABEL;
 use crate::workload::Kind;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use wildmatch::WildMatch;
 
 /// Something that must hold of one key.
@@ -221,9 +222,9 @@ pub(super) fn targets(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let mut notes = Vec::new();
     for (index, target) in spec.targets.iter().enumerate() {
         let is_same = |earlier: &&crate::api::v1alpha1::Target| {
-            let kinds = [*earlier, target].map(|target| Kind::find(&target.group, &target.resource));
+            let kinds = [*earlier, target].map(|target| Kind::of(&target.group, &target.resource, None));
             let is_any = earlier.version == "*" || earlier == &target;
-            kinds[0].is_some() && kinds[0] == kinds[1] && is_any
+            kinds[0] == kinds[1] && is_any
         };
         if let Some(earlier) = spec.targets[..index].iter().position(|earlier| is_same(&earlier)) {
             let message = format!("is covered by `spec.targets[{earlier}]` already; remove it");
@@ -235,7 +236,7 @@ pub(super) fn targets(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
 
 /// The indexes of the targets that are of the resource `name`.
 fn targeting<'a>(spec: &'a SidecarPolicySpec, name: &'a str) -> impl Iterator<Item = usize> + 'a {
-    let is_meant = move |kind: &Kind| kind.resource == name;
+    let is_meant = move |kind: &Arc<Kind>| kind.resource == name;
     let indexed = spec.targets.iter().enumerate();
     let meant = indexed.filter(move |(_, target)| Kind::find(&target.group, &target.resource).is_some_and(is_meant));
     meant.map(|(index, _)| index)

@@ -54,7 +54,8 @@ pub fn against(
 fn field(left: &Left, workload: &Workload) -> String {
     let whole = &left.policy.template;
     let collides = |piece: &inject::Template| {
-        inject::check(workload, piece, &[whole]).is_err_and(|conflict| conflict.code == Code::NameConflict)
+        inject::check(&left.policy.view(workload), piece, &[whole])
+            .is_err_and(|conflict| conflict.code == Code::NameConflict)
     };
     let found = (left.reason.code == Code::NameConflict)
         .then(|| pairs::pieces(&left.policy).into_iter().find(|(_, piece)| collides(piece)))

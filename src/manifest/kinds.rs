@@ -1,8 +1,11 @@
 //! What the objects in manifests are: workloads, policies, lists of either, and all the rest.
 
 use super::Manifest;
-use crate::workload::{KINDS, Kind, Workload};
+use crate::workload::{KINDS, Kind, Workload, is_built_in};
+use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The group of our own API.
 const OUR_GROUP: &str = "scpol.dev";
@@ -30,10 +33,68 @@ impl<'a> Object<'a> {
     }
 }
 
-/// `object` as a workload, if its kind is one of [`KINDS`].
-pub fn workload_of(object: &Object<'_>) -> Option<Workload> {
-    let is_kind = |kind: &&Kind| kind.kind == object.kind && kind.groups.contains(&object.group());
-    KINDS.iter().find(is_kind).map(|kind| Workload::new(kind, object.body.clone()))
+/// Which objects are workloads: those of the built-in kinds, and of the custom resources that policies target.
+///
+/// Policies name resources, manifests kinds. A `CustomResourceDefinition` among the manifests says which resource a kind is;
+/// without one, it is the kind in lower case and in the plural.
+#[derive(Clone, Debug, Default)]
+pub struct Kinds {
+    /// By group and resource.
+    targeted: HashMap<(String, String), Arc<Kind>>,
+    /// The resource of a group and kind; none if it is in no namespace.
+    defined: HashMap<(String, String), Option<String>>,
+}
+
+impl Kinds {
+    /// The built-in kinds, and those of `targeted`, with the definitions among `objects`.
+    pub fn new<'a>(targeted: impl Iterator<Item = &'a Arc<Kind>>, objects: &[Object<'_>]) -> Self {
+        let mut kinds = Self::default();
+        for kind in targeted.filter(|kind| !kind.is_in_table()) {
+            kinds.targeted.entry((kind.group.clone(), kind.resource.clone())).or_insert_with(|| kind.clone());
+        }
+        kinds.defined.extend(objects.iter().filter_map(definition));
+        kinds
+    }
+
+    /// `object` as a workload, if it is one.
+    pub fn workload(&self, object: &Object<'_>) -> Option<Workload> {
+        let custom = || self.targeted.get(&(object.group().to_owned(), self.resource(object)?));
+        let kind = built_in(object).or_else(|| if self.targeted.is_empty() { None } else { custom() })?;
+        Some(Workload::new(kind, object.body.clone()))
+    }
+
+    /// The same; or `object` as a custom resource that nobody targets, wherever its pod may lie.
+    pub fn any_workload(&self, object: &Object<'_>) -> Option<Workload> {
+        self.workload(object).or_else(|| {
+            let is_custom = !is_built_in(object.group());
+            let kind = is_custom.then(|| Some(Kind::at(object.group(), &self.resource(object)?, None)))??;
+            Some(Workload::new(&Arc::new(kind), object.body.clone()))
+        })
+    }
+
+    /// The resource of `object`; none if it is known to be in no namespace.
+    fn resource(&self, object: &Object<'_>) -> Option<String> {
+        let (group, kind) = (object.group(), object.kind);
+        match self.defined.get(&(group.to_owned(), kind.to_owned())) {
+            Some(defined) => defined.clone(),
+            None => Some(ApiResource::from_gvk(&GroupVersionKind::gvk(group, "", kind)).plural),
+        }
+    }
+}
+
+fn built_in(object: &Object<'_>) -> Option<&'static Arc<Kind>> {
+    KINDS.iter().find(|kind| kind.kind.as_deref() == Some(object.kind) && kind.is_in(object.group()))
+}
+
+/// What a `CustomResourceDefinition` says: group and kind, and the resource if it is a namespaced one.
+fn definition(object: &Object<'_>) -> Option<((String, String), Option<String>)> {
+    if object.kind != "CustomResourceDefinition" || object.group() != "apiextensions.k8s.io" {
+        return None;
+    }
+    let spec = object.body.get("spec")?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let resource = text(&spec["names"]["plural"])?;
+    Some(((text(&spec["group"])?, text(&spec["names"]["kind"])?), (spec["scope"] != "Cluster").then_some(resource)))
 }
 
 /// `object`, if it is a `SidecarPolicy` of any version.
@@ -121,8 +182,37 @@ mod tests {
             ("", "Pod", Some("pods")),
         ] {
             let manifest = manifest(json!({"apiVersion": api_version, "kind": kind}));
-            let found = workload_of(&manifest.objects()[0]).map(|workload| workload.kind.resource);
-            assert_eq!(found, expected, "{api_version} {kind}");
+            let found =
+                Kinds::default().workload(&manifest.objects()[0]).map(|workload| workload.kind.resource.clone());
+            assert_eq!(found.as_deref(), expected, "{api_version} {kind}");
+        }
+    }
+
+    #[test]
+    fn a_custom_resource_is_known_by_its_definition_and_else_by_its_plural() {
+        let definition = |kind: &str, plural: &str, scope: &str| {
+            json!({"apiVersion": "apiextensions.k8s.io/v1beta1", "kind": "CustomResourceDefinition", "spec":
+                {"group": "example.org", "scope": scope, "names": {"kind": kind, "plural": plural}}})
+        };
+        let list = manifest(json!({"apiVersion": "v1", "kind": "List", "items": [
+            definition("Worker", "staff", "Namespaced"), definition("Planet", "planets", "Cluster"),
+        ]}));
+        let targets = ["rollouts", "staff", "workers", "planets", "policies"].map(|r| Kind::of("example.org", r, None));
+        let kinds = Kinds::new(targets.iter(), &list.objects());
+        for (api_version, kind, expected) in [
+            ("example.org/v1", "Rollout", Some("rollouts")),
+            ("example.org/v2", "Policy", Some("policies")),
+            ("example.org/v1", "Worker", Some("staff")),
+            ("example.org/v1", "Planet", None),
+            ("example.org/v1", "Other", None),
+            ("example.com/v1", "Rollout", None),
+            ("v1", "Rollout", None),
+            ("example.org/v1", "", None),
+            ("apps/v1", "Deployment", Some("deployments")),
+        ] {
+            let manifest = manifest(json!({"apiVersion": api_version, "kind": kind}));
+            let found = kinds.workload(&manifest.objects()[0]).map(|workload| workload.kind.resource.clone());
+            assert_eq!(found.as_deref(), expected, "{api_version} {kind}");
         }
     }
 

@@ -1,7 +1,4 @@
 //! The precedence table, one function per row, in order. The first that gives a reason decides.
-//!
-//! Row 0 (an object that brings its own initializers) cannot be seen here: the server never puts our name on such an
-//! object, so that it never reaches a decision.
 
 use super::{Policy, Reason, Site, Verdict};
 use crate::api::INJECT_KEY;
@@ -40,12 +37,12 @@ pub fn untouchable(workload: &Workload, site: &Site) -> Option<Reason> {
     UNTOUCHABLE.iter().find_map(|check| check(workload, site))
 }
 
-/// Whether the validations of `policy` are for `workload`: rows 1 to 3 and 7 let it through, whatever the others say.
+/// Whether the validations of `policy` are for `workload`: rows 0 to 3 and 7 let it through, whatever the others say.
 ///
 /// # Errors
 /// Why it cannot be told.
 pub fn is_judged(policy: &Policy, workload: &Workload, site: &Site) -> Result<bool, Reason> {
-    if untouchable(workload, site).is_some() {
+    if bypassed(policy, workload, site).is_some() || untouchable(workload, site).is_some() {
         return Ok(false);
     }
     let mut unknown = None;
@@ -69,6 +66,20 @@ pub fn selects(policy: &Policy, workload: &Workload, site: &Site) -> bool {
 
 fn reason(row: u8, code: Code, detail: impl Into<String>) -> Option<Verdict> {
     Some(Verdict::Skip(Reason { row, code, detail: detail.into() }))
+}
+
+/// Row 0. The server puts no name on an object that comes with a list of its own: who may bring one may leave us out. On a
+/// stored object the names before have done their work and are gone, so that any name of ours shows that it was asked of us.
+pub fn bypassed(policy: &Policy, workload: &Workload, site: &Site) -> Option<Reason> {
+    if !workload.has_initializers() {
+        return None;
+    }
+    let is_stored = !workload.uid().is_empty();
+    if workload.pending().any(|name| name == policy.initializer_name || (is_stored && site.owns(name))) {
+        return None;
+    }
+    let detail = format!("the object brings its own `metadata.initializers`, without `{}`", policy.initializer_name);
+    Some(Reason { row: 0, code: Code::Bypassed, detail })
 }
 
 fn mirror_pod(workload: &Workload, _: &Site) -> Option<Reason> {
@@ -119,7 +130,7 @@ pub fn refusal<'a>(policy: &Policy, workload: &'a Workload) -> Option<&'a str> {
 /// What the workload says through `scpol.dev/inject`, in all places where it may.
 pub fn said(workload: &Workload) -> impl Iterator<Item = &str> {
     let own = [workload.annotation(INJECT_KEY), workload.label(INJECT_KEY)];
-    let has_template = workload.kind.pod_path.is_some_and(|path| !path.is_empty());
+    let has_template = workload.kind.pod_path.as_ref().is_some_and(|path| !path.is_empty());
     let of_template =
         has_template.then(|| [workload.pod_annotation(INJECT_KEY), workload.pod_label(INJECT_KEY)]).into_iter();
     own.into_iter().chain(of_template.flatten()).flatten()
@@ -134,7 +145,7 @@ fn already_injected(policy: &Policy, workload: &Workload, _: &Site) -> Option<Ve
 }
 
 fn target(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
-    if policy.kinds.iter().any(|kind| std::ptr::eq(*kind, workload.kind)) {
+    if policy.kinds.contains(&workload.kind) {
         return None;
     }
     reason(7, Code::TargetNotMatched, format!("`{}` is not among `spec.targets`", workload.kind.resource))

@@ -10,10 +10,12 @@ use crate::api::code::Code;
 use crate::api::rules::{self, Rules, Violation};
 use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Validation};
 use crate::cel::{Budget, Expression, Gives, Variables};
+use crate::inject::marker::{self, Marker};
 use crate::inject::{Template, is_native_sidecar};
 use crate::workload::{Kind, Workload};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use wildmatch::WildMatch;
@@ -79,8 +81,8 @@ pub struct Policy {
     pub template: Template,
     /// The initializer name under which the Initializer engine registers it.
     pub initializer_name: String,
-    /// The built-in kinds among its targets, each once.
-    pub kinds: Vec<&'static Kind>,
+    /// The kinds of its targets, each once, with the pod where the target says.
+    pub kinds: Vec<Arc<Kind>>,
     /// `spec.matchConditions`, compiled: name and expression.
     pub conditions: Vec<(String, Arc<Expression>)>,
     /// `spec.validations`, compiled.
@@ -148,8 +150,9 @@ impl Policy {
     }
 
     fn new(name: &str, uid: &str, generation: i64, spec: SidecarPolicySpec) -> Self {
-        let mut kinds: Vec<&'static Kind> = Vec::new();
-        for kind in spec.targets.iter().filter_map(|target| Kind::find(&target.group, &target.resource)) {
+        let mut kinds: Vec<Arc<Kind>> = Vec::new();
+        for target in &spec.targets {
+            let kind = Kind::of(&target.group, &target.resource, target.template_path.as_deref());
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }
@@ -215,6 +218,31 @@ impl Policy {
         self.spec.template.is_some()
     }
 
+    /// `workload` with its pod where this policy takes it to lie: policies may differ about a custom resource.
+    pub fn view<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
+        match self.kinds.iter().find(|kind| **kind == workload.kind) {
+            Some(kind) if !Arc::ptr_eq(kind, &workload.kind) && kind.pod_path != workload.kind.pod_path => {
+                Cow::Owned(workload.seen_as(kind))
+            }
+            _ => Cow::Borrowed(workload),
+        }
+    }
+
+    /// Its marker on `workload`, if there is one that can be understood.
+    pub fn marker(&self, workload: &Workload) -> Option<Marker> {
+        marker::read(&self.view(workload), &self.name)
+    }
+
+    /// Where it takes the pod of `kind` to lie, if that is one of its targets, and `other` takes it to lie elsewhere: both
+    /// paths, as policies write them.
+    pub fn disagreement(&self, other: &Policy, kind: &Kind) -> Option<(String, String)> {
+        fn path<'a>(policy: &'a Policy, kind: &Kind) -> Option<&'a Vec<String>> {
+            policy.kinds.iter().find(|own| ***own == *kind)?.pod_path.as_ref()
+        }
+        let (own, other) = (path(self, kind)?, path(other, kind)?);
+        (own != other).then(|| (own.join("."), other.join(".")))
+    }
+
     /// True if and only if the lists of namespaces let `namespace` through.
     pub fn covers_namespace(&self, namespace: &str) -> bool {
         let listed = self.namespaces.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(namespace)));
@@ -257,12 +285,15 @@ pub struct Reason {
 /// Pure: the same arguments give the same verdict, on every engine and offline. The rows are asked in order and the
 /// first that says no is the reason. A row that cannot tell decides only where no other says no.
 pub fn decide(policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
-    checks::untouchable(workload, site).map_or_else(|| decide_touchable(policy, workload, site), Verdict::Skip)
+    decide_but(policy, workload, site, checks::untouchable(workload, site).as_ref())
 }
 
-/// [`decide`], where it is known that rows 1 to 3, the same for every policy, do not speak.
-pub fn decide_touchable(policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
-    let mut unknown = None;
+/// [`decide`], where it is known what rows 1 to 3 say, which is the same for every policy.
+pub fn decide_but(policy: &Policy, workload: &Workload, site: &Site, untouchable: Option<&Reason>) -> Verdict {
+    if let Some(reason) = checks::bypassed(policy, workload, site).or_else(|| untouchable.cloned()) {
+        return Verdict::Skip(reason);
+    }
+    let (workload, mut unknown) = (&*policy.view(workload), None);
     for check in checks::CHAIN {
         match check(policy, workload, site) {
             None | Some(Verdict::Inject) => {}
@@ -312,6 +343,11 @@ impl Policies {
     /// True if and only if one of them decides by more of a Namespace than its name.
     pub fn read_namespaces(&self) -> bool {
         self.read_namespaces
+    }
+
+    /// The kinds that they target; one that several target comes several times.
+    pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.in_order.iter().flat_map(|policy| &policy.kinds)
     }
 
     /// All of them, in priority order: higher first, ties by name.

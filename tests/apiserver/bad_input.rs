@@ -33,10 +33,10 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
         ("jobs", with("targets", json!([{ "group": "batch", "resource": "jobs" }])), "Accepted", "TargetRefused"),
         ("twins", json!({ "template": { "containers": [container, container] } }), "Accepted", "DuplicateName"),
         (
-            "later",
+            "undefined",
             with("targets", json!([{ "group": "example.com", "resource": "widgets" }])),
-            "Accepted",
-            "NotYetSupported",
+            "Programmed",
+            "TargetNotServed",
         ),
         (
             "expression",

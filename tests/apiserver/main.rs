@@ -11,6 +11,7 @@ mod cel;
 mod commands;
 mod controller;
 mod crd;
+mod custom;
 mod initializer;
 mod install;
 mod language;

@@ -22,9 +22,9 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// True if and only if a policy of either version targets `kind`.
-    pub(super) fn target(&self, kind: &Kind) -> bool {
-        self.old.iter().chain(self.new.iter()).any(|policy| policy.kinds.contains(&kind))
+    /// What a policy of either version targets; a kind may come several times.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.old.kinds().chain(self.new.kinds())
     }
 }
 
@@ -82,7 +82,7 @@ struct Row {
 /// A workload for which something changes.
 #[derive(Serialize)]
 struct Changed {
-    kind: &'static str,
+    kind: String,
     namespace: String,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,7 +175,7 @@ fn rows(old: &End, new: &End, workload: &Workload) -> Vec<Row> {
 
 /// `workload` before anything of ours was in it.
 fn bare(workload: &Workload) -> Workload {
-    let body = inject::undo(workload, None).map_or_else(|| workload.body.clone(), |undone| undone.body);
+    let body = inject::undo_anywhere(workload, &[]).map_or_else(|| workload.body.clone(), |undone| undone.body);
     workload.with_body(body)
 }
 
@@ -271,7 +271,7 @@ fn changed(subject: &Subject, versions: &Versions, site: &Site) -> Option<Change
     let place = subject.source.as_ref().map_or(String::new(), |source| format!(" ({source})"));
     let title = format!("{}{place}", title(&workload));
     Some(Changed {
-        kind: workload.kind.kind,
+        kind: workload.kind_name().to_owned(),
         namespace: workload.namespace().to_owned(),
         name: workload.name().to_owned(),
         source: subject.source.clone(),

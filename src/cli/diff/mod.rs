@@ -7,10 +7,10 @@ use super::live::{self, Asked, Known, Scope};
 use super::output::Output;
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
-use crate::workload::KINDS;
 use anyhow::Result;
 use changes::{Report, Versions};
 use clap::Args;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
         in_cluster(&options, &versions, &mut site).await?
     } else {
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
-        files::subjects(&options.files, options.recursion.walk(), namespace)?
+        files::subjects(&options.files, options.recursion.walk(), versions.kinds(), namespace)?
     };
     let report = Report::of(&subjects, &versions, &site);
     report.print(&options, out)?;
@@ -76,7 +76,8 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
 
 /// The stored workloads that either version targets.
 async fn in_cluster(options: &Options, versions: &Versions, site: &mut Site) -> Result<Vec<Subject>> {
-    let targeted: Vec<Asked> = KINDS.iter().filter(|kind| versions.target(kind)).map(Asked::all).collect();
+    let targeted: BTreeSet<_> = versions.kinds().collect();
+    let targeted: Vec<Asked> = targeted.into_iter().map(Asked::all).collect();
     let found = live::workloads(&options.cluster, &targeted, &options.scope).await?;
     if !options.site.names_version() {
         site.native_sidecars = found.native_sidecars;

@@ -8,11 +8,11 @@ use super::live::{self, Asked, Known, Scope};
 use super::output::Output;
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
-use crate::workload::KINDS;
 use anyhow::{Result, bail};
 use clap::Args;
 use report::Report;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -50,7 +50,8 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
         in_cluster(&options, asked, &known.policies, &mut site).await?
     } else {
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
-        (files::subjects(&options.files, options.recursion.walk(), namespace)?, None)
+        let targets = known.policies.kinds();
+        (files::subjects(&options.files, options.recursion.walk(), targets, namespace)?, None)
     };
     let reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &known, &site)).collect();
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "ExplainReport", "items": reports });
@@ -89,8 +90,8 @@ async fn in_cluster(
         if namespace.is_none() && !all_namespaces && selector.is_none() {
             bail!("which workload? Name it (`deploy/web`), its kind (`deploy`), or give -n, -A, -l or -f");
         }
-        let targeted = KINDS.iter().filter(|kind| policies.iter().any(|policy| policy.kinds.contains(kind)));
-        asked = targeted.map(Asked::all).collect();
+        let targeted: BTreeSet<_> = policies.kinds().collect();
+        asked = targeted.into_iter().map(Asked::all).collect();
     }
     let found = live::workloads(&options.cluster, &asked, &options.scope).await?;
     if !options.site.names_version() {

@@ -5,7 +5,6 @@ use crate::cli::files::{Subject, other_version, plan, title};
 use crate::cli::live::{Invalid, Known};
 use crate::cli::output;
 use crate::decision::{Decision, Left, Outcome};
-use crate::inject::marker;
 use crate::lint::{needs, shared_ports};
 use crate::policy::{Policy, Site};
 use crate::workload::Workload;
@@ -24,7 +23,7 @@ const OUTDATED: &str = "Take the other version out first: `scpol uninject` on it
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
-    kind: &'static str,
+    kind: String,
     namespace: String,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,7 +121,7 @@ impl Report {
             answer.idle = known.idle.get(&answer.policy).cloned();
         }
         Self {
-            kind: workload.kind.kind,
+            kind: workload.kind_name().to_owned(),
             namespace: placed.namespace().to_owned(),
             name: workload.name().to_owned(),
             source,
@@ -235,8 +234,8 @@ impl Report {
 impl Answer {
     /// `is_late`: the workload is stored, and nobody will inject it any more.
     fn injects(policy: &Policy, workload: &Workload, injected: &Workload, is_late: bool) -> Self {
-        let added = marker::read(injected, &policy.name).map(|marker| marker.added).unwrap_or_default();
-        let pod = workload.pod_pointer();
+        let added = policy.marker(injected).map(|marker| marker.added).unwrap_or_default();
+        let pod = policy.view(workload).pod_pointer();
         let adds: Vec<_> = added.iter().filter_map(|pointer| name(pointer.strip_prefix(&pod)?)).collect();
         let message = match adds.len() {
             0 => "all that it adds is there already".to_owned(),

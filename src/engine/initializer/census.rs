@@ -4,7 +4,6 @@
 //! shares with others. 20 000 Deployments take less than a megabyte.
 
 use crate::cluster::object::Object;
-use crate::inject::marker;
 use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide};
 use crate::workload::{Kind, Workload};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -61,7 +60,7 @@ const GONE: u32 = u32::MAX;
 pub struct Census {
     hasher: RandomState,
     /// A tree grows little by little: a table would need its old and its new memory at once.
-    entries: HashMap<&'static str, BTreeMap<u64, Entry>>,
+    entries: HashMap<Arc<Kind>, BTreeMap<u64, Entry>>,
     fates: Vec<(Fate, i64)>,
     index: HashMap<Fate, u32>,
     listing: u32,
@@ -84,9 +83,9 @@ impl Census {
     }
 
     /// Ends `listing` of `kind`.
-    pub fn end(&mut self, kind: &'static Kind, listing: u32) {
+    pub fn end(&mut self, kind: &Arc<Kind>, listing: u32) {
         self.open.remove(&listing);
-        let entries = self.entries.entry(kind.resource).or_default();
+        let entries = self.entries.entry(kind.clone()).or_default();
         let mut gone = Vec::new();
         entries.retain(|_, entry| {
             let keep = entry.listing >= listing && entry.fate != GONE;
@@ -101,12 +100,12 @@ impl Census {
     }
 
     /// Counts a stored workload, unless a newer version of it has been counted.
-    pub fn count(&mut self, kind: &'static Kind, object: &Object, fate: Fate) {
+    pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) {
         let key = self.key(object);
         let resource_version = version(object);
-        let known = self.entries.get(kind.resource).and_then(|entries| entries.get(&key)).copied();
+        let known = self.entries.get(kind).and_then(|entries| entries.get(&key)).copied();
         if known.is_some_and(|known| known.resource_version > resource_version) {
-            if let Some(entry) = self.entries.get_mut(kind.resource).and_then(|entries| entries.get_mut(&key)) {
+            if let Some(entry) = self.entries.get_mut(kind).and_then(|entries| entries.get_mut(&key)) {
                 entry.listing = self.listing;
             }
             return;
@@ -116,15 +115,15 @@ impl Census {
         }
         let fate = self.join(fate);
         self.entries
-            .entry(kind.resource)
+            .entry(kind.clone())
             .or_default()
             .insert(key, Entry { resource_version, fate, listing: self.listing });
     }
 
     /// Takes a deleted workload out.
-    pub fn remove(&mut self, kind: &'static Kind, object: &Object) {
+    pub fn remove(&mut self, kind: &Arc<Kind>, object: &Object) {
         let key = self.key(object);
-        let entries = self.entries.entry(kind.resource).or_default();
+        let entries = self.entries.entry(kind.clone()).or_default();
         // A listing that is under way may still show it, as it was.
         let old = match self.open.is_empty() {
             true => entries.remove(&key),
@@ -138,10 +137,8 @@ impl Census {
     }
 
     /// Takes a whole kind out that is not watched any more.
-    pub fn forget(&mut self, kind: &'static Kind) {
-        for entry in
-            self.entries.remove(kind.resource).unwrap_or_default().into_values().filter(|entry| entry.fate != GONE)
-        {
+    pub fn forget(&mut self, kind: &Arc<Kind>) {
+        for entry in self.entries.remove(kind).unwrap_or_default().into_values().filter(|entry| entry.fate != GONE) {
             self.leave(entry.fate);
         }
     }
@@ -217,11 +214,14 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
     let mut matching: Vec<(&Arc<Policy>, Tally)> =
         policies.iter().filter_map(|policy| Some((policy, tally(policy, workload, site)?))).collect();
     matching.sort_by(|a, b| a.0.name.cmp(&b.0.name));
-    let enforced: Vec<&str> =
-        matching.iter().filter(|(policy, _)| policy.is_enforced()).map(|(policy, _)| policy.name.as_str()).collect();
-    let collides = |policy: &Policy| {
-        policy.is_enforced() && enforced.iter().any(|other| *other != policy.name && collide(&policy.name, other))
+    let enforced: Vec<&Arc<Policy>> =
+        matching.iter().filter(|(policy, _)| policy.is_enforced()).map(|(policy, _)| *policy).collect();
+    let gets_in_the_way = |policy: &Policy, other: &Policy| {
+        other.name != policy.name
+            && (collide(&policy.name, &other.name) || policy.disagreement(other, &workload.kind).is_some())
     };
+    let collides =
+        |policy: &Policy| policy.is_enforced() && enforced.iter().any(|other| gets_in_the_way(policy, other));
     matching
         .iter()
         .map(|(policy, tally)| {
@@ -236,7 +236,7 @@ fn tally(policy: &Policy, workload: &Workload, site: &Site) -> Option<Tally> {
         return None;
     }
     match decide(policy, workload, site) {
-        Verdict::Inject if marker::read(workload, &policy.name).is_some() => Some(Tally::Outdated),
+        Verdict::Inject if policy.marker(workload).is_some() => Some(Tally::Outdated),
         Verdict::Inject => Some(Tally::Missed),
         Verdict::Skip(Reason { row: 6, .. }) if checks::selects(policy, workload, site) => Some(Tally::Injected),
         Verdict::Skip(_) => None,
@@ -248,7 +248,7 @@ fn tally(policy: &Policy, workload: &Workload, site: &Site) -> Option<Tally> {
 mod tests {
     use super::*;
 
-    fn kind() -> &'static Kind {
+    fn kind() -> &'static Arc<Kind> {
         Kind::find("apps", "deployments").expect("built in")
     }
 
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(counts(&census), Counts { matched: 1, injected: 1, ..Counts::default() });
         census.remove(kind(), &object("a", 3));
         assert_eq!(counts(&census), Counts::default());
-        assert!(census.entries[kind().resource].is_empty(), "nothing is kept of what is gone");
+        assert!(census.entries[kind()].is_empty(), "nothing is kept of what is gone");
     }
 
     #[test]
@@ -287,6 +287,6 @@ mod tests {
         census.count(kind(), &object("listed", 2), fate(Tally::Outdated));
         census.end(kind(), listing);
         assert_eq!(counts(&census), Counts { matched: 1, outdated: 1, ..Counts::default() });
-        assert_eq!(census.entries[kind().resource].len(), 1);
+        assert_eq!(census.entries[kind()].len(), 1);
     }
 }

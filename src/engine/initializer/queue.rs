@@ -18,8 +18,8 @@ pub const DECISION_LIMIT: Duration = Duration::from_secs(20);
 /// Which object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Its place in the table of kinds stands for the kind.
-    pub kind: &'static str,
+    /// Its kind.
+    pub kind: Arc<Kind>,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -28,8 +28,8 @@ pub struct Key {
 
 impl Key {
     /// The key of `object`.
-    pub fn new(kind: &'static Kind, object: &Object) -> Self {
-        Self { kind: kind.resource, namespace: object.namespace().to_owned(), name: object.name().to_owned() }
+    pub fn new(kind: &Arc<Kind>, object: &Object) -> Self {
+        Self { kind: kind.clone(), namespace: object.namespace().to_owned(), name: object.name().to_owned() }
     }
 }
 
@@ -55,7 +55,6 @@ pub enum Finish {
 #[derive(Debug)]
 struct Item {
     object: Arc<Object>,
-    kind: &'static Kind,
     policy: String,
     lane: Lane,
     state: State,
@@ -83,8 +82,6 @@ enum State {
 pub struct Job {
     /// Which.
     pub key: Key,
-    /// Of which kind.
-    pub kind: &'static Kind,
     /// As last seen.
     pub object: Arc<Object>,
     /// When it was seen first.
@@ -117,7 +114,7 @@ fn backoff() -> ExponentialBackoff {
 
 impl Queue {
     /// Takes an object that waits for us; `policy` is the label under which it is counted.
-    pub fn offer(&mut self, kind: &'static Kind, object: Object, policy: &str, lane: Lane, now: Instant) {
+    pub fn offer(&mut self, kind: &Arc<Kind>, object: Object, policy: &str, lane: Lane, now: Instant) {
         let key = Key::new(kind, &object);
         let object = Arc::new(object);
         self.foreign.remove(&key);
@@ -125,7 +122,6 @@ impl Queue {
             self.lane(lane).push_back(key.clone());
             let item = Item {
                 object,
-                kind,
                 policy: policy.into(),
                 lane,
                 state: State::Ready,
@@ -178,13 +174,7 @@ impl Queue {
         while let Some(key) = self.fresh.pop_front().or_else(|| self.backlog.pop_front()) {
             if let Some(item) = self.items.get_mut(&key).filter(|item| item.state == State::Ready) {
                 item.state = State::Busy;
-                return Some(Job {
-                    key,
-                    kind: item.kind,
-                    object: item.object.clone(),
-                    since: item.since,
-                    attempts: item.attempts,
-                });
+                return Some(Job { key, object: item.object.clone(), since: item.since, attempts: item.attempts });
             }
         }
         None
@@ -221,9 +211,9 @@ impl Queue {
     }
 
     /// Drops every object of `kind` for which `keep` is false: a new list has not shown them.
-    pub fn retain(&mut self, kind: &'static Kind, keep: impl Fn(&Key) -> bool) {
+    pub fn retain(&mut self, kind: &Arc<Kind>, keep: impl Fn(&Key) -> bool) {
         let known = self.items.keys().chain(self.foreign.keys());
-        let gone: Vec<_> = known.filter(|key| key.kind == kind.resource && !keep(key)).cloned().collect();
+        let gone: Vec<_> = known.filter(|key| key.kind == *kind && !keep(key)).cloned().collect();
         for key in gone {
             self.remove(&key);
         }
@@ -244,8 +234,8 @@ impl Queue {
     }
 
     /// True if and only if an object of `kind` waits, for us or for a foreign initializer before us.
-    pub fn holds(&self, kind: &Kind) -> bool {
-        self.items.keys().chain(self.foreign.keys()).any(|key| key.kind == kind.resource)
+    pub fn holds(&self, kind: &Arc<Kind>) -> bool {
+        self.items.keys().chain(self.foreign.keys()).any(|key| key.kind == *kind)
     }
 
     /// True if and only if nothing waits for us.
@@ -265,7 +255,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn kind() -> &'static Kind {
+    fn kind() -> &'static Arc<Kind> {
         Kind::find("apps", "deployments").expect("built in")
     }
 

@@ -18,6 +18,7 @@ use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
 use kube::core::ApiResource;
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::info;
 
@@ -29,20 +30,22 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// The annotation that we set on a configuration before we delete it ourselves.
 const REMOVING: &str = "scpol.dev/removing";
 
-/// Registers `policy` and proves that it is in force.
+/// Registers `policy` and proves that it is in force. Gives what could not be proven: the server may refuse every custom
+/// resource that we could try.
 ///
 /// The watches of its kinds must be in sync.
 ///
 /// # Errors
 /// Why it is not in force; nothing is registered then.
-pub async fn bring_up(shared: &Shared, policy: &Policy) -> Result<(), Unavailable> {
+pub async fn bring_up(shared: &Shared, policy: &Policy) -> Result<Option<Unproven>, Unavailable> {
     check_rights(shared, policy).await?;
     let wanted = render::configuration(policy, &shared.capabilities())?;
     apply(&shared.client, &wanted).await?;
     match prove(shared, policy).await {
-        Ok(()) => {
-            info!(policy = policy.name, initializer = policy.initializer_name, "Registered and proven");
-            Ok(())
+        Ok(unproven) => {
+            let is_proven = unproven.is_none();
+            info!(policy = policy.name, initializer = policy.initializer_name, is_proven, "Registered");
+            Ok(unproven)
         }
         // Perhaps it is in force: who cannot ask must not take it away, and could not.
         Err(unavailable) if unavailable.code == Code::ServerAway => Err(unavailable),
@@ -52,6 +55,9 @@ pub async fn bring_up(shared: &Shared, policy: &Policy) -> Result<(), Unavailabl
         }
     }
 }
+
+/// Why nobody knows whether the server puts our name on new objects of a kind.
+pub type Unproven = (Code, String);
 
 /// A failed call, as a reason why a policy is not in force.
 impl From<CallError> for Unavailable {
@@ -65,7 +71,7 @@ impl From<CallError> for Unavailable {
 async fn check_rights(shared: &Shared, policy: &Policy) -> Result<(), Unavailable> {
     for kind in &policy.kinds {
         for verb in ["patch", "initialize"] {
-            if !may(&shared.client, verb, kind.group, kind.resource).await? {
+            if !may(&shared.client, verb, &kind.group, &kind.resource).await? {
                 let message = format!(
                     "the operator may not `{verb}` {} (group `{}`) in all namespaces; apply the shipped RBAC, or grant the verb",
                     kind.resource, kind.group
@@ -178,14 +184,24 @@ fn typed(object: &DynamicObject) -> InitializerConfiguration {
 }
 
 /// Creates an object of each kind in our own namespace without storing it, until our name shows on it.
-async fn prove(shared: &Shared, policy: &Policy) -> Result<(), Unavailable> {
+async fn prove(shared: &Shared, policy: &Policy) -> Result<Option<Unproven>, Unavailable> {
+    let mut unproven = None;
     for kind in &policy.kinds {
         let since = Instant::now();
-        while !probe(shared, policy, kind).await? {
+        loop {
+            match probe(shared, policy, kind).await? {
+                Shows::Yes => break,
+                Shows::NotYet => {}
+                Shows::CannotTell(message) => {
+                    tokio::time::sleep(SETTLING).await;
+                    unproven = Some((Code::ProbeFailed, message));
+                    break;
+                }
+            }
             if since.elapsed() > PROBE_LIMIT {
                 let message = format!(
                     "registered, but a new {} did not get our entry in {} s: is the admission plugin on? Start the API server with `--enable-admission-plugins=Initializers`",
-                    kind.kind,
+                    shared.kind_name(kind),
                     PROBE_LIMIT.as_secs()
                 );
                 return Err(Unavailable::new(Code::InitializersPluginOff, message));
@@ -193,12 +209,20 @@ async fn prove(shared: &Shared, policy: &Policy) -> Result<(), Unavailable> {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
-    Ok(())
+    Ok(unproven)
 }
 
-/// True if and only if the server puts our name on a new object of `kind`.
-async fn probe(shared: &Shared, policy: &Policy, kind: &'static Kind) -> Result<bool, Unavailable> {
-    let Some(resource) = probed(shared, policy, kind) else { return Ok(false) };
+/// Whether our name shows on a new object.
+enum Shows {
+    Yes,
+    NotYet,
+    /// The rules of a custom resource are its owner's: what we can try may break them.
+    CannotTell(String),
+}
+
+/// Whether the server puts our name on a new object of `kind`.
+async fn probe(shared: &Shared, policy: &Policy, kind: &Kind) -> Result<Shows, Unavailable> {
+    let Some(resource) = probed(shared, policy, kind) else { return Ok(Shows::NotYet) };
     let namespace = &shared.site.operator_namespace;
     let api = Api::<DynamicObject>::namespaced_with(shared.client.clone(), namespace, &resource);
     let object: DynamicObject = serde_json::from_value(sample(kind, &resource)).expect("the shape is fixed");
@@ -207,20 +231,33 @@ async fn probe(shared: &Shared, policy: &Policy, kind: &'static Kind) -> Result<
         .create(&parameters, serde_json::to_vec(&object).expect("an object is JSON"))
         .expect("a well-formed request");
     // Raw, since typed metadata would drop the list.
-    let answer =
-        call(shared.client.request::<Value>(request)).await.map_err(|error| refused(&error, kind, namespace))?;
+    let answer = match call(shared.client.request::<Value>(request)).await {
+        Ok(answer) => answer,
+        Err(error) if error.code() == 422 && !kind.is_in_table() => {
+            let error = error.to_string();
+            // What comes before is the whole object.
+            let cause = error.rsplit("validation failure list:").next().unwrap_or_default().trim();
+            let message = format!(
+                "registered, and nobody knows whether new {} get our entry: one that was tried is not valid: {cause}",
+                kind.resource
+            );
+            return Ok(Shows::CannotTell(message));
+        }
+        Err(error) => return Err(refused(&error, &resource, namespace)),
+    };
     let pending = answer["metadata"]["initializers"]["pending"].as_array().cloned().unwrap_or_default();
-    Ok(pending.iter().any(|entry| entry["name"] == policy.initializer_name.as_str()))
+    let is_there = pending.iter().any(|entry| entry["name"] == policy.initializer_name.as_str());
+    Ok(if is_there { Shows::Yes } else { Shows::NotYet })
 }
 
-fn refused(error: &CallError, kind: &Kind, namespace: &str) -> Unavailable {
+fn refused(error: &CallError, resource: &ApiResource, namespace: &str) -> Unavailable {
     match error.code() {
         0 => Unavailable::new(Code::ServerAway, error.to_string()),
         403 if error.to_string().contains("cannot create resource") => Unavailable::new(
             Code::MissingRight,
             format!(
                 "the operator may not `create` {} in its namespace `{namespace}`, which it tries without storing; apply the shipped RBAC",
-                kind.resource
+                resource.plural
             ),
         ),
         400 => Unavailable::new(
@@ -231,21 +268,16 @@ fn refused(error: &CallError, kind: &Kind, namespace: &str) -> Unavailable {
         ),
         _ => Unavailable::new(
             Code::ProbeFailed,
-            format!("a trial create of a {} in `{namespace}` was refused: {error}", kind.kind),
+            format!("a trial create of a {} in `{namespace}` was refused: {error}", resource.kind),
         ),
     }
 }
 
 /// Through which version to try: one that the policy's targets name.
-fn probed(shared: &Shared, policy: &Policy, kind: &'static Kind) -> Option<ApiResource> {
+fn probed(shared: &Shared, policy: &Policy, kind: &Kind) -> Option<ApiResource> {
     let mut resource = shared.resource(kind)?;
-    let targets = || {
-        policy
-            .spec
-            .targets
-            .iter()
-            .filter(|target| target.resource == kind.resource && kind.groups.contains(&target.group.as_str()))
-    };
+    let targets =
+        || policy.spec.targets.iter().filter(|target| target.resource == kind.resource && kind.is_in(&target.group));
     if !targets().any(|target| target.version == "*") {
         let target = targets().next()?;
         resource.group = target.group.clone();
@@ -262,9 +294,8 @@ fn probed(shared: &Shared, policy: &Policy, kind: &'static Kind) -> Option<ApiRe
 /// The least object of `kind` that every version of the server accepts.
 fn sample(kind: &Kind, resource: &ApiResource) -> Value {
     let labels = json!({ "app.kubernetes.io/name": "scpol-probe" });
-    if kind.pod_path.is_none() {
-        return json!({ "apiVersion": resource.api_version, "kind": kind.kind, "metadata": { "name": "scpol-probe", "labels": labels } });
-    }
+    let mut object = json!({ "apiVersion": resource.api_version, "kind": resource.kind, "metadata": { "name": "scpol-probe", "labels": labels } });
+    let Some(path) = &kind.pod_path else { return object };
     let restart = if kind.resource == "cronjobs" { "OnFailure" } else { "Always" };
     let pod = json!({
         "containers": [{ "name": "probe", "image": "probe", "resources": { "requests": { "cpu": "1m", "memory": "1Mi" }, "limits": { "cpu": "1m", "memory": "1Mi" } } }],
@@ -273,25 +304,27 @@ fn sample(kind: &Kind, resource: &ApiResource) -> Value {
         "serviceAccountName": "scpol",
     });
     let template = json!({ "metadata": { "labels": labels }, "spec": pod });
-    let spec = match kind.resource {
-        "pods" => pod,
-        "cronjobs" => {
-            json!({ "schedule": "0 0 1 1 *", "suspend": true, "jobTemplate": { "spec": { "template": template } } })
+    object["spec"] = match kind.kind.as_deref() {
+        Some("Pod") => pod,
+        Some("CronJob") => json!({ "schedule": "0 0 1 1 *", "suspend": true }),
+        Some("StatefulSet") => {
+            json!({ "replicas": 0, "serviceName": "scpol-probe", "selector": { "matchLabels": labels } })
         }
-        "statefulsets" => {
-            json!({ "replicas": 0, "serviceName": "scpol-probe", "selector": { "matchLabels": labels }, "template": template })
-        }
-        "daemonsets" => json!({ "selector": { "matchLabels": labels }, "template": template }),
-        _ => json!({ "replicas": 0, "selector": { "matchLabels": labels }, "template": template }),
+        Some("DaemonSet") => json!({ "selector": { "matchLabels": labels } }),
+        // Most custom resources with a pod template are like Deployments.
+        _ => json!({ "replicas": 0, "selector": { "matchLabels": labels } }),
     };
-    json!({ "apiVersion": resource.api_version, "kind": kind.kind, "metadata": { "name": "scpol-probe", "labels": labels }, "spec": spec })
+    if !path.is_empty() {
+        *path.iter().fold(&mut object, |at, step| &mut at[step.as_str()]) = template;
+    }
+    object
 }
 
 /// Unregisters the policy `name`, waits until no server uses the configuration any more, and drains what waits.
 ///
 /// # Errors
 /// If the server cannot be reached; to be called again then.
-pub async fn take_down(shared: &Shared, name: &str, kinds: &[&'static Kind]) -> Result<(), CallError> {
+pub async fn take_down(shared: &Shared, name: &str, kinds: &[Arc<Kind>]) -> Result<(), CallError> {
     remove(&shared.client, &render::name(name)).await?;
     tokio::time::sleep(SETTLING).await;
     drain(shared, kinds).await
@@ -301,7 +334,7 @@ pub async fn take_down(shared: &Shared, name: &str, kinds: &[&'static Kind]) -> 
 ///
 /// # Errors
 /// If a pass cannot be made.
-pub async fn drain(shared: &Shared, kinds: &[&'static Kind]) -> Result<(), CallError> {
+pub async fn drain(shared: &Shared, kinds: &[Arc<Kind>]) -> Result<(), CallError> {
     let mut clean = 0;
     while clean < 2 {
         let mut waiting = 0;

@@ -27,6 +27,13 @@ pub fn configuration(policy: &Policy, cluster: &Capabilities) -> Result<Initiali
         );
         return Err(Unavailable::new(Code::TargetNotServed, message));
     }
+    for target in &policy.spec.targets {
+        if let Some(obstacle) = cluster.obstacle(target) {
+            let message =
+                format!("spec.targets: `{}` of group `{}` can be no target: {obstacle}", target.resource, target.group);
+            return Err(Unavailable::new(Code::TargetRefused, message));
+        }
+    }
     Ok(InitializerConfiguration {
         api_version: "admissionregistration.k8s.io/v1alpha1".into(),
         kind: "InitializerConfiguration".into(),
@@ -56,16 +63,11 @@ fn owner(policy: &Policy) -> OwnerReference {
 
 /// The entries for one kind, such that no request is matched by two.
 fn entries(policy: &Policy, kind: &Kind, cluster: &Capabilities) -> Vec<Entry> {
-    let of_kind = || {
-        policy
-            .spec
-            .targets
-            .iter()
-            .filter(|target| kind.groups.contains(&target.group.as_str()) && target.resource == kind.resource)
-    };
+    let of_kind =
+        || policy.spec.targets.iter().filter(|target| kind.is_in(&target.group) && target.resource == kind.resource);
     let entry = |groups: Vec<String>, versions: Vec<String>| Entry {
         name: policy.initializer_name.clone(),
-        rules: vec![Rule { api_groups: groups, api_versions: versions, resources: vec![kind.resource.into()] }],
+        rules: vec![Rule { api_groups: groups, api_versions: versions, resources: vec![kind.resource.clone()] }],
     };
     if of_kind().any(|target| target.version == "*") {
         // The server compares with the group of the request: the same object can be posted through each of them.

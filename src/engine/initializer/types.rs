@@ -1,8 +1,11 @@
 //! The API types that Kubernetes dropped in 1.14: `admissionregistration.k8s.io/v1alpha1` InitializerConfiguration.
 
+use crate::workload::Kind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Which initializers the server puts on which new objects.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -17,6 +20,17 @@ pub struct InitializerConfiguration {
     /// The entries, in the order in which they go into an object's list. May be null on the wire.
     #[serde(deserialize_with = "null_is_empty")]
     pub initializers: Vec<Entry>,
+}
+
+impl InitializerConfiguration {
+    /// The kinds that its rules name, wherever their pods lie.
+    pub fn kinds(&self) -> BTreeSet<Arc<Kind>> {
+        let rules = self.initializers.iter().flat_map(|entry| &entry.rules);
+        let named = rules.flat_map(|rule| {
+            rule.api_groups.iter().flat_map(|group| rule.resources.iter().map(move |resource| (group, resource)))
+        });
+        named.map(|(group, resource)| Kind::of(group, resource, None)).collect()
+    }
 }
 
 /// One initializer.

@@ -5,7 +5,7 @@ use super::ledger::Ledger;
 use super::queue::{Key, Lane, Queue};
 use crate::api::v1alpha1::Mode;
 use crate::cluster::capabilities::Capabilities;
-use crate::cluster::client::{CallError, Progress, Reconnect, call, chain};
+use crate::cluster::client::{CallError, Progress, Reconnect, call, chain, is_not_found};
 use crate::cluster::events::Recorder;
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
@@ -22,7 +22,8 @@ use kube::api::ListParams;
 use kube::core::ApiResource;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
@@ -30,6 +31,9 @@ use tracing::{debug, info, warn};
 
 /// How many objects one page of a list has: few, since a page is in memory as a whole.
 pub const PAGE: u32 = 100;
+/// A watch of custom resources goes on when their definition is deleted, and stays silent when it is made anew (seen on
+/// 1.13.5). So it is begun anew after so many seconds: no create waits longer for us.
+const WATCH_OF_CUSTOM_RESOURCES: u32 = 10;
 /// The server gives up on a create after so long; nobody waits for an object that is older.
 const CREATE_LIMIT: SignedDuration = SignedDuration::from_secs(30);
 
@@ -51,6 +55,8 @@ pub struct Shared {
     pub changed: Notify,
     /// Where workloads are; filled while a policy decides by it.
     pub namespaces: Arc<Namespaces>,
+    /// What was watched is not served any more, as a custom resource whose definition has been deleted.
+    pub lost: AtomicBool,
     snapshots: watch::Receiver<Snapshot>,
     capabilities: ArcSwap<Capabilities>,
     collisions: ArcSwap<HashSet<(String, String)>>,
@@ -88,6 +94,7 @@ impl Shared {
             tell_injected: settings.tell_injected,
             changed: Notify::new(),
             namespaces: Arc::default(),
+            lost: AtomicBool::new(false),
             snapshots,
             capabilities: ArcSwap::default(),
             collisions: ArcSwap::default(),
@@ -134,6 +141,11 @@ impl Shared {
         self.capabilities.load().resource(kind)
     }
 
+    /// The kind as in a manifest, if the server has it; else its resource.
+    pub fn kind_name(&self, kind: &Kind) -> String {
+        self.resource(kind).map_or_else(|| kind.resource.clone(), |resource| resource.kind)
+    }
+
     /// The `apiVersion` through which `kind` is read.
     pub fn api_version(&self, kind: &Kind) -> String {
         self.resource(kind).map(|resource| resource.api_version).unwrap_or_default()
@@ -158,12 +170,17 @@ impl Shared {
     /// The policies that collide with `name`.
     pub fn colliding(&self, name: &str) -> Vec<String> {
         let collisions = self.collisions.load();
-        let mut others: Vec<_> = collisions
-            .iter()
-            .filter_map(|(a, b)| if a == name { Some(b.clone()) } else { (b == name).then(|| a.clone()) })
-            .collect();
-        others.sort();
-        others
+        let by_content =
+            collisions.iter().filter_map(|(a, b)| if a == name { Some(b) } else { (b == name).then_some(a) }).cloned();
+        let policies = self.snapshot().policies;
+        let differs =
+            |own: &Policy, other: &Policy| own.kinds.iter().any(|kind| own.disagreement(other, kind).is_some());
+        let by_path = policies.get(name).into_iter().flat_map(|own| {
+            let others = policies.iter().filter(|other| other.is_enforced() && differs(own, other));
+            others.map(|other| other.name.clone())
+        });
+        let others: BTreeSet<String> = by_content.chain(by_path).collect();
+        others.into_iter().collect()
     }
 
     /// Finds out anew which templates collide.
@@ -192,7 +209,7 @@ impl Shared {
     }
 
     /// Counts an initialized object.
-    fn count(&self, kind: &'static Kind, object: &Object) {
+    fn count(&self, kind: &Arc<Kind>, object: &Object) {
         let policies = self.snapshot().policies;
         let mut workload = Workload::new(kind, object.value());
         if policies.read_namespaces() {
@@ -204,13 +221,13 @@ impl Shared {
         }
         let fate = census::fate(&workload, &policies, &self.site, |a, b| self.collide(a, b));
         if fate.iter().all(|(_, tally)| *tally == census::Tally::Injected) {
-            self.ledger(|ledger| ledger.healed(kind.kind, workload.namespace(), workload.name()));
+            self.ledger(|ledger| ledger.healed(workload.kind_name(), workload.namespace(), workload.name()));
         }
         self.census(|census| census.count(kind, object, fate));
     }
 
     /// Looks at one stored object: does it wait for us, and if not, what is it to the policies?
-    pub fn observe(&self, kind: &'static Kind, object: Object) -> Standing {
+    pub fn observe(&self, kind: &Arc<Kind>, object: Object) -> Standing {
         if object.is_initialized() {
             self.count(kind, &object);
             self.queue(|queue| queue.remove(&Key::new(kind, &object)));
@@ -264,14 +281,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Follows `kind` and reports how far it is, for ever.
-pub async fn follow(shared: Arc<Shared>, kind: &'static Kind, progress: watch::Sender<Progress>) {
-    let Some(resource) = shared.resource(kind) else {
-        progress.send_replace(Progress::Failed(format!("`{}` are not served", kind.resource)));
-        return std::future::pending().await;
-    };
+/// Follows `kind`, which is served as `resource`, and reports how far it is, for ever.
+pub async fn follow(shared: Arc<Shared>, kind: Arc<Kind>, resource: ApiResource, progress: watch::Sender<Progress>) {
+    let kind = &kind;
     let api = Api::<Object>::all_with(shared.client.clone(), &resource);
     let settings = watcher::Config::default().page_size(PAGE);
+    let settings = if kind.is_in_table() { settings } else { settings.timeout(WATCH_OF_CUSTOM_RESOURCES) };
     let events = watcher(api, settings).backoff(Reconnect::default());
     pin_mut!(events);
     let (mut listing, mut waiting) = (0, HashSet::new());
@@ -301,12 +316,15 @@ pub async fn follow(shared: Arc<Shared>, kind: &'static Kind, progress: watch::S
             Ok(Some(watcher::Event::Delete(object))) => {
                 shared.queue(|queue| queue.remove(&Key::new(kind, &object)));
                 shared.census(|census| census.remove(kind, &object));
-                shared.ledger(|ledger| ledger.deleted(kind.kind, object.namespace(), object.name()));
+                shared.ledger(|ledger| ledger.deleted(&resource.kind, object.namespace(), object.name()));
             }
             Ok(None) => return,
             Err(error) => {
                 let message = chain(&error);
                 warn!(resource = kind.resource, error = message, "Watch failed; trying again");
+                if is_not_found(&error) {
+                    shared.lost.store(true, Ordering::Relaxed);
+                }
                 progress.send_if_modified(|progress| progress.fail(message));
             }
         }
@@ -317,7 +335,7 @@ pub async fn follow(shared: Arc<Shared>, kind: &'static Kind, progress: watch::S
 ///
 /// # Errors
 /// If a page cannot be read.
-pub async fn sweep(shared: &Shared, kind: &'static Kind, mut look: impl FnMut(Object)) -> Result<(), CallError> {
+pub async fn sweep(shared: &Shared, kind: &Arc<Kind>, mut look: impl FnMut(Object)) -> Result<(), CallError> {
     let Some(resource) = shared.resource(kind) else { return Ok(()) };
     let api = Api::<Object>::all_with(shared.client.clone(), &resource);
     let mut parameters = ListParams::default().limit(PAGE);
@@ -330,7 +348,7 @@ pub async fn sweep(shared: &Shared, kind: &'static Kind, mut look: impl FnMut(Ob
 }
 
 /// Counts every stored object of `kind` anew: the policies have changed.
-pub async fn recount(shared: &Shared, kind: &'static Kind) {
+pub async fn recount(shared: &Shared, kind: &Arc<Kind>) {
     let listing = shared.census(Census::begin);
     // What waits is the watch's business: here it could only be older than there.
     let count = |object: Object| {

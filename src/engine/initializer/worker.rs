@@ -127,7 +127,7 @@ async fn guarded(shared: &Arc<Shared>, job: Job) -> (Key, Settled) {
     let key = job.key.clone();
     let settled = AssertUnwindSafe(settle(shared, job)).catch_unwind().await.unwrap_or_else(|_| {
         shared.metrics.panics.inc();
-        error!(code = %Code::Panicked, resource = key.kind, namespace = key.namespace, name = key.name, "Panicked while settling; will try again");
+        error!(code = %Code::Panicked, resource = key.kind.resource, namespace = key.namespace, name = key.name, "Panicked while settling; will try again");
         Settled::retry(Duration::ZERO)
     });
     (key, settled)
@@ -135,7 +135,7 @@ async fn guarded(shared: &Arc<Shared>, job: Job) -> (Key, Settled) {
 
 /// Takes the object as far as it can be taken now.
 async fn settle(shared: &Shared, job: Job) -> Settled {
-    let mut workload = Workload::new(job.kind, job.object.value());
+    let mut workload = Workload::new(&job.key.kind, job.object.value());
     loop {
         let ours = leading(&workload, shared);
         if ours.is_empty() || workload.is_rejected() {
@@ -144,13 +144,13 @@ async fn settle(shared: &Shared, job: Job) -> Settled {
         let settlement = match decide_all(shared, &mut workload, &ours, job.since).await {
             Ok(settlement) => settlement,
             Err(error) => {
-                warn!(%error, resource = job.kind.resource, namespace = workload.namespace(), name = workload.name(), "Cannot decide yet");
+                warn!(%error, resource = job.key.kind.resource, namespace = workload.namespace(), name = workload.name(), "Cannot decide yet");
                 return Settled::retry(Duration::ZERO);
             }
         };
         match write(shared, &workload, settlement, &job).await {
             Written::Settled(settled) => return settled,
-            Written::Stale(Some(fresh)) => workload = Workload::new(job.kind, fresh.value()),
+            Written::Stale(Some(fresh)) => workload = Workload::new(&job.key.kind, fresh.value()),
             Written::Stale(None) => return Settled::DONE,
         }
     }
@@ -229,7 +229,7 @@ async fn write(shared: &Shared, workload: &Workload, mut settlement: Settlement,
             Assessment::Stale(fresh) => return Written::Stale(fresh),
             Assessment::Later(settled) => {
                 debug!(
-                    resource = job.kind.resource,
+                    resource = job.key.kind.resource,
                     namespace = workload.namespace(),
                     name = workload.name(),
                     status = refused.status,
@@ -242,7 +242,7 @@ async fn write(shared: &Shared, workload: &Workload, mut settlement: Settlement,
             Assessment::Refused(code) if decision.inject.is_empty() => {
                 // Even letting it go is refused: row 16. Nothing of ours is left to try but waiting.
                 note_trouble(shared, decision, &refused);
-                warn!(%code, resource = job.kind.resource, namespace = workload.namespace(), name = workload.name(), detail = refused.message, "The server refuses to let the object go");
+                warn!(%code, resource = job.key.kind.resource, namespace = workload.namespace(), name = workload.name(), detail = refused.message, "The server refuses to let the object go");
                 return Written::Settled(Settled::retry(Duration::from_secs(1)));
             }
             Assessment::Refused(code) => blame(shared, workload, &mut settlement, code, &refused).await,
@@ -253,7 +253,8 @@ async fn write(shared: &Shared, workload: &Workload, mut settlement: Settlement,
 fn patch(workload: &Workload, settlement: &mut Settlement) -> Patch {
     let plan = settlement.decision.plan(workload);
     if let Some(Left { policy, reason: Reason { code, detail, .. }, .. }) = settlement.decision.refusal() {
-        let message = format!("SidecarPolicy `{}` refuses this {}: {code}: {detail}", policy.name, workload.kind.kind);
+        let message =
+            format!("SidecarPolicy `{}` refuses this {}: {code}: {detail}", policy.name, workload.kind_name());
         return rejection(workload, &policy.name, &message);
     }
     completion(workload, settlement.ours, plan)
@@ -347,7 +348,7 @@ impl Refusal {
 }
 
 async fn send(shared: &Shared, workload: &Workload, patch: &Patch, how: Try) -> Result<(), Refusal> {
-    let resource = shared.resource(workload.kind).ok_or_else(|| Refusal::away("the kind is not served any more"))?;
+    let resource = shared.resource(&workload.kind).ok_or_else(|| Refusal::away("the kind is not served any more"))?;
     let collection = Object::url_path(&resource, Some(workload.namespace()).filter(|namespace| !namespace.is_empty()));
     let dry = if how == Try::Dry { "dryRun=All" } else { "" };
     let request = Request::patch(format!("{collection}/{}?{dry}", workload.name()))
@@ -390,7 +391,7 @@ fn explain(status: Status) -> String {
 
 async fn fetch(shared: &Shared, workload: &Workload) -> Result<Option<Object>, CallError> {
     let resource =
-        shared.resource(workload.kind).ok_or_else(|| CallError::Away("the kind is not served any more".into()))?;
+        shared.resource(&workload.kind).ok_or_else(|| CallError::Away("the kind is not served any more".into()))?;
     let api = kube::Api::<Object>::namespaced_with(shared.client.clone(), workload.namespace(), &resource);
     call(api.get_opt(workload.name())).await
 }
@@ -414,8 +415,8 @@ fn report(shared: &Shared, workload: &Workload, settlement: &Settlement) {
     let subject = || Subject {
         api_version: workload.body["apiVersion"]
             .as_str()
-            .map_or_else(|| shared.api_version(workload.kind), str::to_owned),
-        kind: workload.kind.kind.into(),
+            .map_or_else(|| shared.api_version(&workload.kind), str::to_owned),
+        kind: workload.kind_name().into(),
         namespace: workload.namespace().into(),
         name: workload.name().into(),
         uid: workload.uid().into(),
@@ -433,7 +434,7 @@ fn report(shared: &Shared, workload: &Workload, settlement: &Settlement) {
                 &format!("injected by SidecarPolicy `{}`", policy.name),
             );
         }
-        if policy.spec.opt_out == OptOut::Denied && checks::refusal(policy, workload).is_some() {
+        if policy.spec.opt_out == OptOut::Denied && checks::refusal(policy, &policy.view(workload)).is_some() {
             let message = format!("SidecarPolicy `{}` does not allow to opt out; it was injected", policy.name);
             shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::OptOutIgnored, &message);
         }
@@ -482,10 +483,10 @@ fn tell(shared: &Shared, workload: &Workload, left: &Left, fate: Fate, subject: 
             } else {
                 EventReason::SidecarInjectionFailed
             };
-            let place = format!("{} `{}/{}`: {message}", workload.kind.kind, workload.namespace(), workload.name());
+            let place = format!("{} `{}/{}`: {message}", workload.kind_name(), workload.namespace(), workload.name());
             shared.recorder.tell(Subject::policy(&policy.name, &policy.uid), event, code, &place);
             let failure = Failure {
-                kind: workload.kind.kind.into(),
+                kind: workload.kind_name().into(),
                 namespace: workload.namespace().into(),
                 name: workload.name().into(),
                 code: code.to_string(),
@@ -521,7 +522,7 @@ fn odd_values(shared: &Shared, workload: &Workload) -> Vec<String> {
 
 fn log(workload: &Workload, policy: &str, outcome: Outcome, code: Code, detail: &str) {
     let result = outcome.label();
-    let (resource, namespace, name) = (workload.kind.resource, workload.namespace(), workload.name());
+    let (resource, namespace, name) = (&workload.kind.resource, workload.namespace(), workload.name());
     match outcome {
         Outcome::Failed | Outcome::Rejected => {
             warn!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
