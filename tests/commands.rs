@@ -201,7 +201,7 @@ fn custom_resources_that_a_policy_targets_are_injected_and_all_others_pass_byte_
     let told = folder.scpol(&["explain", "-f", "rollout.yaml", "-p", "other.yaml"], "");
     assert!(told.code == 0 && told.out.contains("`rollouts` is not among `spec.targets`"), "{told:?}");
     let told = folder.scpol(&["explain", "-f", "rollout.yaml", "-p", "policy.yaml"], "");
-    let expected = "Rollout shop-eu/web (rollout.yaml:2): 1 of 1 policies injects: envoy";
+    let expected = "Rollout shop-eu/web (rollout.yaml:2): the one policy injects: envoy";
     assert!(
         told.out.starts_with(expected) && told.out.contains("adds volume envoy-config, container envoy"),
         "{told:?}"
