@@ -51,8 +51,23 @@ fn run(name: &str, target: fn(&[u8]), input: &[u8]) {
 /// What means something in one of the languages.
 fn words() -> Vec<Vec<u8>> {
     let lines = include_str!("../words.dict").lines();
-    let words = lines.filter_map(|line| line.strip_prefix('"')?.strip_suffix('"'));
-    words.map(|word| word.replace("\\x0a", "\n").replace("\\\"", "\"").replace("\\\\", "\\").into_bytes()).collect()
+    lines.filter_map(|line| line.strip_prefix('"')?.strip_suffix('"')).map(unescaped).collect()
+}
+
+/// libFuzzer's `\\`, `\"` and `\x0a`.
+fn unescaped(word: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = word;
+    while let Some(first) = rest.chars().next() {
+        let (byte, length) = match rest.strip_prefix('\\') {
+            Some(escape) if escape.starts_with('x') => (u8::from_str_radix(&escape[1..3], 16).expect("two digits"), 4),
+            Some(escape) => (escape.as_bytes()[0], 2),
+            None => (u8::try_from(first).expect("others than ASCII are escaped"), 1),
+        };
+        bytes.push(byte);
+        rest = &rest[length..];
+    }
+    bytes
 }
 
 /// One of `seeds`, changed in some places.
