@@ -4,12 +4,13 @@
 FROM rust:1-slim-bookworm AS build
 WORKDIR /build
 # The dependencies are a layer of their own, built against empty sources: it stays until Cargo.toml or Cargo.lock change. The
-# targets and the workspace member that Cargo.toml names must exist.
+# targets and the workspace members that Cargo.toml names must exist.
 COPY Cargo.toml Cargo.lock ./
 COPY tests/controlplane/Cargo.toml tests/controlplane/
-RUN mkdir -p src benches tests/controlplane/src \
-    && echo 'fn main() {}' | tee src/main.rs benches/bench.rs tests/controlplane/src/main.rs > /dev/null \
-    && touch src/lib.rs tests/controlplane/src/lib.rs \
+COPY tests/fuzz/Cargo.toml tests/fuzz/
+RUN mkdir -p src benches tests/controlplane/src tests/fuzz/src \
+    && echo 'fn main() {}' | tee src/main.rs benches/bench.rs tests/controlplane/src/main.rs tests/fuzz/src/main.rs > /dev/null \
+    && touch src/lib.rs tests/controlplane/src/lib.rs tests/fuzz/src/lib.rs \
     && cargo build --release --locked --bin scpol
 COPY src src
 # Copied files keep their dates, which may be older than the build above.

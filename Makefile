@@ -24,6 +24,14 @@ demo: ## Everything from a bare clone: a real API server, the operator, a sample
 test: assets ## All tests, real servers included
 	@cargo test --locked --workspace
 
+.PHONY: laws
+laws: ## The laws of injection on a million generated cases and more; PROPTEST_CASES sets how many each law gets
+	@PROPTEST_CASES=$${PROPTEST_CASES:-120000} cargo test --locked --workspace --test laws
+
+.PHONY: fuzz
+fuzz: ## Fuzzing, guided by coverage: FUZZ_SECONDS=60 for each of FUZZ_TARGETS
+	@tests/fuzz/run.sh
+
 .PHONY: bench
 bench: ## Throughput, latency and memory against the floor, as ratios
 	@tests/controlplane/build.sh 1.13 > /dev/null

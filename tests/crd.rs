@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use sidecar_policy::api::crd;
 use sidecar_policy::api::rules::{self, Rules, Violation};
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -207,6 +208,28 @@ fn invalid_policies_have_exactly_the_faults_that_they_name() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn whatever_is_wrong_with_a_field_is_found_first_and_nothing_is_said_of_other_fields() {
+    let damaged = policies::damaged();
+    let mut wrong = String::new();
+    for case in &damaged {
+        let found = violations(&case.object);
+        let first = found.first().map(|violation| format!("{} {}", violation.code, violation.field));
+        let (_, field) = case.expected.split_once(' ').unwrap();
+        // An item is one thing: a group that does not exist leaves its resource without one.
+        let part = field.rfind(']').map_or(field, |end| &field[..=end]);
+        let is_apart =
+            |violation: &Violation| !violation.field.starts_with(part) && !part.starts_with(&violation.field);
+        if first.as_ref() != Some(&case.expected) || found.iter().any(is_apart) {
+            write!(wrong, "\n{}: expected {}, found{}", case.what, case.expected, explained(&found)).unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    let distinct: HashSet<_> = damaged.iter().map(|case| case.object["spec"].to_string()).collect();
+    println!("{} damaged policies, {} distinct specs", damaged.len(), distinct.len());
+    assert!(distinct.len() >= 300, "{} distinct damaged policies", distinct.len());
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod kept;
 mod undo;
 
+use kept::is_kept;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use sidecar_policy::api::v1alpha1::{self, Place, Position, RawObject};
@@ -202,21 +204,6 @@ fn expected_names(workload: &Workload, templates: &[&Template], list: &str) -> V
         }
     }
     [before, own, after].concat()
-}
-
-/// True if and only if `after` has all that `before` has, where it was, with the items of lists in their order.
-fn is_kept(before: &Value, after: &Value, markers: &[String]) -> bool {
-    match (before, after) {
-        (Value::Null, _) => matches!(after, Value::Null | Value::Array(_) | Value::Object(_)),
-        (Value::Object(before), Value::Object(after)) => before.iter().all(|(key, value)| {
-            after.get(key).is_some_and(|there| markers.contains(key) || is_kept(value, there, markers))
-        }),
-        (Value::Array(before), Value::Array(after)) => {
-            let mut rest = after.iter();
-            before.iter().all(|item| rest.any(|there| is_kept(item, there, markers)))
-        }
-        _ => before == after,
-    }
 }
 
 /// As a server stores it: canonical quantities, defaults, nothing that is empty, the token mounted.

@@ -135,6 +135,28 @@ fn the_invalid_policies_of_the_corpus_have_the_errors_that_they_name_on_the_line
 }
 
 #[test]
+fn whatever_is_wrong_with_a_field_is_an_error_with_its_code_and_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let damaged = policies::damaged();
+    for (index, case) in damaged.iter().enumerate() {
+        fs::write(folder.path().join(format!("{index}.json")), case.object.to_string()).unwrap();
+    }
+    let (report, code) = lint(&["-f", folder.path().to_str().unwrap()]);
+    assert_eq!(code, 1);
+    let found: BTreeSet<String> = items(&report)
+        .filter(is_error_of_one)
+        .map(|item| {
+            let index = Path::new(text(item, "file")).file_stem().unwrap().to_str().unwrap();
+            format!("{index} {} {}", text(item, "code"), text(item, "field"))
+        })
+        .collect();
+    let named = damaged.iter().enumerate().map(|(index, case)| (case, format!("{index} {}", case.expected)));
+    let missed: Vec<_> = named.filter(|(_, named)| !found.contains(named)).map(|(case, _)| &case.what).collect();
+    assert!(missed.is_empty(), "without the error that they should have: {missed:#?}");
+    assert!(damaged.len() >= 300, "{} damaged policies", damaged.len());
+}
+
+#[test]
 fn the_valid_policies_of_the_corpus_have_no_error() {
     let (report, _) = lint(&["-f", "tests/policies/valid", "--initializer-name", "envoy.initializer.kubernetes.io"]);
     assert_eq!(items(&report).find(is_error_of_one), None);

@@ -3,6 +3,7 @@
 //! Users can write it: it is advice, never proof. Nothing is deleted or replaced because of it, and one that cannot
 //! be read is as good as none.
 
+use super::Template;
 use crate::api::MARKER_PREFIX;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -70,11 +71,16 @@ pub fn parse(value: &str) -> Option<Marker> {
     (marker.v == VERSION).then_some(marker)
 }
 
-/// The names of all containers and init containers that markers on `workload` list, whatever their policy and hash.
-pub(super) fn containers(workload: &Workload) -> HashSet<String> {
+/// The names of all containers and init containers that markers on `workload` list. Not so the marker of one of `matching` with
+/// another hash: under that, the content counts as the user's own, now as well as when the marker has been replaced.
+pub(super) fn containers(workload: &Workload, matching: &[&Template]) -> HashSet<String> {
     let annotations = workload.pod().and_then(|pod| pod["metadata"]["annotations"].as_object());
-    let markers =
-        annotations.into_iter().flatten().filter_map(|(key, _)| read(workload, key.strip_prefix(MARKER_PREFIX)?));
+    let markers = annotations.into_iter().flatten().filter_map(|(key, _)| {
+        let policy = key.strip_prefix(MARKER_PREFIX)?;
+        let is_old =
+            |marker: &Marker| matching.iter().any(|template| template.policy == policy && template.hash != marker.hash);
+        read(workload, policy).filter(|marker| !is_old(marker))
+    });
     let pod = workload.pod_pointer();
     let name = |pointer: &str| {
         let below = pointer.strip_prefix(pod.as_str())?.strip_prefix("/spec/")?;

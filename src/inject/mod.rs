@@ -267,6 +267,21 @@ mod tests {
     }
 
     #[test]
+    fn what_only_an_earlier_marker_lists_is_the_users_own_before_and_after_it_is_replaced() {
+        let template = template(r#"{"env":[{"name":"A","value":"1"}]}"#);
+        let marker = r#"{"v":1,"hash":"0123456789abcdef","added":["/spec/containers/x"]}"#;
+        let mut body = json!({"metadata": {"annotations": {"injected.scpol.dev/p": marker}}, "spec": {"containers": [{"name": "x"}]}});
+        let plan = |body: &Value| {
+            let pod = Workload::new(Kind::find("", "pods").unwrap(), body.clone());
+            plan(&pod, &[&template], &[&template]).unwrap()
+        };
+        let patch = plan(&body);
+        json_patch::patch(&mut body, &patch).unwrap();
+        assert_eq!(body["spec"]["containers"][0]["env"], json!([{"name": "A", "value": "1"}]));
+        assert_eq!(plan(&body), Patch::default());
+    }
+
+    #[test]
     fn what_was_taken_away_by_hand_is_added_again_and_the_marker_still_lists_all() {
         let template = template(r#"{"containers":[{"name":"x"}],"volumes":[{"name":"v"}]}"#);
         let kind = Kind::find("", "pods").unwrap();

@@ -94,7 +94,7 @@ impl<'a> Pod<'a> {
     }
 
     /// The containers that are the user's own and that `template` reaches into: none that a template of `matching` names,
-    /// and none that a marker lists.
+    /// and none that a marker lists, unless it is an earlier one of theirs.
     ///
     /// # Errors
     /// Where a container has no name, or shares it, or one of its lists is none: what is added could not be told apart.
@@ -102,7 +102,7 @@ impl<'a> Pod<'a> {
         if !content::reaches_in(&template.spec) {
             return Ok(Vec::new());
         }
-        let marked = marker::containers(self.workload);
+        let marked = marker::containers(self.workload, matching);
         let is_ours = |name: &str| marked.contains(name) || matching.iter().any(|other| other.names_container(name));
         let globs: Vec<_> = template.spec.app_containers.iter().map(|glob| WildMatch::new(glob)).collect();
         let mut own = Vec::new();

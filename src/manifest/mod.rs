@@ -135,7 +135,7 @@ pub fn join(texts: impl IntoIterator<Item = String>) -> String {
         if !all.is_empty() && !all.ends_with('\n') {
             all.push('\n');
         }
-        if !text.starts_with("---") {
+        if !text.lines().next().is_some_and(split::is_separator) {
             all.push_str("---\n");
         }
         all.push_str(text);

@@ -41,8 +41,8 @@ pub(super) fn parts(name: &str, text: &str) -> Result<Vec<Part>, Vec<Fault>> {
     if splitter.faults.is_empty() { Ok(splitter.parts) } else { Err(splitter.faults) }
 }
 
-/// As `YAMLReader` of k8s.io/apimachinery has it.
-fn is_separator(line: &str) -> bool {
+/// True if and only if `line` separates documents, as `YAMLReader` of k8s.io/apimachinery has it.
+pub(super) fn is_separator(line: &str) -> bool {
     line.strip_prefix("---").map(str::trim).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
 }
 
@@ -170,7 +170,7 @@ fn found(value: &serde_json::Value) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use crate::manifest::{File, Format, Part};
+    use crate::manifest::{File, Format, Part, join};
     use proptest::prelude::*;
 
     fn parse(text: &str) -> File {
@@ -269,6 +269,19 @@ mod tests {
             assert!(found[0].contains("more than 100000 documents"), "{found:?}");
         }
         assert_eq!(faults(&"- 1\n---\n".repeat(1000)).len(), 20);
+    }
+
+    #[test]
+    fn files_put_together_stay_apart_unless_they_begin_with_a_separator() {
+        for (texts, expected) in [
+            (["a: 1", "b: 1\n"], "---\na: 1\n---\nb: 1\n"),
+            (["a: 1\n", "--- # b\nb: 1\n"], "---\na: 1\n--- # b\nb: 1\n"),
+            (["---a: 1\n", "--- {b: 1}\n"], "---\n---a: 1\n---\n--- {b: 1}\n"),
+        ] {
+            let joined = join(texts.map(str::to_owned));
+            assert_eq!(joined, expected);
+            assert_eq!(parse(&joined).manifests().count(), 2, "{joined:?}");
+        }
     }
 
     #[test]

@@ -1,9 +1,7 @@
 //! The definitions on the servers that they are for: they are taken, shown, explained and enforced; and what a server
 //! refuses our own rules refuse as well.
 
-#[path = "../policies/mod.rs"]
-mod policies;
-
+use crate::policies;
 use crate::support::{LIMIT, file, within};
 use crate::world::request;
 use anyhow::{Context, Result};
@@ -98,6 +96,22 @@ async fn invalid_policies_are_refused_or_told_by_us(cluster: &ControlPlane) -> R
         }
     }
     assert!(wrong.is_empty(), "on {version}\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+async fn damaged_policies_are_refused(cluster: &ControlPlane) -> Result<()> {
+    let damaged = policies::damaged();
+    let objects: Vec<_> = damaged.iter().map(|case| &case.object).collect();
+    let refusals = refusals(&cluster.admin(), &objects).await?;
+    let stored: Vec<_> =
+        damaged.iter().zip(refusals).filter(|(_, refusal)| refusal.is_none()).map(|(case, _)| &case.what).collect();
+    eprintln!(
+        "{} of {} damaged policies are refused by {}",
+        damaged.len() - stored.len(),
+        damaged.len(),
+        cluster.version().short()
+    );
+    assert!(stored.is_empty(), "{stored:#?}");
     Ok(())
 }
 
@@ -214,6 +228,7 @@ async fn the_definition_for_current_servers_works_on_one() -> Result<()> {
     let cluster = server(Version::V1_36).await?;
     valid_policies_are_stored_and_mean_the_same(&cluster).await?;
     invalid_policies_are_refused_or_told_by_us(&cluster).await?;
+    damaged_policies_are_refused(&cluster).await?;
     whatever_the_server_refuses_we_refuse(&cluster).await?;
     status_is_written_apart_and_shown_in_columns(&cluster).await?;
     every_field_is_explained(&cluster).await

@@ -2,6 +2,8 @@
 //!
 //! Each test has a server of its own, since registrations concern the whole cluster.
 
+#[path = "../policies/mod.rs"]
+mod policies;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -15,6 +17,7 @@ mod custom;
 mod initializer;
 mod install;
 mod language;
+mod malformed;
 mod migrate;
 mod pods;
 mod replicas;

@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+pub(crate) mod damage;
+
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -47,6 +49,12 @@ fn case(path: &Path) -> Case {
     );
     let object = serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     Case { name: path.file_stem().unwrap().to_string_lossy().into_owned(), expected, stored_by, object }
+}
+
+/// Policies with one fault each, for everything that can be wrong with every field of the schema.
+pub(crate) fn damaged() -> Vec<damage::Damaged> {
+    let cases = valid();
+    damage::to(&cases.iter().find(|case| case.name == "every-field").unwrap().object)
 }
 
 /// `object` under another name and with one of its parts replaced, for every part of its spec and a value of every

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Runs the targets under libFuzzer, one after the other; `make fuzz` calls it.
+#
+#   FUZZ_SECONDS=60                 for each target
+#   FUZZ_TARGETS='inject policy'    instead of all
+#
+# Works with a stable compiler and g++: what cargo-fuzz does with a nightly one is a pass of LLVM, and stable flags switch it on.
+# What an input has reached for the first time is kept as corpus in ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/fuzz, so that
+# the next run goes on from there.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
+
+targets=${FUZZ_TARGETS:-policy selector expression inject manifest}
+seconds=${FUZZ_SECONDS:-60}
+corpus=${SCPOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scpol}/fuzz
+out=${CARGO_TARGET_DIR:-target}/fuzz
+host=$(rustc -vV | sed -n 's/^host: //p')
+
+# Assertions and checks for overflow stay on. A target is named, or the flags would also be for build scripts.
+CARGO_TARGET_DIR=$out CARGO_PROFILE_DEV_OPT_LEVEL=2 CARGO_PROFILE_DEV_DEBUG=1 CARGO_INCREMENTAL=0 \
+    RUSTFLAGS='-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-trace-compares
+        -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table' \
+    cargo build --locked -p fuzz --features libfuzzer --target "$host"
+fuzz=$out/$host/debug/fuzz
+
+failed=0
+for target in $targets; do
+    folder=$out/$target
+    mkdir -p "$folder/seeds" "$folder/broken" "$corpus/$target"
+    log=$folder/log
+    if FUZZ_TARGET=$target FUZZ_SEEDS=$folder/seeds "$fuzz" "$corpus/$target" "$folder/seeds" -max_total_time="$seconds" \
+        -timeout=10 -rss_limit_mb=2048 -max_len=16384 -dict=tests/fuzz/words.dict -artifact_prefix="$folder/broken/" \
+        -print_final_stats=1 >"$log" 2>&1; then
+        awk -v target="$target" '/^stat::number_of_executed_units/ { runs = $2 } /cov: / { cov = $0; sub(/.* cov: /, "", cov); sub(/ .*/, "", cov) }
+            END { printf "%-10s nothing found in %d inputs, which reach %d places\n", target, runs, cov }' "$log"
+        continue
+    fi
+    failed=1
+    input=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n1)
+    echo "$target breaks. See $log" >&2
+    grep -m1 -A2 -E "panicked at|ERROR: libFuzzer" "$log" >&2 || tail -n3 "$log" >&2
+    [ -z "$input" ] || echo "again:  FUZZ_TARGET=$target $fuzz $input
+keep:   cp $input tests/fuzz/inputs/$target/   # every \`make test\` tries it then" >&2
+done
+exit "$failed"

@@ -1,0 +1,62 @@
+//! Expressions: compiled, and evaluated within a budget.
+
+use serde_json::{Value, json};
+use sidecar_policy::cel::{Budget, COST_PER_EXPRESSION, Expression, Failure, Gives, Variables};
+use std::sync::LazyLock;
+
+/// Objects to ask about, with their namespaces.
+static OBJECTS: LazyLock<[(Value, Option<Value>); 3]> = LazyLock::new(|| {
+    let spec = json!({
+        "text": "hello", "nothing": null, "yes": true, "one": 1, "half": 0.5, "large": u64::MAX, "numbers": [3, 1, 2],
+        "mixed": [1, "a", null, [], {}], "labels": {"a": "b", "c.d/e": "f"}, "quantity": "1.5Gi", "time": "2020-02-02T02:02:02Z",
+        "duration": "1h30m", "url": "https://user@example.com:80/a?b=c", "ip": "::ffff:1.2.3.4", "cidr": "10.0.0.0/8",
+        "version": "1.2.3-rc.1+b", "unicode": "grüße 世界 \u{1f600}", "replicas": 3,
+        "template": {"spec": {"containers": [{"name": "a", "image": "b:1", "ports": [{"containerPort": 80}]}, {"name": "c"}]}},
+    });
+    let object = json!({"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "thing", "labels": {"app": "web"}}, "spec": spec});
+    let namespace =
+        json!({"metadata": {"name": "shop", "labels": {"team": "shop"}}, "spec": {"finalizers": ["kubernetes"]}});
+    [(object, Some(namespace)), (Value::Null, None), (json!([1, {"a": []}]), Some(json!("x")))]
+});
+
+/// What an evaluation may cost where it is one of several.
+const LITTLE: u64 = 10_000;
+
+pub(crate) fn run(bytes: &[u8]) {
+    let Ok(source) = std::str::from_utf8(bytes) else { return };
+    for gives in [Gives::Bool, Gives::String] {
+        match Expression::compile(source, gives) {
+            Ok(expression) => {
+                // More than the server lets one expression cost, so that its own limit ends it.
+                for ((object, namespace), units) in OBJECTS.iter().zip([2 * COST_PER_EXPRESSION, LITTLE, LITTLE]) {
+                    let variables = Variables { object, namespace: namespace.as_ref() };
+                    keeps_to_its_budget(&expression, gives, &variables, units);
+                }
+            }
+            Err(error) => {
+                let lines = source.matches('\n').count() + 1;
+                let is_there = (1..=lines).contains(&error.line) && (1..=source.len() + 1).contains(&error.column);
+                assert!(is_there && !error.message.is_empty(), "{error}");
+            }
+        }
+    }
+}
+
+/// Whoever has less to spend gets the same verdict, or is told that it was too little.
+fn keeps_to_its_budget(expression: &Expression, gives: Gives, variables: &Variables<'_>, units: u64) {
+    let evaluate = |budget: &mut Budget| match gives {
+        Gives::Bool => expression.test(variables, budget).map(|verdict| verdict.to_string()),
+        Gives::String => expression.text(variables, budget),
+    };
+    let mut budget = Budget::new(units);
+    let verdict = evaluate(&mut budget);
+    let cost = units - budget.left();
+    assert!(cost <= COST_PER_EXPRESSION);
+    if verdict != Err(Failure::CostExceeded) && cost <= LITTLE {
+        assert_eq!(evaluate(&mut Budget::new(cost)), verdict, "for what it costs");
+    }
+    for less in [0, 20] {
+        let with_less = evaluate(&mut Budget::new(less.min(cost)));
+        assert!(with_less == verdict || with_less == Err(Failure::CostExceeded), "{verdict:?}, then {with_less:?}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Whatever has the shape of JSON, as an object of every kind: decided on, injected, and given back.
+//!
+//! An input is a manifest. The policies in it are those that are asked; without a valid one, those of `policies.yaml`.
+
+use crate::kept::is_kept;
+use json_patch::PatchOperation;
+use serde_json::Value;
+use sidecar_policy::api::MARKER_PREFIX;
+use sidecar_policy::decision::{Decision, rehearsal};
+use sidecar_policy::inject::{self, marker};
+use sidecar_policy::manifest::{File, Layout, Manifest, Object, emit, policy_of};
+use sidecar_policy::policy::{Policies, Policy, Site, Verdict, decide};
+use sidecar_policy::workload::{KINDS, Workload};
+use std::sync::{Arc, LazyLock};
+
+/// How many objects of an input are looked at.
+const OBJECTS: usize = 2;
+
+/// Every field of a template, and policies that meet each other.
+static POLICIES: LazyLock<Policies> = LazyLock::new(|| {
+    let file = File::parse("policies.yaml", include_bytes!("../policies.yaml").to_vec()).expect("it can be read");
+    let objects: Vec<Object<'_>> = file.manifests().flat_map(Manifest::objects).collect();
+    let parsed = objects.iter().map(|object| Policy::parse(object.body, &site(true)).expect("it is valid"));
+    Policies::new(parsed.map(Arc::new).collect::<Vec<_>>())
+});
+
+fn site(native_sidecars: bool) -> Site {
+    Site { native_sidecars, ..Site::new("scpol-system", [], []) }
+}
+
+pub(crate) fn run(bytes: &[u8]) {
+    if let Ok(body) = serde_json::from_slice::<Value>(bytes) {
+        as_every_kind(&body, &POLICIES, None);
+    }
+    let Ok(file) = File::parse("fuzz.yaml", bytes.to_vec()) else { return };
+    let objects: Vec<Object<'_>> = file.manifests().flat_map(Manifest::objects).collect();
+    let (policies, others): (Vec<Object<'_>>, Vec<Object<'_>>) =
+        objects.into_iter().partition(|object| policy_of(object).is_some());
+    let valid: Vec<_> = policies.iter().filter_map(|object| Policy::parse(object.body, &site(true)).ok()).collect();
+    let given = Policies::new(valid.into_iter().map(Arc::new));
+    let policies = if given.iter().next().is_some() { &given } else { &POLICIES };
+    let namespace = others.iter().find(|object| object.kind == "Namespace").map(|object| Arc::new(object.body.clone()));
+    for object in others.iter().take(OBJECTS) {
+        as_every_kind(object.body, policies, namespace.as_ref());
+    }
+}
+
+fn as_every_kind(body: &Value, policies: &Policies, namespace: Option<&Arc<Value>>) {
+    for (index, kind) in KINDS.iter().enumerate() {
+        let workload = Workload::new(kind, body.clone()).within(namespace.cloned());
+        is_given_back(&workload, None, &[]);
+        holds(&workload, policies, &site(index % 2 == 0));
+    }
+}
+
+/// The laws of injection.
+fn holds(workload: &Workload, policies: &Policies, site: &Site) {
+    let mut decision = Decision::of(policies, workload, site);
+    let patch = decision.plan(workload);
+    for policy in policies.iter() {
+        rehearsal(policy, workload, site);
+    }
+    assert!(patch.iter().all(|operation| matches!(operation, PatchOperation::Add(_))), "{patch}");
+    let injected: Vec<Arc<Policy>> = decision.inject.clone();
+    let after = workload.with_body(workload.patched(&patch));
+    let markers: Vec<_> = injected.iter().map(|policy| marker::key(&policy.name)).collect();
+    assert!(is_kept(&workload.body, &after.body, &markers), "{} has become {}", workload.body, after.body);
+    for policy in &injected {
+        let marker = marker::read(&after, &policy.name).expect("whoever is injected has a marker");
+        assert_eq!(marker.hash, policy.template.hash);
+        assert!(matches!(decide(policy, &after, site), Verdict::Skip(_)), "{} would be injected again", policy.name);
+    }
+    let names = |decision: &Decision| decision.inject.iter().map(|policy| policy.name.clone()).collect::<Vec<_>>();
+    let before = names(&decision);
+    assert!(decision.plan(&after).is_empty(), "to inject twice is to inject once");
+    assert_eq!(names(&decision), before, "what has been injected contradicts itself");
+    is_given_back(&after, Some(&workload.body), &before);
+    if after.body.is_object() && !patch.is_empty() {
+        is_read_as_it_is_written(&after.body);
+    }
+}
+
+/// Takes away what markers list: all at once, and one policy after the other. Where no marker was there before, that is the
+/// `original`; and never is anything else touched.
+fn is_given_back(workload: &Workload, original: Option<&Value>, policies: &[String]) {
+    let Some(undone) = inject::undo(workload, None) else { return };
+    let markers: Vec<_> = undone.policies.iter().map(|policy| marker::key(policy)).collect();
+    assert!(is_kept(&undone.body, &workload.body, &markers), "{} was {}", undone.body, workload.body);
+    let Some(original) = original.filter(|original| !original.to_string().contains(MARKER_PREFIX)) else { return };
+    assert!(undone.leftovers.is_empty(), "{:?}", undone.leftovers);
+    assert_eq!(&undone.body, original);
+    let one_by_one = policies.iter().fold(workload.clone(), |workload, policy| {
+        let undone = inject::undo(&workload, Some(policy)).expect("it has a marker");
+        workload.with_body(undone.body)
+    });
+    assert_eq!(&one_by_one.body, original);
+}
+
+fn is_read_as_it_is_written(body: &Value) {
+    for layout in [Layout::YAML, Layout::json(2)] {
+        let text = emit(body, &layout);
+        let file = File::parse("fuzz.yaml", text.clone().into_bytes());
+        let read: Vec<_> = file.iter().flat_map(File::manifests).map(|manifest| &manifest.value).collect();
+        assert_eq!(read, [body], "{text}");
+    }
+}

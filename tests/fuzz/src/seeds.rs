@@ -1,0 +1,70 @@
+//! What the checkout has to begin with.
+
+use serde_json::Value;
+use sidecar_policy::manifest::File;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The files in `folder` and below whose path is `wanted`, by name.
+pub(crate) fn files(folder: &str, wanted: fn(&Path) -> bool) -> Vec<Vec<u8>> {
+    let mut paths = Vec::new();
+    collect(&root().join(folder), &mut paths);
+    paths.sort();
+    paths.iter().filter(|path| wanted(path)).map(|path| read(path)).collect()
+}
+
+fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
+    // A target need not have inputs of its own.
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("a folder of the checkout can be read").path();
+        if path.is_dir() { collect(&path, paths) } else { paths.push(path) }
+    }
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml")
+}
+
+pub(crate) fn policies() -> Vec<Vec<u8>> {
+    ["tests/policies", "tests/lint", "samples", "docs/examples"]
+        .iter()
+        .flat_map(|folder| files(folder, is_yaml))
+        .chain(files("tests/golden", |path| path.ends_with("policy.yaml")))
+        .collect()
+}
+
+/// One for each expression of `tests/cel`.
+pub(crate) fn expressions() -> Vec<Vec<u8>> {
+    let entries = |bytes: Vec<u8>| {
+        // The files are lists, and a manifest is an object.
+        let text = String::from_utf8(bytes).expect("the corpus is text").replace('\n', "\n  ");
+        let file = File::parse("cel", format!("entries:\n  {text}\n").into_bytes()).expect("the corpus can be read");
+        let entries = file.manifests().filter_map(|manifest| manifest.value["entries"].as_array().cloned());
+        entries.flatten().collect::<Vec<_>>()
+    };
+    let expression = |entry: Value| Some(entry["expression"].as_str()?.as_bytes().to_vec());
+    files("tests/cel", is_yaml).into_iter().flat_map(entries).filter_map(expression).collect()
+}
+
+/// The policies and the workload of each golden case, in one file.
+pub(crate) fn scenes() -> Vec<Vec<u8>> {
+    let policies = files("tests/golden", |path| path.ends_with("policy.yaml"));
+    let workloads = files("tests/golden", |path| path.ends_with("workload.yaml"));
+    let scenes = policies.iter().zip(&workloads).map(|(policy, workload)| [policy, &b"\n---\n"[..], workload].concat());
+    scenes.collect()
+}
+
+pub(crate) fn manifests() -> Vec<Vec<u8>> {
+    ["tests/golden", "tests/convert", "samples", "config", "docs/examples"]
+        .iter()
+        .flat_map(|folder| files(folder, is_yaml))
+        .collect()
+}
