@@ -8,7 +8,8 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
 use crate::cel::Budget;
 use crate::inject::{self, Conflict, Template};
-use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide_but};
+use crate::policy::checks::{self, Common};
+use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide_with};
 use crate::workload::Workload;
 use json_patch::Patch;
 use std::borrow::Cow;
@@ -74,9 +75,9 @@ impl Decision {
     /// Pure. Policies that are suspended or in Audit mode add nothing and stand in nobody's way.
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
         let mut decision = Self { native_sidecars: site.native_sidecars, ..Self::default() };
-        let untouchable = checks::untouchable(workload, site);
+        let common = Common::of(workload, site);
         for policy in policies.iter() {
-            decision.ask(policy, &policy.view(workload), site, untouchable.as_ref());
+            decision.ask(policy, &policy.view(workload), site, &common);
         }
         decision.leave_out_disagreements(workload);
         let workload = decision.view(workload);
@@ -109,9 +110,9 @@ impl Decision {
         }
     }
 
-    fn ask(&mut self, policy: &Arc<Policy>, workload: &Workload, site: &Site, untouchable: Option<&Reason>) {
+    fn ask(&mut self, policy: &Arc<Policy>, workload: &Workload, site: &Site, common: &Common) {
         let verdict = if policy.is_enforced() {
-            decide_but(policy, workload, site, untouchable)
+            decide_with(common, policy, workload, site)
         } else {
             let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
             Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })

@@ -17,7 +17,7 @@ use kube::api::ListParams;
 use kube::core::ApiResource;
 use kube::{Api, Client};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// What people type for a kind, besides its names.
@@ -108,10 +108,16 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// All of `kind`.
-    pub(super) fn all(kind: &Arc<Kind>) -> Self {
-        let (word, group) = (kind.resource.clone(), Some(kind.group.clone()));
-        Self { kind: Typed { text: word.clone(), word, group, kind: Some(kind.clone()) }, name: None }
+    /// All of each of `kinds`: the built-in ones in the order of their table, then custom resources.
+    pub(super) fn all<'a>(kinds: impl Iterator<Item = &'a Arc<Kind>>) -> Vec<Self> {
+        let kinds: BTreeSet<_> = kinds.collect();
+        let built_in = KINDS.iter().filter(|kind| kinds.contains(kind));
+        let custom = kinds.iter().copied().filter(|kind| !kind.is_in_table());
+        let all_of = |kind: &Arc<Kind>| {
+            let (word, group) = (kind.resource.clone(), Some(kind.group.clone()));
+            Self { kind: Typed { text: word.clone(), word, group, kind: Some(kind.clone()) }, name: None }
+        };
+        built_in.chain(custom).map(all_of).collect()
     }
 
     /// What is meant by `words`, as for kubectl: `KIND/NAME` once or several times, or `KIND` or `KIND,KIND`, alone for all of

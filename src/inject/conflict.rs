@@ -218,7 +218,7 @@ fn may_meet(one: &[String], other: &[String]) -> bool {
 }
 
 fn host_port_collision(one: &Template, other: &Template, network: Network) -> Option<String> {
-    for own in running(one) {
+    for own in running(one).filter(|own| own.host_ports(network).next().is_some()) {
         for there in running(other).filter(|there| there.name() != own.name()) {
             if let Some(port) = shared_host_port(&own, &there, network) {
                 return Some(format!("both use host port {port}, in {own} and {there}"));

@@ -12,12 +12,32 @@ use std::collections::BTreeMap;
 /// A row: why nothing is to be done, or that it cannot be told; or nothing.
 pub type Check = fn(&Policy, &Workload, &Site) -> Option<Verdict>;
 
-/// Rows 1 to 3, in order: what no policy ever touches, whichever it is.
+/// Rows 1 to 3, in order: they are the same for every policy.
 const UNTOUCHABLE: [fn(&Workload, &Site) -> Option<Reason>; 3] = [
     mirror_pod,  // row 1
     protected,   // row 2
     terminating, // row 3
 ];
+
+/// What rows 0 to 3 say of a workload, as far as it is the same for every policy: found out once for all of them.
+pub struct Common {
+    has_initializers: bool,
+    untouchable: Option<Reason>,
+}
+
+impl Common {
+    /// Of `workload`.
+    pub fn of(workload: &Workload, site: &Site) -> Self {
+        let untouchable = UNTOUCHABLE.iter().find_map(|check| check(workload, site));
+        Self { has_initializers: workload.has_initializers(), untouchable }
+    }
+
+    /// Why `policy` never touches `workload`, if that is so.
+    pub fn untouchable(&self, policy: &Policy, workload: &Workload, site: &Site) -> Option<Reason> {
+        let bypassed = self.has_initializers.then(|| bypassed(policy, workload, site)).flatten();
+        bypassed.or_else(|| self.untouchable.clone())
+    }
+}
 
 /// The other rows, in order.
 pub const CHAIN: &[Check] = &[
@@ -32,17 +52,12 @@ pub const CHAIN: &[Check] = &[
     conditions,
 ];
 
-/// Why no policy touches `workload`, if that is so.
-pub fn untouchable(workload: &Workload, site: &Site) -> Option<Reason> {
-    UNTOUCHABLE.iter().find_map(|check| check(workload, site))
-}
-
 /// Whether the validations of `policy` are for `workload`: rows 0 to 3 and 7 let it through, whatever the others say.
 ///
 /// # Errors
 /// Why it cannot be told.
 pub fn is_judged(policy: &Policy, workload: &Workload, site: &Site) -> Result<bool, Reason> {
-    if bypassed(policy, workload, site).is_some() || untouchable(workload, site).is_some() {
+    if Common::of(workload, site).untouchable(policy, workload, site).is_some() {
         return Ok(false);
     }
     let mut unknown = None;
@@ -68,12 +83,10 @@ fn reason(row: u8, code: Code, detail: impl Into<String>) -> Option<Verdict> {
     Some(Verdict::Skip(Reason { row, code, detail: detail.into() }))
 }
 
-/// Row 0. The server puts no name on an object that comes with a list of its own: who may bring one may leave us out. On a
-/// stored object the names before have done their work and are gone, so that any name of ours shows that it was asked of us.
-pub fn bypassed(policy: &Policy, workload: &Workload, site: &Site) -> Option<Reason> {
-    if !workload.has_initializers() {
-        return None;
-    }
+/// Row 0, of an object that has initializers. The server puts no name on one that comes with a list of its own: who may
+/// bring one may leave us out. On a stored object the names before have done their work and are gone, so that any name of
+/// ours shows that it was asked of us.
+fn bypassed(policy: &Policy, workload: &Workload, site: &Site) -> Option<Reason> {
     let is_stored = !workload.uid().is_empty();
     if workload.pending().any(|name| name == policy.initializer_name || (is_stored && site.owns(name))) {
         return None;
@@ -236,12 +249,14 @@ fn unmet<'a>(
     value: impl Fn(&str) -> Option<&'a str>,
 ) -> Option<String> {
     // Most policies do not match, and each decision tells why: `concat` takes half as long as `format`.
-    let told = |key: &str, [but, wanted, end]: [&str; 3]| match value(key) {
+    let told = |key: &str, there: Option<&str>, [but, wanted, end]: [&str; 3]| match there {
         Some(there) => [noun, " `", key, "`", of, " is `", there, "`", but, wanted, end].concat(),
         None => [noun, " `", key, "`", of, " is absent", but, wanted, end].concat(),
     };
-    let differs =
-        |(key, wanted): (&String, &String)| (value(key) != Some(wanted)).then(|| told(key, [", not `", wanted, "`"]));
+    let differs = |(key, wanted): (&String, &String)| {
+        let there = value(key);
+        (there != Some(wanted)).then(|| told(key, there, [", not `", wanted, "`"]))
+    };
     let fails = |requirement: &Requirement| {
         let Requirement { key, operator, values } = requirement;
         let there = value(key);
@@ -254,7 +269,7 @@ fn unmet<'a>(
             Operator::Exists => there.is_some(),
             Operator::DoesNotExist => there.is_none(),
         };
-        (!holds).then(|| told(key, ["; wanted is ", &demand(*operator, values), ""]))
+        (!holds).then(|| told(key, there, ["; wanted is ", &demand(*operator, values), ""]))
     };
     wanted.iter().find_map(differs).or_else(|| requirements.iter().find_map(fails))
 }

@@ -13,6 +13,7 @@ use crate::cel::{Budget, Expression, Gives, Variables};
 use crate::inject::marker::{self, Marker};
 use crate::inject::{Template, is_native_sidecar};
 use crate::workload::{Kind, Workload};
+use checks::Common;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -220,10 +221,11 @@ impl Policy {
 
     /// `workload` with its pod where this policy takes it to lie: policies may differ about a custom resource.
     pub fn view<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
+        if workload.kind.is_in_table() {
+            return Cow::Borrowed(workload);
+        }
         match self.kinds.iter().find(|kind| **kind == workload.kind) {
-            Some(kind) if !Arc::ptr_eq(kind, &workload.kind) && kind.pod_path != workload.kind.pod_path => {
-                Cow::Owned(workload.seen_as(kind))
-            }
+            Some(kind) if kind.pod_path != workload.kind.pod_path => Cow::Owned(workload.seen_as(kind)),
             _ => Cow::Borrowed(workload),
         }
     }
@@ -285,12 +287,12 @@ pub struct Reason {
 /// Pure: the same arguments give the same verdict, on every engine and offline. The rows are asked in order and the
 /// first that says no is the reason. A row that cannot tell decides only where no other says no.
 pub fn decide(policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
-    decide_but(policy, workload, site, checks::untouchable(workload, site).as_ref())
+    decide_with(&Common::of(workload, site), policy, workload, site)
 }
 
-/// [`decide`], where it is known what rows 1 to 3 say, which is the same for every policy.
-pub fn decide_but(policy: &Policy, workload: &Workload, site: &Site, untouchable: Option<&Reason>) -> Verdict {
-    if let Some(reason) = checks::bypassed(policy, workload, site).or_else(|| untouchable.cloned()) {
+/// [`decide`], where what is `common` to all policies is known.
+pub fn decide_with(common: &Common, policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
+    if let Some(reason) = common.untouchable(policy, workload, site) {
         return Verdict::Skip(reason);
     }
     let (workload, mut unknown) = (&*policy.view(workload), None);

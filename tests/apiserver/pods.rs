@@ -89,6 +89,10 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
     world.delete("/api/v1/namespaces/default/secrets/default-token").await?;
     operator.signal("CONT")?;
     wait_condition(&world.cluster, "envoy", "Degraded", "True", "AdmissionDenied").await?;
+    // The account comes back in a pause between two tries: within one, the injection would be refused and the refusal not.
+    let refusals = || operator.log().matches("refuses to let the object go").count();
+    let so_far = refusals();
+    within(LIMIT, "it is tried again", || async { Ok(refusals() > so_far) }).await?;
     service_account(&world, "default").await?;
     assert_eq!(containers(&world.initialized(&format!("{PODS}/waits")).await?), ["app", "envoy"]);
 

@@ -10,7 +10,6 @@ use crate::policy::{Policies, Site};
 use anyhow::Result;
 use changes::{Report, Versions};
 use clap::Args;
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -76,9 +75,7 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
 
 /// The stored workloads that either version targets.
 async fn in_cluster(options: &Options, versions: &Versions, site: &mut Site) -> Result<Vec<Subject>> {
-    let targeted: BTreeSet<_> = versions.kinds().collect();
-    let targeted: Vec<Asked> = targeted.into_iter().map(Asked::all).collect();
-    let found = live::workloads(&options.cluster, &targeted, &options.scope).await?;
+    let found = live::workloads(&options.cluster, &Asked::all(versions.kinds()), &options.scope).await?;
     if !options.site.names_version() {
         site.native_sidecars = found.native_sidecars;
     }

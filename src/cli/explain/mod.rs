@@ -12,7 +12,6 @@ use anyhow::{Result, bail};
 use clap::Args;
 use report::Report;
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -90,8 +89,7 @@ async fn in_cluster(
         if namespace.is_none() && !all_namespaces && selector.is_none() {
             bail!("which workload? Name it (`deploy/web`), its kind (`deploy`), or give -n, -A, -l or -f");
         }
-        let targeted: BTreeSet<_> = policies.kinds().collect();
-        asked = targeted.into_iter().map(Asked::all).collect();
+        asked = Asked::all(policies.kinds());
     }
     let found = live::workloads(&options.cluster, &asked, &options.scope).await?;
     if !options.site.names_version() {
