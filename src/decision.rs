@@ -1,6 +1,6 @@
 //! What is to become of one workload: every policy asked, every conflict seen. Pure.
 //!
-//! [`decide`] knows one policy, [`plan`](inject::plan) knows templates. [`Decision::of`] puts
+//! [`decide`](crate::policy::decide) knows one policy, [`plan`](inject::plan) knows templates. [`Decision::of`] puts
 //! them together in the one way that the loop, `scpol inject` and `scpol explain` share: first who matches, then pairs
 //! that contradict each other, then each survivor against the workload. Nothing depends on the order of the policies.
 
