@@ -132,11 +132,6 @@ pub fn join(texts: impl IntoIterator<Item = String>) -> String {
     for text in &texts {
         // A byte order mark is one only at the very beginning.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        // Blanks after the last line break are no line yet; with a break of their own, a block scalar would have one more.
-        let line = all.rfind('\n').map_or(0, |end| end + 1);
-        if all[line..].chars().all(|c| matches!(c, ' ' | '\t')) {
-            all.truncate(line);
-        }
         if !all.is_empty() && !all.ends_with('\n') {
             all.push('\n');
         }

@@ -3,6 +3,7 @@
 
 use super::value;
 use super::{Fault, Format, Manifest, Part, Place};
+use std::borrow::Cow;
 
 /// So many documents a file may have; each takes more memory than its text.
 const DOCUMENTS: usize = 100_000;
@@ -86,10 +87,12 @@ impl Splitter<'_> {
                 Err(refusal) => return self.fail(text, refusal.line, refusal.message),
             }
         }
-        match value::yaml(text) {
+        // kubectl's reader ends every line with a break, the last one too: what a block scalar has depends on it.
+        let ended = if text.ends_with('\n') { Cow::Borrowed(text) } else { Cow::Owned(format!("{text}\n")) };
+        match value::yaml(&ended) {
             Ok(value) if value.is_null() => self.verbatim(text),
             Ok(value) => self.manifest(text, Format::Yaml, value),
-            Err(refusal) => self.fail(text, refusal.line, refusal.message),
+            Err(refusal) => self.fail(text, refusal.line.min(text.lines().count()), refusal.message),
         }
     }
 
