@@ -118,7 +118,7 @@ impl Decision {
             Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })
         };
         if policy.is_enforced() && !policy.validations.is_empty() {
-            match checks::is_judged(policy, workload, site) {
+            match checks::is_judged(common, policy, workload, site) {
                 Ok(true) => self.judges.push(policy.clone()),
                 Ok(false) => {}
                 // Where the verdict says so, it is said below.

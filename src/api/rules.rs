@@ -470,7 +470,7 @@ fn duplicates_within(path: &str, container: &RawObject) -> Vec<Finding> {
     const UNIQUE: [(&str, &str, Key); 4] = [
         ("ports", "containerPort", |port| Some(format!("{} {}", port.get("containerPort")?, protocol(port)))),
         ("ports", "name", |port| text(port, "name").filter(|name| !name.is_empty()).map(str::to_owned)),
-        ("volumeMounts", "mountPath", |mount| text(mount, "mountPath").map(|path| format::mount_path(path).to_owned())),
+        ("volumeMounts", "mountPath", mounted_at),
         ("volumeDevices", "devicePath", |device| text(device, "devicePath").map(str::to_owned)),
     ];
     let mut findings = Vec::new();
@@ -539,10 +539,7 @@ fn source(item: &RawObject) -> Option<String> {
 fn repeated_in_own_containers(policy: &Subject<'_>) -> Vec<Finding> {
     let Some(template) = &policy.spec.template else { return Vec::new() };
     let sources = template.env_from.iter().map(source);
-    let paths = template
-        .volume_mounts
-        .iter()
-        .map(|mount| text(mount, "mountPath").map(|path| format::mount_path(path).to_owned()));
+    let paths = template.volume_mounts.iter().map(mounted_at);
     let repeated = |keys: Vec<Option<String>>, list: &str, field: &str| {
         let mut seen = HashSet::new();
         let indexed = keys.into_iter().enumerate();
@@ -552,6 +549,11 @@ fn repeated_in_own_containers(policy: &Subject<'_>) -> Vec<Finding> {
     let mut findings = repeated(sources.collect(), "envFrom", "");
     findings.extend(repeated(paths.collect(), "volumeMounts", ".mountPath"));
     findings
+}
+
+/// Where `mount` goes.
+fn mounted_at(mount: &RawObject) -> Option<String> {
+    text(mount, "mountPath").map(|path| format::mount_path(path).to_owned())
 }
 
 /// Keys of labels and annotations that Kubernetes refuses, and those by which users and we speak to each other.

@@ -66,7 +66,7 @@ pub fn read(workload: &Workload, policy: &str) -> Option<Marker> {
 }
 
 /// The marker that an annotation has as its `value`. None if it cannot be understood.
-pub fn parse(value: &str) -> Option<Marker> {
+pub(super) fn parse(value: &str) -> Option<Marker> {
     let marker: Marker = serde_json::from_str(value).ok()?;
     (marker.v == VERSION).then_some(marker)
 }

@@ -58,6 +58,11 @@ impl Template {
         }
     }
 
+    /// The marker of its policy on the pod, or pod template, of `workload`. None if there is none that can be understood.
+    pub fn marker(&self, workload: &Workload) -> Option<Marker> {
+        marker::parse(workload.pod_annotation(&self.marker_key)?)
+    }
+
     /// The same template with its containers as native sidecars: init containers that are restarted always. They start
     /// after its own init containers that stand before the user's.
     #[must_use]
@@ -212,8 +217,7 @@ fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>) 
     let created = merge::record_parent(body, &annotations, &annotations);
     let fresh = merge::records(body, groups, templates.len());
     let markers = templates.iter().zip(fresh).enumerate().filter_map(|(owner, (template, fresh))| {
-        let stored = pod.workload.pod_annotation(&template.marker_key).and_then(marker::parse);
-        let stored = stored.filter(|stored| stored.hash == template.hash);
+        let stored = template.marker(pod.workload).filter(|stored| stored.hash == template.hash);
         if stored.is_some() && fresh.added.is_empty() {
             return None;
         }

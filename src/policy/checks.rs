@@ -5,7 +5,6 @@ use crate::api::INJECT_KEY;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement};
 use crate::cel::{Budget, Variables};
-use crate::inject::marker;
 use crate::workload::Workload;
 use std::collections::BTreeMap;
 
@@ -56,8 +55,8 @@ pub const CHAIN: &[Check] = &[
 ///
 /// # Errors
 /// Why it cannot be told.
-pub fn is_judged(policy: &Policy, workload: &Workload, site: &Site) -> Result<bool, Reason> {
-    if Common::of(workload, site).untouchable(policy, workload, site).is_some() {
+pub fn is_judged(common: &Common, policy: &Policy, workload: &Workload, site: &Site) -> Result<bool, Reason> {
+    if common.untouchable(policy, workload, site).is_some() {
         return Ok(false);
     }
     let mut unknown = None;
@@ -150,7 +149,7 @@ pub fn said(workload: &Workload) -> impl Iterator<Item = &str> {
 }
 
 fn already_injected(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
-    let marker = marker::parse(workload.pod_annotation(&policy.template.marker_key)?)?;
+    let marker = policy.template.marker(workload)?;
     if marker.hash == policy.template.hash {
         return reason(6, Code::AlreadyInjected, format!("the marker has the current hash {}", marker.hash));
     }

@@ -8,9 +8,9 @@ pub mod checks;
 
 use crate::api::code::Code;
 use crate::api::rules::{self, Rules, Violation};
-use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Validation};
+use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
 use crate::cel::{Budget, Expression, Gives, Variables};
-use crate::inject::marker::{self, Marker};
+use crate::inject::marker::Marker;
 use crate::inject::{Template, is_native_sidecar};
 use crate::workload::{Kind, Workload};
 use checks::Common;
@@ -219,6 +219,11 @@ impl Policy {
         self.spec.template.is_some()
     }
 
+    /// Its targets that name `kind`, through any group that serves it.
+    pub fn targets_of<'a>(&'a self, kind: &'a Kind) -> impl Iterator<Item = &'a Target> {
+        self.spec.targets.iter().filter(|target| target.resource == kind.resource && kind.is_in(&target.group))
+    }
+
     /// `workload` with its pod where this policy takes it to lie: policies may differ about a custom resource.
     pub fn view<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
         if workload.kind.is_in_table() {
@@ -232,7 +237,7 @@ impl Policy {
 
     /// Its marker on `workload`, if there is one that can be understood.
     pub fn marker(&self, workload: &Workload) -> Option<Marker> {
-        marker::read(&self.view(workload), &self.name)
+        self.template.marker(&self.view(workload))
     }
 
     /// Where it takes the pod of `kind` to lie, if that is one of its targets, and `other` takes it to lie elsewhere: both
@@ -287,15 +292,15 @@ pub struct Reason {
 /// Pure: the same arguments give the same verdict, on every engine and offline. The rows are asked in order and the
 /// first that says no is the reason. A row that cannot tell decides only where no other says no.
 pub fn decide(policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
-    decide_with(&Common::of(workload, site), policy, workload, site)
+    decide_with(&Common::of(workload, site), policy, &policy.view(workload), site)
 }
 
-/// [`decide`], where what is `common` to all policies is known.
+/// [`decide`], where what is `common` to all policies is known, and `workload` is what [`Policy::view`] gives.
 pub fn decide_with(common: &Common, policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
     if let Some(reason) = common.untouchable(policy, workload, site) {
         return Verdict::Skip(reason);
     }
-    let (workload, mut unknown) = (&*policy.view(workload), None);
+    let mut unknown = None;
     for check in checks::CHAIN {
         match check(policy, workload, site) {
             None | Some(Verdict::Inject) => {}

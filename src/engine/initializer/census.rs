@@ -4,7 +4,8 @@
 //! shares with others. 20 000 Deployments take less than a megabyte.
 
 use crate::cluster::object::Object;
-use crate::policy::{Policies, Policy, Reason, Site, Verdict, checks, decide};
+use crate::policy::checks::{self, Common};
+use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide_with};
 use crate::workload::{Kind, Workload};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -211,8 +212,9 @@ fn version(object: &Object) -> u64 {
 
 /// What `workload`, stored and initialized, is to every policy in `policies`. `collide` tells whether two policies do.
 pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl Fn(&str, &str) -> bool) -> Fate {
+    let common = Common::of(workload, site);
     let mut matching: Vec<(&Arc<Policy>, Tally)> =
-        policies.iter().filter_map(|policy| Some((policy, tally(policy, workload, site)?))).collect();
+        policies.iter().filter_map(|policy| Some((policy, tally(&common, policy, workload, site)?))).collect();
     matching.sort_by(|a, b| a.0.name.cmp(&b.0.name));
     let enforced: Vec<&Arc<Policy>> =
         matching.iter().filter(|(policy, _)| policy.is_enforced()).map(|(policy, _)| *policy).collect();
@@ -231,11 +233,12 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
         .collect()
 }
 
-fn tally(policy: &Policy, workload: &Workload, site: &Site) -> Option<Tally> {
+fn tally(common: &Common, policy: &Policy, workload: &Workload, site: &Site) -> Option<Tally> {
     if !policy.injects() {
         return None;
     }
-    match decide(policy, workload, site) {
+    let workload = &*policy.view(workload);
+    match decide_with(common, policy, workload, site) {
         Verdict::Inject if policy.marker(workload).is_some() => Some(Tally::Outdated),
         Verdict::Inject => Some(Tally::Missed),
         Verdict::Skip(Reason { row: 6, .. }) if checks::selects(policy, workload, site) => Some(Tally::Injected),

@@ -276,10 +276,8 @@ fn refused(error: &CallError, resource: &ApiResource, namespace: &str) -> Unavai
 /// Through which version to try: one that the policy's targets name.
 fn probed(shared: &Shared, policy: &Policy, kind: &Kind) -> Option<ApiResource> {
     let mut resource = shared.resource(kind)?;
-    let targets =
-        || policy.spec.targets.iter().filter(|target| target.resource == kind.resource && kind.is_in(&target.group));
-    if !targets().any(|target| target.version == "*") {
-        let target = targets().next()?;
+    if !policy.targets_of(kind).any(|target| target.version == "*") {
+        let target = policy.targets_of(kind).next()?;
         resource.group = target.group.clone();
         resource.version = target.version.clone();
         resource.api_version = if target.group.is_empty() {

@@ -63,19 +63,17 @@ fn owner(policy: &Policy) -> OwnerReference {
 
 /// The entries for one kind, such that no request is matched by two.
 fn entries(policy: &Policy, kind: &Kind, cluster: &Capabilities) -> Vec<Entry> {
-    let of_kind =
-        || policy.spec.targets.iter().filter(|target| kind.is_in(&target.group) && target.resource == kind.resource);
     let entry = |groups: Vec<String>, versions: Vec<String>| Entry {
         name: policy.initializer_name.clone(),
         rules: vec![Rule { api_groups: groups, api_versions: versions, resources: vec![kind.resource.clone()] }],
     };
-    if of_kind().any(|target| target.version == "*") {
+    if policy.targets_of(kind).any(|target| target.version == "*") {
         // The server compares with the group of the request: the same object can be posted through each of them.
         let groups = cluster.groups(kind).into_iter().map(str::to_owned).collect();
         return vec![entry(groups, vec!["*".into()])];
     }
     let mut versions: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    for target in of_kind() {
+    for target in policy.targets_of(kind) {
         versions.entry(&target.group).or_default().insert(target.version.clone());
     }
     versions.into_iter().map(|(group, versions)| entry(vec![group.into()], versions.into_iter().collect())).collect()
