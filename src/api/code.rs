@@ -132,6 +132,8 @@ codes! {
     112 ConditionNotMatched "";
     /// The pod ends by itself, and a plain sidecar would keep it from ending: native sidecars are not to be had here.
     113 JobSkipped "Upgrade server and nodes to 1.29, or set `spec.jobs: Inject` if the sidecar ends by itself.";
+    /// The workload matches and has no sidecar: it was created before the policy, or while nothing delivered it.
+    114 Missed "Roll the workload out anew: `kubectl rollout restart`, or delete the pod if something makes it again.";
     /// The policy that asked for this workload does not exist any more.
     115 PolicyGone "";
     /// The workload opted out, and the policy does not allow it.
@@ -163,11 +165,35 @@ codes! {
     210 ValidationFailed "Correct the object as the message says.";
     /// An expression failed when it ran: it reads what is not there, or costs too much. Never taken for true or false.
     211 ExpressionFailed "Guard the expression with `has(..)` or an optional, as the message says what is missing.";
+    /// An admission review could not be understood: it is answered with an error, and the API server does as `failurePolicy` says.
+    212 ReviewInvalid "Only API servers post reviews: see who else can reach the port of the webhook.";
+    /// The policy says `Fail`, the workload matches, and it would be stored without the sidecar: its create is refused.
+    213 SidecarMissing "See `scpol check`: the engine of the policy did not act. To let workloads in without the sidecar, set `spec.failurePolicy: Ignore`.";
     /// A defect of ours: the object is tried again.
     208 Panicked "Please report it with the operator's log.";
 
     /// The policy wants native sidecars, which this server does not have.
     316 NativeSidecarsUnavailable "Upgrade server and nodes to 1.29, or use `spec.nativeSidecars: ForJobs` or `Never`.";
+    /// Policies on one resource name different engines; order and conflicts need one for all of them.
+    311 EngineMismatch "Use one `spec.engine` for all policies that target the resource, or `Auto`.";
+    /// MutatingAdmissionPolicy is not served in version v1.
+    317 AdmissionPolicyApiOff "Use `spec.engine: Webhook`, or a server of 1.36 or later that serves `admissionregistration.k8s.io/v1`.";
+    /// MutatingAdmissionPolicy is served, and policies have no effect: its feature gate or its admission plugin is off.
+    318 AdmissionPolicyPluginOff "Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`.";
+    /// The policy cannot be expressed as a MutatingAdmissionPolicy. Nothing is approximated: all policies of that resource go to the webhook.
+    319 NotExpressible "Leave `spec.engine` at `Auto` or set `Webhook`, or change what the message names.";
+    /// The API server did not get an answer from the webhook.
+    320 WebhookUnreachable "See whether the API server reaches the Service `scpol` on its port, through firewalls and network policies.";
+    /// The API of webhooks is not served, or its admission plugin is off.
+    321 WebhookOff "Start the API server without `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` in `--disable-admission-plugins`.";
+    /// The certificate of the webhook has expired, is for another name, or cannot be read.
+    322 CertificateInvalid "Delete the Secret `scpol-webhook`, which is then made anew; with certificates of your own, renew the files.";
+    /// The certificate of the webhook expires soon, and has not been renewed.
+    323 CertificateExpiring "See the operator's log; with certificates of your own, renew the files.";
+    /// A registration of ours was edited by hand; it is repaired at once.
+    324 RegistrationEdited "Change the policy, not what is generated from it.";
+    /// On this server nothing but the webhook itself could spare protected namespaces: `Fail` would refuse there while it is down.
+    325 FailNotSafe "Use `spec.failurePolicy: Ignore`, or a server of 1.21 or later.";
     /// The engine cannot run on this server.
     301 EngineUnavailable "Choose another `spec.engine`, or a server version that has it.";
     /// The API of the Initializer engine is switched off.

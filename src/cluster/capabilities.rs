@@ -8,6 +8,36 @@ use kube::core::{ApiResource, GroupVersionKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// What engines register, by its plural name.
+pub mod registration {
+    /// The group of them all.
+    pub const GROUP: &str = "admissionregistration.k8s.io";
+    /// Of the Initializer engine, in `v1alpha1`.
+    pub const INITIALIZERS: &str = "initializerconfigurations";
+    /// Of the webhook engine, to inject.
+    pub const MUTATING_WEBHOOKS: &str = "mutatingwebhookconfigurations";
+    /// Of the webhook engine, to refuse.
+    pub const VALIDATING_WEBHOOKS: &str = "validatingwebhookconfigurations";
+    /// Of the MutatingAdmissionPolicy engine, to inject.
+    pub const MUTATING_POLICIES: &str = "mutatingadmissionpolicies";
+    /// Puts a MutatingAdmissionPolicy in force.
+    pub const MUTATING_BINDINGS: &str = "mutatingadmissionpolicybindings";
+    /// To refuse without a webhook.
+    pub const VALIDATING_POLICIES: &str = "validatingadmissionpolicies";
+    /// Puts a ValidatingAdmissionPolicy in force.
+    pub const VALIDATING_BINDINGS: &str = "validatingadmissionpolicybindings";
+    /// All of them.
+    pub const ALL: [&str; 7] = [
+        INITIALIZERS,
+        MUTATING_WEBHOOKS,
+        VALIDATING_WEBHOOKS,
+        MUTATING_POLICIES,
+        MUTATING_BINDINGS,
+        VALIDATING_POLICIES,
+        VALIDATING_BINDINGS,
+    ];
+}
+
 /// What is served: group, version, plural name.
 type Name = (String, String, String);
 
@@ -66,19 +96,14 @@ impl Capabilities {
                 "coordination.k8s.io" if found.lease_version.is_none() => {
                     found.lease_version = version_of(group_version)
                 }
-                "admissionregistration.k8s.io" if group_version.ends_with("/v1alpha1") => {
-                    found.read(client, group_version).await?
-                }
+                registration::GROUP => found.read(client, group_version).await?,
                 group if KINDS.iter().any(|kind| kind.is_in(group)) || is_wanted(group) => {
                     found.read(client, group_version).await?
                 }
                 _ => {}
             }
         }
-        found.initializers = found
-            .served
-            .keys()
-            .any(|(_, version, resource)| version == "v1alpha1" && resource == "initializerconfigurations");
+        found.initializers = found.registration(registration::INITIALIZERS).is_some();
         Ok(found)
     }
 
@@ -143,6 +168,20 @@ impl Capabilities {
         let served =
             |group: &&String| self.served.keys().any(|(own, _, resource)| own == *group && *resource == kind.resource);
         kind.groups.iter().filter(served).map(String::as_str).collect()
+    }
+
+    /// How to address what engines register as `resource`, one of [`registration::ALL`], in the best version that the server
+    /// has. None if it has none: what is served may still be switched off.
+    pub fn registration(&self, resource: &str) -> Option<ApiResource> {
+        let versions = self.served.iter().filter(|((group, version, own), _)| {
+            // Initializers are the only thing that was ever used as alpha.
+            group == registration::GROUP
+                && own == resource
+                && (!version.contains("alpha") || resource == registration::INITIALIZERS)
+        });
+        let ((group, version, _), served) = versions.max_by_key(|((_, version, _), _)| rank(version))?;
+        let gvk = GroupVersionKind::gvk(group, version, &served.kind);
+        Some(ApiResource::from_gvk_with_plural(&gvk, resource))
     }
 
     /// How to address `kind`: its own group in the best version that the server has. None if it can be no target.
