@@ -3,15 +3,14 @@
 use crate::api::code::Code;
 use crate::decision::Outcome;
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 /// Every metric of the operator.
 pub struct Metrics {
     registry: Registry,
     injections: IntCounterVec,
-    injection_duration: Histogram,
+    injection_duration: HistogramVec,
     pending: IntGaugeVec,
     /// Age of the oldest object that waits for us, in seconds; 0 if none does.
     pub oldest_pending: Gauge,
@@ -37,7 +36,7 @@ impl Metrics {
         let registry = Registry::new();
         let duration = HistogramVec::new(
             // From 1 ms to 33 s: the server gives up on a create after 30 s.
-            HistogramOpts::new("scpol_injection_duration_seconds", "From seeing a workload to its answered PATCH.")
+            HistogramOpts::new("scpol_injection_duration_seconds", "From seeing a workload to what was done being done: a PATCH that is answered, or the answer to a review.")
                 .buckets(prometheus::exponential_buckets(0.001, 2.0, 16).expect("constants are in range")),
             &["engine"],
         );
@@ -58,7 +57,7 @@ impl Metrics {
                     &["policy", "engine", "result", "reason"],
                 ),
             ),
-            injection_duration: duration.with_label_values(&["Initializer"]),
+            injection_duration: duration,
             pending: register(
                 &registry,
                 IntGaugeVec::new(Opts::new("scpol_pending_objects", "Objects that wait for us now."), &["policy"]),
@@ -107,13 +106,13 @@ impl Metrics {
     }
 
     /// Counts a decision.
-    pub fn injection(&self, policy: &str, outcome: Outcome, reason: Code) {
-        self.injections.with_label_values(&[policy, "Initializer", outcome.label(), reason.name()]).inc();
+    pub fn injection(&self, policy: &str, engine: &'static str, outcome: Outcome, reason: Code) {
+        self.injections.with_label_values(&[policy, engine, outcome.label(), reason.name()]).inc();
     }
 
-    /// Records how long an object waited inside the operator.
-    pub fn injection_took(&self, seconds: f64) {
-        self.injection_duration.observe(seconds);
+    /// Records how long a workload waited inside the operator, for `engine`.
+    pub fn injection_took(&self, engine: &'static str, seconds: f64) {
+        self.injection_duration.with_label_values(&[engine]).observe(seconds);
     }
 
     /// Sets how many objects wait for `policy`.
@@ -164,7 +163,7 @@ mod tests {
     #[test]
     fn a_scrape_shows_what_was_counted() {
         let metrics = Metrics::new();
-        metrics.injection("envoy", Outcome::Injected, Code::Valid);
+        metrics.injection("envoy", "Initializer", Outcome::Injected, Code::Valid);
         metrics.api_request("patch", None);
         let text = metrics.render();
         assert!(

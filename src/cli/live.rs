@@ -1,7 +1,7 @@
 //! What commands ask of a cluster: its workloads and its policies.
 
 use super::Cluster;
-use super::files::{has_native_sidecars, kinds};
+use super::files::kinds;
 use crate::api::rules::Violation;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{self, CallError, call};
@@ -12,7 +12,7 @@ use crate::policy::{Policies, Policy, Site};
 use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::core::ApiResource;
 use kube::{Api, Client};
@@ -207,8 +207,7 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope)
                 .map(|object| Workload::new(kind, object.value()).within(namespaces.get(object.namespace()).cloned())),
         );
     }
-    let native_sidecars = server.at_least(1, 29) && kubelets_have_native_sidecars(&client).await;
-    Ok(Stored { workloads, native_sidecars, namespace })
+    Ok(Stored { workloads, native_sidecars: server.native_sidecars, namespace })
 }
 
 fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<Object> {
@@ -268,15 +267,6 @@ async fn list(api: &Api<Object>, parameters: ListParams) -> Result<Vec<Object>, 
         let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(objects) };
         parameters.continue_token = Some(next);
     }
-}
-
-/// True if and only if every kubelet is known to be of 1.29 or later.
-async fn kubelets_have_native_sidecars(client: &Client) -> bool {
-    let Ok(nodes) = call(Api::<Node>::all(client.clone()).list(&ListParams::default())).await else { return false };
-    nodes.items.into_iter().all(|node| {
-        let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
-        version.is_some_and(|version| has_native_sidecars(Some(&version)).unwrap_or(false))
-    })
 }
 
 /// The policies that are stored.

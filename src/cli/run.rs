@@ -164,7 +164,7 @@ impl Process {
             lease,
             workers: options.workers.into(),
             tell_injected: options.events_injected,
-            settings: controller::Settings { repair_hold: options.repair_hold },
+            settings: controller::Settings { repair_hold: options.repair_hold, reach: watch::channel(None).1 },
             grace: options.shutdown_grace,
             recording: tokio::spawn(recording),
         })

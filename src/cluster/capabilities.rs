@@ -3,8 +3,10 @@
 use super::client::{CallError, call};
 use crate::api::v1alpha1::Target;
 use crate::workload::{KINDS, Kind};
-use kube::Client;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
 use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -73,6 +75,8 @@ pub struct Capabilities {
     pub minor: (u32, u32),
     /// `initializerconfigurations` of `admissionregistration.k8s.io/v1alpha1` are served.
     pub initializers: bool,
+    /// Native sidecars can be had: server and every kubelet are of 1.29 or later.
+    pub native_sidecars: bool,
     /// The newest served version of `coordination.k8s.io`.
     pub lease_version: Option<String>,
     served: BTreeMap<Name, Served>,
@@ -104,6 +108,7 @@ impl Capabilities {
             }
         }
         found.initializers = found.registration(registration::INITIALIZERS).is_some();
+        found.native_sidecars = found.at_least(1, 29) && kubelets_have_native_sidecars(client).await;
         Ok(found)
     }
 
@@ -198,6 +203,32 @@ impl Capabilities {
     pub fn at_least(&self, major: u32, minor: u32) -> bool {
         self.minor >= (major, minor)
     }
+}
+
+/// True if and only if every kubelet is known to be of 1.29 or later.
+async fn kubelets_have_native_sidecars(client: &Client) -> bool {
+    let api = Api::<Node>::all(client.clone());
+    let mut parameters = ListParams::default().limit(100);
+    loop {
+        let Ok(page) = call(api.list(&parameters)).await else { return false };
+        let next = page.metadata.continue_.clone().filter(|next| !next.is_empty());
+        let is_young = |node: Node| {
+            let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
+            version.and_then(|version| version_numbers(&version)).is_some_and(|version| version >= (1, 29))
+        };
+        if !page.items.into_iter().all(is_young) {
+            return false;
+        }
+        let Some(next) = next else { return true };
+        parameters.continue_token = Some(next);
+    }
+}
+
+/// Major and minor number of `v1.29.3`, or of the like that vendors have.
+fn version_numbers(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let mut number = || parts.next()?.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok();
+    Some((number()?, number()?))
 }
 
 fn version_of(group_version: &str) -> Option<String> {

@@ -5,9 +5,9 @@ use super::status::condition_in;
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::policies::Stored;
-use crate::engine::Unavailable;
-use crate::engine::initializer::registration::Unproven;
 use crate::engine::initializer::types::InitializerConfiguration;
+use crate::engine::registration::Unproven;
+use crate::engine::{EngineName, Unavailable};
 use crate::workload::Kind;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -64,6 +64,10 @@ impl Entry {
         }
     }
 
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.phase, Phase::Up(_))
+    }
+
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.phase, Phase::Rising | Phase::Falling)
     }
@@ -81,7 +85,7 @@ impl Controller {
                 (condition["status"].as_str(), condition["reason"].as_str(), condition["lastTransitionTime"].as_str())
             }) {
                 // What we remove ourselves is marked in status first: nobody did here.
-                Some((Some("True"), _, _)) => hold_back(name, entry, hold),
+                Some((Some("True"), _, _)) if was_served(&stored.status) => hold_back(name, entry, hold),
                 Some((_, Some("RemovedByHand"), Some(since))) => {
                     let since = since.parse().unwrap_or_else(|_| Timestamp::now());
                     entry.hold = Some(since + jiff::SignedDuration::try_from(hold).unwrap_or_default());
@@ -99,12 +103,21 @@ impl Controller {
     }
 }
 
+/// True if and only if a policy with that `status` was in force by Initializers, if only among others.
+fn was_served(status: &Value) -> bool {
+    let engines = status["engine"].as_str().unwrap_or_default();
+    engines.split(',').any(|engine| engine == EngineName::Initializer.as_str())
+}
+
 pub(super) fn outcome_of(unavailable: Unavailable) -> Outcome {
     let Unavailable { code, message } = unavailable;
     match code {
-        Code::MissingRight | Code::ServerAway | Code::NotSynced | Code::ProbeFailed => {
-            Outcome::Waiting { code, message }
-        }
+        Code::MissingRight
+        | Code::ServerAway
+        | Code::NotSynced
+        | Code::ProbeFailed
+        | Code::RemovedByHand
+        | Code::WebhookUnreachable => Outcome::Waiting { code, message },
         _ => Outcome::Impossible { code, message },
     }
 }

@@ -5,11 +5,14 @@
 //! a time. A user's error is a condition, never an `Err`.
 
 mod entry;
+mod joint;
+mod plan;
 mod status;
-mod wanted;
 mod watches;
 
 use self::entry::{Entry, Phase, hold_back, outcome_of};
+use self::joint::{InForce, Joint, Registered};
+use self::plan::{Placed, Plan, Trial, Trials};
 use self::status::Force;
 use self::watches::{Watching, any_progress};
 use crate::api::code::Code;
@@ -19,12 +22,14 @@ use crate::cluster::client::{Progress, Reconnect, chain};
 use crate::cluster::object::Object;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
-use crate::engine::Unavailable;
 use crate::engine::initializer::census::Counts;
-use crate::engine::initializer::registration::{self, Unproven, is_marked, is_ours};
+use crate::engine::initializer::registration::{self, is_marked, is_ours};
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::{self, InitializerConfiguration};
 use crate::engine::initializer::watch::{Shared, recount};
+use crate::engine::registration::Unproven;
+use crate::engine::webhook::render::Endpoint;
+use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::workload::Kind;
 use futures::stream::BoxStream;
@@ -51,6 +56,17 @@ const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
 pub struct Settings {
     /// How long a registration that was deleted by hand is not made again.
     pub repair_hold: Duration,
+    /// How the API server reaches the webhook of this operator, once it serves.
+    pub reach: watch::Receiver<Option<Arc<Reach>>>,
+}
+
+/// How the API server reaches the webhook.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reach {
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// By which authorities its certificate may be signed, as PEM.
+    pub ca_bundle: Vec<u8>,
 }
 
 /// The controller of one term of leadership.
@@ -64,6 +80,22 @@ pub struct Controller {
     configurations: Option<BTreeMap<String, InitializerConfiguration>>,
     /// The list that is being read.
     listing: BTreeMap<String, InitializerConfiguration>,
+    /// What is to be; none when something that it depends on has changed.
+    plan: Option<Plan>,
+    trials: Trials,
+    /// The registrations that policies share, by resource.
+    joints: BTreeMap<Arc<Kind>, Joint>,
+    /// Everything of ours that is registered for several policies, as stored.
+    registered: Registered,
+    /// The lists of it that are being read.
+    relisted: Registered,
+    /// What of it has not been read yet, and what cannot be read.
+    unread: BTreeSet<&'static str>,
+    unreadable: BTreeMap<&'static str, Unavailable>,
+    /// What engines turned out not to do, though they seemed to be able to; and since when that is known.
+    blocked: BTreeMap<EngineName, (Unavailable, Instant)>,
+    /// A watch was begun anew: perhaps the server is another one now.
+    suspicious: bool,
     watches: HashMap<Arc<Kind>, Watching>,
     /// The watch of Namespaces, from when a policy first decides by them.
     namespaces: Option<Watching>,
@@ -76,12 +108,17 @@ pub struct Controller {
     swept: bool,
     /// Which policies there were at the last look, by name and hash.
     fingerprint: Vec<(String, String)>,
+    /// The same with those that are not valid.
+    stored: Vec<(String, String, i64)>,
 }
 
 /// What a task has come to.
 enum Finished {
     Rose(String, Box<InitializerConfiguration>, Result<Option<Unproven>, Unavailable>),
     Fell(String, Result<(), String>),
+    Tried((String, String, Arc<Kind>), Trial),
+    Raised(Arc<Kind>, EngineName, Result<InForce, Unavailable>),
+    Lowered(Arc<Kind>, Result<(), String>),
     Other,
 }
 
@@ -102,6 +139,15 @@ impl Controller {
             entries: BTreeMap::new(),
             configurations: None,
             listing: BTreeMap::new(),
+            plan: None,
+            trials: Trials::new(),
+            joints: BTreeMap::new(),
+            registered: Registered::new(),
+            relisted: Registered::new(),
+            unread: BTreeSet::new(),
+            unreadable: BTreeMap::new(),
+            blocked: BTreeMap::new(),
+            suspicious: false,
             watches: HashMap::new(),
             namespaces: None,
             tasks: JoinSet::new(),
@@ -111,12 +157,14 @@ impl Controller {
             recount_at: None,
             swept: false,
             fingerprint: Vec::new(),
+            stored: Vec::new(),
         }
     }
 
     /// Works until `stop` is true.
     pub async fn run(&mut self, mut stop: watch::Receiver<bool>) {
         let mut configurations = self.follow_configurations();
+        let mut registered = self.follow_registered();
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.snapshots.mark_changed();
@@ -125,6 +173,8 @@ impl Controller {
                 _ = stop.changed() => break,
                 Ok(()) = self.snapshots.changed() => self.policies_changed(),
                 Some(event) = configurations.next() => self.configurations_changed(event),
+                Some(event) = registered.next() => self.registered_changed(event),
+                Ok(()) = self.settings.reach.changed() => self.plan = None,
                 Some(finished) = self.tasks.join_next() => self.finished(finished.unwrap_or(Finished::Other)),
                 () = any_progress(&mut self.watches, &mut self.namespaces) => {}
                 _ = tick.tick() => self.ticked().await,
@@ -133,9 +183,25 @@ impl Controller {
         }
     }
 
-    /// Takes every policy out of force that does not refuse: the last replica stops, and creates shall go on.
+    /// Takes everything out of force that needs this process and does not refuse: the last replica stops, and creates shall
+    /// go on.
     pub async fn withdraw(&mut self) {
         let stored = self.snapshots.borrow().stored.clone();
+        let open = self.leaving_joints();
+        let policies: BTreeSet<&str> =
+            open.iter().flat_map(|(_, policies)| policies).map(|policy| policy.name.as_str()).collect();
+        for name in policies {
+            let Some(stored) = stored.get(name) else { continue };
+            let message = "the operator stopped in good order and unregistered its webhook; start it again".to_owned();
+            self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message });
+            self.write_status(name, stored, Force::Now).await;
+        }
+        futures::future::join_all(open.iter().map(|(kind, _)| self.leave_joint(kind))).await;
+        self.withdraw_own(&stored).await;
+    }
+
+    /// The same for what is registered policy by policy.
+    async fn withdraw_own(&mut self, stored: &BTreeMap<String, Stored>) {
         let leaving: Vec<_> = stored
             .iter()
             .filter_map(|(name, stored)| Some((name.clone(), stored.parsed.clone().ok()?)))
@@ -152,7 +218,7 @@ impl Controller {
         let removals = leaving.iter().map(|(name, _)| {
             let shared = self.shared.clone();
             async move {
-                if let Err(error) = registration::remove(&shared.client, &render::name(name)).await {
+                if let Err(error) = registration::remove(&shared.client, name).await {
                     error!(policy = name, %error, "Cannot unregister; creates of its targets will wait until the operator is back");
                 }
             }
@@ -193,6 +259,18 @@ impl Controller {
                 changed = true;
             }
         }
+        let print = |(name, stored): (&String, &Stored)| {
+            let hash = match &stored.parsed {
+                Ok(policy) => policy.spec_hash.clone(),
+                Err(violations) => format!("{violations:?}"),
+            };
+            (format!("{name} {}", stored.uid), hash, stored.generation)
+        };
+        let prints: Vec<_> = snapshot.stored.iter().map(print).collect();
+        if prints != self.stored {
+            self.stored = prints;
+            self.plan = None;
+        }
         let mut fingerprint: Vec<_> =
             snapshot.policies.iter().map(|policy| (policy.name.clone(), policy.spec_hash.clone())).collect();
         fingerprint.sort();
@@ -207,6 +285,12 @@ impl Controller {
     }
 
     fn configurations_changed(&mut self, event: watcher::Result<watcher::Event<Object>>) {
+        // What others register may be in our way; what we do ourselves is not.
+        let is_foreign = |object: &Object| !is_ours(&parsed(object));
+        match &event {
+            Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) if !is_foreign(object) => {}
+            _ => self.plan = None,
+        }
         match event {
             Ok(watcher::Event::Init) => self.listing.clear(),
             Ok(watcher::Event::InitApply(object)) => {
@@ -248,6 +332,12 @@ impl Controller {
                     entry.retry_at = Some(Instant::now() + RETRY);
                 }
             }
+            Finished::Tried(key, trial) => {
+                self.trials.insert(key, trial);
+                self.plan = None;
+            }
+            Finished::Raised(kind, engine, risen) => self.raised(&kind, engine, risen),
+            Finished::Lowered(kind, fallen) => self.lowered(&kind, fallen),
             Finished::Other => {}
         }
     }
@@ -290,8 +380,15 @@ impl Controller {
             .entries
             .values()
             .any(|entry| matches!(entry.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. }));
+        self.unblock();
+        if self.trials.values().any(|trial| matches!(trial, Trial::Open(_, at) if *at <= Instant::now())) {
+            self.plan = None;
+        }
         let lost = self.shared.lost.swap(false, Ordering::Relaxed);
-        if lost || (waiting && self.discovered.elapsed() > DISCOVERY_PERIOD) {
+        if std::mem::take(&mut self.suspicious) {
+            self.blocked.clear();
+            self.discover().await;
+        } else if lost || (waiting && self.discovered.elapsed() > DISCOVERY_PERIOD) {
             self.discover().await;
         }
         if self.shared.namespaces.take_relabelled() {
@@ -319,7 +416,10 @@ impl Controller {
                 if capabilities.version != self.shared.capabilities().version {
                     info!(version = capabilities.version, "The server has changed");
                     self.schema = None;
+                    self.trials.clear();
+                    self.blocked.clear();
                 }
+                self.plan = None;
                 self.shared.set_capabilities(capabilities);
                 self.groups = groups;
             }
@@ -360,49 +460,106 @@ impl Controller {
     /// Looks at everything once.
     async fn pass(&mut self) {
         let snapshot = self.snapshots.borrow().clone();
-        if !snapshot.synced || self.configurations.is_none() {
+        if !snapshot.synced || self.configurations.is_none() || !self.unread.is_empty() {
             return;
         }
         if !self.groups().is_subset(&self.groups) {
             self.discover().await;
         }
         self.shared.metrics.reconciles.inc();
+        if self.plan.is_none() {
+            self.plan = Some(self.draw(&snapshot).await);
+        }
         self.settle_watches(&snapshot);
         for (name, stored) in snapshot.stored.iter() {
-            self.step(name, stored, &snapshot).await;
+            self.step(name, stored).await;
+        }
+        self.settle_joints(&snapshot);
+        for (name, stored) in snapshot.stored.iter() {
+            self.conclude(name);
             self.write_status(name, stored, Force::No).await;
         }
         self.prune(&snapshot);
         self.sweep_once();
     }
 
-    /// Compares what `name` wants with what is there and starts what is missing.
-    async fn step(&mut self, name: &str, stored: &Stored, snapshot: &Snapshot) {
+    /// What is to become of the policy `name`.
+    fn placed(&self, name: &str) -> Result<Arc<Placed>, Outcome> {
+        match self.plan.as_ref().and_then(|plan| plan.policies.get(name)) {
+            Some(Ok(placed)) => Ok(placed.clone()),
+            // The sample comes while the plan stays.
+            Some(Err(Outcome::Audit { .. })) => {
+                let snapshot = self.snapshots.borrow();
+                let hash = snapshot.policies.get(name).map(|policy| policy.spec_hash.clone()).unwrap_or_default();
+                Err(Outcome::Audit { sample: self.shared.ledger(|ledger| ledger.sample(name, &hash)) })
+            }
+            Some(Err(outcome)) => Err(outcome.clone()),
+            None => Err(Outcome::FirstSight),
+        }
+    }
+
+    /// Compares what `name` is to have of its own with what is there and starts what is missing.
+    async fn step(&mut self, name: &str, stored: &Stored) {
         let Some(entry) = self.entries.get(name).filter(|entry| !entry.is_busy()) else { return };
         let retry_later = entry.retry_at.is_some_and(|at| at > Instant::now());
         let phase = entry.phase.clone();
-        match (self.wanted(name, stored, snapshot).await, phase) {
-            (Err(outcome), Phase::Out) => {
-                // To suspend it is how a user ends the hold after a removal by hand.
-                if let Some(entry) = self.entries.get_mut(name) {
-                    entry.hold = None;
-                }
-                self.set_outcome(name, outcome);
-                if self.registered(name).is_some() && !retry_later {
-                    self.fall(name, stored).await;
-                }
-            }
-            (Err(outcome), _) => {
-                self.set_outcome(name, outcome);
-                self.fall(name, stored).await;
-            }
-            (Ok((policy, wanted)), Phase::Up(there)) => self.keep_up(name, policy, wanted, *there).await,
-            (Ok((policy, wanted)), _) => {
+        let placed = self.placed(name);
+        let own = placed.as_ref().ok().and_then(|placed| Some((placed.policy.clone(), placed.own.clone()?)));
+        match (own, phase) {
+            (Some((policy, wanted)), Phase::Up(there)) => self.keep_up(name, policy, wanted, *there).await,
+            (Some((policy, wanted)), _) => {
                 if self.is_held(name, stored) || retry_later {
                     return;
                 }
                 self.rise(name, policy, wanted);
             }
+            (None, phase) => {
+                if self.is_leaving(name, &placed) {
+                    return;
+                }
+                // To suspend it is how a user ends the hold after a removal by hand.
+                if let Some(entry) = self.entries.get_mut(name) {
+                    entry.hold = None;
+                }
+                if let Err(outcome) = &placed {
+                    self.release(stored);
+                    self.set_outcome(name, outcome.clone());
+                }
+                let is_there = phase != Phase::Out || (self.registered(name).is_some() && !retry_later);
+                if is_there {
+                    self.fall(name, stored).await;
+                }
+            }
+        }
+    }
+
+    /// True if the policy goes from Initializers to another engine, and is not in force there yet.
+    fn is_leaving(&self, name: &str, placed: &Result<Arc<Placed>, Outcome>) -> bool {
+        let Ok(placed) = placed else { return false };
+        let is_up = self.entries.get(name).is_some_and(Entry::is_up);
+        is_up && self.shortfall(&placed.policy, &placed.shared).is_some()
+    }
+
+    fn release(&mut self, stored: &Stored) {
+        if let Ok(policy) = stored.parsed.clone()
+            && !policy.is_enforced()
+        {
+            self.release_joints(&policy);
+        }
+    }
+
+    /// Says how it stands with a policy, once everything that it needs has been looked at.
+    fn conclude(&mut self, name: &str) {
+        let Ok(placed) = self.placed(name) else { return };
+        let is_up = self.entries.get(name).is_some_and(Entry::is_up);
+        if placed.own.is_some() && !is_up {
+            return;
+        }
+        match self.shortfall(&placed.policy, &placed.shared) {
+            None => self.describe(name),
+            // What was said before stays true until it is known.
+            Some(Outcome::FirstSight) => {}
+            Some(outcome) => self.set_outcome(name, outcome),
         }
     }
 
@@ -412,7 +569,9 @@ impl Controller {
 
     /// Brings the policy in force, once its watches are in sync.
     fn rise(&mut self, name: &str, policy: Arc<Policy>, wanted: InitializerConfiguration) {
-        let kinds = policy.kinds.iter().map(|kind| (kind.resource.as_str(), self.watches.get(kind)));
+        let named = wanted.kinds();
+        let own: Vec<Arc<Kind>> = policy.kinds.iter().filter(|kind| named.contains(*kind)).cloned().collect();
+        let kinds = own.iter().map(|kind| (kind.resource.as_str(), self.watches.get(kind)));
         let namespaces = policy.reads_namespaces().then_some(("namespaces", self.namespaces.as_ref()));
         let needed: Vec<_> = kinds
             .chain(namespaces)
@@ -435,10 +594,10 @@ impl Controller {
         let shared = self.shared.clone();
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.phase = Phase::Rising;
-        entry.kinds.clone_from(&policy.kinds);
+        entry.kinds.clone_from(&own);
         let name = name.to_owned();
         self.tasks.spawn(async move {
-            let risen = registration::bring_up(&shared, &policy).await;
+            let risen = registration::bring_up(&shared, &policy, &own, &wanted).await;
             Finished::Rose(name, Box::new(wanted), risen)
         });
     }
@@ -462,8 +621,9 @@ impl Controller {
             || wanted.metadata.owner_references != there.metadata.owner_references
         {
             let before = self.entries.get(name).map(|entry| entry.kinds.clone()).unwrap_or_default();
-            self.rise(name, policy.clone(), wanted);
-            let dropped: Vec<_> = before.into_iter().filter(|kind| !policy.kinds.contains(kind)).collect();
+            let kept = wanted.kinds();
+            self.rise(name, policy, wanted);
+            let dropped: Vec<_> = before.into_iter().filter(|kind| !kept.contains(kind)).collect();
             self.drain_later(dropped);
             return;
         }
@@ -474,7 +634,6 @@ impl Controller {
                 self.shared.metrics.reconcile_errors.inc();
             }
         }
-        self.describe(name);
     }
 
     /// What a policy in force has to say beyond that.
@@ -495,7 +654,7 @@ impl Controller {
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
         let unproven = self.entries.get(name).and_then(|entry| entry.unproven.clone());
         let lasting = self.shared.ledger(|ledger| ledger.lasting(name, Instant::now()));
-        let degraded = lasting.or(restriction).or(unproven);
+        let degraded = lasting.or(restriction).or(unproven).or_else(|| self.doubt(name));
         self.set_outcome(name, Outcome::InForce { conflicts, degraded });
     }
 

@@ -8,6 +8,7 @@ use crate::cluster::client::call;
 use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Stored};
+use crate::engine::EngineName;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -69,12 +70,14 @@ impl Controller {
         let (failures, failed) = self.shared.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
         let pending = self.shared.queue(|queue| queue.waiting().0.get(name).copied().unwrap_or_default());
         let in_force = matches!(outcome, Outcome::InForce { .. });
+        let engines: Vec<_> = self.engines_of(name).into_iter().filter(|_| in_force).map(EngineName::as_str).collect();
+        let is_elsewhere = !engines.is_empty() && !engines.contains(&EngineName::Initializer.as_str());
         SidecarPolicyStatus {
             conditions: condition::conditions(outcome, &old.conditions, stored.generation, Timestamp::now()),
             observed_generation: Some(stored.generation),
             observed_spec_hash: policy.map(|policy| policy.spec_hash.clone()),
-            engine: in_force.then(|| "Initializer".to_owned()),
-            initializer_name: policy.map(|policy| policy.initializer_name.clone()),
+            engine: (!engines.is_empty()).then(|| engines.join(",")),
+            initializer_name: policy.filter(|_| !is_elsewhere).map(|policy| policy.initializer_name.clone()),
             template_hash: policy.map(|policy| policy.template.hash.clone()),
             matched: counts.matched,
             injected: counts.injected,
@@ -99,7 +102,10 @@ impl Controller {
             Outcome::InForce { .. } => (
                 EventReason::PolicyAccepted,
                 Code::Programmed,
-                format!("in force; initializer `{}`", status["initializerName"].as_str().unwrap_or_default()),
+                match status["initializerName"].as_str() {
+                    Some(initializer) => format!("in force; initializer `{initializer}`"),
+                    None => format!("in force by {}", status["engine"].as_str().unwrap_or_default()),
+                },
             ),
             Outcome::Rejected { code, message } => (EventReason::PolicyRejected, *code, message.clone()),
             Outcome::Impossible { code, message } | Outcome::Waiting { code, message } => {

@@ -2,12 +2,10 @@
 
 use super::entry::Entry;
 use super::{Controller, Finished};
-use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::Progress;
 use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
-use crate::engine;
 use crate::engine::initializer::registration;
 use crate::engine::initializer::watch::follow;
 use crate::workload::{KINDS, Kind};
@@ -31,8 +29,7 @@ impl Controller {
     /// Watches what enforced policies target, and no more. A kind is given up once nothing of it waits for us.
     pub(super) fn settle_watches(&mut self, snapshot: &Snapshot) {
         let capabilities = self.shared.capabilities();
-        let usable = engine::choose(EngineChoice::Initializer, &capabilities).is_ok();
-        let targeted = snapshot.policies.iter().filter(|_| usable).flat_map(|policy| &policy.kinds);
+        let targeted = snapshot.policies.iter().flat_map(|policy| &policy.kinds);
         let wanted: BTreeMap<&Arc<Kind>, ApiResource> =
             targeted.filter_map(|kind| Some((kind, capabilities.resource(kind)?))).collect();
         self.give_up_what_is_not_served(&capabilities);
@@ -44,7 +41,7 @@ impl Controller {
                 Watching { resource: Some(resource.clone()), task, progress }
             });
         }
-        let by_namespace = usable && snapshot.policies.read_namespaces();
+        let by_namespace = snapshot.policies.read_namespaces();
         if by_namespace && self.namespaces.is_none() {
             let (sender, progress) = watch::channel(Progress::Starting);
             let follow = namespaces::follow(self.shared.client.clone(), self.shared.namespaces.clone(), sender);

@@ -100,8 +100,8 @@ impl Census {
         }
     }
 
-    /// Counts a stored workload, unless a newer version of it has been counted.
-    pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) {
+    /// Counts a stored workload, unless a newer version of it has been counted. True if it had not been counted before.
+    pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) -> bool {
         let key = self.key(object);
         let resource_version = version(object);
         let known = self.entries.get(kind).and_then(|entries| entries.get(&key)).copied();
@@ -109,7 +109,7 @@ impl Census {
             if let Some(entry) = self.entries.get_mut(kind).and_then(|entries| entries.get_mut(&key)) {
                 entry.listing = self.listing;
             }
-            return;
+            return false;
         }
         if let Some(known) = known.filter(|known| known.fate != GONE) {
             self.leave(known.fate);
@@ -119,6 +119,7 @@ impl Census {
             .entry(kind.clone())
             .or_default()
             .insert(key, Entry { resource_version, fate, listing: self.listing });
+        known.is_none()
     }
 
     /// Takes a deleted workload out.

@@ -14,44 +14,32 @@ pub mod types;
 pub mod watch;
 pub mod worker;
 
-use super::{Engine, Unavailable};
+use super::Unavailable;
 use crate::api::code::Code;
 use crate::cluster::capabilities::Capabilities;
-use crate::policy::Policy;
-use serde_json::Value;
 
-/// The engine.
-pub struct Initializer;
-
-impl Engine for Initializer {
-    fn name(&self) -> &'static str {
-        "Initializer"
+/// Why the engine cannot run on `cluster`, if it cannot.
+///
+/// # Errors
+/// The reason, with the server's flag to set.
+pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
+    if cluster.at_least(1, 14) {
+        let message = format!(
+            "this server is {}; Initializers were removed in 1.14: use `spec.engine: Auto`, `MutatingAdmissionPolicy` or `Webhook`",
+            cluster.version
+        );
+        return Err(Unavailable::new(Code::EngineUnavailable, message));
     }
-
-    fn check(&self, cluster: &Capabilities) -> Result<(), Unavailable> {
-        if cluster.at_least(1, 14) {
-            let message = format!(
-                "this server is {}; Initializers were removed in 1.14, and this version of the operator has no other engine",
-                cluster.version
-            );
-            return Err(Unavailable::new(Code::EngineUnavailable, message));
-        }
-        if !cluster.at_least(1, 12) && cluster.minor != (0, 0) {
-            let message = format!(
-                "this server is {}; the Initializer engine needs 1.12 or 1.13 (older ones cannot try a create without storing it)",
-                cluster.version
-            );
-            return Err(Unavailable::new(Code::VersionUnsupported, message));
-        }
-        if !cluster.initializers {
-            let message = "admissionregistration.k8s.io/v1alpha1 is not served: start the API server with `--runtime-config=admissionregistration.k8s.io/v1alpha1=true` and `--enable-admission-plugins=Initializers`";
-            return Err(Unavailable::new(Code::InitializersApiOff, message));
-        }
-        Ok(())
+    if !cluster.at_least(1, 12) && cluster.minor != (0, 0) {
+        let message = format!(
+            "this server is {}; the Initializer engine needs 1.12 or 1.13 (older ones cannot try a create without storing it)",
+            cluster.version
+        );
+        return Err(Unavailable::new(Code::VersionUnsupported, message));
     }
-
-    fn render(&self, policy: &Policy, cluster: &Capabilities) -> Result<Value, Unavailable> {
-        let configuration = render::configuration(policy, cluster)?;
-        Ok(serde_json::to_value(configuration).expect("a configuration is JSON"))
+    if !cluster.initializers {
+        let message = "admissionregistration.k8s.io/v1alpha1 is not served: start the API server with `--runtime-config=admissionregistration.k8s.io/v1alpha1=true` and `--enable-admission-plugins=Initializers`";
+        return Err(Unavailable::new(Code::InitializersApiOff, message));
     }
+    Ok(())
 }

@@ -6,18 +6,17 @@
 
 use super::render;
 use super::types::{self, InitializerConfiguration};
-use super::watch::{Shared, Standing, sweep};
+use super::watch::{News, Shared, Standing, sweep};
 use crate::api::code::Code;
-use crate::api::{MANAGED_BY, MANAGER};
-use crate::cluster::client::{CallError, call};
+use crate::cluster::client::CallError;
 use crate::engine::Unavailable;
+use crate::engine::registration::{self, Unproven};
+use crate::engine::trial::{self, Strictness};
 use crate::policy::Policy;
 use crate::workload::Kind;
-use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
-use kube::api::{DeleteParams, DynamicObject, PostParams, Preconditions};
+use kube::Client;
 use kube::core::ApiResource;
-use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::info;
@@ -27,21 +26,23 @@ use tracing::info;
 pub const SETTLING: Duration = Duration::from_secs(3);
 /// Within this time a registration must show in a create that is not stored.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
-/// The annotation that we set on a configuration before we delete it ourselves.
-const REMOVING: &str = "scpol.dev/removing";
 
-/// Registers `policy` and proves that it is in force. Gives what could not be proven: the server may refuse every custom
+/// Registers `policy` as `wanted`, which covers `kinds`, and proves that it is in force. Gives what could not be proven: the server may refuse every custom
 /// resource that we could try.
 ///
 /// The watches of its kinds must be in sync.
 ///
 /// # Errors
 /// Why it is not in force; nothing is registered then.
-pub async fn bring_up(shared: &Shared, policy: &Policy) -> Result<Option<Unproven>, Unavailable> {
-    check_rights(shared, policy).await?;
-    let wanted = render::configuration(policy, &shared.capabilities())?;
-    apply(&shared.client, &wanted).await?;
-    match prove(shared, policy).await {
+pub async fn bring_up(
+    shared: &Shared,
+    policy: &Policy,
+    kinds: &[Arc<Kind>],
+    wanted: &InitializerConfiguration,
+) -> Result<Option<Unproven>, Unavailable> {
+    check_rights(shared, kinds).await?;
+    apply(&shared.client, wanted).await?;
+    match prove(shared, policy, kinds).await {
         Ok(unproven) => {
             let is_proven = unproven.is_none();
             info!(policy = policy.name, initializer = policy.initializer_name, is_proven, "Registered");
@@ -50,28 +51,17 @@ pub async fn bring_up(shared: &Shared, policy: &Policy) -> Result<Option<Unprove
         // Perhaps it is in force: who cannot ask must not take it away, and could not.
         Err(unavailable) if unavailable.code == Code::ServerAway => Err(unavailable),
         Err(unavailable) => {
-            remove(&shared.client, &render::name(&policy.name)).await?;
+            remove(&shared.client, &policy.name).await?;
             Err(unavailable)
         }
     }
 }
 
-/// Why nobody knows whether the server puts our name on new objects of a kind.
-pub type Unproven = (Code, String);
-
-/// A failed call, as a reason why a policy is not in force.
-impl From<CallError> for Unavailable {
-    fn from(error: CallError) -> Self {
-        let code = if error.code() == 403 { Code::MissingRight } else { Code::ServerAway };
-        Self::new(code, error.to_string())
-    }
-}
-
 /// Asks the server whether we may do to every target what we must.
-async fn check_rights(shared: &Shared, policy: &Policy) -> Result<(), Unavailable> {
-    for kind in &policy.kinds {
+async fn check_rights(shared: &Shared, kinds: &[Arc<Kind>]) -> Result<(), Unavailable> {
+    for kind in kinds {
         for verb in ["patch", "initialize"] {
-            if !may(&shared.client, verb, &kind.group, &kind.resource).await? {
+            if !registration::may(&shared.client, verb, &kind.group, &kind.resource).await? {
                 let message = format!(
                     "the operator may not `{verb}` {} (group `{}`) in all namespaces; apply the shipped RBAC, or grant the verb",
                     kind.resource, kind.group
@@ -83,29 +73,14 @@ async fn check_rights(shared: &Shared, policy: &Policy) -> Result<(), Unavailabl
     Ok(())
 }
 
-async fn may(client: &Client, verb: &str, group: &str, resource: &str) -> Result<bool, CallError> {
-    let question = json!({ "spec": { "resourceAttributes": { "verb": verb, "group": group, "resource": resource } } });
-    let question: SelfSubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
-    let answer = call(Api::all(client.clone()).create(&PostParams::default(), &question)).await?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
-}
-
-fn api(client: &Client) -> Api<DynamicObject> {
-    Api::all_with(client.clone(), &types::resource())
-}
-
 /// True if and only if `configuration` is one that we made.
 pub fn is_ours(configuration: &InitializerConfiguration) -> bool {
-    configuration
-        .metadata
-        .labels
-        .as_ref()
-        .is_some_and(|labels| labels.get(MANAGED_BY).is_some_and(|manager| manager == MANAGER))
+    registration::is_ours(&value(configuration))
 }
 
 /// True if and only if we have marked `configuration` as one that we remove ourselves.
 pub fn is_marked(configuration: &InitializerConfiguration) -> bool {
-    configuration.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(REMOVING))
+    registration::is_marked(&value(configuration))
 }
 
 /// True if and only if `stored` is what we `wanted`, however the server has completed it.
@@ -121,72 +96,25 @@ pub fn is_as(stored: &InitializerConfiguration, wanted: &InitializerConfiguratio
 /// # Errors
 /// If one of that name exists that is not ours, or the server refuses.
 pub async fn apply(client: &Client, wanted: &InitializerConfiguration) -> Result<(), Unavailable> {
-    let name = wanted.metadata.name.as_deref().unwrap_or_default();
-    let api = api(client);
-    let stored = call(api.get_opt(name)).await?;
-    let mut body = dynamic(wanted);
-    let Some(stored) = stored else {
-        return call(api.create(&PostParams::default(), &body)).await.map(drop).map_err(Unavailable::from);
-    };
-    let typed: InitializerConfiguration = typed(&stored);
-    if !is_ours(&typed) {
-        return Err(Unavailable::new(
-            Code::NameTaken,
-            format!("an InitializerConfiguration `{name}` exists that we did not make; delete or rename it"),
-        ));
-    }
-    if is_as(&typed, wanted) {
-        return Ok(());
-    }
-    body.metadata.resource_version = stored.metadata.resource_version;
-    call(api.replace(name, &PostParams::default(), &body)).await.map(drop).map_err(Unavailable::from)
+    registration::apply(client, &types::resource(), &value(wanted)).await.map(drop)
 }
 
-/// Deletes the configuration `name` if it is ours; marks it first, so that nobody takes this for a removal by hand.
+/// Deletes the configuration of the policy `name`, if it is ours.
 ///
 /// # Errors
 /// If the server does not do it. That there is none is no error.
 pub async fn remove(client: &Client, name: &str) -> Result<(), CallError> {
-    let api = api(client);
-    let Some(stored) = call(api.get_opt(name)).await? else { return Ok(()) };
-    if !is_ours(&typed(&stored)) {
-        return Ok(());
-    }
-    let mut marked = stored.clone();
-    marked.metadata.annotations.get_or_insert_default().insert(REMOVING.into(), "true".into());
-    match call(api.replace(name, &PostParams::default(), &marked)).await {
-        Err(error) if error.code() == 404 => return Ok(()),
-        answer => drop(answer?),
-    }
-    let same = Preconditions { uid: stored.metadata.uid, resource_version: None };
-    let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
-    match call(api.delete(name, &parameters)).await {
-        Err(error) if error.code() == 404 || error.code() == 409 => Ok(()),
-        Err(error) => Err(error),
-        Ok(_) => {
-            info!(configuration = name, "Unregistered");
-            Ok(())
-        }
-    }
+    registration::remove(client, &types::resource(), &render::name(name)).await
 }
 
-fn dynamic(configuration: &InitializerConfiguration) -> DynamicObject {
-    let mut object = DynamicObject::new("", &types::resource());
-    object.metadata = configuration.metadata.clone();
-    object.data = json!({ "initializers": configuration.initializers });
-    object
-}
-
-fn typed(object: &DynamicObject) -> InitializerConfiguration {
-    let mut typed: InitializerConfiguration = serde_json::from_value(object.data.clone()).unwrap_or_default();
-    typed.metadata = object.metadata.clone();
-    typed
+fn value(configuration: &InitializerConfiguration) -> Value {
+    serde_json::to_value(configuration).expect("a configuration is JSON")
 }
 
 /// Creates an object of each kind in our own namespace without storing it, until our name shows on it.
-async fn prove(shared: &Shared, policy: &Policy) -> Result<Option<Unproven>, Unavailable> {
+async fn prove(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Result<Option<Unproven>, Unavailable> {
     let mut unproven = None;
-    for kind in &policy.kinds {
+    for kind in kinds {
         let since = Instant::now();
         loop {
             match probe(shared, policy, kind).await? {
@@ -223,54 +151,24 @@ enum Shows {
 /// Whether the server puts our name on a new object of `kind`.
 async fn probe(shared: &Shared, policy: &Policy, kind: &Kind) -> Result<Shows, Unavailable> {
     let Some(resource) = probed(shared, policy, kind) else { return Ok(Shows::NotYet) };
-    let namespace = &shared.site.operator_namespace;
-    let api = Api::<DynamicObject>::namespaced_with(shared.client.clone(), namespace, &resource);
-    let object: DynamicObject = serde_json::from_value(sample(kind, &resource)).expect("the shape is fixed");
-    let parameters = PostParams { dry_run: true, ..PostParams::default() };
-    let request = kube::core::Request::new(api.resource_url())
-        .create(&parameters, serde_json::to_vec(&object).expect("an object is JSON"))
-        .expect("a well-formed request");
-    // Raw, since typed metadata would drop the list.
-    let answer = match call(shared.client.request::<Value>(request)).await {
+    let namespace = &shared.site().operator_namespace;
+    let object = trial::sample(kind, &resource);
+    let tried = trial::create(&shared.client, &resource, namespace, &object, Strictness::Lenient).await;
+    let answer = match tried {
         Ok(answer) => answer,
         Err(error) if error.code() == 422 && !kind.is_in_table() => {
-            let error = error.to_string();
-            // What comes before is the whole object.
-            let cause = error.rsplit("validation failure list:").next().unwrap_or_default().trim();
+            let cause = trial::cause(&error);
             let message = format!(
                 "registered, and nobody knows whether new {} get our entry: one that was tried is not valid: {cause}",
                 kind.resource
             );
             return Ok(Shows::CannotTell(message));
         }
-        Err(error) => return Err(refused(&error, &resource, namespace)),
+        Err(error) => return Err(trial::refused(&error, &resource, namespace)),
     };
     let pending = answer["metadata"]["initializers"]["pending"].as_array().cloned().unwrap_or_default();
     let is_there = pending.iter().any(|entry| entry["name"] == policy.initializer_name.as_str());
     Ok(if is_there { Shows::Yes } else { Shows::NotYet })
-}
-
-fn refused(error: &CallError, resource: &ApiResource, namespace: &str) -> Unavailable {
-    match error.code() {
-        0 => Unavailable::new(Code::ServerAway, error.to_string()),
-        403 if error.to_string().contains("cannot create resource") => Unavailable::new(
-            Code::MissingRight,
-            format!(
-                "the operator may not `create` {} in its namespace `{namespace}`, which it tries without storing; apply the shipped RBAC",
-                resource.plural
-            ),
-        ),
-        400 => Unavailable::new(
-            Code::VersionUnsupported,
-            format!(
-                "the server refuses to try a create without storing it ({error}); on 1.12 start it with `--feature-gates=DryRun=true`"
-            ),
-        ),
-        _ => Unavailable::new(
-            Code::ProbeFailed,
-            format!("a trial create of a {} in `{namespace}` was refused: {error}", resource.kind),
-        ),
-    }
 }
 
 /// Through which version to try: one that the policy's targets name.
@@ -289,41 +187,12 @@ fn probed(shared: &Shared, policy: &Policy, kind: &Kind) -> Option<ApiResource> 
     Some(resource)
 }
 
-/// The least object of `kind` that every version of the server accepts.
-fn sample(kind: &Kind, resource: &ApiResource) -> Value {
-    let labels = json!({ "app.kubernetes.io/name": "scpol-probe" });
-    let mut object = json!({ "apiVersion": resource.api_version, "kind": resource.kind, "metadata": { "name": "scpol-probe", "labels": labels } });
-    let Some(path) = &kind.pod_path else { return object };
-    let restart = if kind.resource == "cronjobs" { "OnFailure" } else { "Always" };
-    let pod = json!({
-        "containers": [{ "name": "probe", "image": "probe", "resources": { "requests": { "cpu": "1m", "memory": "1Mi" }, "limits": { "cpu": "1m", "memory": "1Mi" } } }],
-        "automountServiceAccountToken": false,
-        "restartPolicy": restart,
-        "serviceAccountName": "scpol",
-    });
-    let template = json!({ "metadata": { "labels": labels }, "spec": pod });
-    object["spec"] = match kind.kind.as_deref() {
-        Some("Pod") => pod,
-        Some("CronJob") => json!({ "schedule": "0 0 1 1 *", "suspend": true }),
-        Some("StatefulSet") => {
-            json!({ "replicas": 0, "serviceName": "scpol-probe", "selector": { "matchLabels": labels } })
-        }
-        Some("DaemonSet") => json!({ "selector": { "matchLabels": labels } }),
-        // Most custom resources with a pod template are like Deployments.
-        _ => json!({ "replicas": 0, "selector": { "matchLabels": labels } }),
-    };
-    if !path.is_empty() {
-        *path.iter().fold(&mut object, |at, step| &mut at[step.as_str()]) = template;
-    }
-    object
-}
-
 /// Unregisters the policy `name`, waits until no server uses the configuration any more, and drains what waits.
 ///
 /// # Errors
 /// If the server cannot be reached; to be called again then.
 pub async fn take_down(shared: &Shared, name: &str, kinds: &[Arc<Kind>]) -> Result<(), CallError> {
-    remove(&shared.client, &render::name(name)).await?;
+    remove(&shared.client, name).await?;
     tokio::time::sleep(SETTLING).await;
     drain(shared, kinds).await
 }
@@ -339,7 +208,7 @@ pub async fn drain(shared: &Shared, kinds: &[Arc<Kind>]) -> Result<(), CallError
         for kind in kinds {
             sweep(shared, kind, |object| {
                 // Offering what the watch has offered already changes nothing.
-                if !object.is_initialized() && shared.observe(kind, object) == Standing::WaitsForUs {
+                if !object.is_initialized() && shared.observe(kind, object, News::Listed) == Standing::WaitsForUs {
                     waiting += 1;
                 }
             })

@@ -1,40 +1,23 @@
 //! A policy as an InitializerConfiguration. Pure.
 
 use super::types::{Entry, InitializerConfiguration, Rule};
-use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
 use crate::cluster::capabilities::Capabilities;
-use crate::engine::Unavailable;
 use crate::policy::Policy;
 use crate::workload::Kind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The name of the configuration of the policy `name`.
 pub fn name(name: &str) -> String {
     format!("scpol-{name}")
 }
 
-/// The configuration of `policy`: owned by it, labelled, one rule per entry.
-///
-/// # Errors
-/// If the server lacks a target.
-pub fn configuration(policy: &Policy, cluster: &Capabilities) -> Result<InitializerConfiguration, Unavailable> {
-    if let Some(target) = policy.spec.targets.iter().find(|target| !cluster.serves(target)) {
-        let message = format!(
-            "spec.targets: this server ({}) has no `{}` in group `{}`, version `{}`; `kubectl api-resources` lists what it has",
-            cluster.version, target.resource, target.group, target.version
-        );
-        return Err(Unavailable::new(Code::TargetNotServed, message));
-    }
-    for target in &policy.spec.targets {
-        if let Some(obstacle) = cluster.obstacle(target) {
-            let message =
-                format!("spec.targets: `{}` of group `{}` can be no target: {obstacle}", target.resource, target.group);
-            return Err(Unavailable::new(Code::TargetRefused, message));
-        }
-    }
-    Ok(InitializerConfiguration {
+/// The configuration of `policy` for those of its kinds that are served by Initializers, `kinds`: owned by it, labelled, one rule
+/// per entry.
+pub fn configuration(policy: &Policy, kinds: &[Arc<Kind>], cluster: &Capabilities) -> InitializerConfiguration {
+    InitializerConfiguration {
         api_version: "admissionregistration.k8s.io/v1alpha1".into(),
         kind: "InitializerConfiguration".into(),
         metadata: ObjectMeta {
@@ -46,8 +29,8 @@ pub fn configuration(policy: &Policy, cluster: &Capabilities) -> Result<Initiali
             owner_references: Some(vec![owner(policy)]),
             ..ObjectMeta::default()
         },
-        initializers: policy.kinds.iter().flat_map(|kind| entries(policy, kind, cluster)).collect(),
-    })
+        initializers: kinds.iter().flat_map(|kind| entries(policy, kind, cluster)).collect(),
+    }
 }
 
 fn owner(policy: &Policy) -> OwnerReference {

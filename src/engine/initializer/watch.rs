@@ -11,6 +11,7 @@ use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot};
 use crate::decision;
+use crate::engine::{EngineName, report};
 use crate::inject;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
@@ -22,7 +23,7 @@ use kube::api::ListParams;
 use kube::core::ApiResource;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,8 +42,6 @@ const CREATE_LIMIT: SignedDuration = SignedDuration::from_secs(30);
 pub struct Shared {
     /// For every request.
     pub client: Client,
-    /// What flags say.
-    pub site: Arc<Site>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// For events.
@@ -58,7 +57,9 @@ pub struct Shared {
     /// What was watched is not served any more, as a custom resource whose definition has been deleted.
     pub lost: AtomicBool,
     snapshots: watch::Receiver<Snapshot>,
+    site: ArcSwap<Site>,
     capabilities: ArcSwap<Capabilities>,
+    delivered: ArcSwap<BTreeMap<Arc<Kind>, Delivered>>,
     collisions: ArcSwap<HashSet<(String, String)>>,
     queue: Mutex<Queue>,
     census: Mutex<Census>,
@@ -66,6 +67,9 @@ pub struct Shared {
     beat: Mutex<Instant>,
     read: Mutex<Option<(Instant, Arc<Policies>)>>,
 }
+
+/// What delivers on one resource inside the API server, and which policies.
+pub type Delivered = (EngineName, Arc<Policies>);
 
 /// The settings of [`Shared`].
 pub struct Settings {
@@ -87,7 +91,7 @@ impl Shared {
     ) -> Self {
         Self {
             client,
-            site,
+            site: ArcSwap::new(site),
             metrics,
             recorder,
             workers: settings.workers,
@@ -97,6 +101,7 @@ impl Shared {
             lost: AtomicBool::new(false),
             snapshots,
             capabilities: ArcSwap::default(),
+            delivered: ArcSwap::default(),
             collisions: ArcSwap::default(),
             queue: Mutex::default(),
             census: Mutex::default(),
@@ -133,7 +138,16 @@ impl Shared {
 
     /// Replaces what the server offers.
     pub fn set_capabilities(&self, capabilities: Capabilities) {
+        let native_sidecars = capabilities.native_sidecars;
+        if self.site().native_sidecars != native_sidecars {
+            self.site.store(Arc::new(Site { native_sidecars, ..Site::clone(&self.site()) }));
+        }
         self.capabilities.store(Arc::new(capabilities));
+    }
+
+    /// What flags say, and what decisions need to know of the cluster.
+    pub fn site(&self) -> Arc<Site> {
+        self.site.load_full()
     }
 
     /// How to address `kind`.
@@ -202,38 +216,49 @@ impl Shared {
         let api = Api::<Object>::all_with(self.client.clone(), &policies::resource());
         let list = call(api.list(&ListParams::default())).await?;
         let valid =
-            list.items.iter().filter_map(|object| Policy::parse(&object.value(), &self.site).ok()).map(Arc::new);
+            list.items.iter().filter_map(|object| Policy::parse(&object.value(), &self.site()).ok()).map(Arc::new);
         let policies = Arc::new(Policies::new(valid));
         *lock(&self.read) = Some((Instant::now(), policies.clone()));
         Ok(policies)
     }
 
-    /// Counts an initialized object.
-    fn count(&self, kind: &Arc<Kind>, object: &Object) {
+    /// Sets on which resources engines deliver inside the API server.
+    pub fn set_delivered(&self, delivered: BTreeMap<Arc<Kind>, Delivered>) {
+        self.delivered.store(Arc::new(delivered));
+    }
+
+    /// Counts an initialized object. What is new tells what an engine has done that works inside the API server.
+    fn count(&self, kind: &Arc<Kind>, object: &Object, news: News) {
         let policies = self.snapshot().policies;
         let mut workload = Workload::new(kind, object.value());
         if policies.read_namespaces() {
             workload = workload.within(self.namespaces.get(object.namespace()));
         }
         for policy in policies.iter().filter(|policy| policy.spec.mode == Mode::Audit && !policy.spec.suspend) {
-            let tell = || decision::rehearsal(policy, &workload, &self.site);
+            let tell = || decision::rehearsal(policy, &workload, &self.site());
             self.ledger(|ledger| ledger.would(&policy.name, &policy.spec_hash, tell));
         }
-        let fate = census::fate(&workload, &policies, &self.site, |a, b| self.collide(a, b));
+        let fate = census::fate(&workload, &policies, &self.site(), |a, b| self.collide(a, b));
         if fate.iter().all(|(_, tally)| *tally == census::Tally::Injected) {
             self.ledger(|ledger| ledger.healed(workload.kind_name(), workload.namespace(), workload.name()));
         }
-        self.census(|census| census.count(kind, object, fate));
+        let is_new = self.census(|census| census.count(kind, object, fate));
+        if is_new
+            && news == News::Fresh
+            && let Some((engine, policies)) = self.delivered.load().get(kind)
+        {
+            report::stored(self, *engine, &workload, policies);
+        }
     }
 
     /// Looks at one stored object: does it wait for us, and if not, what is it to the policies?
-    pub fn observe(&self, kind: &Arc<Kind>, object: Object) -> Standing {
+    pub fn observe(&self, kind: &Arc<Kind>, object: Object, news: News) -> Standing {
         if object.is_initialized() {
-            self.count(kind, &object);
+            self.count(kind, &object, news);
             self.queue(|queue| queue.remove(&Key::new(kind, &object)));
             return Standing::Initialized;
         }
-        let place = object.pending().position(|name| self.site.owns(name));
+        let place = object.pending().position(|name| self.site.load().owns(name));
         match place {
             Some(0) if !object.is_rejected() => {
                 let snapshot = self.snapshot();
@@ -255,6 +280,15 @@ impl Shared {
             }
         }
     }
+}
+
+/// Whether an object has just been created, as far as can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A watch shows it.
+    Fresh,
+    /// It is in a list.
+    Listed,
 }
 
 /// How an object stands to us.
@@ -299,7 +333,8 @@ pub async fn follow(shared: Arc<Shared>, kind: Arc<Kind>, resource: ApiResource,
             }
             Ok(Some(watcher::Event::InitApply(object))) => {
                 let key = Key::new(kind, &object);
-                if matches!(shared.observe(kind, object), Standing::WaitsForUs | Standing::WaitsForOthers) {
+                if matches!(shared.observe(kind, object, News::Listed), Standing::WaitsForUs | Standing::WaitsForOthers)
+                {
                     waiting.insert(key);
                 }
             }
@@ -311,7 +346,7 @@ pub async fn follow(shared: Arc<Shared>, kind: Arc<Kind>, resource: ApiResource,
                 progress.send_replace(Progress::Synced);
             }
             Ok(Some(watcher::Event::Apply(object))) => {
-                shared.observe(kind, object);
+                shared.observe(kind, object, News::Fresh);
             }
             Ok(Some(watcher::Event::Delete(object))) => {
                 shared.queue(|queue| queue.remove(&Key::new(kind, &object)));
@@ -353,7 +388,7 @@ pub async fn recount(shared: &Shared, kind: &Arc<Kind>) {
     // What waits is the watch's business: here it could only be older than there.
     let count = |object: Object| {
         if object.is_initialized() {
-            shared.count(kind, &object);
+            shared.count(kind, &object, News::Listed);
         }
     };
     match sweep(shared, kind, count).await {

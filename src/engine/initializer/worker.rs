@@ -5,16 +5,14 @@
 //! Whatever is decided, our names leave the list: a create never hangs on a policy that does not match.
 
 use super::completion::{completion, rejection};
-use super::ledger::Fate;
 use super::queue::{DECISION_LIMIT, Finish, Job, Key};
 use super::watch::Shared;
 use crate::api::code::Code;
-use crate::api::v1alpha1::{Failure, OptOut};
 use crate::cluster::client::{CALL_LIMIT, CallError, call};
-use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
-use crate::decision::{Decision, Left, Outcome};
-use crate::policy::{Policies, Policy, Reason, checks};
+use crate::decision::{Decision, Left};
+use crate::engine::{EngineName, report};
+use crate::policy::{Policies, Policy, Reason};
 use crate::workload::Workload;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -28,7 +26,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 
 /// A quota may be cleared while we wait: so often is an "exceeded quota" tried again, which takes about 2 s.
 const QUOTA_ATTEMPTS: u32 = 8;
@@ -158,7 +156,8 @@ async fn settle(shared: &Shared, job: Job) -> Settled {
 
 /// The names at the head of the list that are ours.
 fn leading(workload: &Workload, shared: &Shared) -> Vec<String> {
-    workload.pending().take_while(|name| shared.site.owns(name)).map(str::to_owned).collect()
+    let site = shared.site();
+    workload.pending().take_while(|name| site.owns(name)).map(str::to_owned).collect()
 }
 
 /// What is to become of one object.
@@ -193,7 +192,7 @@ async fn decide_all(
             Err(_) => None,
         };
     }
-    let mut decision = Decision::of(&policies, workload, &shared.site);
+    let mut decision = Decision::of(&policies, workload, &shared.site());
     decision.retain(|policy| asked.iter().any(|asked| asked.name == policy.name));
     Ok(Settlement { ours: ours.len(), orphans, decision })
 }
@@ -220,8 +219,9 @@ async fn write(shared: &Shared, workload: &Workload, mut settlement: Settlement,
     loop {
         let patch = patch(workload, &mut settlement);
         let Err(refused) = send(shared, workload, &patch, Try::Real).await else {
-            shared.metrics.injection_took(job.since.elapsed().as_secs_f64());
-            report(shared, workload, &settlement);
+            shared.metrics.injection_took(EngineName::Initializer.as_str(), job.since.elapsed().as_secs_f64());
+            report::all(shared, EngineName::Initializer, workload, &settlement.decision);
+            report::orphans(shared, workload, settlement.orphans);
             return Written::Settled(Settled::DONE);
         };
         let decision = &mut settlement.decision;
@@ -406,130 +406,6 @@ fn note_trouble(shared: &Shared, decision: &Decision, refused: &Refusal) {
     let asked = decision.inject.iter().chain(decision.rest.iter().map(|left| &left.policy));
     for policy in asked {
         shared.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message.clone(), Instant::now()));
-    }
-}
-
-/// Counts, logs and tells users what was done, once it has been done.
-fn report(shared: &Shared, workload: &Workload, settlement: &Settlement) {
-    let decision = &settlement.decision;
-    let subject = || Subject {
-        api_version: workload.body["apiVersion"]
-            .as_str()
-            .map_or_else(|| shared.api_version(&workload.kind), str::to_owned),
-        kind: workload.kind_name().into(),
-        namespace: workload.namespace().into(),
-        name: workload.name().into(),
-        uid: workload.uid().into(),
-    };
-    let is_refused = decision.refusal().is_some();
-    // What is refused gets nothing of anybody.
-    for policy in decision.inject.iter().filter(|_| !is_refused) {
-        log(workload, &policy.name, Outcome::Injected, Code::Programmed, "");
-        shared.metrics.injection(&policy.name, Outcome::Injected, Code::Programmed);
-        if shared.tell_injected {
-            shared.recorder.tell(
-                subject(),
-                EventReason::SidecarInjected,
-                Code::Programmed,
-                &format!("injected by SidecarPolicy `{}`", policy.name),
-            );
-        }
-        if policy.spec.opt_out == OptOut::Denied && checks::refusal(policy, &policy.view(workload)).is_some() {
-            let message = format!("SidecarPolicy `{}` does not allow to opt out; it was injected", policy.name);
-            shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::OptOutIgnored, &message);
-        }
-    }
-    for left in &decision.rest {
-        let Left { policy, outcome, reason: Reason { code, detail, .. } } = left;
-        log(workload, &policy.name, *outcome, *code, detail);
-        shared.metrics.injection(&policy.name, *outcome, *code);
-        let fate = match left.reason.row {
-            _ if is_refused => Fate::Refused,
-            CONFLICTS => Fate::Missed,
-            _ => Fate::Untold,
-        };
-        tell(shared, workload, left, fate, &subject);
-    }
-    for _ in 0..settlement.orphans {
-        log(workload, "", Outcome::Skipped, Code::PolicyGone, "");
-        shared.metrics.injection("", Outcome::Skipped, Code::PolicyGone);
-    }
-    // Rows 1 to 3 are no business of any policy, and never give an event.
-    let is_untouchable = decision.rest.iter().any(|left| left.reason.row <= 3);
-    for message in odd_values(shared, workload).into_iter().filter(|_| !is_untouchable) {
-        shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::InvalidOptOut, &message);
-    }
-}
-
-/// The row of what matches and cannot be injected.
-const CONFLICTS: u8 = 8;
-
-/// The events of what was not injected: rows 4 and 5 where row 7 holds, and everything that failed.
-fn tell(shared: &Shared, workload: &Workload, left: &Left, fate: Fate, subject: &dyn Fn() -> Subject) {
-    let Left { policy, outcome, reason } = left;
-    let (code, message) = (reason.code, reason.detail.as_str());
-    let sentence = format!("SidecarPolicy `{}`: {message}", policy.name);
-    match outcome {
-        Outcome::Skipped
-            if matches!(code, Code::HostNetwork | Code::OptedOut | Code::JobSkipped)
-                && checks::selects(policy, workload, &shared.site) =>
-        {
-            shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, code, &sentence);
-        }
-        Outcome::Failed | Outcome::Rejected => {
-            shared.recorder.tell(subject(), EventReason::SidecarInjectionFailed, code, &sentence);
-            let event = if code == Code::PolicyConflict {
-                EventReason::PolicyConflict
-            } else {
-                EventReason::SidecarInjectionFailed
-            };
-            let place = format!("{} `{}/{}`: {message}", workload.kind_name(), workload.namespace(), workload.name());
-            shared.recorder.tell(Subject::policy(&policy.name, &policy.uid), event, code, &place);
-            let failure = Failure {
-                kind: workload.kind_name().into(),
-                namespace: workload.namespace().into(),
-                name: workload.name().into(),
-                code: code.to_string(),
-                message: message.into(),
-                time: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            };
-            shared.ledger(|ledger| ledger.failed(&policy.name, failure, fate));
-        }
-        _ => {}
-    }
-}
-
-/// What is wrong with the workload's use of `scpol.dev/inject`.
-fn odd_values(shared: &Shared, workload: &Workload) -> Vec<String> {
-    let stored = shared.snapshot().stored;
-    let key = crate::api::INJECT_KEY;
-    let mut odd = Vec::new();
-    for value in checks::said(workload).filter(|value| !matches!(*value, "true" | "false")) {
-        let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
-        if names.peek().is_none() {
-            odd.push(format!(
-                "`{key}` has an empty value, which says nothing: use \"true\", \"false\" or names of policies"
-            ));
-        }
-        odd.extend(
-            names
-                .filter(|name| !stored.contains_key(*name))
-                .map(|name| format!("`{key}` names `{name}`, and there is no such SidecarPolicy")),
-        );
-    }
-    odd
-}
-
-fn log(workload: &Workload, policy: &str, outcome: Outcome, code: Code, detail: &str) {
-    let result = outcome.label();
-    let (resource, namespace, name) = (&workload.kind.resource, workload.namespace(), workload.name());
-    match outcome {
-        Outcome::Failed | Outcome::Rejected => {
-            warn!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
-        }
-        Outcome::Injected | Outcome::Skipped => {
-            info!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
-        }
     }
 }
 

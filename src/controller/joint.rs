@@ -1,0 +1,488 @@
+//! The registrations that all policies on one resource share, on every engine but the Initializer one.
+//!
+//! A resource has one such registration at a time. It changes by being written over, and goes to another engine by being
+//! there twice for a moment: whoever comes second finds the marker and does nothing.
+
+use super::entry::outcome_of;
+use super::{Controller, Finished, RETRY};
+use crate::api::code::Code;
+use crate::api::condition::Outcome;
+use crate::cluster::capabilities::registration as resources;
+use crate::cluster::client::{Reconnect, chain};
+use crate::cluster::object::Object;
+use crate::cluster::policies::Snapshot;
+use crate::engine::registration::{self, Place, Unproven, is_marked, kind_of};
+use crate::engine::{EngineName, Unavailable};
+use crate::policy::{Policies, Policy};
+use crate::workload::Kind;
+use futures::StreamExt;
+use futures::stream::{BoxStream, SelectAll};
+use jiff::{SignedDuration, Timestamp};
+use kube::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// What the policies on one resource are to share.
+#[derive(Clone)]
+pub(super) struct Wanted {
+    pub(super) engine: EngineName,
+    pub(super) policies: Vec<Arc<Policy>>,
+    pub(super) objects: Vec<Value>,
+    /// A template is still being tried: what is in force stays as it is until it is known.
+    pub(super) undecided: bool,
+}
+
+/// What we know of the registration of one resource.
+#[derive(Default)]
+pub(super) struct Joint {
+    phase: Phase,
+    /// Not to be registered again before.
+    hold: Option<Timestamp>,
+    retry_at: Option<Instant>,
+    trouble: Option<Unavailable>,
+    /// Somebody deleted a part of it while a task of ours was under way.
+    deleted_meanwhile: bool,
+}
+
+#[derive(Default)]
+enum Phase {
+    /// Not in force, as far as we know.
+    #[default]
+    Out,
+    /// A task works on it; what was in force before.
+    Busy(Option<InForce>),
+    Up(InForce),
+}
+
+/// A registration that has been proven.
+#[derive(Clone)]
+pub(super) struct InForce {
+    wanted: Wanted,
+    unproven: Option<Unproven>,
+    /// As far as they are known: an edit by hand raises one.
+    generations: BTreeMap<Key, i64>,
+}
+
+/// A registered object: the plural name of what it is, and its own.
+type Key = (String, String);
+
+impl Joint {
+    /// What is in force, also while it is being changed.
+    fn in_force(&self) -> Option<&InForce> {
+        match &self.phase {
+            Phase::Up(in_force) | Phase::Busy(Some(in_force)) => Some(in_force),
+            _ => None,
+        }
+    }
+
+    /// The engine by which the policy `name` is in force here.
+    pub(super) fn engine_of(&self, name: &str) -> Option<EngineName> {
+        let wanted = &self.in_force()?.wanted;
+        wanted.policies.iter().any(|policy| policy.name == name).then_some(wanted.engine)
+    }
+
+    fn has(&self, policy: &Policy) -> bool {
+        let same = |other: &Arc<Policy>| other.name == policy.name && other.spec_hash == policy.spec_hash;
+        matches!(&self.phase, Phase::Up(in_force) if in_force.wanted.policies.iter().any(same))
+    }
+}
+
+/// What is registered, as the server has it.
+pub(super) type Registered = BTreeMap<Key, Value>;
+
+/// One event of any of the watches on what is registered.
+pub(super) type Seen = (&'static str, watcher::Result<watcher::Event<Object>>);
+
+impl Controller {
+    /// Watches everything of ours that is registered for several policies.
+    pub(super) fn follow_registered(&mut self) -> SelectAll<BoxStream<'static, Seen>> {
+        let capabilities = self.shared.capabilities();
+        let ours = watcher::Config::default().labels("app.kubernetes.io/managed-by=scpol");
+        let mut streams = SelectAll::new();
+        for name in resources::ALL.into_iter().filter(|name| *name != resources::INITIALIZERS) {
+            let Some(resource) = capabilities.registration(name) else { continue };
+            self.unread.insert(name);
+            let api = Api::<Object>::all_with(self.shared.client.clone(), &resource);
+            let events = watcher(api, ours.clone()).backoff(Reconnect::default());
+            streams.push(events.map(move |event| (name, event)).boxed());
+        }
+        streams
+    }
+
+    /// Takes over what has become of something registered.
+    pub(super) fn registered_changed(&mut self, (resource, event): Seen) {
+        let key = |object: &Object| (resource.to_owned(), object.name().to_owned());
+        match event {
+            Ok(watcher::Event::Init) => {
+                // The connection was lost: perhaps the server is another one now.
+                self.suspicious |= !self.unread.contains(resource);
+                self.relisted.retain(|(other, _), _| other != resource);
+            }
+            Ok(watcher::Event::InitApply(object)) => drop(self.relisted.insert(key(&object), object.value())),
+            Ok(watcher::Event::InitDone) => {
+                self.registered.retain(|(other, _), _| other != resource);
+                let (listed, others): (Registered, Registered) =
+                    std::mem::take(&mut self.relisted).into_iter().partition(|((other, _), _)| other == resource);
+                self.relisted = others;
+                self.registered.extend(listed);
+                self.unread.remove(resource);
+                self.unreadable.remove(resource);
+            }
+            Ok(watcher::Event::Apply(object)) => drop(self.registered.insert(key(&object), object.value())),
+            Ok(watcher::Event::Delete(object)) => {
+                self.registered.remove(&key(&object));
+                self.registered_deleted(&object);
+            }
+            Err(error) => {
+                let message = chain(&error);
+                warn!(resource, error = message, "Cannot follow registrations; trying again");
+                self.unread.remove(resource);
+                let code = if message.contains("forbidden") { Code::MissingRight } else { Code::NotSynced };
+                let message = format!("cannot list and watch {resource}: {message}");
+                if self.unreadable.insert(resource, Unavailable::new(code, message)).is_none() {
+                    self.plan = None;
+                }
+            }
+        }
+    }
+
+    fn registered_deleted(&mut self, object: &Object) {
+        let Some(kind) = kind_of(object.name()) else { return };
+        let Some(joint) = self.joints.get_mut(&kind).filter(|_| !is_marked(&object.value())) else { return };
+        joint.deleted_meanwhile |= matches!(joint.phase, Phase::Busy(_));
+    }
+
+    /// Compares what each resource is to have with what it has, and starts what is missing.
+    pub(super) fn settle_joints(&mut self, snapshot: &Snapshot) {
+        let wanted = self.plan.as_ref().map(|plan| plan.joints.clone()).unwrap_or_default();
+        let registered: BTreeSet<Arc<Kind>> = self.registered.keys().filter_map(|(_, name)| kind_of(name)).collect();
+        let kinds: BTreeSet<Arc<Kind>> = wanted.keys().chain(self.joints.keys()).chain(&registered).cloned().collect();
+        for kind in kinds {
+            self.settle_joint(&kind, wanted.get(&kind), snapshot);
+        }
+    }
+
+    fn settle_joint(&mut self, kind: &Arc<Kind>, wanted: Option<&Wanted>, snapshot: &Snapshot) {
+        let joint = self.joints.entry(kind.clone()).or_default();
+        let retry_later = joint.retry_at.is_some_and(|at| at > Instant::now());
+        let in_force = match &joint.phase {
+            Phase::Busy(_) => return,
+            Phase::Out => None,
+            Phase::Up(in_force) => Some(in_force.clone()),
+        };
+        match (wanted, in_force) {
+            (Some(wanted), _) if wanted.undecided => {}
+            (None, in_force) => self.end_joint(kind, in_force),
+            (Some(wanted), None) => {
+                if !self.is_joint_held(kind, wanted, snapshot) && !retry_later {
+                    self.raise_joint(kind, wanted.clone(), None);
+                }
+            }
+            (Some(wanted), Some(in_force)) => {
+                if let Some(missing) = self.missing(&in_force) {
+                    self.hold_joint(kind, &missing);
+                } else if in_force.wanted.objects != wanted.objects || in_force.wanted.engine != wanted.engine {
+                    if !retry_later {
+                        self.raise_joint(kind, wanted.clone(), Some(in_force));
+                    }
+                } else if let Some(edited) = self.edited(&in_force) {
+                    self.note_edit(wanted, &edited);
+                    self.raise_joint(kind, wanted.clone(), Some(in_force));
+                }
+            }
+        }
+    }
+
+    /// What of a registration in force is not there any more.
+    fn missing(&self, in_force: &InForce) -> Option<Key> {
+        in_force
+            .generations
+            .keys()
+            .find(|key| !self.registered.contains_key(*key) && !self.unreadable.contains_key(key.0.as_str()))
+            .cloned()
+    }
+
+    /// What of a registration in force is not as we wrote it.
+    fn edited(&self, in_force: &InForce) -> Option<Key> {
+        let differs = |(key, generation): &(&Key, &i64)| {
+            let stored = self.registered.get(*key);
+            stored.is_some_and(|stored| {
+                stored["metadata"]["generation"].as_i64().is_some_and(|stored| stored > **generation)
+            })
+        };
+        in_force.generations.iter().find(differs).map(|(key, _)| key.clone())
+    }
+
+    fn note_edit(&self, wanted: &Wanted, (resource, name): &Key) {
+        info!(resource, name, "The registration was edited; repairing it");
+        for policy in &wanted.policies {
+            let message = format!("{resource} `{name}` was edited by hand, and has been repaired");
+            self.shared
+                .ledger(|ledger| ledger.trouble(&policy.name, Code::RegistrationEdited, message, Instant::now()));
+        }
+    }
+
+    /// A part was deleted by somebody else: an emergency brake. What is left of it goes, too.
+    fn hold_joint(&mut self, kind: &Arc<Kind>, (resource, name): &Key) {
+        let until = Timestamp::now() + SignedDuration::try_from(self.settings.repair_hold).unwrap_or_default();
+        warn!(resource, name, %until, "The registration was removed by hand; it is not made again before");
+        let in_force = self.joints.get_mut(kind).and_then(|joint| {
+            joint.hold = Some(until);
+            joint.trouble = Some(held(until));
+            match std::mem::take(&mut joint.phase) {
+                Phase::Up(in_force) => Some(in_force),
+                _ => None,
+            }
+        });
+        self.end_joint(kind, in_force);
+    }
+
+    /// True if the registration was deleted by hand not long ago, found out now or by an earlier leader.
+    fn is_joint_held(&mut self, kind: &Arc<Kind>, wanted: &Wanted, snapshot: &Snapshot) -> bool {
+        let is_there = self.registered.keys().any(|(_, name)| kind_of(name).as_ref() == Some(kind));
+        let hold = SignedDuration::try_from(self.settings.repair_hold).unwrap_or_default();
+        let Some(joint) = self.joints.get_mut(kind) else { return false };
+        if is_there {
+            joint.hold = None;
+            return false;
+        }
+        if joint.hold.is_none() && joint.trouble.is_none() && joint.retry_at.is_none() {
+            let mut stored = wanted.policies.iter().filter_map(|policy| {
+                let stored = snapshot.stored.get(&policy.name)?;
+                Some((stored, policy))
+            });
+            joint.hold = stored.find_map(|(stored, policy)| held_until(&stored.status, policy, wanted.engine, hold));
+        }
+        let Some(until) = joint.hold.filter(|until| *until > Timestamp::now()) else {
+            joint.hold = None;
+            return false;
+        };
+        joint.trouble = Some(held(until));
+        true
+    }
+
+    /// To suspend a policy and to resume it is how a user ends the hold.
+    pub(super) fn release_joints(&mut self, policy: &Policy) {
+        for kind in &policy.kinds {
+            let Some(joint) = self.joints.get_mut(kind) else { continue };
+            if joint.hold.take().is_some() {
+                joint.trouble = None;
+                // Not to be taken for a removal by hand once more.
+                joint.retry_at = Some(Instant::now());
+            }
+        }
+    }
+
+    fn raise_joint(&mut self, kind: &Arc<Kind>, wanted: Wanted, before: Option<InForce>) {
+        let place = self.place_of(kind);
+        let Some(joint) = self.joints.get_mut(kind) else { return };
+        joint.phase = Phase::Busy(before);
+        let obsolete = self.obsolete(kind, &wanted.objects);
+        let kind = kind.clone();
+        self.tasks.spawn(async move {
+            let risen = async {
+                let (unproven, generations) = registration::bring_up(&place, wanted.engine, &wanted.objects).await?;
+                registration::take_down(&place, &obsolete).await?;
+                Ok(InForce { wanted: wanted.clone(), unproven, generations })
+            };
+            let risen = risen.await;
+            Finished::Raised(kind, wanted.engine, risen)
+        });
+    }
+
+    /// What is registered for `kind` and not among `wanted`.
+    fn obsolete(&self, kind: &Arc<Kind>, wanted: &[Value]) -> Vec<Value> {
+        let of_kind = self
+            .registered
+            .values()
+            .filter(|object| object["metadata"]["name"].as_str().and_then(kind_of).as_ref() == Some(kind));
+        let is_wanted = |object: &Value| {
+            let same = |wanted: &Value| {
+                wanted["kind"] == object["kind"] && wanted["metadata"]["name"] == object["metadata"]["name"]
+            };
+            wanted.iter().any(same)
+        };
+        of_kind.filter(|object| !is_wanted(object)).cloned().collect()
+    }
+
+    fn place_of(&self, kind: &Arc<Kind>) -> Place {
+        Place {
+            client: self.shared.client.clone(),
+            capabilities: self.shared.capabilities(),
+            namespace: self.shared.site().operator_namespace.clone(),
+            kind: kind.clone(),
+        }
+    }
+
+    /// Takes everything away that is registered for `kind`.
+    fn end_joint(&mut self, kind: &Arc<Kind>, in_force: Option<InForce>) {
+        let objects = self.obsolete(kind, &[]);
+        // The policies may have gone to the Initializer engine, and not have arrived there yet.
+        if in_force.as_ref().is_some_and(|in_force| self.is_handing_over(in_force)) {
+            return;
+        }
+        let Some(joint) = self.joints.get_mut(kind) else { return };
+        if objects.is_empty() {
+            joint.phase = Phase::Out;
+            if joint.hold.is_none() && joint.trouble.is_none() {
+                self.joints.remove(kind);
+            }
+            return;
+        }
+        joint.phase = Phase::Busy(None);
+        let (place, kind) = (self.place_of(kind), kind.clone());
+        self.tasks.spawn(async move {
+            let fallen = registration::take_down(&place, &objects).await;
+            Finished::Lowered(kind, fallen.map_err(|error| error.to_string()))
+        });
+    }
+
+    fn is_handing_over(&self, in_force: &InForce) -> bool {
+        let awaited = |policy: &Arc<Policy>| {
+            let placed = self.plan.as_ref().and_then(|plan| plan.policies.get(&policy.name)?.as_ref().ok());
+            let is_to_have_own = placed.is_some_and(|placed| placed.own.is_some());
+            is_to_have_own && self.entries.get(&policy.name).is_some_and(|entry| !entry.is_up())
+        };
+        in_force.wanted.policies.iter().any(awaited)
+    }
+
+    /// Tells those who see what is stored which engine has delivered what.
+    fn publish_delivered(&self) {
+        let in_force = self.joints.iter().filter_map(|(kind, joint)| Some((kind, joint.in_force()?)));
+        let delivered = in_force.map(|(kind, InForce { wanted, .. })| {
+            (kind.clone(), (wanted.engine, Arc::new(Policies::new(wanted.policies.iter().cloned()))))
+        });
+        self.shared.set_delivered(delivered.collect());
+    }
+
+    /// Takes over how a task has ended.
+    pub(super) fn raised(&mut self, kind: &Arc<Kind>, engine: EngineName, risen: Result<InForce, Unavailable>) {
+        let Some(joint) = self.joints.get_mut(kind) else { return };
+        if std::mem::take(&mut joint.deleted_meanwhile) {
+            let in_force = risen.ok();
+            joint.phase = Phase::Out;
+            let key = (String::from("registration"), registration::shared_name(kind));
+            self.hold_joint(kind, &key);
+            drop(in_force);
+            return;
+        }
+        match risen {
+            Ok(in_force) => {
+                info!(resource = kind.resource, %engine, policies = in_force.wanted.policies.len(), is_proven = in_force.unproven.is_none(), "Registered");
+                // The watch may not have shown it yet.
+                for key in in_force.generations.keys() {
+                    self.registered.entry(key.clone()).or_insert(Value::Null);
+                }
+                joint.phase = Phase::Up(in_force);
+                (joint.trouble, joint.retry_at) = (None, None);
+                self.publish_delivered();
+            }
+            Err(reason) => {
+                warn!(resource = kind.resource, %engine, code = %reason.code, message = reason.message, "Not in force");
+                self.shared.metrics.reconcile_errors.inc();
+                joint.phase = Phase::Out;
+                joint.retry_at = Some(Instant::now() + RETRY);
+                joint.trouble = Some(reason.clone());
+                let is_of_engine =
+                    matches!(reason.code, Code::MissingRight | Code::AdmissionPolicyPluginOff | Code::WebhookOff);
+                if is_of_engine {
+                    self.blocked.insert(engine, (reason, Instant::now()));
+                    self.plan = None;
+                }
+            }
+        }
+    }
+
+    /// Takes over that a registration has been taken away, or not.
+    pub(super) fn lowered(&mut self, kind: &Arc<Kind>, fallen: Result<(), String>) {
+        let Some(joint) = self.joints.get_mut(kind) else { return };
+        joint.phase = Phase::Out;
+        joint.deleted_meanwhile = false;
+        let fallen = fallen.inspect(|()| self.publish_delivered());
+        let Some(joint) = self.joints.get_mut(kind) else { return };
+        if let Err(error) = fallen {
+            warn!(resource = kind.resource, error, "Could not be taken out; trying again");
+            self.shared.metrics.reconcile_errors.inc();
+            joint.retry_at = Some(Instant::now() + RETRY);
+        }
+    }
+
+    /// Why `policy` is not in force on one of `kinds`, or that it is not known yet; none if it is.
+    pub(super) fn shortfall(&self, policy: &Policy, kinds: &[Arc<Kind>]) -> Option<Outcome> {
+        let mut unknown = None;
+        for kind in kinds {
+            match self.joints.get(kind) {
+                Some(joint) if joint.has(policy) => {}
+                Some(Joint { trouble: Some(reason), .. }) => return Some(outcome_of(reason.clone())),
+                _ => unknown = Some(Outcome::FirstSight),
+            }
+        }
+        unknown
+    }
+
+    /// Why nobody knows whether `policy` is in force.
+    pub(super) fn doubt(&self, policy: &str) -> Option<Unproven> {
+        let in_force = self.joints.values().filter(|joint| joint.engine_of(policy).is_some());
+        in_force.filter_map(Joint::in_force).find_map(|in_force| in_force.unproven.clone())
+    }
+
+    /// What this process serves and refuses nothing: it can go when the process goes.
+    pub(super) fn leaving_joints(&self) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
+        let in_force = self.joints.iter().filter_map(|(kind, joint)| Some((kind, joint.in_force()?)));
+        let by_us = in_force.filter(|(_, in_force)| in_force.wanted.engine == EngineName::Webhook);
+        let open = by_us.filter(|(_, in_force)| in_force.wanted.policies.iter().all(|policy| !policy.refuses()));
+        open.map(|(kind, in_force)| (kind.clone(), in_force.wanted.policies.clone())).collect()
+    }
+
+    /// Takes away what is registered for `kind`, at once.
+    pub(super) async fn leave_joint(&self, kind: &Arc<Kind>) {
+        let objects = self.obsolete(kind, &[]);
+        if let Err(error) = registration::take_down(&self.place_of(kind), &objects).await {
+            warn!(resource = kind.resource, %error, "Cannot unregister the webhook; creates of its targets take longer until the operator is back");
+        }
+    }
+
+    /// Forgets what engines could not do, where it may have changed.
+    pub(super) fn unblock(&mut self) {
+        let is_over = |since: &Instant| since.elapsed() > UNBLOCK;
+        let before = self.blocked.len();
+        self.blocked.retain(|_, (reason, since)| reason.code != Code::MissingRight || !is_over(since));
+        if self.blocked.len() != before {
+            self.plan = None;
+        }
+    }
+}
+
+/// How long a missing right is believed to be missing.
+const UNBLOCK: Duration = Duration::from_secs(30);
+
+fn held(until: Timestamp) -> Unavailable {
+    let message = format!(
+        "the registration was deleted by hand; it is not made again before {}. To end the hold: suspend the policy and resume it",
+        until.strftime("%Y-%m-%dT%H:%M:%SZ")
+    );
+    Unavailable::new(Code::RemovedByHand, message)
+}
+
+/// Until when `policy`, whose registration is not there, is held: its status says that it was in force by `engine`, or since
+/// when it is held.
+fn held_until(status: &Value, policy: &Policy, engine: EngineName, hold: SignedDuration) -> Option<Timestamp> {
+    if status["observedSpecHash"] != policy.spec_hash.as_str() {
+        return None;
+    }
+    let programmed = super::status::condition_in(status, "Programmed")?;
+    let was_served =
+        status["engine"].as_str().is_some_and(|engines| engines.split(',').any(|one| one == engine.as_str()));
+    match (programmed["status"].as_str(), programmed["reason"].as_str()) {
+        (Some("True"), _) if was_served => Some(Timestamp::now() + hold),
+        (_, Some("RemovedByHand")) => {
+            let since = programmed["lastTransitionTime"].as_str()?.parse::<Timestamp>().ok();
+            Some(since.unwrap_or_else(Timestamp::now) + hold)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,318 @@
+//! What is to be: which policy is delivered by which engine on which resource, or why not. Worked out anew when something
+//! that it depends on has changed.
+
+use super::entry::{Phase, outcome_of};
+use super::joint::Wanted;
+use super::{Controller, Finished, RETRY};
+use crate::api::code::Code;
+use crate::api::condition::Outcome;
+use crate::api::v1alpha1::Mode;
+use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::cluster::openapi::PodSchema;
+use crate::cluster::policies::{Snapshot, Stored};
+use crate::engine::choice::{self, Choice};
+use crate::engine::initializer::registration::is_ours;
+use crate::engine::initializer::render;
+use crate::engine::initializer::types::InitializerConfiguration;
+use crate::engine::{EngineName, Unavailable, admission_policy, trial, webhook};
+use crate::policy::Policy;
+use crate::workload::Kind;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What is to be.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// Of every stored policy: where it is delivered, or why it is not.
+    pub(super) policies: BTreeMap<String, Result<Arc<Placed>, Outcome>>,
+    /// What the policies on one resource share.
+    pub(super) joints: BTreeMap<Arc<Kind>, Wanted>,
+}
+
+/// Where a policy is delivered.
+pub(super) struct Placed {
+    pub(super) policy: Arc<Policy>,
+    /// Its own registration, on the Initializer engine.
+    pub(super) own: Option<InitializerConfiguration>,
+    /// The kinds whose registration it shares with others.
+    pub(super) shared: Vec<Arc<Kind>>,
+    /// What is still being tried: what is in force stays as it is until it is known.
+    pub(super) undecided: bool,
+}
+
+/// What has been found out about a template on a kind, by the policy's name, the hash of its spec, and the kind.
+pub(super) type Trials = BTreeMap<(String, String, Arc<Kind>), Trial>;
+
+/// How far a trial is.
+pub(super) enum Trial {
+    Running,
+    Passed,
+    Failed(Unavailable),
+    /// Nobody could tell; it is tried again then.
+    Open(Unavailable, Instant),
+}
+
+impl Controller {
+    /// Works out what is to be.
+    pub(super) async fn draw(&mut self, snapshot: &Snapshot) -> Plan {
+        let mut plan = Plan::default();
+        let mut eligible = Vec::new();
+        for (name, stored) in snapshot.stored.iter() {
+            match self.judge(name, stored, snapshot).await {
+                Ok(policy) => eligible.push(policy),
+                Err(outcome) => drop(plan.policies.insert(name.clone(), Err(outcome))),
+            }
+        }
+        // In the order of priority, as the snapshot has them.
+        let eligible = snapshot.policies.iter().filter(|policy| eligible.iter().any(|other| other.name == policy.name));
+        let mut eligible: Vec<Arc<Policy>> = eligible.cloned().collect();
+        let choice = loop {
+            let choice = self.choose(&eligible);
+            let failed = self.try_templates(&eligible, &choice);
+            if failed.is_empty() {
+                break choice;
+            }
+            eligible.retain(|policy| !failed.contains_key(&policy.name));
+            plan.policies.extend(failed.into_iter().map(|(name, outcome)| (name, Err(outcome))));
+        };
+        for policy in &eligible {
+            let placed = self.place(policy, &choice).map(Arc::new);
+            plan.policies.insert(policy.name.clone(), placed);
+        }
+        plan.joints = self.joints(&plan, &eligible, &choice);
+        plan
+    }
+
+    /// What can be said of a policy before an engine is chosen.
+    async fn judge(&mut self, name: &str, stored: &Stored, snapshot: &Snapshot) -> Result<Arc<Policy>, Outcome> {
+        let policy = stored.parsed.clone().map_err(|violations| {
+            let first = violations.first().map_or(Code::InvalidField, |violation| violation.code);
+            let texts: Vec<_> =
+                violations.iter().map(|violation| format!("{}: {}", violation.field, violation.message)).collect();
+            Outcome::Rejected { code: first, message: texts.join("; ") }
+        })?;
+        if let Some(other) =
+            snapshot.policies.by_initializer(&policy.initializer_name).filter(|other| other.name != policy.name)
+        {
+            let message = format!(
+                "spec.initializerName: `{}` is the name of SidecarPolicy `{}` already",
+                policy.initializer_name, other.name
+            );
+            return Err(Outcome::Rejected { code: Code::DuplicateInitializerName, message });
+        }
+        if policy.spec.suspend {
+            return Err(Outcome::Suspended);
+        }
+        if policy.spec.mode == Mode::Audit {
+            let sample = self.shared.ledger(|ledger| ledger.sample(name, &policy.spec_hash));
+            return Err(Outcome::Audit { sample });
+        }
+        let capabilities = self.shared.capabilities();
+        check_targets(&policy, &capabilities).map_err(outcome_of)?;
+        if policy.needs_native_sidecars() && !self.shared.site().native_sidecars {
+            let message = format!(
+                "native sidecars need Kubernetes 1.29 or later, and every kubelet, too; this server is {}",
+                capabilities.version
+            );
+            return Err(Outcome::Impossible { code: Code::NativeSidecarsUnavailable, message });
+        }
+        self.check_template(&policy).await?;
+        Ok(policy)
+    }
+
+    /// Compares the template with what the server knows.
+    async fn check_template(&mut self, policy: &Policy) -> Result<(), Outcome> {
+        if self.schema.is_none() {
+            let fetched = PodSchema::fetch(&self.shared.client).await;
+            self.schema =
+                Some(fetched.map_err(|error| Outcome::Waiting { code: Code::ServerAway, message: error.to_string() })?);
+        }
+        let unknown =
+            self.schema.as_ref().map(|schema| schema.unknown_fields(&policy.template.spec)).unwrap_or_default();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let version = &self.shared.capabilities().version;
+        let message = format!("this server ({version}) does not know {}; it would be dropped", unknown.join(", "));
+        Err(Outcome::Impossible { code: Code::UnknownTemplateField, message })
+    }
+
+    /// The engine of every resource.
+    fn choose(&self, policies: &[Arc<Policy>]) -> Choice {
+        let capabilities = self.shared.capabilities();
+        choice::choose(policies, &|engine, kind, policies| {
+            engine.check(&capabilities)?;
+            let unreadable = engine.registers().iter().find_map(|resource| self.unreadable.get(resource));
+            if let Some(reason) = self.blocked.get(&engine).map(|(reason, _)| reason).or(unreadable) {
+                return Err(reason.clone());
+            }
+            match engine {
+                EngineName::Initializer if kind.resource == "jobs" && kind.is_in_table() => Err(Unavailable::new(
+                    Code::TargetRefused,
+                    "spec.targets: the pod template of a Job cannot be changed once it is posted, as the Initializer engine does: target `pods` of group `\"\"`, or set `spec.engine: Webhook`",
+                )),
+                EngineName::Initializer => Ok(()),
+                _ => self.rendered(engine, kind, policies).map(drop),
+            }
+        })
+    }
+
+    /// What is registered for `policies` on `kind`.
+    fn rendered(
+        &self,
+        engine: EngineName,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+    ) -> Result<Vec<Value>, Unavailable> {
+        let (capabilities, site) = (self.shared.capabilities(), self.shared.site());
+        if engine == EngineName::MutatingAdmissionPolicy {
+            return admission_policy::render::render(kind, policies, &capabilities, &site);
+        }
+        let reach = self.settings.reach.borrow().clone();
+        let Some(reach) = reach else {
+            return Err(Unavailable::new(Code::NotSynced, "the webhook does not serve yet"));
+        };
+        let mut objects =
+            webhook::render::render(kind, policies, &capabilities, &site, &reach.endpoint, &reach.ca_bundle)?;
+        if capabilities.registration(resources::VALIDATING_POLICIES).is_some()
+            && let Ok(validating) = admission_policy::render::validating(kind, policies, &capabilities, &site)
+        {
+            // What refuses does so without us where the server can.
+            objects.retain(|object| object["kind"] != "ValidatingWebhookConfiguration");
+            objects.extend(validating);
+        }
+        Ok(objects)
+    }
+
+    /// Has the templates tried that go into admission as they are. Gives the policies whose template failed.
+    fn try_templates(&mut self, policies: &[Arc<Policy>], choice: &Choice) -> BTreeMap<String, Outcome> {
+        let mut failed = BTreeMap::new();
+        let pairs = policies.iter().filter(|policy| policy.injects() && !choice.refused.contains_key(&policy.name));
+        let pairs = pairs.flat_map(|policy| policy.kinds.iter().map(move |kind| (policy, kind)));
+        let is_tried = |kind: &Arc<Kind>| {
+            choice.engines.get(kind).is_some_and(|engine| *engine != EngineName::Initializer) && kind.pod_path.is_some()
+        };
+        for (policy, kind) in pairs.filter(|(_, kind)| is_tried(kind)) {
+            let key = (policy.name.clone(), policy.spec_hash.clone(), kind.clone());
+            match self.trials.get(&key) {
+                Some(Trial::Running | Trial::Passed) => {}
+                Some(Trial::Failed(reason)) => {
+                    let Unavailable { code, message } = reason.clone();
+                    failed.insert(policy.name.clone(), Outcome::Rejected { code, message });
+                }
+                Some(Trial::Open(reason, at)) if *at > Instant::now() => {
+                    failed.insert(policy.name.clone(), outcome_of(reason.clone()));
+                }
+                _ => self.try_template(policy, kind, key),
+            }
+        }
+        failed
+    }
+
+    fn try_template(&mut self, policy: &Arc<Policy>, kind: &Arc<Kind>, key: (String, String, Arc<Kind>)) {
+        let Some(resource) = self.shared.resource(kind) else { return };
+        self.trials.retain(|(name, hash, _), _| *name != key.0 || *hash == key.1);
+        self.trials.insert(key.clone(), Trial::Running);
+        let (shared, policy, kind) = (self.shared.clone(), policy.clone(), kind.clone());
+        self.tasks.spawn(async move {
+            let namespace = &shared.site().operator_namespace;
+            let tried = trial::template(&shared.client, &kind, &resource, namespace, &policy.template).await;
+            let trial = match tried {
+                Ok(()) => Trial::Passed,
+                Err(reason) if reason.code == Code::TemplateInvalid => Trial::Failed(reason),
+                Err(reason) => Trial::Open(reason, Instant::now() + RETRY),
+            };
+            Finished::Tried(key, trial)
+        });
+    }
+
+    /// Where `policy` is delivered, as chosen.
+    fn place(&self, policy: &Arc<Policy>, choice: &Choice) -> Result<Placed, Outcome> {
+        if let Some(reason) = choice.refused.get(&policy.name) {
+            return Err(outcome_of(reason.clone()));
+        }
+        let by = |kind: &&Arc<Kind>| choice.engines.get(*kind) == Some(&EngineName::Initializer);
+        let (own, shared): (Vec<_>, Vec<_>) = policy.kinds.iter().partition(by);
+        let own: Vec<_> = own.into_iter().cloned().collect();
+        if !own.is_empty() {
+            self.check_foreign(policy)?;
+        }
+        let capabilities = self.shared.capabilities();
+        let is_running = |kind: &&Arc<Kind>| {
+            let key = (policy.name.clone(), policy.spec_hash.clone(), (*kind).clone());
+            matches!(self.trials.get(&key), Some(Trial::Running))
+        };
+        Ok(Placed {
+            policy: policy.clone(),
+            own: (!own.is_empty()).then(|| render::configuration(policy, &own, &capabilities)),
+            undecided: shared.iter().any(is_running),
+            shared: shared.into_iter().cloned().collect(),
+        })
+    }
+
+    /// What the policies on each resource share.
+    fn joints(&self, plan: &Plan, policies: &[Arc<Policy>], choice: &Choice) -> BTreeMap<Arc<Kind>, Wanted> {
+        let placed: Vec<_> =
+            policies.iter().filter_map(|policy| plan.policies.get(&policy.name)?.as_ref().ok()).collect();
+        let engines = choice.engines.iter().filter(|(_, engine)| **engine != EngineName::Initializer);
+        let joint = |(kind, engine): (&Arc<Kind>, &EngineName)| {
+            let meeting: Vec<_> = placed.iter().filter(|placed| placed.shared.contains(kind)).collect();
+            let policies: Vec<_> = meeting.iter().map(|placed| placed.policy.clone()).collect();
+            let objects = self.rendered(*engine, kind, &policies).ok()?;
+            let undecided = meeting.iter().any(|placed| placed.undecided);
+            Some((kind.clone(), Wanted { engine: *engine, policies, objects, undecided }))
+        };
+        engines.filter_map(joint).collect()
+    }
+
+    /// Looks for configurations of others that are in our way.
+    fn check_foreign(&self, policy: &Policy) -> Result<(), Outcome> {
+        for (other, configuration) in
+            self.configurations.iter().flatten().filter(|(_, configuration)| !is_ours(configuration))
+        {
+            if *other == render::name(&policy.name) {
+                let message =
+                    format!("an InitializerConfiguration `{other}` exists that we did not make; delete or rename it");
+                return Err(Outcome::Impossible { code: Code::NameTaken, message });
+            }
+            if configuration.initializers.iter().any(|entry| entry.name == policy.initializer_name) {
+                let message = format!(
+                    "the InitializerConfiguration `{other}`, which is not ours, lists `{}`; remove it there",
+                    policy.initializer_name
+                );
+                return Err(Outcome::Impossible { code: Code::ForeignConfiguration, message });
+            }
+        }
+        Ok(())
+    }
+
+    /// The engines by which `policy` is in force.
+    pub(super) fn engines_of(&self, name: &str) -> Vec<EngineName> {
+        let own = self.entries.get(name).is_some_and(|entry| matches!(entry.phase, Phase::Up(_)));
+        let own = own.then_some(EngineName::Initializer);
+        let shared = self.joints.values().filter_map(|joint| joint.engine_of(name));
+        let engines: std::collections::BTreeSet<_> = own.into_iter().chain(shared).collect();
+        engines.into_iter().collect()
+    }
+}
+
+/// Whether the server has what `policy` targets.
+fn check_targets(policy: &Policy, cluster: &Capabilities) -> Result<(), Unavailable> {
+    if let Some(target) = policy.spec.targets.iter().find(|target| !cluster.serves(target)) {
+        let message = format!(
+            "spec.targets: this server ({}) has no `{}` in group `{}`, version `{}`; `kubectl api-resources` lists what it has",
+            cluster.version, target.resource, target.group, target.version
+        );
+        return Err(Unavailable::new(Code::TargetNotServed, message));
+    }
+    for target in &policy.spec.targets {
+        if let Some(obstacle) = cluster.obstacle(target) {
+            let message =
+                format!("spec.targets: `{}` of group `{}` can be no target: {obstacle}", target.resource, target.group);
+            return Err(Unavailable::new(Code::TargetRefused, message));
+        }
+    }
+    Ok(())
+}

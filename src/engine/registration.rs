@@ -1,0 +1,340 @@
+//! What engines have the API server know: written, recognised as ours, and taken away again.
+//!
+//! Nothing that lacks our label is ever touched. What we remove ourselves is marked first: whatever vanishes without the
+//! mark was removed by somebody else, which is an emergency brake.
+
+use super::trial::{self, Strictness};
+use super::{EngineName, Unavailable, admission_policy, webhook};
+use crate::api::code::Code;
+use crate::api::{MANAGED_BY, MANAGER};
+use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::cluster::client::{CallError, call};
+use crate::workload::Kind;
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
+use kube::core::ApiResource;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tracing::info;
+
+/// The annotation that we set on a registration before we delete it ourselves.
+const REMOVING: &str = "scpol.dev/removing";
+
+/// A failed call, as a reason why a policy is not in force.
+impl From<CallError> for Unavailable {
+    fn from(error: CallError) -> Self {
+        let code = match error.code() {
+            403 => Code::MissingRight,
+            _ => Code::ServerAway,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// True if and only if we made `object`.
+pub fn is_ours(object: &Value) -> bool {
+    object["metadata"]["labels"][MANAGED_BY] == MANAGER
+}
+
+/// True if and only if we have marked `object` as one that we remove ourselves.
+pub fn is_marked(object: &Value) -> bool {
+    !object["metadata"]["annotations"][REMOVING].is_null()
+}
+
+/// Creates or replaces a registration of ours. Gives it as stored.
+///
+/// # Errors
+/// If one of that name exists that is not ours, or the server refuses.
+pub async fn apply(client: &Client, resource: &ApiResource, wanted: &Value) -> Result<Value, Unavailable> {
+    let mut object: DynamicObject = serde_json::from_value(wanted.clone()).expect("a registration is an object");
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let api = Api::<DynamicObject>::all_with(client.clone(), resource);
+    let written = match call(api.get_opt(&name)).await? {
+        None => call(api.create(&PostParams::default(), &object)).await?,
+        Some(stored) if is_ours(&value(&stored)) => {
+            object.metadata.resource_version = stored.metadata.resource_version;
+            call(api.replace(&name, &PostParams::default(), &object)).await?
+        }
+        Some(_) => {
+            let message = format!("{} `{name}` exists, and we did not make it: delete or rename it", resource.kind);
+            return Err(Unavailable::new(Code::NameTaken, message));
+        }
+    };
+    Ok(value(&written))
+}
+
+/// Deletes the registration `name` if it is ours; marks it first, so that nobody takes this for a removal by hand.
+///
+/// # Errors
+/// If the server does not do it. That there is none is no error.
+pub async fn remove(client: &Client, resource: &ApiResource, name: &str) -> Result<(), CallError> {
+    let api = Api::<DynamicObject>::all_with(client.clone(), resource);
+    let Some(mut stored) = call(api.get_opt(name)).await? else { return Ok(()) };
+    if !is_ours(&value(&stored)) {
+        return Ok(());
+    }
+    stored.metadata.annotations.get_or_insert_default().insert(REMOVING.into(), "true".into());
+    match call(api.replace(name, &PostParams::default(), &stored)).await {
+        Err(error) if error.code() == 404 => return Ok(()),
+        answer => drop(answer?),
+    }
+    let same = Preconditions { uid: stored.metadata.uid, resource_version: None };
+    let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
+    match call(api.delete(name, &parameters)).await {
+        Err(error) if error.code() == 404 || error.code() == 409 => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => {
+            info!(kind = resource.kind, name, "Unregistered");
+            Ok(())
+        }
+    }
+}
+
+/// Asks the server whether we may do `verb` to `resource` of `group` in all namespaces.
+///
+/// # Errors
+/// If the server does not answer.
+pub async fn may(client: &Client, verb: &str, group: &str, resource: &str) -> Result<bool, CallError> {
+    let question = json!({ "spec": { "resourceAttributes": { "verb": verb, "group": group, "resource": resource } } });
+    let question: SelfSubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
+    let answer = call(Api::all(client.clone()).create(&PostParams::default(), &question)).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+fn value(object: &DynamicObject) -> Value {
+    serde_json::to_value(object).expect("an object is JSON")
+}
+
+/// The name of what is registered for all policies on `kind`.
+pub fn shared_name(kind: &Kind) -> String {
+    match kind.group.as_str() {
+        "" => format!("scpol-{}", kind.resource),
+        group => format!("scpol-{}.{group}", kind.resource),
+    }
+}
+
+/// The kind whose shared registration is called `name`.
+pub fn kind_of(name: &str) -> Option<Arc<Kind>> {
+    let rest = name.strip_prefix("scpol-")?;
+    let (resource, group) = rest.split_once('.').unwrap_or((rest, ""));
+    Some(Kind::of(group, resource, None))
+}
+
+/// Where what is shared by the policies on one kind is registered and tried.
+pub struct Place {
+    /// For every request.
+    pub client: Client,
+    /// What the server offers.
+    pub capabilities: Arc<Capabilities>,
+    /// Our own namespace, in which creates are tried.
+    pub namespace: String,
+    /// The kind.
+    pub kind: Arc<Kind>,
+}
+
+/// The generation of each registered object, by the plural name of what it is and its own: the server raises it with each
+/// change of more than metadata.
+pub type Generations = BTreeMap<(String, String), i64>;
+
+/// Why nobody knows whether a registration is in force: the server refuses every object that we could try.
+pub type Unproven = (Code, String);
+
+/// Registers `objects`, which `engine` has rendered, and proves by creates that are not stored that they are in force: first
+/// what injects, then what refuses.
+///
+/// What refuses is taken away before what injects changes: it must never demand what is not injected yet, or any more.
+///
+/// # Errors
+/// Why they are not in force; nothing of them is registered then, unless the server is away.
+pub async fn bring_up(
+    place: &Place,
+    engine: EngineName,
+    objects: &[Value],
+) -> Result<(Option<Unproven>, Generations), Unavailable> {
+    let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
+    for resource in [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES] {
+        withdraw(place, resource, &refusing).await?;
+    }
+    let (mut unproven, mut generations) = (None, Generations::new());
+    for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
+        match establish(place, engine, &step, shows, &mut generations).await {
+            Ok(doubt) => unproven = unproven.or(doubt),
+            Err(reason) if reason.code == Code::ServerAway => return Err(reason),
+            Err(reason) => {
+                take_down(place, objects).await?;
+                return Err(reason);
+            }
+        }
+    }
+    Ok((unproven, generations))
+}
+
+/// Takes `objects` away again, what refuses first.
+///
+/// # Errors
+/// If the server cannot be reached; to be called again then.
+pub async fn take_down(place: &Place, objects: &[Value]) -> Result<(), CallError> {
+    let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
+    // Bindings come behind what they put in force, and go before it.
+    for object in refusing.into_iter().rev().chain(injecting.into_iter().rev()) {
+        let Some(resource) = place.resource_of(object) else { continue };
+        remove(&place.client, &resource, name_of(object)).await?;
+    }
+    Ok(())
+}
+
+fn refuses(object: &Value) -> bool {
+    object["kind"].as_str().is_some_and(|kind| kind.starts_with("Validating"))
+}
+
+fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+impl Place {
+    /// How `object`, which an engine has rendered, is addressed.
+    fn resource_of(&self, object: &Value) -> Option<ApiResource> {
+        let mut served = resources::ALL.iter().filter_map(|resource| self.capabilities.registration(resource));
+        served.find(|resource| object["kind"] == resource.kind.as_str())
+    }
+}
+
+/// Removes what refuses and is of `resource`, where it is to change.
+async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<(), CallError> {
+    let Some(resource) = place.capabilities.registration(resource) else { return Ok(()) };
+    let api = Api::<DynamicObject>::all_with(place.client.clone(), &resource);
+    let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
+    let own = shared_name(&place.kind);
+    // More than one of a kind may be needed: each begins with the name of all.
+    let is_of_kind = |name: &str| name == own || name.strip_prefix(&own).is_some_and(|rest| rest.starts_with('-'));
+    for stored in call(api.list(&ours)).await? {
+        let stored = value(&stored);
+        let is_wanted = wanted.iter().any(|object| name_of(object) == name_of(&stored) && covers(&stored, object));
+        if is_of_kind(name_of(&stored)) && !is_wanted {
+            remove(&place.client, &resource, name_of(&stored)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// True if and only if `stored` has everything that `wanted` says, however the server has completed it.
+fn covers(stored: &Value, wanted: &Value) -> bool {
+    match (stored, wanted) {
+        (Value::Object(stored), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| stored.get(key).is_some_and(|stored| covers(stored, wanted)))
+        }
+        (Value::Array(stored), Value::Array(wanted)) => {
+            stored.len() == wanted.len() && stored.iter().zip(wanted).all(|(stored, wanted)| covers(stored, wanted))
+        }
+        _ => stored == wanted,
+    }
+}
+
+/// What a registration shows on an object that is tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shows {
+    Injects,
+    Refuses,
+}
+
+/// Writes `objects` and waits until they show.
+async fn establish(
+    place: &Place,
+    engine: EngineName,
+    objects: &[&Value],
+    shows: Shows,
+    generations: &mut Generations,
+) -> Result<Option<Unproven>, Unavailable> {
+    for object in objects {
+        let Some(resource) = place.resource_of(object) else {
+            let message = format!("the server does not serve {} any more", object["kind"]);
+            return Err(Unavailable::new(Code::EngineUnavailable, message));
+        };
+        let stored = apply(&place.client, &resource, object).await?;
+        let generation = stored["metadata"]["generation"].as_i64().unwrap_or_default();
+        generations.insert((resource.plural, name_of(object).to_owned()), generation);
+    }
+    // A binding has no revision of its own.
+    let Some(revision) = objects.iter().find_map(|object| revision_of(object)) else { return Ok(None) };
+    let since = Instant::now();
+    loop {
+        match probe(place, &revision, shows).await? {
+            Seen::Yes => return Ok(None),
+            Seen::CannotTell(message) => {
+                tokio::time::sleep(SETTLING).await;
+                return Ok(Some((Code::ProbeFailed, message)));
+            }
+            Seen::NotYet(_) if since.elapsed() < PROBE_LIMIT => tokio::time::sleep(PROBE_PAUSE).await,
+            Seen::NotYet(why) => return Err(without_effect(place, engine, why.as_deref())),
+        }
+    }
+}
+
+/// The revision that a registration puts on what is tried.
+fn revision_of(object: &Value) -> Option<String> {
+    webhook::render::revision_of(object).or_else(|| admission_policy::render::revision_of(object))
+}
+
+/// API servers read webhook configurations from a watch, and admission policies once a second; the first request of a new
+/// connection to us takes its time.
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
+/// Between two trials.
+const PROBE_PAUSE: Duration = Duration::from_millis(50);
+/// After so long every API server has taken a registration over, where no trial can show it.
+const SETTLING: Duration = Duration::from_secs(3);
+
+fn without_effect(place: &Place, engine: EngineName, why: Option<&str>) -> Unavailable {
+    let tried = format!("registered, but a new {} did not show it in {} s", place.kind.resource, PROBE_LIMIT.as_secs());
+    match (engine, why) {
+        (EngineName::MutatingAdmissionPolicy, _) => Unavailable::new(
+            Code::AdmissionPolicyPluginOff,
+            format!(
+                "{tried}: are the feature gate and the admission plugin on? Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`"
+            ),
+        ),
+        (_, Some(why)) => {
+            Unavailable::new(Code::WebhookUnreachable, format!("the API server gets no answer from the webhook: {why}"))
+        }
+        (_, None) => Unavailable::new(
+            Code::WebhookOff,
+            format!(
+                "{tried}: can the API server reach the webhook, and is the admission plugin on? See that `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` are not in `--disable-admission-plugins`"
+            ),
+        ),
+    }
+}
+
+/// Whether a registration shows.
+enum Seen {
+    Yes,
+    /// Not yet; and what the server says about it.
+    NotYet(Option<String>),
+    /// The rules of a custom resource are its owner's: what we can try may break them.
+    CannotTell(String),
+}
+
+async fn probe(place: &Place, revision: &str, shows: Shows) -> Result<Seen, Unavailable> {
+    let Place { client, capabilities, namespace, kind } = place;
+    let Some(resource) = capabilities.resource(kind) else { return Ok(Seen::NotYet(None)) };
+    let mut object = trial::sample(kind, &resource);
+    object["metadata"]["labels"][trial::PROBE_LABEL] =
+        Value::from(if shows == Shows::Refuses { "refuse" } else { "inject" });
+    match trial::create(client, &resource, namespace, &object, Strictness::Lenient).await {
+        Ok(answer) if answer["metadata"]["annotations"][trial::PROBE_LABEL] == revision => Ok(match shows {
+            Shows::Injects => Seen::Yes,
+            Shows::Refuses => Seen::NotYet(None),
+        }),
+        Ok(_) => Ok(Seen::NotYet(None)),
+        Err(error) if error.to_string().contains(revision) => Ok(Seen::Yes),
+        Err(error) if error.to_string().contains("failed calling webhook") => Ok(Seen::NotYet(Some(error.to_string()))),
+        Err(error) if error.code() == 422 && !kind.is_in_table() => Ok(Seen::CannotTell(format!(
+            "registered, and nobody knows whether new {} show it: one that was tried is not valid: {}",
+            kind.resource,
+            trial::cause(&error)
+        ))),
+        Err(error) => Err(trial::refused(&error, &resource, namespace)),
+    }
+}

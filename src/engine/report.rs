@@ -1,0 +1,161 @@
+//! What users are told of each decision: one line in the log, counters, events, samples for `status.failures`.
+
+use super::EngineName;
+use super::initializer::ledger::Fate;
+use super::initializer::watch::Shared;
+use crate::api::code::Code;
+use crate::api::v1alpha1::{Failure, OptOut};
+use crate::cluster::events::{EventReason, Subject};
+use crate::decision::{Decision, Left, Outcome};
+use crate::policy::{Policies, Policy, Reason, checks};
+use crate::workload::Workload;
+use tracing::{info, warn};
+
+/// Counts, logs and tells users what was done, once it has been done.
+pub(super) fn all(shared: &Shared, engine: EngineName, workload: &Workload, decision: &Decision) {
+    let subject = || Subject {
+        api_version: workload.body["apiVersion"]
+            .as_str()
+            .map_or_else(|| shared.api_version(&workload.kind), str::to_owned),
+        kind: workload.kind_name().into(),
+        namespace: workload.namespace().into(),
+        name: workload.name().into(),
+        uid: workload.uid().into(),
+    };
+    // A webhook counts what it is asked, when it is asked.
+    let count = |outcome, policy: &Policy, code| {
+        if engine != EngineName::Webhook {
+            shared.metrics.injection(&policy.name, engine.as_str(), outcome, code);
+        }
+    };
+    let is_refused = decision.refusal().is_some();
+    // What is refused gets nothing of anybody.
+    for policy in decision.inject.iter().filter(|_| !is_refused) {
+        log(workload, &policy.name, Outcome::Injected, Code::Programmed, "");
+        count(Outcome::Injected, policy, Code::Programmed);
+        if shared.tell_injected {
+            shared.recorder.tell(
+                subject(),
+                EventReason::SidecarInjected,
+                Code::Programmed,
+                &format!("injected by SidecarPolicy `{}`", policy.name),
+            );
+        }
+        if policy.spec.opt_out == OptOut::Denied && checks::refusal(policy, &policy.view(workload)).is_some() {
+            let message = format!("SidecarPolicy `{}` does not allow to opt out; it was injected", policy.name);
+            shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::OptOutIgnored, &message);
+        }
+    }
+    for left in &decision.rest {
+        let Left { policy, outcome, reason: Reason { code, detail, .. } } = left;
+        log(workload, &policy.name, *outcome, *code, detail);
+        count(*outcome, policy, *code);
+        let fate = match left.reason.row {
+            _ if is_refused => Fate::Refused,
+            CONFLICTS => Fate::Missed,
+            _ => Fate::Untold,
+        };
+        tell(shared, workload, left, fate, &subject);
+    }
+    // Rows 1 to 3 are no business of any policy, and never give an event.
+    let is_untouchable = decision.rest.iter().any(|left| left.reason.row <= 3);
+    for message in odd_values(shared, workload).into_iter().filter(|_| !is_untouchable) {
+        shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::InvalidOptOut, &message);
+    }
+}
+
+/// Counts names of ours whose policy does not exist, and which have left the list of `workload`.
+pub(super) fn orphans(shared: &Shared, workload: &Workload, orphans: usize) {
+    for _ in 0..orphans {
+        log(workload, "", Outcome::Skipped, Code::PolicyGone, "");
+        let engine = EngineName::Initializer.as_str();
+        shared.metrics.injection("", engine, Outcome::Skipped, Code::PolicyGone);
+    }
+}
+
+/// Reports on a workload that has just been seen for the first time, stored, where `engine` acts on its kind in the API server:
+/// what became of it shows in what is stored.
+pub(super) fn stored(shared: &Shared, engine: EngineName, workload: &Workload, policies: &Policies) {
+    let mut decision = Decision::of(policies, workload, &shared.site());
+    for policy in decision.inject.clone() {
+        let detail = format!("it matches, and {engine} has added nothing: see `scpol explain`");
+        decision.fail(policy, Reason { row: CONFLICTS, code: Code::Missed, detail });
+    }
+    let (injected, rest) = decision.rest.into_iter().partition(|left| left.reason.code == Code::AlreadyInjected);
+    decision.rest = rest;
+    let injected: Vec<Left> = injected;
+    decision.inject = injected.into_iter().map(|left| left.policy).collect();
+    all(shared, engine, workload, &decision);
+}
+
+/// The row of what matches and cannot be injected.
+const CONFLICTS: u8 = 8;
+
+/// The events of what was not injected: rows 4 and 5 where row 7 holds, and everything that failed.
+fn tell(shared: &Shared, workload: &Workload, left: &Left, fate: Fate, subject: &dyn Fn() -> Subject) {
+    let Left { policy, outcome, reason } = left;
+    let (code, message) = (reason.code, reason.detail.as_str());
+    let sentence = format!("SidecarPolicy `{}`: {message}", policy.name);
+    match outcome {
+        Outcome::Skipped
+            if matches!(code, Code::HostNetwork | Code::OptedOut | Code::JobSkipped)
+                && checks::selects(policy, workload, &shared.site()) =>
+        {
+            shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, code, &sentence);
+        }
+        Outcome::Failed | Outcome::Rejected => {
+            shared.recorder.tell(subject(), EventReason::SidecarInjectionFailed, code, &sentence);
+            let event = if code == Code::PolicyConflict {
+                EventReason::PolicyConflict
+            } else {
+                EventReason::SidecarInjectionFailed
+            };
+            let place = format!("{} `{}/{}`: {message}", workload.kind_name(), workload.namespace(), workload.name());
+            shared.recorder.tell(Subject::policy(&policy.name, &policy.uid), event, code, &place);
+            let failure = Failure {
+                kind: workload.kind_name().into(),
+                namespace: workload.namespace().into(),
+                name: workload.name().into(),
+                code: code.to_string(),
+                message: message.into(),
+                time: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            };
+            shared.ledger(|ledger| ledger.failed(&policy.name, failure, fate));
+        }
+        _ => {}
+    }
+}
+
+/// What is wrong with the workload's use of `scpol.dev/inject`.
+fn odd_values(shared: &Shared, workload: &Workload) -> Vec<String> {
+    let stored = shared.snapshot().stored;
+    let key = crate::api::INJECT_KEY;
+    let mut odd = Vec::new();
+    for value in checks::said(workload).filter(|value| !matches!(*value, "true" | "false")) {
+        let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
+        if names.peek().is_none() {
+            odd.push(format!(
+                "`{key}` has an empty value, which says nothing: use \"true\", \"false\" or names of policies"
+            ));
+        }
+        odd.extend(
+            names
+                .filter(|name| !stored.contains_key(*name))
+                .map(|name| format!("`{key}` names `{name}`, and there is no such SidecarPolicy")),
+        );
+    }
+    odd
+}
+
+fn log(workload: &Workload, policy: &str, outcome: Outcome, code: Code, detail: &str) {
+    let result = outcome.label();
+    let (resource, namespace, name) = (&workload.kind.resource, workload.namespace(), workload.name());
+    match outcome {
+        Outcome::Failed | Outcome::Rejected => {
+            warn!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
+        }
+        Outcome::Injected | Outcome::Skipped => {
+            info!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
+        }
+    }
+}
