@@ -3,15 +3,14 @@
 use crate::api::code::Code;
 use crate::decision::Outcome;
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
+    Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 /// Every metric of the operator.
 pub struct Metrics {
     registry: Registry,
     injections: IntCounterVec,
-    injection_duration: Histogram,
+    injection_duration: HistogramVec,
     pending: IntGaugeVec,
     /// Age of the oldest object that waits for us, in seconds; 0 if none does.
     pub oldest_pending: Gauge,
@@ -29,6 +28,8 @@ pub struct Metrics {
     pub panics: IntCounter,
     /// 1 if this replica leads.
     pub leader: IntGauge,
+    /// When the certificate that the webhook shows expires, in seconds since 1970; 0 while there is none.
+    pub webhook_cert_expiry: IntGauge,
 }
 
 impl Metrics {
@@ -58,7 +59,7 @@ impl Metrics {
                     &["policy", "engine", "result", "reason"],
                 ),
             ),
-            injection_duration: duration.with_label_values(&["Initializer"]),
+            injection_duration: duration,
             pending: register(
                 &registry,
                 IntGaugeVec::new(Opts::new("scpol_pending_objects", "Objects that wait for us now."), &["policy"]),
@@ -102,18 +103,25 @@ impl Metrics {
                 IntCounter::new("scpol_panics_total", "Panics that were caught; each is a defect."),
             ),
             leader: register(&registry, IntGauge::new("scpol_leader", "1 if this replica leads.")),
+            webhook_cert_expiry: register(
+                &registry,
+                IntGauge::new(
+                    "scpol_webhook_cert_expiry_timestamp_seconds",
+                    "When the certificate that the webhook shows expires; 0 while there is none.",
+                ),
+            ),
             registry,
         }
     }
 
-    /// Counts a decision.
-    pub fn injection(&self, policy: &str, outcome: Outcome, reason: Code) {
-        self.injections.with_label_values(&[policy, "Initializer", outcome.label(), reason.name()]).inc();
+    /// Counts a decision that `engine` has carried out.
+    pub fn injection(&self, policy: &str, engine: &'static str, outcome: Outcome, reason: Code) {
+        self.injections.with_label_values(&[policy, engine, outcome.label(), reason.name()]).inc();
     }
 
     /// Records how long an object waited inside the operator.
-    pub fn injection_took(&self, seconds: f64) {
-        self.injection_duration.observe(seconds);
+    pub fn injection_took(&self, engine: &'static str, seconds: f64) {
+        self.injection_duration.with_label_values(&[engine]).observe(seconds);
     }
 
     /// Sets how many objects wait for `policy`.
@@ -164,7 +172,7 @@ mod tests {
     #[test]
     fn a_scrape_shows_what_was_counted() {
         let metrics = Metrics::new();
-        metrics.injection("envoy", Outcome::Injected, Code::Valid);
+        metrics.injection("envoy", "Initializer", Outcome::Injected, Code::Valid);
         metrics.api_request("patch", None);
         let text = metrics.render();
         assert!(

@@ -2,6 +2,8 @@
 //! is gone.
 
 pub mod initializer;
+pub mod targets;
+pub mod webhook;
 
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;

@@ -1,10 +1,9 @@
 //! A policy as an InitializerConfiguration. Pure.
 
 use super::types::{Entry, InitializerConfiguration, Rule};
-use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
 use crate::cluster::capabilities::Capabilities;
-use crate::engine::Unavailable;
+use crate::engine::{Unavailable, targets};
 use crate::policy::Policy;
 use crate::workload::Kind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -20,20 +19,7 @@ pub fn name(name: &str) -> String {
 /// # Errors
 /// If the server lacks a target.
 pub fn configuration(policy: &Policy, cluster: &Capabilities) -> Result<InitializerConfiguration, Unavailable> {
-    if let Some(target) = policy.spec.targets.iter().find(|target| !cluster.serves(target)) {
-        let message = format!(
-            "spec.targets: this server ({}) has no `{}` in group `{}`, version `{}`; `kubectl api-resources` lists what it has",
-            cluster.version, target.resource, target.group, target.version
-        );
-        return Err(Unavailable::new(Code::TargetNotServed, message));
-    }
-    for target in &policy.spec.targets {
-        if let Some(obstacle) = cluster.obstacle(target) {
-            let message =
-                format!("spec.targets: `{}` of group `{}` can be no target: {obstacle}", target.resource, target.group);
-            return Err(Unavailable::new(Code::TargetRefused, message));
-        }
-    }
+    targets::check(policy, cluster)?;
     Ok(InitializerConfiguration {
         api_version: "admissionregistration.k8s.io/v1alpha1".into(),
         kind: "InitializerConfiguration".into(),

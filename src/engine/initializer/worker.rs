@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
+/// What metrics call this engine.
+const ENGINE: &str = "Initializer";
 /// A quota may be cleared while we wait: so often is an "exceeded quota" tried again, which takes about 2 s.
 const QUOTA_ATTEMPTS: u32 = 8;
 
@@ -220,7 +222,7 @@ async fn write(shared: &Shared, workload: &Workload, mut settlement: Settlement,
     loop {
         let patch = patch(workload, &mut settlement);
         let Err(refused) = send(shared, workload, &patch, Try::Real).await else {
-            shared.metrics.injection_took(job.since.elapsed().as_secs_f64());
+            shared.metrics.injection_took(ENGINE, job.since.elapsed().as_secs_f64());
             report(shared, workload, &settlement);
             return Written::Settled(Settled::DONE);
         };
@@ -425,7 +427,7 @@ fn report(shared: &Shared, workload: &Workload, settlement: &Settlement) {
     // What is refused gets nothing of anybody.
     for policy in decision.inject.iter().filter(|_| !is_refused) {
         log(workload, &policy.name, Outcome::Injected, Code::Programmed, "");
-        shared.metrics.injection(&policy.name, Outcome::Injected, Code::Programmed);
+        shared.metrics.injection(&policy.name, ENGINE, Outcome::Injected, Code::Programmed);
         if shared.tell_injected {
             shared.recorder.tell(
                 subject(),
@@ -442,7 +444,7 @@ fn report(shared: &Shared, workload: &Workload, settlement: &Settlement) {
     for left in &decision.rest {
         let Left { policy, outcome, reason: Reason { code, detail, .. } } = left;
         log(workload, &policy.name, *outcome, *code, detail);
-        shared.metrics.injection(&policy.name, *outcome, *code);
+        shared.metrics.injection(&policy.name, ENGINE, *outcome, *code);
         let fate = match left.reason.row {
             _ if is_refused => Fate::Refused,
             CONFLICTS => Fate::Missed,
@@ -452,7 +454,7 @@ fn report(shared: &Shared, workload: &Workload, settlement: &Settlement) {
     }
     for _ in 0..settlement.orphans {
         log(workload, "", Outcome::Skipped, Code::PolicyGone, "");
-        shared.metrics.injection("", Outcome::Skipped, Code::PolicyGone);
+        shared.metrics.injection("", ENGINE, Outcome::Skipped, Code::PolicyGone);
     }
     // Rows 1 to 3 are no business of any policy, and never give an event.
     let is_untouchable = decision.rest.iter().any(|left| left.reason.row <= 3);
