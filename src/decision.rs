@@ -214,6 +214,25 @@ impl Decision {
         patch
     }
 
+    /// Judges an object that will change no more: `stored` came out of every mutation, and this decision is about `before`,
+    /// which is the same without what we have added. Who is to be injected and has no marker there was not served: that is
+    /// one more who fails. Afterwards, [`Self::refusal`] tells.
+    pub fn judge_stored(&mut self, before: &Workload, stored: &Workload) {
+        if self.planned.take().is_none() {
+            // What only shows when all are planned together has kept them out, and is the reason to give.
+            let before = &*self.view(before);
+            self.plan_anew(before);
+        }
+        for policy in self.inject.clone() {
+            if policy.marker(stored).is_none_or(|marker| marker.hash != policy.template.hash) {
+                let detail =
+                    "it matches, and comes without the sidecar: the call that injects it failed, or was not made";
+                self.fail(policy, Reason { row: 8, code: Code::SidecarMissing, detail: detail.into() });
+            }
+        }
+        self.judge(stored, &Patch::default());
+    }
+
     fn plan_anew(&mut self, workload: &Workload) -> Patch {
         let (inject, matching) = (self.templates(&self.inject, workload), self.templates(&self.matching, workload));
         match inject::plan(workload, &references(&inject), &references(&matching)) {
@@ -276,7 +295,7 @@ pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<St
 }
 
 /// The row of the validations, behind those that decide on injection.
-const JUDGED: u8 = 9;
+pub const JUDGED: u8 = 9;
 
 /// The template of `policy` in the form that `workload` needs: a plain container would keep a pod that ends by itself from
 /// ending.

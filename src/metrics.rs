@@ -28,6 +28,8 @@ pub struct Metrics {
     pub panics: IntCounter,
     /// 1 if this replica leads.
     pub leader: IntGauge,
+    /// When the certificate that the webhook shows expires, in seconds since 1970; 0 while there is none.
+    pub webhook_cert_expiry: IntGauge,
 }
 
 impl Metrics {
@@ -101,6 +103,13 @@ impl Metrics {
                 IntCounter::new("scpol_panics_total", "Panics that were caught; each is a defect."),
             ),
             leader: register(&registry, IntGauge::new("scpol_leader", "1 if this replica leads.")),
+            webhook_cert_expiry: register(
+                &registry,
+                IntGauge::new(
+                    "scpol_webhook_cert_expiry_timestamp_seconds",
+                    "When the certificate that the webhook shows expires; 0 while there is none.",
+                ),
+            ),
             registry,
         }
     }

@@ -14,6 +14,7 @@ const PURE: &[&str] = &[
     "decision.rs",
     "workload.rs",
     "engine/mod.rs",
+    "engine/targets.rs",
     "engine/initializer/mod.rs",
     "engine/initializer/types.rs",
     "engine/initializer/render.rs",
@@ -21,6 +22,9 @@ const PURE: &[&str] = &[
     "engine/initializer/queue.rs",
     "engine/initializer/census.rs",
     "engine/initializer/ledger.rs",
+    "engine/webhook/mod.rs",
+    "engine/webhook/render.rs",
+    "engine/webhook/review.rs",
 ];
 
 /// What a pure part must not mention, and why.

@@ -255,6 +255,19 @@ fn rank(version: &str) -> (u8, u32, u32) {
 }
 
 #[cfg(test)]
+impl Capabilities {
+    /// A server of version `1.minor` that serves `resources`: group, version, plural name and kind of each.
+    pub(crate) fn of(minor: u32, resources: &[(&str, &str, &str, &str)]) -> Self {
+        let served = resources.iter().map(|(group, version, resource, kind)| {
+            let verbs = VERBS.map(str::to_owned).to_vec();
+            let served = Served { kind: (*kind).to_owned(), short_names: Vec::new(), namespaced: true, verbs };
+            (((*group).to_owned(), (*version).to_owned(), (*resource).to_owned()), served)
+        });
+        Self { version: format!("v1.{minor}.0"), minor: (1, minor), served: served.collect(), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -65,8 +65,8 @@ pub struct Settings {
 pub struct Reach {
     /// Where it is.
     pub endpoint: Endpoint,
-    /// By which authorities its certificate may be signed, as PEM.
-    pub ca_bundle: Vec<u8>,
+    /// By which authorities its certificate may be signed, as PEM; none where API servers trust it without being told.
+    pub ca_bundle: Option<Vec<u8>>,
 }
 
 /// The controller of one term of leadership.

@@ -7,14 +7,14 @@ use super::{Controller, Finished, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::api::v1alpha1::Mode;
-use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::cluster::capabilities::registration as resources;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::choice::{self, Choice};
 use crate::engine::initializer::registration::is_ours;
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::InitializerConfiguration;
-use crate::engine::{EngineName, Unavailable, admission_policy, trial, webhook};
+use crate::engine::{EngineName, Unavailable, admission_policy, targets, trial, webhook};
 use crate::policy::Policy;
 use crate::workload::Kind;
 use serde_json::Value;
@@ -110,7 +110,7 @@ impl Controller {
             return Err(Outcome::Audit { sample });
         }
         let capabilities = self.shared.capabilities();
-        check_targets(&policy, &capabilities).map_err(outcome_of)?;
+        targets::check(&policy, &capabilities).map_err(outcome_of)?;
         if policy.needs_native_sidecars() && !self.shared.site().native_sidecars {
             let message = format!(
                 "native sidecars need Kubernetes 1.29 or later, and every kubelet, too; this server is {}",
@@ -175,7 +175,7 @@ impl Controller {
             return Err(Unavailable::new(Code::NotSynced, "the webhook does not serve yet"));
         };
         let mut objects =
-            webhook::render::render(kind, policies, &capabilities, &site, &reach.endpoint, &reach.ca_bundle)?;
+            webhook::render::render(kind, policies, &capabilities, &site, &reach.endpoint, reach.ca_bundle.as_deref())?;
         if capabilities.registration(resources::VALIDATING_POLICIES).is_some()
             && let Ok(validating) = admission_policy::render::validating(kind, policies, &capabilities, &site)
         {
@@ -296,23 +296,4 @@ impl Controller {
         let engines: std::collections::BTreeSet<_> = own.into_iter().chain(shared).collect();
         engines.into_iter().collect()
     }
-}
-
-/// Whether the server has what `policy` targets.
-fn check_targets(policy: &Policy, cluster: &Capabilities) -> Result<(), Unavailable> {
-    if let Some(target) = policy.spec.targets.iter().find(|target| !cluster.serves(target)) {
-        let message = format!(
-            "spec.targets: this server ({}) has no `{}` in group `{}`, version `{}`; `kubectl api-resources` lists what it has",
-            cluster.version, target.resource, target.group, target.version
-        );
-        return Err(Unavailable::new(Code::TargetNotServed, message));
-    }
-    for target in &policy.spec.targets {
-        if let Some(obstacle) = cluster.obstacle(target) {
-            let message =
-                format!("spec.targets: `{}` of group `{}` can be no target: {obstacle}", target.resource, target.group);
-            return Err(Unavailable::new(Code::TargetRefused, message));
-        }
-    }
-    Ok(())
 }

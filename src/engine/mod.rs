@@ -10,6 +10,7 @@ pub mod choice;
 pub mod initializer;
 pub mod registration;
 mod report;
+pub mod targets;
 pub mod trial;
 pub mod webhook;
 

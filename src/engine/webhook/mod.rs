@@ -1,38 +1,40 @@
-//! The Webhook engine: its place. What it renders comes with the engine itself.
+//! The webhook engine, for servers that have neither Initializers nor MutatingAdmissionPolicy, or policies that those cannot
+//! express.
+//!
+//! [`render`] says what the server must know, [`server`] takes its calls, [`review`] answers them, and [`certs`] keeps the
+//! certificate by which the server knows us, which [`authority`] makes. How servers behave is told in `docs/webhooks.md`.
+//!
+//! A registration is called by a URL that ends in its *revision*. An object in the operator's own namespace with the label
+//! `scpol.dev/probe` gets that revision as an annotation: so a create that is not stored shows which registration is in
+//! force, and that the API server reaches us.
+
+pub mod authority;
+pub mod certs;
+pub mod render;
+pub mod review;
+pub mod server;
+
 use super::Unavailable;
-use crate::cluster::capabilities::Capabilities;
-use crate::policy::{Policy, Site};
-use crate::workload::Kind;
-use serde_json::Value;
-use std::sync::Arc;
-/// Comes with the engine itself.
+use crate::api::code::Code;
+use crate::cluster::capabilities::{Capabilities, registration};
+
+/// The name of the engine, as in `spec.engine`.
+pub const NAME: &str = "Webhook";
+
+/// Why this engine cannot run on `cluster`, if it cannot. Presence of an API proves nothing: a probe follows.
+///
 /// # Errors
-/// Always, so far.
-pub fn check(_: &Capabilities) -> Result<(), Unavailable> {
+/// The reason, with the server's flag to set.
+pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
+    for resource in [registration::MUTATING_WEBHOOKS, registration::VALIDATING_WEBHOOKS] {
+        if cluster.registration(resource).is_none() {
+            let message = format!(
+                "this server ({}) does not serve {resource} of {}; the webhook engine needs Kubernetes 1.9 or later, and the API on",
+                cluster.version,
+                registration::GROUP
+            );
+            return Err(Unavailable::new(Code::WebhookOff, message));
+        }
+    }
     Ok(())
-}
-/// Comes with the engine itself.
-pub mod render {
-    use super::*;
-    /// Comes with the engine itself.
-    #[derive(Clone, Debug, PartialEq)]
-    pub enum Endpoint {
-        /// Comes with the engine itself.
-        Url(String),
-    }
-    /// Comes with the engine itself.
-    pub fn render(
-        _: &Kind,
-        _: &[Arc<Policy>],
-        _: &Capabilities,
-        _: &Site,
-        _: &Endpoint,
-        _: &[u8],
-    ) -> Result<Vec<Value>, Unavailable> {
-        Ok(vec![])
-    }
-    /// Comes with the engine itself.
-    pub fn revision_of(_: &Value) -> Option<String> {
-        None
-    }
 }

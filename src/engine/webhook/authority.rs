@@ -1,0 +1,415 @@
+//! Our own certificates: an authority (CA), and the leaf that it signs for the server. Pure: clock and keys' store are elsewhere.
+//!
+//! # How a certificate is replaced without one failed call
+//! An API server knows us by the `caBundle` of a registration. A new leaf of the same authority can be shown at once. A new
+//! authority takes three steps:
+//! 1. It is put in front of the bundle, and the old leaf is shown on.
+//! 2. Once the bundle has been in all registrations for [`Lifetimes::settle`], it signs a new leaf.
+//! 3. Once that leaf has been there for as long again, so that every replica shows it, the old authority leaves the bundle.
+//!
+//! Only where the old leaf cannot be shown any more are the first two steps one.
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, PublicKeyData,
+};
+use std::fmt;
+use time::OffsetDateTime;
+use tokio_rustls::rustls::client::verify_server_name;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// How long things live.
+#[derive(Clone, Copy, Debug)]
+pub struct Lifetimes {
+    /// An authority.
+    pub authority: SignedDuration,
+    /// A leaf; it is renewed after two thirds.
+    pub leaf: SignedDuration,
+    /// How long before it is made a certificate begins to be valid: clocks differ.
+    pub backdated: SignedDuration,
+    /// How long a change needs to be known to every API server and every replica.
+    pub settle: SignedDuration,
+}
+
+impl Default for Lifetimes {
+    /// 10 years; 90 days, as public authorities have it; one hour; and 5 minutes: replicas look every 30 s, API servers within
+    /// some seconds.
+    fn default() -> Self {
+        Self {
+            authority: SignedDuration::from_hours(24 * 3650),
+            leaf: SignedDuration::from_hours(24 * 90),
+            backdated: SignedDuration::from_hours(1),
+            settle: SignedDuration::from_mins(5),
+        }
+    }
+}
+
+/// What is kept for all replicas, all of it PEM.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Stored {
+    /// The authorities that API servers are to trust, newest first.
+    pub bundle: String,
+    /// The key of the newest authority.
+    pub authority_key: String,
+    /// The leaf.
+    pub leaf: String,
+    /// The key of the leaf.
+    pub leaf_key: String,
+}
+
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No key in any log.
+        f.debug_struct("Stored").field("bundle", &self.bundle).field("leaf", &self.leaf).finish_non_exhaustive()
+    }
+}
+
+/// What is to be done with what is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    Keep,
+    /// The newest authority signs a new leaf.
+    RenewLeaf,
+    /// A new authority joins the bundle; the leaf stays.
+    AddAuthority,
+    /// All authorities but the newest leave the bundle.
+    DropOld,
+    /// Everything is made anew: nothing of it can be used.
+    Replace,
+}
+
+/// What is to be done with `stored`, for a server that is called by `names`. `published` says since when the bundle has been in
+/// every registration, if that is known.
+pub fn next(
+    stored: Option<&Stored>,
+    names: &[String],
+    now: Timestamp,
+    published: Option<Timestamp>,
+    lifetimes: &Lifetimes,
+) -> Action {
+    let Some(stored) = stored else { return Action::Replace };
+    let authorities = certificates(&stored.bundle).unwrap_or_default();
+    let Some(newest) = authorities.first() else { return Action::Replace };
+    let is_good = |leaf: &Leaf| leaf.certificate.is_valid(now) && authorities[leaf.authority].is_valid(now);
+    let leaf = Leaf::of(stored, &authorities).filter(is_good);
+    let can_sign = newest.fits(&stored.authority_key)
+        && newest.is_valid(now)
+        && newest.until.duration_since(now) >= lifetimes.leaf;
+    match leaf {
+        None if can_sign => Action::RenewLeaf,
+        None => Action::Replace,
+        Some(_) if !can_sign => Action::AddAuthority,
+        Some(leaf) if leaf.authority > 0 => match published {
+            Some(published) if published + lifetimes.settle <= now => Action::RenewLeaf,
+            _ => Action::Keep,
+        },
+        Some(leaf) if leaf.certificate.is_due(now) || !leaf.certificate.is_for(names) => Action::RenewLeaf,
+        Some(leaf) if authorities.len() > 1 => {
+            let made = leaf.certificate.from + lifetimes.backdated;
+            if made + lifetimes.settle <= now { Action::DropOld } else { Action::Keep }
+        }
+        Some(_) => Action::Keep,
+    }
+}
+
+/// What is to be stored once `action` has been carried out on `stored`.
+///
+/// # Errors
+/// If a key or a certificate cannot be made, or a name is none.
+pub fn carry_out(
+    action: Action,
+    stored: Option<&Stored>,
+    names: &[String],
+    now: Timestamp,
+    lifetimes: &Lifetimes,
+) -> Result<Stored, rcgen::Error> {
+    let stored = stored.cloned().unwrap_or_default();
+    let first = || certificates(&stored.bundle).unwrap_or_default().first().map(Certificate::pem).unwrap_or_default();
+    match action {
+        Action::Keep => Ok(stored),
+        Action::DropOld => Ok(Stored { bundle: first(), ..stored }),
+        Action::RenewLeaf => {
+            let (leaf, leaf_key) = sign(&first(), &stored.authority_key, names, now, lifetimes)?;
+            Ok(Stored { leaf, leaf_key, ..stored })
+        }
+        Action::AddAuthority => {
+            let (authority, authority_key) = found(now, lifetimes)?;
+            // Of the others only the one matters whose leaf is shown.
+            let authorities = certificates(&stored.bundle).unwrap_or_default();
+            let shown = Leaf::of(&stored, &authorities).map(|leaf| authorities[leaf.authority].pem());
+            Ok(Stored { bundle: authority + &shown.unwrap_or_default(), authority_key, ..stored })
+        }
+        Action::Replace => {
+            let (bundle, authority_key) = found(now, lifetimes)?;
+            let (leaf, leaf_key) = sign(&bundle, &authority_key, names, now, lifetimes)?;
+            Ok(Stored { bundle, authority_key, leaf, leaf_key })
+        }
+    }
+}
+
+/// A new authority: certificate and key.
+fn found(now: Timestamp, lifetimes: &Lifetimes) -> Result<(String, String), rcgen::Error> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    // Two of one name would be hard to tell apart.
+    params.distinguished_name.push(DnType::CommonName, format!("scpol webhook CA {}", now.as_second()));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    (params.not_before, params.not_after) = (moment(now - lifetimes.backdated), moment(now + lifetimes.authority));
+    Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
+}
+
+/// A new leaf for `names`, which lives no longer than its authority: certificate and key.
+fn sign(
+    authority: &str,
+    authority_key: &str,
+    names: &[String],
+    now: Timestamp,
+    lifetimes: &Lifetimes,
+) -> Result<(String, String), rcgen::Error> {
+    let end = certificates(authority).unwrap_or_default().first().map_or(Timestamp::MAX, |authority| authority.until);
+    let issuer = Issuer::from_ca_cert_pem(authority, KeyPair::from_pem(authority_key)?)?;
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, "scpol webhook");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    (params.not_before, params.not_after) = (moment(now - lifetimes.backdated), moment(end.min(now + lifetimes.leaf)));
+    Ok((params.signed_by(&key, &issuer)?.pem(), key.serialize_pem()))
+}
+
+fn moment(at: Timestamp) -> OffsetDateTime {
+    // Both count seconds, and what jiff can say, X.509 can: years to 9999.
+    OffsetDateTime::from_unix_timestamp(at.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+/// A certificate, read as far as we ask.
+pub(super) struct Certificate {
+    der: CertificateDer<'static>,
+    public_key: Vec<u8>,
+    from: Timestamp,
+    /// When it expires.
+    pub(super) until: Timestamp,
+}
+
+impl Certificate {
+    fn read(der: CertificateDer<'static>) -> Option<Self> {
+        let (_, parsed) = X509Certificate::from_der(&der).ok()?;
+        let (validity, public_key) = (parsed.validity(), parsed.public_key().raw.to_vec());
+        let from = Timestamp::from_second(validity.not_before.timestamp()).ok()?;
+        let until = Timestamp::from_second(validity.not_after.timestamp()).ok()?;
+        Some(Self { public_key, from, until, der })
+    }
+
+    /// True if and only if it is valid at that moment.
+    pub(super) fn is_valid(&self, now: Timestamp) -> bool {
+        self.from <= now && now < self.until
+    }
+
+    /// True if and only if two thirds of its life are over.
+    fn is_due(&self, now: Timestamp) -> bool {
+        now.duration_since(self.from) >= self.until.duration_since(self.from) * 2 / 3
+    }
+
+    /// True if and only if it is for each of `names`, which are names or addresses.
+    pub(super) fn is_for(&self, names: &[String]) -> bool {
+        self.missing(names).is_none()
+    }
+
+    /// The first of `names` that it is not for.
+    pub(super) fn missing<'a>(&self, names: &'a [String]) -> Option<&'a String> {
+        let parsed = ParsedCertificate::try_from(&self.der).ok();
+        names.iter().find(|name| {
+            let name = ServerName::try_from(name.as_str()).ok();
+            !parsed.iter().zip(name).any(|(parsed, name)| verify_server_name(parsed, &name).is_ok())
+        })
+    }
+
+    /// True if and only if `key` is its private key.
+    fn fits(&self, key: &str) -> bool {
+        KeyPair::from_pem(key).is_ok_and(|key| key.subject_public_key_info() == self.public_key)
+    }
+
+    fn is_signed_by(&self, authority: &Self) -> bool {
+        let parsed = X509Certificate::from_der(&self.der).ok().zip(X509Certificate::from_der(&authority.der).ok());
+        parsed.is_some_and(|((_, own), (_, authority))| own.verify_signature(Some(authority.public_key())).is_ok())
+    }
+
+    fn pem(&self) -> String {
+        use base64::Engine as _;
+        let text = base64::engine::general_purpose::STANDARD.encode(&self.der);
+        let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+    }
+}
+
+/// Every certificate in `pem`; none if one of them cannot be read.
+pub(super) fn certificates(pem: &str) -> Option<Vec<Certificate>> {
+    let all = CertificateDer::pem_slice_iter(pem.as_bytes());
+    all.map(|der| Certificate::read(der.ok()?)).collect()
+}
+
+/// A leaf whose key fits, and the place of its authority in the bundle.
+struct Leaf {
+    certificate: Certificate,
+    authority: usize,
+}
+
+impl Leaf {
+    fn of(stored: &Stored, authorities: &[Certificate]) -> Option<Self> {
+        key(&stored.leaf, &stored.leaf_key)?;
+        let certificate = certificates(&stored.leaf)?.into_iter().next()?;
+        let authority = authorities.iter().position(|authority| certificate.is_signed_by(authority))?;
+        Some(Self { certificate, authority })
+    }
+}
+
+/// The certificates and the key of a server, ready for handshakes; none if they cannot be read, or do not belong together.
+pub(super) fn key(chain: &str, key: &str) -> Option<CertifiedKey> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>().ok()?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).ok()?;
+    CertifiedKey::from_der(chain, key, &ring::default_provider()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: i64 = 24 * 3600;
+
+    fn at(day: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + day * DAY).unwrap()
+    }
+
+    fn names() -> Vec<String> {
+        ["scpol.scpol-system.svc", "127.0.0.1"].map(str::to_owned).to_vec()
+    }
+
+    /// What is to be done at that moment.
+    fn due(stored: &Stored, now: Timestamp, published: Option<Timestamp>) -> Action {
+        next(Some(stored), &names(), now, published, &Lifetimes::default())
+    }
+
+    fn done(action: Action, stored: Option<&Stored>, now: Timestamp) -> Stored {
+        carry_out(action, stored, &names(), now, &Lifetimes::default()).unwrap()
+    }
+
+    fn fresh() -> Stored {
+        done(Action::Replace, None, at(0))
+    }
+
+    fn authorities(stored: &Stored) -> usize {
+        certificates(&stored.bundle).unwrap().len()
+    }
+
+    #[test]
+    fn what_is_not_there_is_made_and_then_kept_whoever_has_a_clock_that_is_off_by_minutes() {
+        assert_eq!(next(None, &names(), at(0), None, &Lifetimes::default()), Action::Replace);
+        let stored = fresh();
+        let minutes = SignedDuration::from_mins(20);
+        for now in [at(0), at(0) - minutes, at(0) + minutes, at(59)] {
+            assert_eq!(due(&stored, now, None), Action::Keep);
+        }
+        let leaf = certificates(&stored.leaf).unwrap().remove(0);
+        assert_eq!(leaf.until, at(90));
+        assert!(leaf.is_for(&names()) && leaf.is_signed_by(&certificates(&stored.bundle).unwrap()[0]));
+        assert_eq!(leaf.missing(&["scpol.other.svc".to_owned()]), Some(&"scpol.other.svc".to_owned()));
+        assert!(!format!("{stored:?}").contains("PRIVATE"), "keys are in no log");
+    }
+
+    #[test]
+    fn a_leaf_is_renewed_after_two_thirds_of_its_life_by_the_same_authority() {
+        let stored = fresh();
+        assert_eq!(due(&stored, at(61), None), Action::RenewLeaf);
+        let renewed = done(Action::RenewLeaf, Some(&stored), at(61));
+        assert_eq!(renewed.bundle, stored.bundle);
+        assert_eq!(due(&renewed, at(61), None), Action::Keep);
+        assert_eq!(certificates(&renewed.leaf).unwrap()[0].until, at(151));
+    }
+
+    #[test]
+    fn what_cannot_be_shown_is_made_anew_at_once() {
+        let (stored, other) = (fresh(), fresh());
+        assert_eq!(due(&stored, at(91), None), Action::RenewLeaf, "expired at start");
+        assert_eq!(due(&stored, at(-1), None), Action::Replace, "nothing of it is valid yet");
+        let with = |change: &dyn Fn(&mut Stored)| {
+            let mut changed = stored.clone();
+            change(&mut changed);
+            due(&changed, at(1), None)
+        };
+        assert_eq!(
+            with(&|stored| stored.leaf_key.clone_from(&other.leaf_key)),
+            Action::RenewLeaf,
+            "the key does not fit"
+        );
+        assert_eq!(with(&|stored| stored.leaf = "garbage".into()), Action::RenewLeaf);
+        assert_eq!(with(&|stored| stored.leaf.insert(40, '!')), Action::RenewLeaf);
+        assert_eq!(with(&|stored| stored.leaf.clear()), Action::RenewLeaf);
+        assert_eq!(with(&|stored| stored.bundle = "garbage".into()), Action::Replace);
+        assert_eq!(with(&|stored| stored.bundle.insert(40, '!')), Action::Replace);
+        assert_eq!(with(&|stored| *stored = Stored::default()), Action::Replace);
+        let foreign = |stored: &mut Stored| {
+            (stored.leaf, stored.leaf_key) = (other.leaf.clone(), other.leaf_key.clone());
+        };
+        assert_eq!(with(&foreign), Action::RenewLeaf, "no authority of ours has signed it");
+        assert_eq!(due(&stored, at(3651), None), Action::Replace, "nothing is valid any more");
+    }
+
+    #[test]
+    fn a_leaf_for_other_names_is_renewed() {
+        let more = [names(), vec!["192.0.2.1".to_owned()]].concat();
+        assert_eq!(next(Some(&fresh()), &more, at(1), None, &Lifetimes::default()), Action::RenewLeaf);
+        let less = vec!["127.0.0.1".to_owned()];
+        assert_eq!(next(Some(&fresh()), &less, at(1), None, &Lifetimes::default()), Action::Keep);
+    }
+
+    #[test]
+    fn a_new_authority_is_published_before_it_signs_and_the_old_one_leaves_last() {
+        // Its last leaf is young when the authority nears its end.
+        let old = done(Action::RenewLeaf, Some(&fresh()), at(3555));
+        assert_eq!(due(&old, at(3559), None), Action::Keep);
+        assert_eq!(due(&old, at(3561), None), Action::AddAuthority);
+        let both = done(Action::AddAuthority, Some(&old), at(3561));
+        assert_eq!((authorities(&both), &both.leaf), (2, &old.leaf));
+        let minutes = |minutes| at(3561) + SignedDuration::from_mins(minutes);
+        assert_eq!(due(&both, minutes(60), None), Action::Keep, "nobody has said that the bundle is known");
+        assert_eq!(due(&both, minutes(14), Some(minutes(10))), Action::Keep, "it is not known everywhere yet");
+        assert_eq!(due(&both, minutes(15), Some(minutes(10))), Action::RenewLeaf);
+        let signed = done(Action::RenewLeaf, Some(&both), minutes(15));
+        assert_eq!(signed.bundle, both.bundle);
+        assert!(certificates(&signed.leaf).unwrap()[0].is_signed_by(&certificates(&signed.bundle).unwrap()[0]));
+        assert_eq!(due(&signed, minutes(19), None), Action::Keep, "a replica may show the old leaf");
+        assert_eq!(due(&signed, minutes(20), None), Action::DropOld);
+        let alone = done(Action::DropOld, Some(&signed), minutes(20));
+        assert_eq!((authorities(&alone), due(&alone, minutes(20), None)), (1, Action::Keep));
+        assert!(signed.bundle.starts_with(&alone.bundle));
+    }
+
+    #[test]
+    fn an_authority_whose_key_is_lost_is_replaced_in_steps_and_bundles_do_not_grow() {
+        let lost = Stored { authority_key: fresh().authority_key, ..fresh() };
+        assert_eq!(due(&lost, at(1), None), Action::AddAuthority);
+        let mut stored = lost;
+        for _ in 0..3 {
+            stored = done(Action::AddAuthority, Some(&stored), at(1));
+            assert_eq!(authorities(&stored), 2);
+        }
+        assert_eq!(due(&stored, at(1), None), Action::Keep);
+        let expired = Stored { authority_key: String::new(), ..fresh() };
+        assert_eq!(due(&expired, at(91), None), Action::Replace);
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_an_error() {
+        let bad = vec!["not a name\u{e9}".to_owned()];
+        assert!(carry_out(Action::Replace, None, &bad, at(0), &Lifetimes::default()).is_err());
+    }
+}

@@ -1,0 +1,413 @@
+//! The certificate that the webhook shows, and the bundle by which API servers trust it: our own, kept in a Secret that all
+//! replicas share, or one from files.
+//!
+//! # Guarantees
+//! Whatever fails, the last good certificate is shown on. A handshake sees the certificate of the moment: none is cut by a
+//! change. A leaf of a new authority is shown only after [`Certificates::is_published`] was told that every registration has
+//! the bundle with it; so the controller must tell, and [`authority`](super::authority) says how it goes on.
+
+use super::authority::{self, Action, Lifetimes, Stored};
+use crate::api::code::Code;
+use crate::api::{MANAGED_BY, MANAGER};
+use crate::cluster::client::{CallError, call, chain};
+use crate::engine::Unavailable;
+use crate::metrics::Metrics;
+use arc_swap::ArcSwapOption;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tracing::{info, warn};
+
+/// The Secret, in the operator's namespace.
+pub const SECRET: &str = "scpol-webhook";
+/// How often Secret or files are looked at.
+const POLL: Duration = Duration::from_secs(30);
+/// How many times a write is tried again at once because another replica was faster.
+const TRIES: usize = 5;
+/// Certificates from files that live no longer than this are told of. Ours are renewed 30 days before.
+const SOON: SignedDuration = SignedDuration::from_hours(24 * 7);
+
+/// The keys of the Secret, and the names of the files.
+const KEYS: [&str; 4] = ["ca.crt", "ca.key", "tls.crt", "tls.key"];
+
+/// Why there is no certificate, or no new one.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("{} cannot be read", .0.display())]
+    File(PathBuf, #[source] std::io::Error),
+    /// What is there cannot be used.
+    #[error("{0}")]
+    Unusable(String),
+    /// The Secret cannot be read or written.
+    #[error("Secret `{SECRET}`")]
+    Secret(#[source] CallError),
+    /// No certificate can be made.
+    #[error("cannot make a certificate")]
+    Generation(#[from] rcgen::Error),
+}
+
+impl CertificateError {
+    /// Why, as conditions have it.
+    pub fn reason(&self) -> Unavailable {
+        let code = match self {
+            CertificateError::Secret(error) if error.code() == 403 => Code::MissingRight,
+            CertificateError::Secret(_) => Code::ServerAway,
+            _ => Code::CertificateInvalid,
+        };
+        Unavailable::new(code, chain(self))
+    }
+}
+
+/// What is shown.
+struct Shown {
+    key: Arc<CertifiedKey>,
+    bundle: Option<Vec<u8>>,
+    expires: Timestamp,
+    /// All of it, if it is ours.
+    stored: Option<Stored>,
+}
+
+enum Source {
+    Secret { api: Api<Secret>, lifetimes: Lifetimes },
+    Files(PathBuf),
+}
+
+/// See the module.
+pub struct Certificates {
+    source: Source,
+    /// What the server is called by: names or addresses.
+    names: Vec<String>,
+    poll: Duration,
+    shown: ArcSwapOption<Shown>,
+    /// A bundle that all registrations have, and since when.
+    published: Mutex<Option<(Vec<u8>, Timestamp)>>,
+    trouble: Mutex<Option<Unavailable>>,
+    changed: watch::Sender<()>,
+    metrics: Arc<Metrics>,
+}
+
+/// The names by which a Service `name` in `namespace` is called.
+pub fn service_names(name: &str, namespace: &str) -> Vec<String> {
+    vec![format!("{name}.{namespace}.svc"), format!("{name}.{namespace}.svc.cluster.local")]
+}
+
+impl Certificates {
+    /// Our own, for a server that is called by `names`, in the Secret [`SECRET`] of `namespace`.
+    pub fn of_secret(client: Client, namespace: &str, names: Vec<String>, metrics: Arc<Metrics>) -> Self {
+        let source = Source::Secret { api: Api::namespaced(client, namespace), lifetimes: Lifetimes::default() };
+        Self::new(source, names, metrics)
+    }
+
+    /// Those that somebody else keeps in the files `tls.crt`, `tls.key` and, for the bundle, `ca.crt` of `folder`. They must be
+    /// for each of `names`. Without `ca.crt`, API servers must trust them by what their own system trusts.
+    pub fn of_files(folder: &Path, names: Vec<String>, metrics: Arc<Metrics>) -> Self {
+        Self::new(Source::Files(folder.to_owned()), names, metrics)
+    }
+
+    fn new(source: Source, names: Vec<String>, metrics: Arc<Metrics>) -> Self {
+        Self {
+            source,
+            names,
+            poll: POLL,
+            shown: ArcSwapOption::empty(),
+            published: Mutex::default(),
+            trouble: Mutex::default(),
+            changed: watch::Sender::new(()),
+            metrics,
+        }
+    }
+
+    /// The same, looking every `poll`, and with other lifetimes of what we make: for tests.
+    #[must_use]
+    pub fn with(self, poll: Duration, changed: Lifetimes) -> Self {
+        let source = match self.source {
+            Source::Secret { api, .. } => Source::Secret { api, lifetimes: changed },
+            files @ Source::Files(_) => files,
+        };
+        Self { poll, source, ..self }
+    }
+
+    /// What registrations must have as `caBundle`, PEM. None where they must have none, and before the first [`Self::refresh`].
+    pub fn ca_bundle(&self) -> Option<Vec<u8>> {
+        self.shown.load().as_ref()?.bundle.clone()
+    }
+
+    /// When what is shown expires; none before there is a certificate.
+    pub fn expires(&self) -> Option<Timestamp> {
+        Some(self.shown.load().as_ref()?.expires)
+    }
+
+    /// Marked as changed whenever [`Self::ca_bundle`] gives another one: the registrations must follow.
+    pub fn changed(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Tells that, since `now` or before, every registration of ours has `bundle`. Whoever writes registrations tells it each
+    /// time that it has seen all of them; a new authority signs only after that.
+    pub fn is_published(&self, bundle: &[u8], now: Timestamp) {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        if published.as_ref().is_none_or(|(known, _)| known != bundle) {
+            *published = Some((bundle.to_vec(), now));
+        }
+    }
+
+    /// What is wrong, if something is: the last look failed, or what is shown expires soon.
+    pub fn trouble(&self, now: Timestamp) -> Option<Unavailable> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(expires) = self.expires() else { return trouble };
+        if expires <= now {
+            let message = format!("the certificate of the webhook has expired: {expires}");
+            return Some(Unavailable::new(Code::CertificateInvalid, message));
+        }
+        if trouble.is_none() && expires.duration_since(now) < SOON {
+            let message = format!("the certificate of the webhook expires at {expires}");
+            return Some(Unavailable::new(Code::CertificateExpiring, message));
+        }
+        trouble
+    }
+
+    /// Looks, renews, and looks again, for ever.
+    pub async fn run(&self) {
+        loop {
+            tokio::time::sleep(self.poll).await;
+            // It has been logged, and `trouble` tells it.
+            let _ = self.refresh().await;
+        }
+    }
+
+    /// Reads what is there, renews what is due, and shows the result from the next handshake on.
+    ///
+    /// # Errors
+    /// Why there is nothing new to show. What was shown before is shown on.
+    pub async fn refresh(&self) -> Result<(), CertificateError> {
+        let now = Timestamp::now();
+        let found = match &self.source {
+            Source::Secret { api, lifetimes } => self.keep(api, lifetimes, now).await,
+            Source::Files(folder) => self.read(folder, now),
+        };
+        let reason = found.as_ref().err().map(CertificateError::reason);
+        if let Some(Unavailable { code, message }) = &reason {
+            warn!(%code, detail = message, "No new certificate; the last good one is shown");
+        }
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+        found.map(|shown| self.show(shown))
+    }
+
+    fn show(&self, shown: Shown) {
+        let before = self.shown.load_full();
+        let is_same = before.as_ref().is_some_and(|before| before.key.cert == shown.key.cert);
+        let is_bundle = before.as_ref().is_some_and(|before| before.bundle == shown.bundle);
+        if !is_same {
+            info!(expires = %shown.expires, "The webhook shows another certificate");
+        }
+        self.metrics.webhook_cert_expiry.set(shown.expires.as_second());
+        self.shown.store(Some(Arc::new(shown)));
+        if !is_bundle {
+            self.changed.send_replace(());
+        }
+    }
+
+    fn read(&self, folder: &Path, now: Timestamp) -> Result<Shown, CertificateError> {
+        let file = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read_to_string(&path).map_err(|error| CertificateError::File(path, error))
+        };
+        let [bundle, _, chain, key] = KEYS;
+        let unusable = |what: String| CertificateError::Unusable(format!("{}: {what}", folder.display()));
+        let (chain, key) = (file(chain)?, file(key)?);
+        let bundle = match file(bundle) {
+            Ok(bundle) => Some(bundle),
+            Err(CertificateError::File(_, error)) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        if bundle.as_deref().is_some_and(|bundle| authority::certificates(bundle).is_none_or(|all| all.is_empty())) {
+            return Err(unusable("`ca.crt` is no list of certificates in PEM".into()));
+        }
+        let leaf = authority::certificates(&chain).and_then(|all| all.into_iter().next());
+        let Some(leaf) = leaf else { return Err(unusable("`tls.crt` is no certificate in PEM".into())) };
+        let Some(key) = authority::key(&chain, &key) else {
+            return Err(unusable("`tls.key` is not the key of `tls.crt`".into()));
+        };
+        if let Some(name) = leaf.missing(&self.names) {
+            return Err(unusable(format!("`tls.crt` is not for `{name}`, by which API servers call the webhook")));
+        }
+        if !leaf.is_valid(now) {
+            return Err(unusable(format!("`tls.crt` is not valid now; it expires at {}", leaf.until)));
+        }
+        Ok(Shown { key: Arc::new(key), bundle: bundle.map(String::into_bytes), expires: leaf.until, stored: None })
+    }
+
+    async fn keep(&self, api: &Api<Secret>, lifetimes: &Lifetimes, now: Timestamp) -> Result<Shown, CertificateError> {
+        for _ in 0..TRIES {
+            let secret = call(api.get_opt(SECRET)).await.map_err(CertificateError::Secret)?;
+            let stored = secret.as_ref().map(stored);
+            let (action, base) = self.due(stored.as_ref(), lifetimes, now);
+            if action == Action::Keep {
+                return shown(base.unwrap_or_default());
+            }
+            let fresh = authority::carry_out(action, base.as_ref(), &self.names, now, lifetimes)?;
+            match call(write(api, secret, &fresh)).await {
+                Ok(_) => {
+                    info!(?action, "Renewed the certificates of the webhook");
+                    return shown(fresh);
+                }
+                // Another replica was faster: what it has written counts.
+                Err(error) if matches!(error.code(), 404 | 409) => {}
+                Err(error) => return Err(CertificateError::Secret(error)),
+            }
+        }
+        Err(CertificateError::Unusable(format!("Secret `{SECRET}` changes all the time")))
+    }
+
+    /// What is to be done, and with what. Where what is stored is of no use or gone, what is shown still is: API servers trust
+    /// it, so a new authority comes beside it.
+    fn due(&self, stored: Option<&Stored>, lifetimes: &Lifetimes, now: Timestamp) -> (Action, Option<Stored>) {
+        let published = |stored: &Stored| {
+            let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+            published.as_ref().filter(|(bundle, _)| *bundle == stored.bundle.as_bytes()).map(|(_, since)| *since)
+        };
+        let next =
+            |stored: Option<&Stored>| authority::next(stored, &self.names, now, stored.and_then(published), lifetimes);
+        let action = next(stored);
+        let last = self.shown.load().as_ref().and_then(|shown| shown.stored.clone());
+        match last {
+            Some(last) if action == Action::Replace && next(Some(&last)) != Action::Replace => {
+                (Action::AddAuthority, Some(last))
+            }
+            _ => (action, stored.cloned()),
+        }
+    }
+}
+
+fn shown(stored: Stored) -> Result<Shown, CertificateError> {
+    let leaf = authority::certificates(&stored.leaf).and_then(|all| all.into_iter().next());
+    let (Some(leaf), Some(key)) = (leaf, authority::key(&stored.leaf, &stored.leaf_key)) else {
+        return Err(CertificateError::Unusable(format!("Secret `{SECRET}` has no certificate")));
+    };
+    let bundle = stored.bundle.clone().into_bytes();
+    Ok(Shown { key: Arc::new(key), bundle: Some(bundle), expires: leaf.until, stored: Some(stored) })
+}
+
+/// What `secret` holds; empty where it holds nothing, or no text.
+fn stored(secret: &Secret) -> Stored {
+    let [bundle, authority_key, leaf, leaf_key] = KEYS.map(|key| {
+        let bytes = secret.data.as_ref().and_then(|data| data.get(key));
+        bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()).unwrap_or_default()
+    });
+    Stored { bundle, authority_key, leaf, leaf_key }
+}
+
+/// Writes over just the version that was read, or creates.
+async fn write(api: &Api<Secret>, secret: Option<Secret>, stored: &Stored) -> kube::Result<Secret> {
+    let values = [&stored.bundle, &stored.authority_key, &stored.leaf, &stored.leaf_key];
+    let data = KEYS.iter().zip(values).map(|(key, value)| ((*key).to_owned(), ByteString(value.clone().into_bytes())));
+    let data: BTreeMap<_, _> = data.collect();
+    match secret {
+        Some(secret) => api.replace(SECRET, &PostParams::default(), &Secret { data: Some(data), ..secret }).await,
+        None => {
+            let metadata = ObjectMeta {
+                name: Some(SECRET.into()),
+                labels: Some(BTreeMap::from([(MANAGED_BY.into(), MANAGER.into())])),
+                ..ObjectMeta::default()
+            };
+            let secret = Secret { metadata, data: Some(data), type_: Some("Opaque".into()), ..Secret::default() };
+            api.create(&PostParams::default(), &secret).await
+        }
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.shown.load().as_ref()?.key.clone())
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Vec<String> {
+        service_names("scpol", "scpol-system")
+    }
+
+    fn made(names: &[String]) -> Stored {
+        authority::carry_out(Action::Replace, None, names, Timestamp::now(), &Lifetimes::default()).unwrap()
+    }
+
+    fn put(folder: &Path, stored: &Stored) {
+        for (name, text) in [("ca.crt", &stored.bundle), ("tls.crt", &stored.leaf), ("tls.key", &stored.leaf_key)] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn files_are_shown_and_whatever_becomes_of_them_the_last_good_ones_are_shown_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let metrics = Arc::new(Metrics::new());
+        let certificates = Certificates::of_files(folder.path(), names(), metrics.clone());
+        let mut changed = certificates.changed();
+        assert!(certificates.refresh().await.unwrap_err().to_string().contains("tls.crt cannot be read"));
+        assert_eq!(certificates.trouble(Timestamp::now()).unwrap().code, Code::CertificateInvalid);
+        assert_eq!(certificates.expires(), None);
+
+        let first = made(&names());
+        put(folder.path(), &first);
+        certificates.refresh().await.unwrap();
+        assert_eq!(certificates.ca_bundle().unwrap(), first.bundle.as_bytes());
+        assert!(changed.has_changed().unwrap());
+        changed.mark_unchanged();
+        let expires = certificates.expires().unwrap();
+        assert!(metrics.render().contains(&format!("cert_expiry_timestamp_seconds {}", expires.as_second())));
+        assert_eq!(certificates.trouble(Timestamp::now()), None);
+        assert_eq!(
+            certificates.trouble(expires - SignedDuration::from_hours(1)).unwrap().code,
+            Code::CertificateExpiring
+        );
+        assert_eq!(certificates.trouble(expires).unwrap().code, Code::CertificateInvalid);
+
+        let other = made(&names());
+        let with = |change: &dyn Fn(&mut Stored)| {
+            let mut stored = other.clone();
+            change(&mut stored);
+            stored
+        };
+        let cases = [
+            (with(&|stored| stored.leaf_key.clone_from(&first.leaf_key)), "`tls.key` is not the key of `tls.crt`"),
+            (with(&|stored| stored.leaf = "garbage".into()), "`tls.crt` is no certificate in PEM"),
+            (with(&|stored| stored.leaf_key.clear()), "`tls.key` is not the key of `tls.crt`"),
+            (with(&|stored| stored.bundle = "garbage".into()), "`ca.crt` is no list of certificates in PEM"),
+            (made(&["scpol.other.svc".to_owned()]), "`tls.crt` is not for `scpol.scpol-system.svc`"),
+        ];
+        for (stored, told) in cases {
+            put(folder.path(), &stored);
+            let error = certificates.refresh().await.unwrap_err();
+            assert!(error.to_string().contains(told), "{error}");
+            assert_eq!(certificates.expires(), Some(expires));
+            assert_eq!(certificates.ca_bundle().unwrap(), first.bundle.as_bytes());
+        }
+        assert!(!changed.has_changed().unwrap());
+        put(folder.path(), &other);
+        std::fs::remove_file(folder.path().join("ca.crt")).unwrap();
+        certificates.refresh().await.unwrap();
+        assert_eq!(certificates.ca_bundle(), None, "API servers trust it by what their system trusts");
+        assert!(changed.has_changed().unwrap());
+    }
+}

@@ -1,0 +1,425 @@
+//! Answers admission reviews: bytes in, bytes out. Pure.
+//!
+//! # What becomes of a call that cannot be answered
+//! A webhook has two ways to say no. A review with `allowed: false` refuses the create, whatever `failurePolicy` says. Any HTTP
+//! status but 200, a timeout, or an answer that cannot be read is a failed call: `failurePolicy` decides, `Ignore` lets the
+//! create through, and the API server counts it (`apiserver_admission_webhook_fail_open_count`) and notes it in the audit log
+//! (apiserver, `webhook/mutating/dispatcher.go`, `ErrCallingWebhook`). So what cannot be understood is an HTTP 400, also
+//! where its `uid` is known: an answer of `allowed: true` would pass by `Fail`, and hide the fault. What must never happen is
+//! a patch that does not apply: that is an HTTP 500 to the creator, even under `Ignore`.
+//!
+//! # What is left alone
+//! Everything but a CREATE of an object in a namespace; and what no policy targets.
+
+use crate::api::code::Code;
+use crate::decision::{Decision, JUDGED, Left, Outcome};
+use crate::inject::undo_anywhere;
+use crate::policy::{Policies, Policy, Site};
+use crate::workload::{Kind, Workload};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use json_patch::Patch;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The label of objects in the operator's own namespace that show whether a registration is in force; and the annotation
+/// that they get: the revision of the registration.
+pub const PROBE_KEY: &str = "scpol.dev/probe";
+/// The value of [`PROBE_KEY`] that has the validating call refuse the object.
+pub const PROBE_REFUSE: &str = "refuse";
+/// The largest review that is read, in bytes: an object of 3 MiB, which is the most that an API server reads in one request
+/// (apiserver, `MaxRequestBodyBytes`), and 64 KiB for what stands around it, such as the groups of the user. A create comes
+/// with one copy of its object.
+pub const LARGEST: usize = (3 << 20) + (64 << 10);
+/// How many warnings an answer has at most, and how long each may be, in bytes: the API server cuts longer ones
+/// (`apiserver/pkg/endpoints/filters/warning.go`: 256 each, 4096 together).
+const WARNINGS: (usize, usize) = (4, 240);
+
+/// Which of the two calls is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Of a MutatingWebhookConfiguration: it adds, and never refuses.
+    Mutate,
+    /// Of a ValidatingWebhookConfiguration: it refuses, and never adds.
+    Validate,
+}
+
+/// Why a body is no review that can be answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// It is longer than [`LARGEST`].
+    #[error(
+        "{}: the review is larger than {LARGEST} bytes; an API server reads no object of more than 3 MiB",
+        Code::ReviewInvalid
+    )]
+    TooLarge,
+    /// It is something else.
+    #[error("{code}: {0}", code = Code::ReviewInvalid)]
+    NoReview(String),
+}
+
+impl Invalid {
+    /// The HTTP status that says it.
+    pub fn status(&self) -> u16 {
+        match self {
+            Invalid::TooLarge => 413,
+            Invalid::NoReview(_) => 400,
+        }
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Invalid {
+    Invalid::NoReview(message.into())
+}
+
+/// A review that can be answered.
+#[derive(Debug)]
+pub struct Review {
+    /// As it came: the answer has the same.
+    api_version: String,
+    request: Request,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    request: Option<Request>,
+}
+
+#[derive(Deserialize, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Request {
+    uid: String,
+    resource: Resource,
+    sub_resource: String,
+    namespace: String,
+    operation: String,
+    object: Value,
+    dry_run: Option<bool>,
+}
+
+/// Through what an object was posted.
+#[derive(Deserialize, Debug, Default)]
+#[serde(default)]
+struct Resource {
+    group: String,
+    version: String,
+    resource: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answered<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    response: Response<'a>,
+}
+
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+impl Response<'_> {
+    fn patched(self, patch: &Patch) -> Self {
+        if patch.is_empty() {
+            return self;
+        }
+        let bytes = serde_json::to_vec(patch).expect("a patch is JSON");
+        Self { patch_type: Some("JSONPatch"), patch: Some(STANDARD.encode(bytes)), ..self }
+    }
+
+    fn refused(self, message: &str) -> Self {
+        let status = json!({ "status": "Failure", "reason": "Forbidden", "code": 403, "message": message });
+        Self { allowed: false, status: Some(status), ..self }
+    }
+}
+
+/// An answer, and what it rests on.
+#[derive(Debug)]
+pub struct Answer {
+    /// The review that is sent back: valid JSON.
+    pub body: Vec<u8>,
+    /// What was decided, if there was something to decide.
+    pub decided: Option<Decided>,
+}
+
+/// What was decided on one object.
+#[derive(Debug)]
+pub struct Decided {
+    /// In which call.
+    pub call: Call,
+    /// The object will not be stored: nothing of it is to be counted, and nobody to be told.
+    pub is_dry_run: bool,
+    /// The object as it came.
+    pub workload: Workload,
+    /// What the policies say that were asked.
+    pub decision: Decision,
+}
+
+/// What one call has to tell of one policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// The policy.
+    pub policy: &'a Arc<Policy>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The row that decided; none where the template went in.
+    pub row: Option<u8>,
+    /// Why.
+    pub code: Code,
+    /// What was compared with what; empty where the template went in.
+    pub detail: &'a str,
+}
+
+impl Decided {
+    /// What is to be counted and told, each thing by one of the two calls: the mutating one tells what was injected, skipped
+    /// and let through, the validating one what was refused, and how the validations ended. What is refused gets nothing of
+    /// anybody.
+    pub fn told(&self) -> Vec<Told<'_>> {
+        let is_refused = self.decision.refusal().is_some();
+        let injected = self.decision.inject.iter().filter(|_| self.call == Call::Mutate && !is_refused);
+        let injected = injected.map(|policy| Told {
+            policy,
+            outcome: Outcome::Injected,
+            row: None,
+            code: Code::Programmed,
+            detail: "",
+        });
+        let is_told = |left: &&Left| {
+            let by_validation = left.outcome == Outcome::Rejected || left.reason.row == JUDGED;
+            by_validation == (self.call == Call::Validate)
+        };
+        let rest = self.decision.rest.iter().filter(is_told).map(|left| Told {
+            policy: &left.policy,
+            outcome: left.outcome,
+            row: Some(left.reason.row),
+            code: left.reason.code,
+            detail: &left.reason.detail,
+        });
+        injected.chain(rest).collect()
+    }
+}
+
+impl Review {
+    /// Reads `body`, once and in time that grows with its length.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(body: &[u8]) -> Result<Self, Invalid> {
+        if body.len() > LARGEST {
+            return Err(Invalid::TooLarge);
+        }
+        let envelope: Envelope = serde_json::from_slice(body)
+            .map_err(|error| invalid(format!("the body is no AdmissionReview: {error}")))?;
+        if envelope.kind != "AdmissionReview" {
+            return Err(invalid(format!("`kind` is `{}`, not `AdmissionReview`", shown(&envelope.kind))));
+        }
+        if !matches!(envelope.api_version.as_str(), "admission.k8s.io/v1" | "admission.k8s.io/v1beta1") {
+            let message = format!(
+                "`apiVersion` is `{}`, not `admission.k8s.io/v1` or `admission.k8s.io/v1beta1`",
+                shown(&envelope.api_version)
+            );
+            return Err(invalid(message));
+        }
+        let request = envelope.request.ok_or_else(|| invalid("`request` is missing"))?;
+        if request.uid.is_empty() {
+            return Err(invalid("`request.uid` is missing: nothing could be answered to it"));
+        }
+        let review = Self { api_version: envelope.api_version, request };
+        if review.is_of_interest() && !review.request.object["metadata"].is_object() {
+            return Err(invalid("`request.object` is missing, or has no `metadata`, though `operation` is CREATE"));
+        }
+        Ok(review)
+    }
+
+    /// The namespace whose object must be known to answer, if some policy that targets this resource asks for more of it than
+    /// its name.
+    pub fn needs_namespace(&self, policies: &Policies) -> Option<&str> {
+        if !policies.read_namespaces() || !self.is_of_interest() {
+            return None;
+        }
+        let kind = self.kind(policies)?;
+        let reads = policies.iter().any(|policy| policy.kinds.contains(kind) && policy.reads_namespaces());
+        reads.then_some(self.request.namespace.as_str())
+    }
+
+    /// The answer to `call`, of the registration of that `revision`, where `policies` are those in force by webhook and
+    /// `namespace` is what [`Self::needs_namespace`] asks for; without it the policies that read it err.
+    ///
+    /// # Guarantees
+    /// Pure. A mutating call never refuses, and its patch applies to the object that came. A dry run is answered like any other.
+    pub fn answer(
+        self,
+        call: Call,
+        revision: &str,
+        policies: &Policies,
+        site: &Site,
+        namespace: Option<Arc<Value>>,
+    ) -> Answer {
+        let Self { api_version, request } = self;
+        if !is_of_interest(&request) {
+            return Answer { body: written(&api_version, allowed(&request.uid)), decided: None };
+        }
+        if let Some(body) = probe(&api_version, &request, call, revision, site) {
+            return Answer { body, decided: None };
+        }
+        let Some(kind) = kind(&request.resource, policies) else {
+            return Answer { body: written(&api_version, allowed(&request.uid)), decided: None };
+        };
+        let Request { uid, resource, object, namespace: name, dry_run, .. } = request;
+        let mut workload = Workload::new(kind, object).within(namespace);
+        // The request knows it, also where the object does not say it.
+        workload.body["metadata"]["namespace"] = Value::String(name);
+        let is_asked = |policy: &Policy| {
+            policy.targets_of(kind).any(|target| {
+                target.version == "*" || (target.group == resource.group && target.version == resource.version)
+            })
+        };
+        let (response, decision) = match call {
+            Call::Mutate => mutate(allowed(&uid), &workload, policies, site, is_asked),
+            Call::Validate => validate(allowed(&uid), &workload, policies, site, is_asked),
+        };
+        let body = written(&api_version, response);
+        Answer { body, decided: Some(Decided { call, is_dry_run: dry_run == Some(true), workload, decision }) }
+    }
+
+    fn is_of_interest(&self) -> bool {
+        is_of_interest(&self.request)
+    }
+
+    fn kind<'a>(&self, policies: &'a Policies) -> Option<&'a Arc<Kind>> {
+        kind(&self.request.resource, policies)
+    }
+}
+
+/// True if and only if an object is created, in a namespace.
+fn is_of_interest(request: &Request) -> bool {
+    request.operation == "CREATE" && request.sub_resource.is_empty() && !request.namespace.is_empty()
+}
+
+/// As those who target it take it to be.
+fn kind<'a>(resource: &Resource, policies: &'a Policies) -> Option<&'a Arc<Kind>> {
+    policies.kinds().find(|kind| kind.resource == resource.resource && kind.is_in(&resource.group))
+}
+
+fn allowed(uid: &str) -> Response<'_> {
+    Response { uid, allowed: true, ..Response::default() }
+}
+
+fn written(api_version: &str, response: Response<'_>) -> Vec<u8> {
+    let answer = Answered { api_version, kind: "AdmissionReview", response };
+    serde_json::to_vec(&answer).expect("an answer is JSON")
+}
+
+/// The answer to a probe, if this is one.
+fn probe(api_version: &str, request: &Request, call: Call, revision: &str, site: &Site) -> Option<Vec<u8>> {
+    let metadata = &request.object["metadata"];
+    let asked = metadata["labels"].get(PROBE_KEY).filter(|_| request.namespace == site.operator_namespace)?;
+    let response = allowed(&request.uid);
+    Some(match call {
+        Call::Mutate => written(api_version, response.patched(&annotated(metadata, revision))),
+        Call::Validate if asked == PROBE_REFUSE => {
+            written(api_version, response.refused(&format!("the probe asks to be refused by registration {revision}")))
+        }
+        Call::Validate => written(api_version, response),
+    })
+}
+
+fn annotated(metadata: &Value, revision: &str) -> Patch {
+    let key = PROBE_KEY.replace('/', "~1");
+    let operation = match metadata["annotations"].is_object() {
+        true => json!({ "op": "add", "path": format!("/metadata/annotations/{key}"), "value": revision }),
+        false => json!({ "op": "add", "path": "/metadata/annotations", "value": { PROBE_KEY: revision } }),
+    };
+    serde_json::from_value(json!([operation])).expect("the shape is fixed")
+}
+
+fn mutate<'a>(
+    response: Response<'a>,
+    workload: &Workload,
+    policies: &Policies,
+    site: &Site,
+    is_asked: impl Fn(&Policy) -> bool,
+) -> (Response<'a>, Decision) {
+    let mut decision = Decision::of(policies, workload, site);
+    decision.retain(is_asked);
+    let patch = decision.plan(workload);
+    let failed = decision.rest.iter().filter(|left| left.outcome == Outcome::Failed && left.reason.row != JUDGED);
+    let warnings = failed.take(WARNINGS.0).map(|left| warning(left, workload)).collect();
+    (Response { warnings, ..response }.patched(&patch), decision)
+}
+
+/// What the creator is told of a policy that lets the object in without its sidecar.
+fn warning(left: &Left, workload: &Workload) -> String {
+    let reason = &left.reason;
+    let text = format!(
+        "SidecarPolicy `{}` does not inject this {}: {}: {}",
+        left.policy.name,
+        workload.kind_name(),
+        reason.code,
+        reason.detail
+    );
+    cut(&text, WARNINGS.1).to_owned()
+}
+
+/// The policies are asked about the object as it was before we changed it: what one of them adds must not make another one
+/// match, as it does not where both are decided on at once.
+fn validate<'a>(
+    response: Response<'a>,
+    stored: &Workload,
+    policies: &Policies,
+    site: &Site,
+    is_asked: impl Fn(&Policy) -> bool,
+) -> (Response<'a>, Decision) {
+    let is_ours = |policy: &&Arc<Policy>| {
+        policy.kinds.contains(&stored.kind)
+            && policy.marker(stored).is_some_and(|marker| marker.hash == policy.template.hash)
+    };
+    let ours: Vec<String> = policies.iter().filter(is_ours).map(|policy| policy.name.clone()).collect();
+    let undone = (!ours.is_empty()).then(|| undo_anywhere(stored, &ours)).flatten();
+    let before = undone.map(|undone| stored.with_body(undone.body));
+    let before = before.as_ref().unwrap_or(stored);
+    let mut decision = Decision::of(policies, before, site);
+    decision.retain(is_asked);
+    decision.judge_stored(before, stored);
+    let refusal = decision.refusal().map(|Left { policy, reason, .. }| {
+        format!(
+            "SidecarPolicy `{}` refuses this {}: {}: {}",
+            policy.name,
+            stored.kind_name(),
+            reason.code,
+            reason.detail
+        )
+    });
+    let response = match refusal {
+        Some(message) => response.refused(&message),
+        None => response,
+    };
+    (response, decision)
+}
+
+/// What is shown of a text that somebody else has sent.
+fn shown(text: &str) -> &str {
+    cut(text, 64)
+}
+
+fn cut(text: &str, most: usize) -> &str {
+    let end = text.char_indices().map(|(at, char)| at + char.len_utf8()).take_while(|end| *end <= most).last();
+    &text[..end.unwrap_or_default()]
+}

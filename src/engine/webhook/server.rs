@@ -1,0 +1,335 @@
+//! The HTTPS server that API servers call: `POST /mutate/{revision}`, `POST /validate/{revision}`, `GET /livez`.
+//!
+//! # Limits, and their reasons
+//! Nobody who calls is known: whoever reaches the port can post. So no call can take more than its share. Reviews that are read
+//! at one time have 32 MiB together ([`BUDGET`]); what does not fit waits, for as long as its caller does. A connection must
+//! bring its first request within 10 s ([`FIRST`]), and a body within 10 s ([`BODY`]). After that it may be idle for an hour
+//! ([`IDLE`]): API servers keep connections, those of 1.13 without end, and a request that meets a connection which is just
+//! being closed is lost. At most 1024 connections are open ([`CONNECTIONS`]).
+//!
+//! # Stopping
+//! No new connection is taken, every answer says `Connection: close`, and 2 s later ([`LINGER`]) what is idle is closed. Calls
+//! that run are finished.
+
+use super::NAME;
+use super::review::{Answer, Call, Decided, Invalid, LARGEST, Review};
+use crate::api::code::Code;
+use crate::cluster::namespaces::Namespaces;
+use crate::decision::Outcome;
+use crate::metrics::Metrics;
+use crate::policy::{Policies, Site};
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use futures::FutureExt;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::Client;
+use serde_json::Value;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::server::ResolvesServerCert;
+use tower::ServiceExt;
+use tracing::{debug, error, info, warn};
+
+/// How much of reviews is read at one time, in KiB. Parsed, they take some times as much.
+pub const BUDGET: u32 = 32 << 10;
+/// The least that a review takes of [`BUDGET`], in KiB: what else a call costs.
+const LEAST: u32 = 16;
+/// How many connections are open at one time. An API server keeps 25 for each of our addresses (client-go,
+/// `idleConnsPerHost`), and opens more where more creates are under way.
+pub const CONNECTIONS: usize = 1024;
+/// How long a handshake may take, and then the head of the first request.
+pub const FIRST: Duration = Duration::from_secs(10);
+/// How long a body may take. API servers give up after 3 s, as the registration says, those of 1.13 after 30 s.
+pub const BODY: Duration = Duration::from_secs(10);
+/// How long a connection may wait for its next request.
+pub const IDLE: Duration = Duration::from_secs(3600);
+/// How long idle connections stay open while the server stops, so that a call which is on its way is still answered.
+pub const LINGER: Duration = Duration::from_secs(2);
+/// How long calls may still take after that.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How long we ask for a Namespace that we have not seen. The API server waits 3 s in all.
+const NAMESPACE: Duration = Duration::from_secs(1);
+
+/// Told of every decision that is not one of a dry run: for events.
+pub type Observer = Box<dyn Fn(&Decided) + Send + Sync>;
+
+/// What calls are answered from. Policies and site can be replaced at any time: the next call sees it.
+pub struct Webhook {
+    /// The policies that are in force by webhook, and no others.
+    pub policies: ArcSwap<Policies>,
+    /// What the operator's flags and the cluster's nodes say.
+    pub site: ArcSwap<Site>,
+    /// The Namespaces, as far as they have been seen.
+    pub namespaces: Arc<Namespaces>,
+    /// Reads a Namespace that has not been seen.
+    pub client: Client,
+    /// Counts.
+    pub metrics: Arc<Metrics>,
+    /// See [`Observer`].
+    pub observer: Option<Observer>,
+}
+
+impl Webhook {
+    /// The answer to the review in `body`: a status, and what is sent back.
+    ///
+    /// # Guarantees
+    /// Whatever the bytes are, it does not panic: a defect of ours costs this one call.
+    pub async fn answer(&self, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
+        match AssertUnwindSafe(self.handle(call, revision, body)).catch_unwind().await {
+            Ok(Ok(answer)) => (StatusCode::OK, answer),
+            Ok(Err(invalid)) => {
+                warn!(code = %Code::ReviewInvalid, detail = %invalid, bytes = body.len(), "Cannot answer a review");
+                let status = StatusCode::from_u16(invalid.status()).unwrap_or(StatusCode::BAD_REQUEST);
+                (status, format!("{invalid}\n").into_bytes())
+            }
+            Err(_) => {
+                self.metrics.panics.inc();
+                error!(code = %Code::Panicked, bytes = body.len(), "Panicked over a review");
+                (StatusCode::INTERNAL_SERVER_ERROR, format!("{}: see the operator's log\n", Code::Panicked).into())
+            }
+        }
+    }
+
+    async fn handle(&self, call: Call, revision: &str, body: &[u8]) -> Result<Vec<u8>, Invalid> {
+        let start = Instant::now();
+        let review = Review::parse(body)?;
+        let (policies, site) = (self.policies.load_full(), self.site.load_full());
+        let namespace = match review.needs_namespace(&policies) {
+            Some(name) => self.namespace(name).await,
+            None => None,
+        };
+        let Answer { body, decided } = review.answer(call, revision, &policies, &site, namespace);
+        if let Some(decided) = decided.filter(|decided| !decided.is_dry_run) {
+            self.report(&decided, start);
+        }
+        Ok(body)
+    }
+
+    /// The Namespace; none if there is none, or it cannot be read in time: whoever needs it will say so.
+    async fn namespace(&self, name: &str) -> Option<Arc<Value>> {
+        match tokio::time::timeout(NAMESPACE, self.namespaces.read(&self.client, name)).await {
+            Ok(Ok(namespace)) => namespace,
+            Ok(Err(error)) => {
+                warn!(%error, namespace = name, "Cannot read a Namespace");
+                None
+            }
+            Err(_) => {
+                warn!(namespace = name, "Cannot read a Namespace in time");
+                None
+            }
+        }
+    }
+
+    fn report(&self, decided: &Decided, start: Instant) {
+        let workload = &decided.workload;
+        let (resource, namespace) = (&workload.kind.resource, workload.namespace());
+        let name = Some(workload.name()).filter(|name| !name.is_empty());
+        let name = name.or_else(|| workload.body["metadata"]["generateName"].as_str()).unwrap_or_default();
+        for told in decided.told() {
+            let (policy, result, code, detail) = (&told.policy.name, told.outcome.label(), told.code, told.detail);
+            self.metrics.injection(policy, NAME, told.outcome, code);
+            match told.outcome {
+                Outcome::Injected => info!(policy, resource, namespace, name, result, %code, "Decided"),
+                Outcome::Skipped => debug!(policy, resource, namespace, name, result, %code, detail, "Decided"),
+                Outcome::Failed | Outcome::Rejected => {
+                    warn!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided");
+                }
+            }
+        }
+        if decided.call == Call::Mutate {
+            self.metrics.injection_took(NAME, start.elapsed().as_secs_f64());
+        }
+        if let Some(observer) = &self.observer {
+            observer(decided);
+        }
+    }
+}
+
+/// What the routes share.
+struct Shared {
+    webhook: Arc<Webhook>,
+    budget: Arc<Semaphore>,
+    is_stopping: AtomicBool,
+}
+
+/// Serves on `listener` with the certificate that `certificates` gives for each handshake, until `stop` is true and what runs
+/// has been finished, which takes 7 s at most.
+pub async fn serve(
+    listener: TcpListener,
+    certificates: Arc<dyn ResolvesServerCert>,
+    webhook: Arc<Webhook>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let acceptor = TlsAcceptor::from(Arc::new(config(certificates)));
+    let budget = Arc::new(Semaphore::new(BUDGET as usize));
+    let shared = Arc::new(Shared { webhook, budget, is_stopping: AtomicBool::new(false) });
+    let router = router(shared.clone());
+    let (close, closing) = watch::channel(false);
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        let stream = tokio::select! {
+            stream = accept(&listener, &room) => stream,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        while connections.try_join_next().is_some() {}
+        let Some((stream, place)) = stream else { continue };
+        let connection = connection(stream, acceptor.clone(), router.clone(), closing.clone());
+        connections.spawn(async move {
+            connection.await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    shared.is_stopping.store(true, Ordering::Relaxed);
+    let _ = tokio::time::timeout(LINGER, drained(&mut connections)).await;
+    close.send_replace(true);
+    if tokio::time::timeout(DRAIN, drained(&mut connections)).await.is_err() {
+        warn!(calls = connections.len(), "Some calls have not ended in time");
+    }
+}
+
+async fn drained(connections: &mut JoinSet<()>) {
+    while connections.join_next().await.is_some() {}
+}
+
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = room.clone().acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => Some((stream, place)),
+        Err(error) => {
+            // Out of file descriptors, say: more of them in the same moment would only fill the log.
+            warn!(%error, "Cannot accept a connection");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            None
+        }
+    }
+}
+
+fn config(certificates: Arc<dyn ResolvesServerCert>) -> ServerConfig {
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has cipher suites for both versions")
+        .with_no_client_auth()
+        .with_cert_resolver(certificates);
+    // One HTTP/2 connection would be all that an API server opens: to one replica.
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, mut closing: watch::Receiver<bool>) {
+    // An answer is written at once, small as it is.
+    let _ = stream.set_nodelay(true);
+    let stream = match tokio::time::timeout(FIRST, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return debug!(%error, "A handshake failed"),
+        Err(_) => return debug!("A handshake took too long"),
+    };
+    let is_used = AtomicBool::new(false);
+    let service = service_fn(|request: Request<hyper::body::Incoming>| {
+        is_used.store(true, Ordering::Relaxed);
+        router.clone().oneshot(request.map(Body::new))
+    });
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(serving);
+    tokio::select! {
+        ended = serving.as_mut() => return ended.unwrap_or_else(|error| debug!(%error, "A connection failed")),
+        () = tokio::time::sleep(FIRST) => {}
+        _ = closing.wait_for(|closing| *closing) => {}
+    }
+    if !is_used.load(Ordering::Relaxed) {
+        return;
+    }
+    tokio::select! {
+        ended = serving.as_mut() => return ended.unwrap_or_else(|error| debug!(%error, "A connection failed")),
+        _ = closing.wait_for(|closing| *closing) => serving.as_mut().graceful_shutdown(),
+    }
+    if let Err(error) = serving.await {
+        debug!(%error, "A connection failed");
+    }
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/mutate/{revision}", post(|state, path, request| review(Call::Mutate, state, path, request)))
+        .route("/validate/{revision}", post(|state, path, request| review(Call::Validate, state, path, request)))
+        .route("/livez", get(|| async { "ok\n" }))
+        .with_state(shared)
+}
+
+async fn review(
+    call: Call,
+    State(shared): State<Arc<Shared>>,
+    Path(revision): Path<String>,
+    request: Request<Body>,
+) -> Response {
+    let mut response = match tokio::time::timeout(BODY, read(&shared, request.into_body())).await {
+        _ if !is_revision(&revision) => {
+            (StatusCode::NOT_FOUND, "the path ends in no revision of a registration\n").into_response()
+        }
+        Ok(Ok((body, room))) => {
+            let (status, answer) = shared.webhook.answer(call, &revision, &body).await;
+            drop(room);
+            let content = if status == StatusCode::OK { "application/json" } else { "text/plain" };
+            (status, [(header::CONTENT_TYPE, content)], answer).into_response()
+        }
+        Ok(Err(refused)) => refused,
+        Err(_) => (StatusCode::REQUEST_TIMEOUT, "the review did not come in time\n").into_response(),
+    };
+    if shared.is_stopping.load(Ordering::Relaxed) {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+fn is_revision(text: &str) -> bool {
+    text.len() == super::render::REVISION && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The body, once there is room for it, and the room that it takes.
+async fn read(shared: &Shared, body: Body) -> Result<(Bytes, tokio::sync::OwnedSemaphorePermit), Response> {
+    let too_large = || {
+        let invalid = Invalid::TooLarge;
+        warn!(code = %Code::ReviewInvalid, detail = %invalid, "Cannot answer a review");
+        (StatusCode::PAYLOAD_TOO_LARGE, format!("{invalid}\n")).into_response()
+    };
+    let size = body.size_hint();
+    if size.lower() > LARGEST as u64 {
+        return Err(too_large());
+    }
+    let most = size.upper().unwrap_or(LARGEST as u64).min(LARGEST as u64);
+    let share = u32::try_from(most >> 10).unwrap_or(BUDGET).max(LEAST);
+    let room = shared.budget.clone().acquire_many_owned(share).await;
+    let room = room.map_err(|_| StatusCode::SERVICE_UNAVAILABLE.into_response())?;
+    match axum::body::to_bytes(body, LARGEST).await {
+        Ok(bytes) => Ok((bytes, room)),
+        Err(error) if is_too_large(&error) => Err(too_large()),
+        Err(error) => Err((StatusCode::BAD_REQUEST, format!("{}: {error}\n", Code::ReviewInvalid)).into_response()),
+    }
+}
+
+fn is_too_large(error: &axum::Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<http_body_util::LengthLimitError>())
+}
