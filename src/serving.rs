@@ -19,6 +19,8 @@ pub struct Health {
     pub policies_synced: AtomicBool,
     /// It is known whether we lead; and if we do, every watch that we need is in sync or has failed to be.
     pub role_settled: Arc<AtomicBool>,
+    /// The webhook has a certificate and serves, or nobody needs it.
+    pub webhook_settled: Arc<AtomicBool>,
     /// Looks how long ago the worker turned; none where none runs.
     worker: Mutex<Option<Box<dyn Fn() -> Duration + Send>>>,
     turned: Mutex<Instant>,
@@ -29,6 +31,7 @@ impl Default for Health {
         Self {
             policies_synced: AtomicBool::new(false),
             role_settled: Arc::default(),
+            webhook_settled: Arc::new(AtomicBool::new(true)),
             worker: Mutex::default(),
             turned: Mutex::new(Instant::now()),
         }
@@ -96,6 +99,9 @@ fn ready(health: &Health) -> (StatusCode, String) {
     }
     if !health.role_settled.load(Ordering::Relaxed) {
         return (StatusCode::SERVICE_UNAVAILABLE, "the watches are not in sync yet\n".into());
+    }
+    if !health.webhook_settled.load(Ordering::Relaxed) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the webhook has no certificate yet\n".into());
     }
     (StatusCode::OK, "ok\n".into())
 }

@@ -1,6 +1,7 @@
 //! `scpol run`: composes the operator process.
 
 use super::{Cluster, End};
+use crate::api::code::Code;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{self, CallError, call};
 use crate::cluster::events::{self, Recorder};
@@ -8,17 +9,23 @@ use crate::cluster::lease::{Lease, Role};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot};
 use crate::controller::{self, Controller};
+use crate::engine::Unavailable;
 use crate::engine::initializer::watch::{self as initializer, Shared};
 use crate::engine::initializer::worker;
+use crate::engine::webhook::certs::{self, Certificates};
+use crate::engine::webhook::render::Endpoint;
+use crate::engine::webhook::replica::Replica;
 use crate::metrics::Metrics;
 use crate::policy::Site;
 use crate::serving::{self, Health};
 use crate::telemetry::{self, LogFormat};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
+use http::Uri;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -32,6 +39,9 @@ use tracing::{error, info, warn};
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 /// A successor looks at the lease once a second; if none has taken it after so long, there is none.
 const SUCCESSOR: Duration = Duration::from_millis(2500);
+
+/// How long a replica goes on to answer after it was told to stop: so long may it take until no API server calls it any more.
+const LEAVING: Duration = Duration::from_secs(3);
 
 /// A server that has just started refuses everything until it has read its roles: so long a missing right is waited for.
 const RIGHTS: Duration = Duration::from_secs(5);
@@ -67,6 +77,17 @@ pub(super) struct Options {
     /// Address for /metrics, /livez and /readyz
     #[arg(long, value_name = "ADDRESS", env = "SCPOL_LISTEN", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
+    /// Address on which API servers reach the webhook engine, by TLS; used from when a policy may need it
+    #[arg(long, value_name = "ADDRESS", env = "SCPOL_WEBHOOK_LISTEN", default_value = "0.0.0.0:8443")]
+    webhook_listen: SocketAddr,
+    /// Where API servers call the webhook, https://HOST:PORT, if the operator runs outside the cluster [default: the Service scpol
+    /// in its namespace]
+    #[arg(long, value_name = "URL", env = "SCPOL_WEBHOOK_URL", value_parser = webhook_url)]
+    webhook_url: Option<Uri>,
+    /// Folder with tls.crt, tls.key and ca.crt for the webhook, kept by somebody else, such as cert-manager [default: the
+    /// operator's own, in the Secret scpol-webhook]
+    #[arg(long, value_name = "FOLDER", env = "SCPOL_WEBHOOK_CERT_DIR")]
+    webhook_cert_dir: Option<PathBuf>,
     /// Write an event for each successful injection, too
     #[arg(long, env = "SCPOL_EVENTS_INJECTED")]
     events_injected: bool,
@@ -125,6 +146,8 @@ struct Process {
     settings: controller::Settings,
     grace: Duration,
     recording: JoinHandle<()>,
+    webhook: JoinHandle<()>,
+    stop_webhook: watch::Sender<bool>,
 }
 
 impl Process {
@@ -152,6 +175,26 @@ impl Process {
         let (recorder, recording) = Recorder::new(client.clone(), identity.clone());
         let (sender, snapshots) = watch::channel(Snapshot::default());
         tokio::spawn(policies::follow(client.clone(), site.clone(), sender));
+        let (reached, reach) = watch::channel(Err(Unavailable::new(Code::NotSynced, "the webhook does not serve yet")));
+        let (endpoint, names) = endpoint(options.webhook_url.as_ref(), &namespace);
+        let certificates = Arc::new(match &options.webhook_cert_dir {
+            Some(folder) => Certificates::of_files(folder, names, metrics.clone()),
+            None => Certificates::of_secret(client.clone(), &namespace, names, metrics.clone()),
+        });
+        let replica = Replica {
+            client: client.clone(),
+            capabilities: Arc::new(capabilities.clone()),
+            site: site.clone(),
+            metrics: metrics.clone(),
+            snapshots: snapshots.clone(),
+            endpoint,
+            certificates: certificates.clone(),
+            ready: health.webhook_settled.clone(),
+        };
+        let listener = TcpListener::bind(options.webhook_listen)
+            .await
+            .with_context(|| format!("--webhook-listen {} cannot be used", options.webhook_listen))?;
+        let (stop_webhook, stopped) = watch::channel(false);
         let lease = Lease::new(client.clone(), &version, &namespace, &identity, options.lease_duration);
         Ok(Self {
             client,
@@ -164,9 +207,15 @@ impl Process {
             lease,
             workers: options.workers.into(),
             tell_injected: options.events_injected,
-            settings: controller::Settings { repair_hold: options.repair_hold, reach: watch::channel(None).1 },
+            settings: controller::Settings {
+                repair_hold: options.repair_hold,
+                reach,
+                certificates: Some(certificates),
+            },
             grace: options.shutdown_grace,
             recording: tokio::spawn(recording),
+            webhook: tokio::spawn(replica.run(listener, reached, stopped)),
+            stop_webhook,
         })
     }
 
@@ -272,6 +321,15 @@ impl Process {
             }
             term.end().await;
         };
+        let leave = async {
+            leave.await;
+            // API servers learn only now and then that this replica is to be called no more.
+            if self.settings.reach.borrow().is_ok() {
+                tokio::time::sleep(LEAVING.saturating_sub(since.elapsed())).await;
+            }
+            self.stop_webhook.send_replace(true);
+            drop((&mut self.webhook).await);
+        };
         tokio::select! {
             () = leave => {}
             () = tokio::time::sleep(self.grace) => warn!("The time to stop is over"),
@@ -362,6 +420,26 @@ fn hopeless(status: &kube::core::Status) -> anyhow::Error {
             status.message
         ),
     }
+}
+
+/// Where API servers find the webhook, and the names that its certificate is to be for.
+fn endpoint(url: Option<&Uri>, namespace: &str) -> (Endpoint, Vec<String>) {
+    const SERVICE: &str = "scpol";
+    let mut names = certs::service_names(SERVICE, namespace);
+    let Some(url) = url else {
+        let endpoint = Endpoint::Service { namespace: namespace.to_owned(), name: SERVICE.to_owned(), port: 443 };
+        return (endpoint, names);
+    };
+    names.extend(url.host().map(|host| host.trim_matches(['[', ']']).to_owned()));
+    (Endpoint::Url(url.to_string()), names)
+}
+
+fn webhook_url(text: &str) -> Result<Uri, String> {
+    let example = "write it as `https://HOST:PORT`";
+    let url: Uri = text.parse().map_err(|error| format!("{error}; {example}"))?;
+    let is_plain =
+        url.scheme_str() == Some("https") && url.host().is_some() && url.path() == "/" && url.query().is_none();
+    if is_plain { Ok(url) } else { Err(format!("API servers call nothing else; {example}")) }
 }
 
 fn own_namespace(flag: Option<&str>) -> String {

@@ -164,6 +164,22 @@ impl Controller {
         for kind in kinds {
             self.settle_joint(&kind, wanted.get(&kind), snapshot);
         }
+        self.tell_published(&wanted);
+    }
+
+    /// Tells those who keep the certificate once every registration has the authorities that it may be signed by.
+    fn tell_published(&self, wanted: &BTreeMap<Arc<Kind>, Wanted>) {
+        let Some(certificates) = &self.settings.certificates else { return };
+        let reach = self.settings.reach.borrow().clone();
+        let Some(bundle) = reach.ok().and_then(|reach| reach.ca_bundle.clone()) else { return };
+        let has_it = |(kind, joint): (&Arc<Kind>, &Joint)| match (&joint.phase, wanted.get(kind)) {
+            (Phase::Up(in_force), Some(wanted)) => in_force.wanted.objects == wanted.objects,
+            (Phase::Out, _) => true,
+            _ => false,
+        };
+        if self.joints.iter().all(has_it) {
+            certificates.is_published(&bundle, Timestamp::now());
+        }
     }
 
     fn settle_joint(&mut self, kind: &Arc<Kind>, wanted: Option<&Wanted>, snapshot: &Snapshot) {

@@ -28,7 +28,8 @@ use crate::engine::initializer::render;
 use crate::engine::initializer::types::{self, InitializerConfiguration};
 use crate::engine::initializer::watch::{Shared, recount};
 use crate::engine::registration::Unproven;
-use crate::engine::webhook::render::Endpoint;
+use crate::engine::webhook::certs::Certificates;
+use crate::engine::webhook::replica::Reachable;
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::workload::Kind;
@@ -52,21 +53,14 @@ const RECOUNT_DELAY: Duration = Duration::from_secs(1);
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
 
 /// What the controller is told by flags.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     /// How long a registration that was deleted by hand is not made again.
     pub repair_hold: Duration,
-    /// How the API server reaches the webhook of this operator, once it serves.
-    pub reach: watch::Receiver<Option<Arc<Reach>>>,
-}
-
-/// How the API server reaches the webhook.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reach {
-    /// Where it is.
-    pub endpoint: Endpoint,
-    /// By which authorities its certificate may be signed, as PEM; none where API servers trust it without being told.
-    pub ca_bundle: Option<Vec<u8>>,
+    /// How the API server reaches the webhook of this operator, or why it does not.
+    pub reach: watch::Receiver<Reachable>,
+    /// Told once every registration has the authorities that [`Self::reach`] names.
+    pub certificates: Option<Arc<Certificates>>,
 }
 
 /// The controller of one term of leadership.

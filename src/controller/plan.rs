@@ -170,10 +170,7 @@ impl Controller {
         if engine == EngineName::MutatingAdmissionPolicy {
             return admission_policy::render::render(kind, policies, &capabilities, &site);
         }
-        let reach = self.settings.reach.borrow().clone();
-        let Some(reach) = reach else {
-            return Err(Unavailable::new(Code::NotSynced, "the webhook does not serve yet"));
-        };
+        let reach = self.settings.reach.borrow().clone()?;
         let mut objects =
             webhook::render::render(kind, policies, &capabilities, &site, &reach.endpoint, reach.ca_bundle.as_deref())?;
         if capabilities.registration(resources::VALIDATING_POLICIES).is_some()

@@ -15,6 +15,7 @@ mod controller;
 mod corpus;
 mod crd;
 mod custom;
+mod engines;
 mod initializer;
 mod install;
 mod language;

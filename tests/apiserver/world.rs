@@ -168,6 +168,34 @@ impl World {
         Ok(items.iter().filter_map(|item| item["metadata"]["name"].as_str().map(str::to_owned)).collect())
     }
 
+    /// Everything of ours that is registered with the server, on any engine, as `resource/name`.
+    pub async fn registered(&self) -> Result<Vec<String>> {
+        let resources: &[(&str, &str)] = match self.cluster.version() {
+            Version::V1_13 => &[
+                ("v1alpha1", "initializerconfigurations"),
+                ("v1beta1", "mutatingwebhookconfigurations"),
+                ("v1beta1", "validatingwebhookconfigurations"),
+            ],
+            Version::V1_36 => &[
+                ("v1", "mutatingwebhookconfigurations"),
+                ("v1", "validatingwebhookconfigurations"),
+                ("v1", "mutatingadmissionpolicies"),
+                ("v1", "mutatingadmissionpolicybindings"),
+                ("v1", "validatingadmissionpolicies"),
+                ("v1", "validatingadmissionpolicybindings"),
+            ],
+        };
+        let mut registered = Vec::new();
+        for (version, resource) in resources {
+            let path = format!("/apis/admissionregistration.k8s.io/{version}/{resource}?labelSelector=app.kubernetes.io/managed-by=scpol");
+            let list = request(&self.admin, "GET", &path, &Value::Null).await?;
+            let items = list["items"].as_array().cloned().unwrap_or_default();
+            let names = items.iter().filter_map(|item| item["metadata"]["name"].as_str());
+            registered.extend(names.map(|name| format!("{resource}/{name}")));
+        }
+        Ok(registered)
+    }
+
     /// The initializers that a new Deployment gets now; nothing is stored.
     pub async fn assigned(&self) -> Result<Vec<String>> {
         let path = format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1");

@@ -58,7 +58,7 @@ impl Operator {
 
     /// Starts the operator as `user`.
     pub fn start_as(cluster: &ControlPlane, user: User, flags: &[&str]) -> Result<Self> {
-        let port = free_port()?;
+        let (port, webhook) = (free_port()?, free_port()?);
         let log = cluster.dir().join(format!("operator-{port}.log"));
         let output = File::create(&log)?;
         let process = Command::new(env!("CARGO_BIN_EXE_scpol"))
@@ -66,6 +66,8 @@ impl Operator {
             // By variable, so that a flag of the test overrides it.
             .env("SCPOL_LOG_LEVEL", "debug,hyper=info,kube=info,tower=info,rustls=info,h2=info")
             .args(["--listen", &format!("127.0.0.1:{port}")])
+            .env("SCPOL_WEBHOOK_LISTEN", format!("127.0.0.1:{webhook}"))
+            .env("SCPOL_WEBHOOK_URL", format!("https://127.0.0.1:{webhook}"))
             .arg("--kubeconfig")
             .arg(cluster.kubeconfig(user))
             .args(flags)

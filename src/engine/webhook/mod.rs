@@ -2,7 +2,8 @@
 //! express.
 //!
 //! [`render`] says what the server must know, [`server`] takes its calls, [`review`] answers them, and [`certs`] keeps the
-//! certificate by which the server knows us, which [`authority`] makes. How servers behave is told in `docs/webhooks.md`.
+//! certificate by which the server knows us, which [`authority`] makes. [`force`] says which policies are in force by webhook, and
+//! [`replica`] puts it all together. How servers behave is told in `docs/webhooks.md`.
 //!
 //! A registration is called by a URL that ends in its *revision*. An object in the operator's own namespace with the label
 //! `scpol.dev/probe` gets that revision as an annotation: so a create that is not stored shows which registration is in
@@ -10,7 +11,9 @@
 
 pub mod authority;
 pub mod certs;
+pub mod force;
 pub mod render;
+pub mod replica;
 pub mod review;
 pub mod server;
 

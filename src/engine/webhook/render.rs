@@ -16,6 +16,7 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::LabelSelector;
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::cluster::capabilities::{Capabilities, registration};
+use crate::engine::registration::shared_name;
 use crate::engine::{Unavailable, targets};
 use crate::policy::checks::NAME_LABEL;
 use crate::policy::{Policy, Site};
@@ -27,6 +28,9 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The annotation that says which policies are in force by a registration: a JSON object of their names, each with the hash of
+/// its spec.
+pub const POLICIES: &str = "scpol.dev/policies";
 /// How many hex digits a revision has.
 pub const REVISION: usize = 16;
 /// How long an API server waits for us, in seconds. An answer takes some milliseconds; one second of the three may go into
@@ -49,14 +53,6 @@ pub enum Endpoint {
     },
     /// At a URL such as `https://192.0.2.1:8443`, where the operator runs outside.
     Url(String),
-}
-
-/// The name of the registrations of `kind`, which is that of both: `scpol-pods`, `scpol-deployments.apps`.
-pub fn name(kind: &Kind) -> String {
-    match kind.group.as_str() {
-        "" => format!("scpol-{}", kind.resource),
-        group => format!("scpol-{}.{group}", kind.resource),
-    }
 }
 
 /// Sees that this engine can serve `policy` on `cluster`.
@@ -112,6 +108,12 @@ pub fn revision_of(registration: &Value) -> Option<&str> {
     let client = &registration["webhooks"][0]["clientConfig"];
     let path = client["url"].as_str().or_else(|| client["service"]["path"].as_str())?;
     path.rsplit('/').next().filter(|revision| revision.len() == REVISION)
+}
+
+/// The value of [`POLICIES`].
+fn listed(policies: &[&Policy]) -> String {
+    let by_name: BTreeMap<_, _> = policies.iter().map(|policy| (&policy.name, &policy.spec_hash)).collect();
+    serde_json::to_string(&by_name).expect("texts are JSON")
 }
 
 /// What differs between the two kinds of registration.
@@ -175,8 +177,9 @@ impl Scene<'_> {
             "apiVersion": address.api_version,
             "kind": address.kind,
             "metadata": {
-                "name": name(self.kind),
+                "name": shared_name(self.kind),
                 "labels": { MANAGED_BY: MANAGER },
+                "annotations": { POLICIES: listed(policies) },
                 "ownerReferences": policies.iter().map(owner).collect::<Vec<_>>(),
             },
             "webhooks": self.entries(what, policies, revision),
@@ -197,7 +200,8 @@ impl Scene<'_> {
             return vec![main];
         }
         let mut probe = self.entry(what, PROBE_ENTRY, policies, revision);
-        probe["failurePolicy"] = json!("Ignore");
+        // So that a probe learns why we are not reached; nothing but probes can be refused by it.
+        probe["failurePolicy"] = json!("Fail");
         probe["namespaceSelector"] = json!({ "matchExpressions": [names("In", [&self.site.operator_namespace])] });
         probe["objectSelector"] = json!({ "matchExpressions": [{ "key": PROBE_KEY, "operator": "Exists" }] });
         vec![main, probe]

@@ -259,7 +259,7 @@ impl Review {
         reads.then_some(self.request.namespace.as_str())
     }
 
-    /// The answer to `call`, of the registration of that `revision`, where `policies` are those in force by webhook and
+    /// The answer to `call`, of the registration of that `revision`, if it is one that has been seen, where `policies` are those in force by webhook and
     /// `namespace` is what [`Self::needs_namespace`] asks for; without it the policies that read it err.
     ///
     /// # Guarantees
@@ -267,7 +267,7 @@ impl Review {
     pub fn answer(
         self,
         call: Call,
-        revision: &str,
+        revision: Option<&str>,
         policies: &Policies,
         site: &Site,
         namespace: Option<Arc<Value>>,
@@ -328,16 +328,16 @@ fn written(api_version: &str, response: Response<'_>) -> Vec<u8> {
 }
 
 /// The answer to a probe, if this is one.
-fn probe(api_version: &str, request: &Request, call: Call, revision: &str, site: &Site) -> Option<Vec<u8>> {
+fn probe(api_version: &str, request: &Request, call: Call, revision: Option<&str>, site: &Site) -> Option<Vec<u8>> {
     let metadata = &request.object["metadata"];
     let asked = metadata["labels"].get(PROBE_KEY).filter(|_| request.namespace == site.operator_namespace)?;
     let response = allowed(&request.uid);
-    Some(match call {
-        Call::Mutate => written(api_version, response.patched(&annotated(metadata, revision))),
-        Call::Validate if asked == PROBE_REFUSE => {
+    Some(match (call, revision) {
+        (Call::Mutate, Some(revision)) => written(api_version, response.patched(&annotated(metadata, revision))),
+        (Call::Validate, Some(revision)) if asked == PROBE_REFUSE => {
             written(api_version, response.refused(&format!("the probe asks to be refused by registration {revision}")))
         }
-        Call::Validate => written(api_version, response),
+        _ => written(api_version, response),
     })
 }
 

@@ -18,7 +18,7 @@ use crate::cluster::namespaces::Namespaces;
 use crate::decision::Outcome;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Site};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Path, State};
@@ -31,6 +31,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::Client;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,9 +66,6 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// How long we ask for a Namespace that we have not seen. The API server waits 3 s in all.
 const NAMESPACE: Duration = Duration::from_secs(1);
 
-/// Told of every decision that is not one of a dry run: for events.
-pub type Observer = Box<dyn Fn(&Decided) + Send + Sync>;
-
 /// What calls are answered from. Policies and site can be replaced at any time: the next call sees it.
 pub struct Webhook {
     /// The policies that are in force by webhook, and no others.
@@ -80,11 +78,24 @@ pub struct Webhook {
     pub client: Client,
     /// Counts.
     pub metrics: Arc<Metrics>,
-    /// See [`Observer`].
-    pub observer: Option<Observer>,
+    /// The revisions of the registrations that we have seen, and by which [`Self::policies`] were taken: a probe through another
+    /// one is not answered yet. None where nobody follows them: any is answered.
+    pub revisions: ArcSwapOption<BTreeSet<String>>,
 }
 
 impl Webhook {
+    /// A webhook by which nothing is in force yet.
+    pub fn new(client: Client, site: Arc<Site>, metrics: Arc<Metrics>) -> Self {
+        Self {
+            policies: ArcSwap::default(),
+            site: ArcSwap::new(site),
+            namespaces: Arc::default(),
+            client,
+            metrics,
+            revisions: ArcSwapOption::empty(),
+        }
+    }
+
     /// The answer to the review in `body`: a status, and what is sent back.
     ///
     /// # Guarantees
@@ -113,6 +124,8 @@ impl Webhook {
             Some(name) => self.namespace(name).await,
             None => None,
         };
+        let is_known = self.revisions.load().as_ref().is_none_or(|known| known.contains(revision));
+        let revision = is_known.then_some(revision);
         let Answer { body, decided } = review.answer(call, revision, &policies, &site, namespace);
         if let Some(decided) = decided.filter(|decided| !decided.is_dry_run) {
             self.report(&decided, start);
@@ -153,9 +166,6 @@ impl Webhook {
         }
         if decided.call == Call::Mutate {
             self.metrics.injection_took(NAME, start.elapsed().as_secs_f64());
-        }
-        if let Some(observer) = &self.observer {
-            observer(decided);
         }
     }
 }

@@ -1,0 +1,207 @@
+//! Which policies are in force by webhook: those that a registration lists, with the spec that it lists.
+//!
+//! The leader writes registrations, every replica answers. A registration is the one place that both look at: so a policy
+//! takes effect on all replicas when the leader has tried and registered it, an edited one is answered as before until then,
+//! and none of it needs a leader that lives.
+
+use super::render::{POLICIES, revision_of};
+use super::server::Webhook;
+use crate::api::{MANAGED_BY, MANAGER};
+use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::cluster::client::{Reconnect, chain};
+use crate::cluster::object::Object;
+use crate::cluster::policies::Snapshot;
+use crate::policy::{Policies, Policy};
+use futures::StreamExt;
+use futures::stream::{BoxStream, SelectAll};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::sync::watch;
+use tracing::warn;
+
+/// One event of one of the watches.
+type Seen = (&'static str, watcher::Result<watcher::Event<Object>>);
+
+/// What is registered and what is stored, and so what is in force.
+#[derive(Default)]
+struct Force {
+    registered: BTreeMap<(&'static str, String), Listed>,
+    /// The lists that are being read.
+    relisted: BTreeMap<(&'static str, String), Listed>,
+    /// Policies that are in force, by name and hash of the spec: an edited one is needed for some moments more.
+    kept: HashMap<(String, String), Arc<Policy>>,
+}
+
+/// What a registration says.
+struct Listed {
+    /// The policies by name, each with the hash of its spec.
+    policies: BTreeMap<String, String>,
+    revision: Option<String>,
+}
+
+/// Follows registrations and policies, and has `webhook` answer by what is in force, for ever.
+pub async fn follow(
+    client: Client,
+    capabilities: Arc<Capabilities>,
+    mut snapshots: watch::Receiver<Snapshot>,
+    webhook: Arc<Webhook>,
+) {
+    let mut events = events(&client, &capabilities);
+    let mut force = Force::default();
+    loop {
+        let snapshot = snapshots.borrow_and_update().clone();
+        if snapshot.synced {
+            let (policies, revisions) = force.now(&snapshot);
+            webhook.policies.store(Arc::new(policies));
+            webhook.revisions.store(Some(Arc::new(revisions)));
+        }
+        tokio::select! {
+            Some(event) = events.next() => force.changed(event),
+            Ok(()) = snapshots.changed() => {}
+            else => return,
+        }
+    }
+}
+
+fn events(client: &Client, capabilities: &Capabilities) -> SelectAll<BoxStream<'static, Seen>> {
+    let ours = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
+    let mut events = SelectAll::new();
+    for name in [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS] {
+        let Some(resource) = capabilities.registration(name) else { continue };
+        let api = Api::<Object>::all_with(client.clone(), &resource);
+        let stream = watcher(api, ours.clone()).backoff(Reconnect::default());
+        events.push(stream.map(move |event| (name, event)).boxed());
+    }
+    events
+}
+
+impl Force {
+    fn changed(&mut self, (resource, event): Seen) {
+        let key = |object: &Object| (resource, object.name().to_owned());
+        match event {
+            Ok(watcher::Event::Init) => self.relisted.retain(|(other, _), _| *other != resource),
+            Ok(watcher::Event::InitApply(object)) => drop(self.relisted.insert(key(&object), listed(&object.value()))),
+            Ok(watcher::Event::InitDone) => {
+                self.registered.retain(|(other, _), _| *other != resource);
+                let (read, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                    std::mem::take(&mut self.relisted).into_iter().partition(|((other, _), _)| *other == resource);
+                self.relisted = others;
+                self.registered.extend(read);
+            }
+            Ok(watcher::Event::Apply(object)) => drop(self.registered.insert(key(&object), listed(&object.value()))),
+            Ok(watcher::Event::Delete(object)) => drop(self.registered.remove(&key(&object))),
+            Err(error) => warn!(resource, error = chain(&error), "Cannot follow registrations; trying again"),
+        }
+    }
+
+    /// The policies that are in force, and the revisions of what is registered.
+    fn now(&mut self, snapshot: &Snapshot) -> (Policies, BTreeSet<String>) {
+        let wanted: BTreeSet<(&String, &String)> =
+            self.registered.values().flat_map(|listed| &listed.policies).collect();
+        let mut kept = HashMap::new();
+        for (name, hash) in wanted {
+            let Some(stored) = snapshot.stored.get(name) else { continue };
+            let key = (name.clone(), hash.clone());
+            match &stored.parsed {
+                Ok(policy) if policy.spec_hash == *hash => drop(kept.insert(key, policy.clone())),
+                // What is switched off is off at once.
+                Ok(policy) if !policy.is_enforced() => {}
+                _ => kept.extend(self.kept.get(&key).cloned().map(|policy| (key, policy))),
+            }
+        }
+        self.kept = kept;
+        let revisions = self.registered.values().filter_map(|listed| listed.revision.clone()).collect();
+        (Policies::new(self.kept.values().cloned()), revisions)
+    }
+}
+
+fn listed(registration: &Value) -> Listed {
+    let text = registration["metadata"]["annotations"][POLICIES].as_str();
+    Listed {
+        policies: text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
+        revision: revision_of(registration).map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::policies::Stored;
+    use crate::policy::Site;
+    use serde_json::json;
+
+    fn policy(name: &str, image: &str, suspend: bool) -> Arc<Policy> {
+        let object = json!({
+            "metadata": { "name": name, "uid": name },
+            "spec": { "suspend": suspend, "template": { "containers": [{ "name": "x", "image": image }] } },
+        });
+        Arc::new(Policy::parse(&object, &Site::new("scpol-system", [], [])).unwrap())
+    }
+
+    fn snapshot(policies: &[&Arc<Policy>]) -> Snapshot {
+        let stored = policies.iter().map(|policy| {
+            let parsed = Ok((*policy).clone());
+            (policy.name.clone(), Stored { uid: policy.uid.clone(), generation: 1, status: Arc::default(), parsed })
+        });
+        Snapshot { stored: Arc::new(stored.collect()), policies: Arc::default(), synced: true }
+    }
+
+    fn registration(policies: &[&Arc<Policy>]) -> Object {
+        let listed: BTreeMap<_, _> = policies.iter().map(|policy| (&policy.name, &policy.spec_hash)).collect();
+        let annotations = json!({ POLICIES: serde_json::to_string(&listed).unwrap() });
+        let object = json!({
+            "metadata": { "name": "scpol-pods", "annotations": annotations },
+            "webhooks": [{ "clientConfig": { "url": "https://x/mutate/0123456789abcdef" } }],
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn hashes(force: &mut Force, policies: &[&Arc<Policy>]) -> Vec<String> {
+        force.now(&snapshot(policies)).0.iter().map(|policy| policy.spec_hash.clone()).collect()
+    }
+
+    #[test]
+    fn what_is_registered_is_in_force_as_it_was_registered() {
+        let (old, new) = (policy("a", "x:1", false), policy("a", "x:2", false));
+        let mut force = Force::default();
+        let registered = |force: &mut Force, policies: &[&Arc<Policy>]| {
+            force.changed((resources::MUTATING_WEBHOOKS, Ok(watcher::Event::Apply(registration(policies)))));
+        };
+        assert!(hashes(&mut force, &[&old]).is_empty(), "nothing is registered");
+        registered(&mut force, &[&old]);
+        assert_eq!(hashes(&mut force, &[&old]), [old.spec_hash.clone()]);
+        assert_eq!(force.now(&snapshot(&[&old])).1, BTreeSet::from(["0123456789abcdef".to_owned()]));
+        assert_eq!(hashes(&mut force, &[&new]), [old.spec_hash.clone()], "the edit has not been tried");
+        registered(&mut force, &[&new]);
+        assert_eq!(hashes(&mut force, &[&new]), [new.spec_hash.clone()]);
+        assert!(hashes(&mut force, &[&policy("a", "x:2", true)]).is_empty(), "suspended, and off at once");
+        assert!(hashes(&mut force, &[]).is_empty(), "deleted");
+        force.changed((resources::MUTATING_WEBHOOKS, Ok(watcher::Event::Delete(registration(&[])))));
+        assert!(hashes(&mut force, &[&new]).is_empty());
+    }
+
+    #[test]
+    fn an_edit_that_came_while_nobody_looked_waits_for_the_leader() {
+        let (old, new) = (policy("a", "x:1", false), policy("a", "x:2", false));
+        let mut force = Force::default();
+        force.changed((resources::MUTATING_WEBHOOKS, Ok(watcher::Event::Apply(registration(&[&old])))));
+        assert!(hashes(&mut force, &[&new]).is_empty());
+    }
+
+    #[test]
+    fn a_list_that_has_been_read_anew_replaces_what_was_known_of_its_kind_alone() {
+        let a = policy("a", "x:1", false);
+        let mut force = Force::default();
+        force.changed((resources::VALIDATING_WEBHOOKS, Ok(watcher::Event::Apply(registration(&[&a])))));
+        force.changed((resources::MUTATING_WEBHOOKS, Ok(watcher::Event::Apply(registration(&[&a])))));
+        for resource in [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS] {
+            assert_eq!(hashes(&mut force, &[&a]).len(), 1);
+            force.changed((resource, Ok(watcher::Event::Init)));
+            force.changed((resource, Ok(watcher::Event::InitDone)));
+        }
+        assert!(hashes(&mut force, &[&a]).is_empty());
+    }
+}

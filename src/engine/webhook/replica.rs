@@ -1,0 +1,147 @@
+//! The webhook of one replica: from when a policy may need it to the end of the process. Every replica answers.
+
+use super::certs::Certificates;
+use super::render::Endpoint;
+use super::server::{self, Webhook};
+use super::{check, force};
+use crate::api::v1alpha1::EngineChoice;
+use crate::cluster::capabilities::Capabilities;
+use crate::cluster::namespaces;
+use crate::cluster::policies::Snapshot;
+use crate::engine::{EngineName, Unavailable};
+use crate::metrics::Metrics;
+use crate::policy::Site;
+use jiff::Timestamp;
+use kube::Client;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+/// How the API server reaches the webhook.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reach {
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// By which authorities its certificate may be signed, as PEM; none where API servers trust it without being told.
+    pub ca_bundle: Option<Vec<u8>>,
+}
+
+/// How the webhook is reached, or why it is not.
+pub type Reachable = Result<Arc<Reach>, Unavailable>;
+
+/// Between two attempts to get a certificate.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// What a replica serves with.
+pub struct Replica {
+    /// For every request.
+    pub client: Client,
+    /// What the server offers.
+    pub capabilities: Arc<Capabilities>,
+    /// What flags say.
+    pub site: Arc<Site>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// The policies.
+    pub snapshots: watch::Receiver<Snapshot>,
+    /// Where API servers are to call.
+    pub endpoint: Endpoint,
+    /// By what they know us.
+    pub certificates: Arc<Certificates>,
+    /// True while nobody needs the webhook, and once it serves.
+    pub ready: Arc<AtomicBool>,
+}
+
+impl Replica {
+    /// Serves on `listener` from when a policy may need it until `stop` is true, and tells how it is `reached`.
+    pub async fn run(self, listener: TcpListener, reached: watch::Sender<Reachable>, mut stop: watch::Receiver<bool>) {
+        let mut snapshots = self.snapshots.clone();
+        let needed = snapshots.wait_for(|snapshot| is_needed(snapshot, &self.capabilities));
+        tokio::select! {
+            needed = needed => if needed.is_err() { return },
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        self.ready.store(false, Ordering::Relaxed);
+        tokio::select! {
+            () = self.certify(&reached) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+        let site = Site { native_sidecars: self.capabilities.native_sidecars, ..Site::clone(&self.site) };
+        let webhook = Arc::new(Webhook::new(self.client.clone(), Arc::new(site), self.metrics.clone()));
+        let (progress, _) = watch::channel(crate::cluster::client::Progress::Starting);
+        let tasks = [
+            tokio::spawn(force::follow(
+                self.client.clone(),
+                self.capabilities.clone(),
+                self.snapshots.clone(),
+                webhook.clone(),
+            )),
+            tokio::spawn(follow_namespaces(self.client.clone(), self.snapshots.clone(), webhook.clone(), progress)),
+            tokio::spawn(keep(self.certificates.clone(), self.endpoint.clone(), reached)),
+        ];
+        info!(address = ?listener.local_addr().ok(), "The webhook serves");
+        self.ready.store(true, Ordering::Relaxed);
+        server::serve(listener, self.certificates.clone(), webhook, stop).await;
+        for task in tasks {
+            task.abort();
+        }
+    }
+
+    /// Waits for a certificate.
+    async fn certify(&self, reached: &watch::Sender<Reachable>) {
+        while let Err(error) = self.certificates.refresh().await {
+            let reason = self.certificates.trouble(Timestamp::now()).unwrap_or_else(|| error.reason());
+            reached.send_if_modified(|reachable| {
+                let reason = Err(reason);
+                let is_new = *reachable != reason;
+                *reachable = reason;
+                is_new
+            });
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// True if a policy may be delivered by webhook here.
+fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
+    let has_initializers = EngineName::Initializer.check(capabilities).is_ok();
+    let may_need = |choice| match choice {
+        EngineChoice::Webhook => true,
+        EngineChoice::Auto => !has_initializers,
+        EngineChoice::Initializer | EngineChoice::MutatingAdmissionPolicy => false,
+    };
+    let mut enforced = snapshot.policies.iter().filter(|policy| policy.is_enforced());
+    check(capabilities).is_ok() && enforced.any(|policy| may_need(policy.spec.engine))
+}
+
+/// Keeps the certificate, and tells when registrations must follow.
+async fn keep(certificates: Arc<Certificates>, endpoint: Endpoint, reached: watch::Sender<Reachable>) {
+    let mut changed = certificates.changed();
+    let tell = async {
+        loop {
+            let reach = Reach { endpoint: endpoint.clone(), ca_bundle: certificates.ca_bundle() };
+            drop(reached.send_replace(Ok(Arc::new(reach))));
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::join!(certificates.run(), tell);
+}
+
+/// Follows the Namespaces from when a policy decides by more than their names.
+async fn follow_namespaces(
+    client: Client,
+    mut snapshots: watch::Receiver<Snapshot>,
+    webhook: Arc<Webhook>,
+    progress: watch::Sender<crate::cluster::client::Progress>,
+) {
+    if snapshots.wait_for(|snapshot| snapshot.policies.read_namespaces()).await.is_err() {
+        warn!("The policies are not followed any more");
+        return;
+    }
+    namespaces::follow(client, webhook.namespaces.clone(), progress).await;
+}
