@@ -22,17 +22,17 @@ pub(super) fn all(shared: &Shared, engine: EngineName, workload: &Workload, deci
         name: workload.name().into(),
         uid: workload.uid().into(),
     };
-    // A webhook counts what it is asked, when it is asked.
-    let count = |outcome, policy: &Policy, code| {
+    // A webhook logs and counts what it is asked, when it is asked.
+    let count = |outcome: Outcome, policy: &Policy, code, detail| {
         if engine != EngineName::Webhook {
+            log(workload, &policy.name, outcome, code, detail);
             shared.metrics.injection(&policy.name, engine.as_str(), outcome, code);
         }
     };
     let is_refused = decision.refusal().is_some();
     // What is refused gets nothing of anybody.
     for policy in decision.inject.iter().filter(|_| !is_refused) {
-        log(workload, &policy.name, Outcome::Injected, Code::Programmed, "");
-        count(Outcome::Injected, policy, Code::Programmed);
+        count(Outcome::Injected, policy, Code::Programmed, "");
         if shared.tell_injected {
             shared.recorder.tell(
                 subject(),
@@ -48,8 +48,7 @@ pub(super) fn all(shared: &Shared, engine: EngineName, workload: &Workload, deci
     }
     for left in &decision.rest {
         let Left { policy, outcome, reason: Reason { code, detail, .. } } = left;
-        log(workload, &policy.name, *outcome, *code, detail);
-        count(*outcome, policy, *code);
+        count(*outcome, policy, *code, detail);
         let fate = match left.reason.row {
             _ if is_refused => Fate::Refused,
             CONFLICTS => Fate::Missed,

@@ -45,8 +45,7 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
             "InvalidExpression",
         ),
         ("foreign-name", with("initializerName", json!("a.b.example.com")), "Accepted", "InvalidInitializerName"),
-        ("webhook", with("engine", json!("Webhook")), "Programmed", "EngineUnavailable"),
-        ("cel", with("engine", json!("MutatingAdmissionPolicy")), "Programmed", "EngineUnavailable"),
+        ("cel", with("engine", json!("MutatingAdmissionPolicy")), "Programmed", "AdmissionPolicyApiOff"),
         ("natives", with("nativeSidecars", json!("Always")), "Programmed", "NativeSidecarsUnavailable"),
         (
             "native",
@@ -113,9 +112,11 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
 
 #[tokio::test]
 async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_is_named() -> Result<()> {
+    let mut asked_for = sidecar("envoy");
+    asked_for["engine"] = json!("Initializer");
     let off = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_api()).await?;
     let _operator = Operator::ready(&off.cluster, &[]).await?;
-    off.policy("envoy", sidecar("envoy")).await?;
+    off.policy("envoy", asked_for.clone()).await?;
     let condition = wait_condition(&off.cluster, "envoy", "Programmed", "False", "InitializersApiOff").await?;
     assert!(condition["message"].as_str().unwrap_or_default().contains("--runtime-config="), "{condition}");
     assert_eq!(containers(&off.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app"]);
@@ -123,7 +124,7 @@ async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_i
 
     let off = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_plugin()).await?;
     let _operator = Operator::ready(&off.cluster, &[]).await?;
-    off.policy("envoy", sidecar("envoy")).await?;
+    off.policy("envoy", asked_for).await?;
     // The trial takes longer than the first sight lasts.
     wait_condition(&off.cluster, "envoy", "Ready", "Unknown", "Reconciling").await?;
     wait_condition(&off.cluster, "envoy", "Reconciling", "True", "Reconciling").await?;
@@ -135,20 +136,18 @@ async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_i
 }
 
 #[tokio::test]
-async fn a_current_server_is_told_apart() -> Result<()> {
+async fn what_a_current_server_has_no_more_is_said() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
     let mut operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("envoy", sidecar("envoy")).await?;
+    let mut named = sidecar("envoy");
+    named["engine"] = json!("Initializer");
+    world.policy("envoy", named).await?;
     let condition = wait_condition(&world.cluster, "envoy", "Programmed", "False", "EngineUnavailable").await?;
     assert!(condition["message"].as_str().unwrap_or_default().contains("v1.36.3"), "{condition}");
     wait_condition(&world.cluster, "envoy", "Stalled", "True", "EngineUnavailable").await?;
     // Tools that know nothing of us read the conditions.
     let wait = ["wait", "--for=condition=Stalled", "sidecarpolicy/envoy", "--timeout=30s"];
     world.cluster.kubectl_output(User::Admin, &wait).await?;
-    let mut named = sidecar("named");
-    named["engine"] = json!("Initializer");
-    world.policy("named", named).await?;
-    wait_condition(&world.cluster, "named", "Programmed", "False", "EngineUnavailable").await?;
     // Refused or pruned here, never silently kept.
     let typo = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "typo" }, "spec": { "namespacs": ["a"], "template": sidecar("x")["template"] } });
     assert!(

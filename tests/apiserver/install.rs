@@ -60,10 +60,10 @@ async fn the_file_for_current_servers_installs_everything_and_a_second_time_noth
     let mut lax = pod;
     lax["spec"]["containers"][0]["securityContext"] = json!({});
     assert!(request(&cluster.admin(), "POST", pods, &lax).await.is_err(), "and is in force");
-    for question in [["patch", "deployments.apps"], ["list", "pods"], ["list", "secrets"]] {
+    for question in [["patch", "deployments.apps"], ["update", "pods"], ["list", "secrets"], ["get", "secrets"]] {
         assert!(
             !may(&cluster, &question).await?,
-            "no right on workloads where there are no Initializers: {question:?}"
+            "no right to write workloads, or to see Secrets, where there are no Initializers: {question:?}"
         );
     }
     Ok(())

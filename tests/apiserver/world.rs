@@ -187,7 +187,9 @@ impl World {
         };
         let mut registered = Vec::new();
         for (version, resource) in resources {
-            let path = format!("/apis/admissionregistration.k8s.io/{version}/{resource}?labelSelector=app.kubernetes.io/managed-by=scpol");
+            let path = format!(
+                "/apis/admissionregistration.k8s.io/{version}/{resource}?labelSelector=app.kubernetes.io/managed-by=scpol"
+            );
             let list = request(&self.admin, "GET", &path, &Value::Null).await?;
             let items = list["items"].as_array().cloned().unwrap_or_default();
             let names = items.iter().filter_map(|item| item["metadata"]["name"].as_str());
