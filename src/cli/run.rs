@@ -175,7 +175,8 @@ impl Process {
         let (recorder, recording) = Recorder::new(client.clone(), identity.clone());
         let (sender, snapshots) = watch::channel(Snapshot::default());
         tokio::spawn(policies::follow(client.clone(), site.clone(), sender));
-        let (reached, reach) = watch::channel(Err(Unavailable::new(Code::NotSynced, "the webhook does not serve yet")));
+        let (reached, reach) =
+            watch::channel(Err(Unavailable::new(Code::Reconciling, "the webhook does not serve yet")));
         let (endpoint, names) = endpoint(options.webhook_url.as_ref(), &namespace);
         let certificates = Arc::new(match &options.webhook_cert_dir {
             Some(folder) => Certificates::of_files(folder, names, metrics.clone()),

@@ -112,6 +112,8 @@ fn was_served(status: &Value) -> bool {
 pub(super) fn outcome_of(unavailable: Unavailable) -> Outcome {
     let Unavailable { code, message } = unavailable;
     match code {
+        // Something of ours is on its way.
+        Code::Reconciling => Outcome::FirstSight,
         Code::MissingRight
         | Code::ServerAway
         | Code::NotSynced
