@@ -1,14 +1,13 @@
 //! Files and servers agree: what `scpol inject` makes of a workload, posted where no operator runs, is stored as what was
 //! posted as it is where one does. For the whole corpus of `tests/golden`.
 
+use crate::corpus::{self, Case, Stored, collection};
 use crate::support::{LIMIT, Operator, condition, policies, within};
 use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
-use controlplane::User;
-use serde_json::{Map, Value, json};
+use controlplane::{User, Version};
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Cases that one server of 1.13 cannot show, and why.
@@ -33,40 +32,17 @@ const NOT_HERE: [(&str, &str); 17] = [
 ];
 /// What comes with a list of its own.
 const WAITS: &str = "without an operator it waits for ever";
-/// The custom resources of the corpus: group, kind, resource.
-const CUSTOM: [(&str, &str, &str); 6] = [
-    ("example.org", "Rollout", "rollouts"),
-    ("example.org", "Proxy", "proxies"),
-    ("example.org", "Worker", "staff"),
-    ("example.org", "Database", "databases"),
-    ("example.org", "Deployment", "deployments"),
-    ("example.com", "Rollout", "rollouts"),
-];
 /// How many cases share one set of policies: each new workload waits for all of them.
 const BATCH: usize = 40;
-
-/// A case, with names that no other case has.
-struct Case {
-    name: String,
-    policies: Vec<Value>,
-    workload: Value,
-    /// What `scpol inject` makes of it; none if the create would be refused.
-    injected: Option<Value>,
-}
 
 #[tokio::test]
 async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
     let world = World::new().await?;
     let folder = tempfile::tempdir()?;
-    let cases = corpus(folder.path())?;
-    ensure!(cases.len() >= 200, "{} cases", cases.len());
-    define(&world).await?;
-    let namespaces: BTreeSet<&str> =
-        cases.iter().filter_map(|case| case.workload["metadata"]["namespace"].as_str()).collect();
-    for name in namespaces {
-        let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": { "team": "shop" } } });
-        let _ = request(&world.admin, "POST", "/api/v1/namespaces", &body).await;
-    }
+    let cases = corpus::cases(Version::V1_13, &NOT_HERE, folder.path())?;
+    corpus::define(&world).await?;
+    grant(&world).await?;
+    corpus::create_namespaces(&world, &cases).await?;
     let (mut by_hand, mut plain) = (BTreeMap::new(), BTreeMap::new());
     for case in &cases {
         plain.insert(&case.name, store(&world, &case.workload).await?);
@@ -106,18 +82,8 @@ async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
     Ok(())
 }
 
-/// Installs the definitions of the corpus, with the operator's rights on them and on what else its policies judge.
-async fn define(world: &World) -> Result<()> {
-    for (group, kind, plural) in CUSTOM {
-        let body = json!({
-            "apiVersion": "apiextensions.k8s.io/v1beta1", "kind": "CustomResourceDefinition",
-            "metadata": { "name": format!("{plural}.{group}") },
-            "spec": { "group": group, "version": "v1", "scope": "Namespaced", "names": { "kind": kind, "plural": plural } },
-        });
-        request(&world.admin, "POST", "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions", &body).await?;
-        let path = format!("/apis/{group}/v1/{plural}");
-        within(LIMIT, "it is served", || async { Ok(world.get(&path).await?.is_some()) }).await?;
-    }
+/// Gives the operator its rights on the custom resources of the corpus, and on what else its policies judge.
+async fn grant(world: &World) -> Result<()> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "corpus" },
         "rules": [
@@ -134,13 +100,6 @@ async fn define(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// What became of a post.
-#[derive(Clone, Debug, PartialEq)]
-enum Stored {
-    As(Value),
-    Refused,
-}
-
 /// Posts `body`, reads what is stored, and deletes it.
 async fn store(world: &World, body: &Value) -> Result<Stored> {
     let collection = collection(body)?;
@@ -150,30 +109,10 @@ async fn store(world: &World, body: &Value) -> Result<Stored> {
         Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => return Ok(Stored::Refused),
         Err(error) => return Err(error).context(body.to_string()),
     }
-    let mut stored = world.get(&path).await?.context("it was created")?;
-    let metadata = stored["metadata"].as_object_mut().context("metadata")?;
-    for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "selfLink"] {
-        metadata.remove(field);
-    }
+    let stored = world.get(&path).await?.context("it was created")?;
     let options = json!({ "propagationPolicy": "Background", "gracePeriodSeconds": 0 });
     request(&world.admin, "DELETE", &path, &options).await?;
-    // A change of a DaemonSet raises its generation, and the completion of a new one counts as a change.
-    if stored["kind"] == "DaemonSet" {
-        stored["spec"].as_object_mut().context("a spec")?.remove("templateGeneration");
-        let annotations = stored["metadata"]["annotations"].as_object_mut();
-        annotations.and_then(|annotations| annotations.remove("deprecated.daemonset.template.generation"));
-    }
-    Ok(Stored::As(stored))
-}
-
-fn collection(body: &Value) -> Result<String> {
-    let (api, kind) = (body["apiVersion"].as_str().context("an apiVersion")?, body["kind"].as_str().context("a kind")?);
-    let root = if api.contains('/') { "apis" } else { "api" };
-    let namespace = body["metadata"]["namespace"].as_str().context("a namespace")?;
-    let group = api.split_once('/').map_or("", |(group, _)| group);
-    let custom = CUSTOM.iter().find(|(own, other, _)| *own == group && *other == kind);
-    let plural = custom.map_or_else(|| format!("{}s", kind.to_lowercase()), |(.., plural)| (*plural).to_owned());
-    Ok(format!("/{root}/{api}/namespaces/{namespace}/{plural}"))
+    Stored::of(stored)
 }
 
 /// Creates the policies of `batch` and waits for them. Gives the cases whose policies this server can serve.
@@ -222,109 +161,4 @@ async fn withdraw(world: &World, batch: &[Case]) -> Result<()> {
         Ok(list["items"].as_array().is_some_and(Vec::is_empty))
     })
     .await
-}
-
-fn corpus(scratch: &Path) -> Result<Vec<Case>> {
-    let root = crate::support::file("tests/golden");
-    let mut folders: Vec<_> = std::fs::read_dir(root)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    folders.sort();
-    let mut cases = Vec::new();
-    for (number, folder) in folders.iter().enumerate() {
-        let name = folder.file_name().context("a name")?.to_string_lossy().into_owned();
-        if NOT_HERE.iter().any(|(other, _)| *other == name) {
-            continue;
-        }
-        cases.push(case(number, name, folder, scratch)?);
-    }
-    Ok(cases)
-}
-
-fn case(number: usize, name: String, folder: &Path, scratch: &Path) -> Result<Case> {
-    let read = |file: &str| -> Result<Vec<Value>> {
-        let text = std::fs::read_to_string(folder.join(file))?;
-        serde_saphyr::from_multiple(&text).with_context(|| name.clone())
-    };
-    let mut policies = read("policy.yaml")?;
-    let mut manifests = read("workload.yaml")?;
-    let mut workload = manifests.pop().context("a workload")?;
-    let names: Vec<String> =
-        policies.iter().filter_map(|policy| policy["metadata"]["name"].as_str().map(str::to_owned)).collect();
-    let renamed = |name: &str| format!("c{number}-{name}");
-    for policy in &mut policies {
-        policy["metadata"]["name"] = json!(renamed(policy["metadata"]["name"].as_str().context("a name")?));
-        // No other case's workload is meant.
-        let selector = policy["spec"].as_object_mut().context("a spec")?.entry("labelSelector").or_insert(json!({}));
-        let requirements =
-            selector.as_object_mut().context("a selector")?.entry("matchExpressions").or_insert(json!([]));
-        let ours = json!({ "key": "case", "operator": "In", "values": [format!("c{number}")] });
-        requirements.as_array_mut().context("a list")?.push(ours);
-    }
-    rename(&mut workload, &names, &renamed);
-    let metadata = workload["metadata"].as_object_mut().context("metadata")?;
-    metadata.insert("name".into(), json!(format!("web-c{number}")));
-    metadata.remove("generateName");
-    metadata.entry("namespace").or_insert(json!("default"));
-    let labels = metadata.entry("labels").or_insert(Value::Null);
-    if labels.is_null() {
-        *labels = json!({});
-    }
-    labels["case"] = json!(format!("c{number}"));
-    if workload["kind"] == "CronJob" {
-        workload["apiVersion"] = json!("batch/v1beta1");
-    }
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": workload["metadata"]["namespace"], "labels": { "team": "shop" } } });
-    let mut manifests = vec![namespace];
-    manifests.extend(CUSTOM.map(|(group, kind, plural)| {
-        json!({ "apiVersion": "apiextensions.k8s.io/v1beta1", "kind": "CustomResourceDefinition", "spec": { "group": group, "names": { "kind": kind, "plural": plural } } })
-    }));
-    let injected = inject(scratch, &policies, &workload, &manifests).with_context(|| name.clone())?;
-    Ok(Case { name, policies, workload, injected })
-}
-
-/// Gives the policies `names` their new names wherever a workload may speak of them: markers, and `scpol.dev/inject`.
-fn rename(value: &mut Value, names: &[String], renamed: &dyn Fn(&str) -> String) {
-    match value {
-        Value::Array(items) => items.iter_mut().for_each(|item| rename(item, names, renamed)),
-        Value::Object(fields) => {
-            let mut fresh = Map::new();
-            for (key, mut value) in std::mem::take(fields) {
-                rename(&mut value, names, renamed);
-                if key == "scpol.dev/inject"
-                    && let Some(text) = value.as_str()
-                {
-                    let word = |word: &str| {
-                        if names.iter().any(|name| name == word.trim()) {
-                            renamed(word.trim())
-                        } else {
-                            word.to_owned()
-                        }
-                    };
-                    value = json!(text.split(',').map(word).collect::<Vec<_>>().join(","));
-                }
-                let marker =
-                    key.strip_prefix("injected.scpol.dev/").filter(|name| names.iter().any(|other| other == name));
-                fresh.insert(marker.map_or(key.clone(), |name| format!("injected.scpol.dev/{}", renamed(name))), value);
-            }
-            *fields = fresh;
-        }
-        _ => {}
-    }
-}
-
-/// What `scpol inject` makes of `workload`; none if it says that the create would be refused.
-fn inject(scratch: &Path, policies: &[Value], workload: &Value, beside: &[Value]) -> Result<Option<Value>> {
-    let write = |name: &str, values: &[&Value]| -> Result<std::path::PathBuf> {
-        let path = scratch.join(name);
-        std::fs::write(&path, values.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n"))?;
-        Ok(path)
-    };
-    let policies = write("policies.yaml", &policies.iter().collect::<Vec<_>>())?;
-    let manifests = write("manifests.yaml", &beside.iter().chain([workload]).collect::<Vec<_>>())?;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
-    command.args(["inject", "--kube-version=1.13", "--protected-namespaces=vault", "--output=json"]);
-    let output = command.arg("-f").arg(manifests).arg("-p").arg(policies).output()?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code().is_some_and(|code| code < 2), "{told}");
-    let list: Value = serde_json::from_slice(&output.stdout)?;
-    Ok((!told.contains("would be refused")).then(|| list["items"][beside.len()].clone()))
 }

@@ -12,6 +12,7 @@ mod bad_input;
 mod cel;
 mod commands;
 mod controller;
+mod corpus;
 mod crd;
 mod custom;
 mod initializer;
