@@ -1,6 +1,7 @@
 //! The ways to deliver a template. An engine is one folder: take the folder and one line in `ALL` away, and the engine
 //! is gone.
 
+pub mod admission_policy;
 pub mod initializer;
 
 use crate::api::code::Code;
