@@ -11,10 +11,10 @@
 //! did. So there is one mutation for all policies of the resource, in their order, as there is one patch elsewhere.
 //!
 //! Only users' expressions can fail when they run, and an error in CEL cannot be caught. With one policy it need not be: the
-//! mutation fails, nothing is injected. With several, each whose conditions could fail has a mutation of its own before
-//! the others, which notes that the policy matches, or fails and notes nothing. The notes are bits in
-//! `metadata.deletionGracePeriodSeconds`, a field that the server clears on every create, after admission; the mutation that
-//! injects reads them and takes them away.
+//! mutation fails, nothing is injected. With several, each that has conditions has a mutation of its own before the one that
+//! injects: it notes that the policy matches, or fails and notes nothing. The notes are bits in
+//! `metadata.deletionGracePeriodSeconds`, a field that the server takes off every create before admission; the last mutation takes it
+//! away again, also where the one before it failed.
 //!
 //! # Files
 //! - [`render`]: the objects, and what they are made of. [`validating`]: those that refuse.

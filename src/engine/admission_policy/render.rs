@@ -72,14 +72,9 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         notes.push(noted(&expression, bit, site));
         matches.push(format!("({NOTED} / {bit} % 2 == 1)"));
     }
+    let inject = inject(&matches, policies, kind, site, &access, &mut variables)?;
     let takes_notes = !notes.is_empty();
-    let inject = inject(&matches, policies, kind, site, &access, takes_notes, &mut variables)?;
-    let mut mutations: Vec<String> = Vec::new();
-    if takes_notes {
-        mutations.push(cleared(site));
-    }
-    mutations.extend(notes);
-    mutations.push(inject);
+    let mutations = notes.into_iter().chain([inject]).chain(takes_notes.then(forgotten));
     let patch = |expression| json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } });
     Ok(json!({
         "failurePolicy": "Ignore",
@@ -87,7 +82,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         "matchConstraints": constraints(kind, policies, cluster),
         "matchConditions": rows::common(kind, site),
         "variables": variables.to_value(),
-        "mutations": mutations.into_iter().map(patch).collect::<Vec<_>>(),
+        "mutations": mutations.map(patch).collect::<Vec<_>>(),
     }))
 }
 
@@ -137,19 +132,18 @@ fn note(policy: &Policy, index: usize) -> Result<u64, Inexpressible> {
     Ok(1 << index)
 }
 
-fn set_notes(value: &str) -> String {
-    format!("JSONPatch{{op: \"add\", path: \"/metadata/{}\", value: {value}}}", expressions::NOTES)
-}
-
 /// Notes `bit` where `expression` is true.
 fn noted(expression: &str, bit: u64, site: &Site) -> String {
     let is_meant = all(&[not(&is_probing(site)), expression.to_owned()]);
-    format!("{is_meant} ? [{}] : []", set_notes(&format!("{NOTED} + {bit}")))
+    let path = format!("/metadata/{}", expressions::NOTES);
+    format!("{is_meant} ? [JSONPatch{{op: \"add\", path: \"{path}\", value: {NOTED} + {bit}}}] : []")
 }
 
-/// What comes from outside is no note.
-fn cleared(site: &Site) -> String {
-    format!("{} ? [] : [{}]", is_probing(site), set_notes("0"))
+/// Takes the notes away, whatever has become of them.
+fn forgotten() -> String {
+    let field = expressions::NOTES;
+    let remove = format!("[JSONPatch{{op: \"remove\", path: \"/metadata/{field}\"}}]");
+    format!("has(object.metadata.{field}) ? {remove} : []")
 }
 
 // Injection
@@ -165,7 +159,6 @@ fn inject(
     kind: &Kind,
     site: &Site,
     access: &Access,
-    takes_notes: bool,
     variables: &mut Variables,
 ) -> Result<String, Unavailable> {
     let deliveries: Vec<Delivery<'_>> = policies
@@ -176,15 +169,9 @@ fn inject(
     let templates = fitting(deliveries, access, variables)?;
     let additions = Additions { templates: &templates, access };
     // Whose it is cannot be told: each literal is one of some template's.
-    let mut operations = additions.operations(variables).map_err(|what| what.of(policies[0]))?;
-    if takes_notes {
-        let remove = format!("JSONPatch{{op: \"remove\", path: \"/metadata/{}\"}}", expressions::NOTES);
-        operations = format!("{operations} + [{remove}]");
-    } else {
-        let someone = any(&templates.iter().map(|template| template.fits.clone()).collect::<Vec<_>>());
-        operations = format!("{someone} ? {operations} : []");
-    }
-    Ok(format!("{} ? {} : ({operations})", is_probing(site), answer()))
+    let operations = additions.operations(variables).map_err(|what| what.of(policies[0]))?;
+    let someone = any(&templates.iter().map(|template| template.fits.clone()).collect::<Vec<_>>());
+    Ok(format!("{} ? {} : ({someone} ? {operations} : [])", is_probing(site), answer()))
 }
 
 /// What a probe gets.
