@@ -144,7 +144,7 @@ pub struct Workload {
 }
 
 /// What only the server sets. Not every engine has it, so none shows it to expressions.
-const OF_THE_SERVER: [&str; 7] =
+pub(crate) const OF_THE_SERVER: [&str; 7] =
     ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields", "initializers"];
 
 impl Workload {

@@ -19,6 +19,7 @@
 //! # Files
 //! - Source to plan: [`lexer`], [`parser`] with [`macros`] into [`ast`], [`check`] with [`types`], [`namespace`] and
 //!   [`suggest`] into [`plan`].
+//! - What an expression looks at: [`places`].
 //! - Every function and operator: the table of [`signatures`].
 //! - Evaluation: [`eval`] over [`value`], paid from [`budget`]; [`error`].
 //! - Functions: [`arithmetic`], [`compare`], [`convert`], [`format`], [`formats`], [`lists`], [`moment`], [`network`],
@@ -44,6 +45,7 @@ mod namespace;
 mod network;
 mod optional;
 mod parser;
+mod places;
 mod plan;
 mod quantity;
 mod regexes;
@@ -61,6 +63,7 @@ mod tests;
 
 pub use budget::{Budget, COST_OF_MATCH_CONDITIONS, COST_OF_VALIDATIONS, COST_PER_EXPRESSION};
 pub use error::{CompileError, Failure};
+pub use places::Place;
 
 use eval::Evaluator;
 use plan::Plan;
@@ -106,6 +109,12 @@ impl Expression {
     /// As it was written.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Every place where it says `object`, and which fields it selects right there; in the order of the source.
+    pub fn places_of_object(&self) -> Vec<Place> {
+        // It has been parsed before.
+        parser::parse(&self.source).map(|node| places::of(&node, "object")).unwrap_or_default()
     }
 
     /// Whether it holds.

@@ -168,13 +168,13 @@ impl Controller {
     ) -> Result<Vec<Value>, Unavailable> {
         let (capabilities, site) = (self.shared.capabilities(), self.shared.site());
         if engine == EngineName::MutatingAdmissionPolicy {
-            return admission_policy::render::render(kind, policies, &capabilities, &site);
+            return admission_policy::render(kind, policies, &capabilities, &site);
         }
         let reach = self.settings.reach.borrow().clone()?;
         let mut objects =
             webhook::render::render(kind, policies, &capabilities, &site, &reach.endpoint, reach.ca_bundle.as_deref())?;
         if capabilities.registration(resources::VALIDATING_POLICIES).is_some()
-            && let Ok(validating) = admission_policy::render::validating(kind, policies, &capabilities, &site)
+            && let Ok(validating) = admission_policy::validating(kind, policies, &capabilities, &site)
         {
             // What refuses does so without us where the server can.
             objects.retain(|object| object["kind"] != "ValidatingWebhookConfiguration");

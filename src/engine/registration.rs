@@ -275,7 +275,7 @@ async fn establish(
 
 /// The revision that a registration puts on what is tried.
 fn revision_of(object: &Value) -> Option<String> {
-    webhook::render::revision_of(object).map(str::to_owned).or_else(|| admission_policy::render::revision_of(object))
+    webhook::render::revision_of(object).map(str::to_owned).or_else(|| admission_policy::revision_of(object))
 }
 
 /// API servers read webhook configurations from a watch, and admission policies once a second; the first request of a new

@@ -20,7 +20,7 @@ pub struct Conflict {
 }
 
 /// The pairs of `templates` that contradict each other.
-pub(super) fn collisions(templates: &[&Template], network: Network) -> Vec<(usize, usize, Conflict)> {
+pub(crate) fn collisions(templates: &[&Template], network: Network) -> Vec<(usize, usize, Conflict)> {
     let pairs = (0..templates.len()).flat_map(|first| (first + 1..templates.len()).map(move |second| (first, second)));
     pairs
         .filter_map(|(first, second)| {
@@ -229,14 +229,14 @@ fn host_port_collision(one: &Template, other: &Template, network: Network) -> Op
 }
 
 /// A container or init container.
-struct Running<'a> {
+pub(crate) struct Running<'a> {
     list: &'static List,
     item: &'a RawObject,
 }
 
 /// The part of a pod's life in which a container runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+pub(crate) enum Phase {
     /// An init container: one at a time, and gone before the containers start.
     Passing,
     /// A container.
@@ -249,17 +249,17 @@ fn container_lists() -> impl Iterator<Item = &'static List> {
     LISTS.iter().filter(|list| list.scope == Scope::Containers)
 }
 
-fn running(template: &Template) -> impl Iterator<Item = Running<'_>> {
+pub(crate) fn running(template: &Template) -> impl Iterator<Item = Running<'_>> {
     container_lists().flat_map(|list| (list.items)(&template.spec).iter().map(move |item| Running { list, item }))
 }
 
 impl Running<'_> {
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.list.key_of(self.item)
     }
 
     /// When it runs.
-    fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> Phase {
         match (self.list.field == INIT_CONTAINERS, is_native_sidecar(self.item)) {
             (false, _) => Phase::Main,
             (true, false) => Phase::Passing,
@@ -280,13 +280,13 @@ impl Running<'_> {
     }
 
     /// The names of the volumes that it mounts or uses as devices.
-    fn volumes(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn volumes(&self) -> impl Iterator<Item = &str> {
         self.objects("volumeMounts")
             .chain(self.objects("volumeDevices"))
             .filter_map(|mount| mount.get("name")?.as_str())
     }
 
-    fn host_ports(&self, network: Network) -> impl Iterator<Item = HostPort<'_>> {
+    pub(crate) fn host_ports(&self, network: Network) -> impl Iterator<Item = HostPort<'_>> {
         self.objects("ports").filter_map(move |port| {
             let number = |field| port.get(field).and_then(Value::as_u64).filter(|&number| number != 0);
             let number = match network {
@@ -307,14 +307,14 @@ impl fmt::Display for Running<'_> {
 
 /// A port of the host.
 #[derive(PartialEq, Eq)]
-struct HostPort<'a> {
-    number: u64,
-    protocol: &'a str,
-    ip: &'a str,
+pub(crate) struct HostPort<'a> {
+    pub(crate) number: u64,
+    pub(crate) protocol: &'a str,
+    pub(crate) ip: &'a str,
 }
 
 /// The address that stands for all of them, as the scheduler has it.
-const ANY_IP: &str = "0.0.0.0";
+pub(crate) const ANY_IP: &str = "0.0.0.0";
 
 impl HostPort<'_> {
     fn overlaps(&self, other: &HostPort<'_>) -> bool {

@@ -7,24 +7,24 @@ use std::collections::BTreeMap;
 
 /// A list of the pod's `spec` that templates add items to.
 #[derive(Debug)]
-pub(super) struct List {
+pub(crate) struct List {
     /// The field of the pod's `spec`.
-    pub(super) field: &'static str,
+    pub(crate) field: &'static str,
     /// One of its items, in a sentence.
-    pub(super) noun: &'static str,
+    pub(crate) noun: &'static str,
     /// The lists of one scope must not have one name twice between them.
-    pub(super) scope: Scope,
+    pub(crate) scope: Scope,
     /// Whether the fields of an item exclude each other, so that one more field is another item.
-    pub(super) fields: Fields,
+    pub(crate) fields: Fields,
     /// What a template adds to it.
-    pub(super) items: fn(&v1alpha1::Template) -> &[RawObject],
+    pub(crate) items: fn(&v1alpha1::Template) -> &[RawObject],
     /// On which side of the user's items one of them goes.
-    pub(super) place: fn(&Template, &RawObject) -> Place,
+    pub(crate) place: fn(&Template, &RawObject) -> Place,
 }
 
 /// Names that Kubernetes wants unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(crate) enum Scope {
     /// Containers and init containers share theirs.
     Containers,
     /// Volumes, the volume claim templates of a StatefulSet included.
@@ -35,7 +35,7 @@ pub(super) enum Scope {
 
 /// What it means that an object has a field which its counterpart lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fields {
+pub(crate) enum Fields {
     /// Nothing: defaulting and admission add fields.
     Open,
     /// A difference: the object is a choice between its fields, such as the sources of a volume.
@@ -43,7 +43,7 @@ pub(super) enum Fields {
 }
 
 /// The lists of the pod. Volumes first, so that a reader of the patch meets them before their mounts.
-pub(super) static LISTS: [List; 4] = [
+pub(crate) static LISTS: [List; 4] = [
     List {
         field: "volumes",
         noun: "volume",
@@ -80,9 +80,9 @@ pub(super) static LISTS: [List; 4] = [
 ];
 
 /// The field of the containers.
-pub(super) const CONTAINERS: &str = "containers";
+pub(crate) const CONTAINERS: &str = "containers";
 /// The field of the init containers.
-pub(super) const INIT_CONTAINERS: &str = "initContainers";
+pub(crate) const INIT_CONTAINERS: &str = "initContainers";
 
 /// True if and only if the init container `item` is a native sidecar.
 pub fn is_native_sidecar(item: &RawObject) -> bool {
@@ -91,42 +91,42 @@ pub fn is_native_sidecar(item: &RawObject) -> bool {
 
 impl List {
     /// The name of `item`; empty if it has none, which no valid policy has.
-    pub(super) fn key_of<'a>(&self, item: &'a RawObject) -> &'a str {
+    pub(crate) fn key_of<'a>(&self, item: &'a RawObject) -> &'a str {
         text(item, "name")
     }
 
     /// Every list whose names must differ from this one's, itself included.
-    pub(super) fn scope(&self) -> impl Iterator<Item = &'static List> {
+    pub(crate) fn scope(&self) -> impl Iterator<Item = &'static List> {
         let scope = self.scope;
         LISTS.iter().filter(move |other| other.scope == scope)
     }
 
     /// True if and only if `other` is this row.
-    pub(super) fn is(&self, other: &List) -> bool {
+    pub(crate) fn is(&self, other: &List) -> bool {
         self.field == other.field
     }
 }
 
 /// A map of the pod's `metadata` that templates add entries to.
 #[derive(Debug)]
-pub(super) struct Entries {
+pub(crate) struct Entries {
     /// The field of the pod's `metadata`.
-    pub(super) field: &'static str,
+    pub(crate) field: &'static str,
     /// One of its entries, in a sentence.
-    pub(super) noun: &'static str,
+    pub(crate) noun: &'static str,
     /// What a template adds to it.
-    pub(super) entries: fn(&v1alpha1::TemplateMetadata) -> &BTreeMap<String, String>,
+    pub(crate) entries: fn(&v1alpha1::TemplateMetadata) -> &BTreeMap<String, String>,
 }
 
 /// The maps of the pod.
-pub(super) static MAPS: [Entries; 2] = [
+pub(crate) static MAPS: [Entries; 2] = [
     Entries { field: "labels", noun: "label", entries: |metadata| &metadata.labels },
     Entries { field: "annotations", noun: "annotation", entries: |metadata| &metadata.annotations },
 ];
 
 impl Entries {
     /// What `template` adds to it.
-    pub(super) fn of<'a>(
+    pub(crate) fn of<'a>(
         &self,
         template: &'a v1alpha1::Template,
     ) -> impl Iterator<Item = (&'a String, &'a String)> + use<'a> {
@@ -136,21 +136,21 @@ impl Entries {
 
 /// A list within the user's own containers that templates add items to.
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(crate) struct Inner {
     /// The field of a container.
-    pub(super) field: &'static str,
+    pub(crate) field: &'static str,
     /// One of its items, in a sentence.
-    pub(super) noun: &'static str,
+    pub(crate) noun: &'static str,
     /// What tells its items apart. Two items of one key in one container contradict each other, or are the same.
-    pub(super) key: fn(&RawObject) -> String,
+    pub(crate) key: fn(&RawObject) -> String,
     /// As for a [`List`].
-    pub(super) fields: Fields,
+    pub(crate) fields: Fields,
     /// What a template adds to it.
-    pub(super) items: fn(&v1alpha1::Template) -> &[RawObject],
+    pub(crate) items: fn(&v1alpha1::Template) -> &[RawObject],
 }
 
 /// The lists within a container.
-pub(super) static INNER: [Inner; 3] = [
+pub(crate) static INNER: [Inner; 3] = [
     Inner {
         field: "env",
         noun: "environment variable",
@@ -189,12 +189,12 @@ fn text<'a>(item: &'a RawObject, field: &str) -> &'a str {
 }
 
 /// The key of `item` within the list that is called `field`, wherever in a pod it lies.
-pub(super) fn key_in(field: &str, item: &RawObject) -> String {
+pub(crate) fn key_in(field: &str, item: &RawObject) -> String {
     let inner = INNER.iter().find(|inner| inner.field == field);
     inner.map_or_else(|| text(item, "name").to_owned(), |inner| (inner.key)(item))
 }
 
 /// True if and only if `template` adds anything to the user's own containers.
-pub(super) fn reaches_in(template: &v1alpha1::Template) -> bool {
+pub(crate) fn reaches_in(template: &v1alpha1::Template) -> bool {
     INNER.iter().any(|inner| !(inner.items)(template).is_empty())
 }

@@ -18,7 +18,7 @@ use std::fmt;
 
 /// The first place where two items differ.
 #[derive(Debug, PartialEq)]
-pub(super) struct Difference {
+pub(crate) struct Difference {
     /// The way to it, innermost first.
     path: Vec<Step>,
     /// What is wanted there; null if nothing is.
@@ -34,7 +34,7 @@ enum Step {
 }
 
 /// Where `actual` lacks something that `wanted` sets; none if they are equal.
-pub(super) fn difference(wanted: &RawObject, actual: &RawObject, fields: Fields) -> Option<Difference> {
+pub(crate) fn difference(wanted: &RawObject, actual: &RawObject, fields: Fields) -> Option<Difference> {
     compare_fields(wanted, actual, fields, "")
 }
 
@@ -61,7 +61,7 @@ fn compare_fields(wanted: &RawObject, actual: &RawObject, fields: Fields, name: 
 }
 
 /// True if and only if a wanted `field` says anything at all.
-fn asks(field: &str, value: &Value, fields: Fields) -> bool {
+pub(crate) fn asks(field: &str, value: &Value, fields: Fields) -> bool {
     match value {
         Value::Null => false,
         // Of an environment variable, `value: ""` is a choice like any other.
@@ -79,18 +79,18 @@ const ZERO_IS_DEFAULTED: [&str; 5] =
 
 /// How to read scalars.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     Plain,
     Quantity,
 }
 
 /// True if and only if the field `field` of an object that is called `object` holds a quantity.
-fn is_quantity(object: &str, field: &str) -> bool {
+pub(crate) fn is_quantity(object: &str, field: &str) -> bool {
     ["limits", "requests"].contains(&object) || ["sizeLimit", "divisor"].contains(&field)
 }
 
 /// Compares what the field `name` holds.
-fn compare(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> Option<Difference> {
+pub(crate) fn compare(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> Option<Difference> {
     match (wanted, actual) {
         (Value::Object(wanted), Value::Object(actual)) => compare_fields(wanted, actual, Fields::Open, name),
         (Value::Object(wanted), nothing) if is_empty(nothing) => {
@@ -119,7 +119,7 @@ fn same_scalar(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> bool {
 }
 
 /// True if and only if `value` equals absence.
-fn is_empty(value: &Value) -> bool {
+pub(crate) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Bool(true) => false,
@@ -130,7 +130,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn nanos(value: &Value) -> Option<i128> {
+pub(crate) fn nanos(value: &Value) -> Option<i128> {
     match value {
         Value::String(text) => quantity::nanos(text),
         Value::Number(number) => quantity::nanos(&number.to_string()),
@@ -140,27 +140,27 @@ fn nanos(value: &Value) -> Option<i128> {
 }
 
 /// The protocol of a port, with its default.
-pub(super) fn protocol(value: &Value) -> &str {
+pub(crate) fn protocol(value: &Value) -> &str {
     value.as_str().filter(|name| !name.is_empty()).unwrap_or("TCP")
 }
 
 /// A list whose items Kubernetes tells apart by a key, so that their order means nothing.
-struct Keyed {
-    field: &'static str,
-    key: fn(&Value) -> Option<String>,
-    fields: Fields,
+pub(crate) struct Keyed {
+    pub(crate) field: &'static str,
+    pub(crate) key: fn(&Value) -> Option<String>,
+    pub(crate) fields: Fields,
     /// Whether an item of the workload that is not wanted makes a difference.
-    others: Others,
+    pub(crate) others: Others,
 }
 
 #[derive(PartialEq, Eq)]
-enum Others {
+pub(crate) enum Others {
     Differ,
     /// The ServiceAccount admission plugin mounts its token into every container.
     Ignored,
 }
 
-static KEYED: [Keyed; 4] = [
+pub(crate) static KEYED: [Keyed; 4] = [
     Keyed { field: "env", key: |item| text(item, "name"), fields: Fields::Closed, others: Others::Differ },
     Keyed {
         field: "ports",

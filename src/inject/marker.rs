@@ -1,14 +1,17 @@
 //! The annotation in which we note what we added to a pod.
 //!
 //! Users can write it: it is advice, never proof. Nothing is deleted or replaced because of it, and one that cannot
-//! be read is as good as none.
+//! be read is as good as none. Read is exactly what we write, and no other spelling of the same JSON: CEL, in which an engine
+//! decides, has no parser for JSON, and both are to mean the same.
 
 use super::Template;
 use crate::api::MARKER_PREFIX;
 use crate::workload::Workload;
+use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
 /// The only version so far.
 const VERSION: u32 = 1;
@@ -67,8 +70,24 @@ pub fn read(workload: &Workload, policy: &str) -> Option<Marker> {
 
 /// The marker that an annotation has as its `value`. None if it cannot be understood.
 pub(super) fn parse(value: &str) -> Option<Marker> {
-    let marker: Marker = serde_json::from_str(value).ok()?;
-    (marker.v == VERSION).then_some(marker)
+    static WRITTEN: LazyLock<Regex> = LazyLock::new(|| Regex::new(&pattern()).expect("a constant"));
+    WRITTEN.is_match(value).then(|| serde_json::from_str(value).ok()).flatten()
+}
+
+/// What every marker begins with, up to its hash.
+pub(crate) const BEGINNING: &str = r#"{"v":1,"hash":""#;
+/// What stands between the hash and the pointers.
+pub(crate) const ADDED: &str = r#"","added":["#;
+/// What stands before the list of those that were null. Within a JSON string it would have backslashes.
+pub(crate) const NULLS: &str = r#"],"nulls":["#;
+
+/// Exactly the markers that we write, as a regular expression of RE2, which CEL has too: every text has one marker and every
+/// marker one text, down to the escapes of JSON and of its pointers.
+pub(crate) fn pattern() -> String {
+    let pointer = r#""([^"\\~\x00-\x1f]|~[01]|\\["\\bfnrt]|\\u00(0[0-7bef]|1[0-9a-f]))*""#;
+    let pointers = format!("({pointer}(,{pointer})*)");
+    let [beginning, added, nulls] = [BEGINNING, ADDED, NULLS].map(regex::escape);
+    format!("^{beginning}[0-9a-f]{{16}}{added}{pointers}?({nulls}{pointers})?]\\}}$")
 }
 
 /// The names of all containers and init containers that markers on `workload` list. Not so the marker of one of `matching` with
@@ -115,8 +134,34 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_with_fields_of_a_later_release_is_read() {
-        assert_eq!(read_text(&json!(r#"{"v":1,"hash":"x","since":{"a":[1]}}"#)).unwrap().hash, "x");
+    fn whatever_we_write_is_read_and_means_the_same() {
+        let odd: String = (0..0x30_u8).map(char::from).chain(['\\', '\u{7f}', '\u{2028}', '𝄞', '"']).collect();
+        let odd = format!("/a/{}", odd.replace('~', "~0").replace('/', "~1"));
+        for (added, nulls) in [(vec![], vec![]), (vec![odd.clone(), "/b".into()], vec![odd, "/c".into()])] {
+            let marker = Marker { hash: "0123456789abcdef".into(), added, nulls, ..Marker::default() };
+            assert_eq!(read_text(&marker.to_value()), Some(marker));
+        }
+    }
+
+    #[test]
+    fn what_we_would_write_otherwise_is_as_good_as_no_marker() {
+        let written = r#"{"v":1,"hash":"0123456789abcdef","added":["/a/b"]}"#;
+        assert!(read_text(&json!(written)).is_some());
+        for (ours, other) in [
+            (",", ", "),
+            ("{", " {"),
+            ("}", "}\n"),
+            ("/a", "\\u002fa"),
+            ("/a", "~"),
+            ("/a", "\\u000a"),
+            ("0123456789abcdef", "0123456789ABCDEF"),
+            ("0123456789abcdef", "x"),
+            ("]}", r#"],"nulls":[]}"#),
+            ("]}", r#"],"since":{"a":[1]}}"#),
+        ] {
+            let other = written.replacen(ours, other, 1);
+            assert_eq!(read_text(&json!(other)), None, "{other}");
+        }
     }
 
     #[test]

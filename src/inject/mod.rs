@@ -4,12 +4,12 @@
 //! what contradicts a workload, and [`plan`] gives the JSON Patch that adds the rest, with a [`marker`] that says what
 //! came from us. Nothing here knows a client or a clock: the same arguments give the same patch, byte by byte.
 
-mod conflict;
-mod content;
-mod equal;
+pub(crate) mod conflict;
+pub(crate) mod content;
+pub(crate) mod equal;
 pub mod marker;
 mod merge;
-mod pod;
+pub(crate) mod pod;
 mod quantity;
 mod undo;
 

@@ -14,12 +14,15 @@ use wildmatch::WildMatch;
 
 /// Whose network a pod's containers listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Network {
+pub(crate) enum Network {
     /// The pod's own.
     Own,
     /// The host's: Kubernetes makes every container port a host port.
     Host,
 }
+
+/// What the name of a container cannot have: it would be another text in a marker than it is here.
+pub(crate) const UNNAMED: fn(char) -> bool = |c| c < ' ' || c == '"' || c == '\\';
 
 /// A pod, or a pod template: a `spec`, whose lists are lists, and `metadata`, whose maps are maps, where they are there.
 pub(super) struct Pod<'a> {
@@ -97,7 +100,8 @@ impl<'a> Pod<'a> {
     /// and none that a marker lists, unless it is an earlier one of theirs.
     ///
     /// # Errors
-    /// Where a container has no name, or shares it, or one of its lists is none: what is added could not be told apart.
+    /// Where a container has no name, or none that Kubernetes could mean, or shares it, or one of its lists is none: what is
+    /// added could not be told apart.
     pub(super) fn own(&self, template: &Template, matching: &[&Template]) -> Result<Vec<Own<'a>>, Conflict> {
         if !content::reaches_in(&template.spec) {
             return Ok(Vec::new());
@@ -110,7 +114,7 @@ impl<'a> Pod<'a> {
         for list in LISTS.iter().filter(|list| template.reaches(list)) {
             for (index, item) in self.indexed(list) {
                 let name = list.key_of(item);
-                if name.is_empty() || !seen.insert(name) {
+                if name.is_empty() || name.contains(UNNAMED) || !seen.insert(name) {
                     return Err(malformed(
                         self.workload,
                         &format!("/spec/{}/{index}/name", list.field),

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// The engines that a server of that version has, as policies name them.
-const ENGINES: [(Version, &[&str]); 2] = [(Version::V1_13, &["Webhook"]), (Version::V1_36, &["Webhook"])];
+const ENGINES: [(Version, &[&str]); 2] =
+    [(Version::V1_13, &["Webhook"]), (Version::V1_36, &["Webhook", "MutatingAdmissionPolicy"])];
 
 async fn world(version: Version) -> Result<World> {
     World::with(ControlPlane::builder(version)).await

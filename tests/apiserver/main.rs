@@ -21,6 +21,7 @@ mod install;
 mod language;
 mod malformed;
 mod migrate;
+mod parity_map;
 mod pods;
 mod replicas;
 mod rows;

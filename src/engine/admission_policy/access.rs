@@ -1,0 +1,193 @@
+//! How expressions reach into a workload.
+//!
+//! What the server has decoded into a type of its own has the shape of that type: lists are lists, and what is empty is not
+//! there. A custom resource may hold anything anywhere, and nothing may fail on it.
+
+use super::cel::optional;
+use super::variables::Variables;
+use crate::inject::content::{Entries, List};
+use crate::workload::Kind;
+
+/// Whether what lies in a workload can be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A built-in kind.
+    Typed,
+    /// A custom resource.
+    Free,
+}
+
+/// Where the parts of a pod are, as CEL.
+#[derive(Debug)]
+pub(super) struct Access {
+    pub(super) shape: Shape,
+    /// As a JSON pointer.
+    pub(super) pointer: String,
+    /// The object that holds the pod's `metadata` and `spec`; of a custom resource, whatever is there.
+    pub(super) pod: String,
+    /// The pod's `spec`: a map in any case.
+    pub(super) spec: String,
+    /// Whether the workload is the pod itself.
+    pub(super) is_pod: bool,
+    /// Whether claim templates of the workload are volumes of its pods.
+    pub(super) has_claims: bool,
+}
+
+impl Access {
+    /// For the workloads of `kind`.
+    pub(super) fn of(kind: &Kind, variables: &mut Variables) -> Self {
+        let path = kind.pod_path.as_deref().unwrap_or_default();
+        let shape = if kind.is_in_table() { Shape::Typed } else { Shape::Free };
+        let mut pod = "object".to_owned();
+        for step in path {
+            pod = match shape {
+                Shape::Typed => format!("{pod}.{step}"),
+                Shape::Free => {
+                    let inner = optional(&pod, step);
+                    variables.define("at", &format!("type({pod}) == map ? {inner}.orValue(null) : null"))
+                }
+            };
+        }
+        let spec = match shape {
+            Shape::Typed => format!("{pod}.spec"),
+            Shape::Free => {
+                let map = format!("type({pod}) == map && type({pod}.?spec.orValue(null)) == map");
+                variables.define("spec", &format!("{map} ? {pod}.spec : dyn({{}})"))
+            }
+        };
+        Self {
+            shape,
+            pointer: path.iter().map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1"))).collect(),
+            pod,
+            spec,
+            is_pod: kind.is_in_table() && path.is_empty(),
+            has_claims: kind.resource == "statefulsets" && kind.group == "apps",
+        }
+    }
+
+    /// Whether there is a pod whose lists are lists and whose maps are maps; none if that is always so.
+    pub(super) fn is_well_formed(&self, lists: &[List], maps: &[Entries]) -> Option<String> {
+        if self.shape == Shape::Typed {
+            return None;
+        }
+        let Self { pod, spec, .. } = self;
+        let is = |of: &str, field: &str, kind: &str| {
+            let value = optional(of, field);
+            format!("({value}.orValue(null) == null || type({value}.orValue(null)) == {kind})")
+        };
+        let mut terms = vec![
+            format!("type({pod}) == map"),
+            format!("type({pod}.?spec.orValue(null)) == map"),
+            is(pod, "metadata", "map"),
+        ];
+        terms.extend(lists.iter().map(|list| is(spec, list.field, "list")));
+        let maps: Vec<String> = maps.iter().map(|map| is(&format!("{pod}.metadata"), map.field, "map")).collect();
+        terms.push(format!("({pod}.?metadata.orValue(null) == null || {})", maps.join(" && ")));
+        Some(format!("({})", terms.join(" && ")))
+    }
+
+    /// The items of a list of the pod's `spec`.
+    pub(super) fn items(&self, field: &str) -> String {
+        let (spec, list) = (&self.spec, format!("{}.{field}", self.spec));
+        match self.shape {
+            // A list that must be there is null where it is empty.
+            Shape::Typed if field == "containers" => format!("({list} != null ? {list} : [])"),
+            _ => self.list_in(spec, field),
+        }
+    }
+
+    /// Whether a list of the pod's `spec` is not there.
+    pub(super) fn lacks(&self, field: &str) -> String {
+        let list = format!("{}.{field}", self.spec);
+        match self.shape {
+            Shape::Typed if field == "containers" => format!("{list} == null"),
+            Shape::Typed => format!("!has({list})"),
+            Shape::Free => format!("{}.?{field}.orValue(null) == null", self.spec),
+        }
+    }
+
+    /// The items of the list `field` of the map `of`.
+    pub(super) fn list_in(&self, of: &str, field: &str) -> String {
+        let value = optional(of, field);
+        match self.shape {
+            Shape::Typed => format!("{value}.orValue([])"),
+            Shape::Free => format!("(type({value}.orValue(null)) == list ? {value}.orValue([]) : [])"),
+        }
+    }
+
+    /// The text `field` of the map `of`; empty if there is none.
+    pub(super) fn text_in(&self, of: &str, field: &str) -> String {
+        let value = optional(of, field);
+        match self.shape {
+            Shape::Typed => format!("{value}.orValue(\"\")"),
+            Shape::Free => format!("(type({value}.orValue(null)) == string ? {value}.orValue(\"\") : \"\")"),
+        }
+    }
+
+    /// That `item` is a map and `term`.
+    pub(super) fn map_and(&self, item: &str, term: &str) -> String {
+        match self.shape {
+            Shape::Typed => term.to_owned(),
+            Shape::Free => format!("(type({item}) == map && {term})"),
+        }
+    }
+
+    /// The names of the items of a list of the pod's `spec`, in order; empty for those that have none.
+    pub(super) fn names(&self, field: &str, variables: &mut Variables) -> String {
+        let items = self.items(field);
+        let names = match self.shape {
+            Shape::Typed if field != "imagePullSecrets" => format!("{items}.map(c, c.name)"),
+            Shape::Typed => format!("{items}.map(c, {})", self.text_in("c", "name")),
+            Shape::Free => format!("{items}.filter(c, type(c) == map).map(c, {})", self.text_in("c", "name")),
+        };
+        variables.once(&format!("names_{field}"), &names)
+    }
+
+    /// The map `field` of the pod's metadata; empty if there is none.
+    pub(super) fn entries(&self, field: &str, variables: &mut Variables) -> String {
+        let pod = &self.pod;
+        let map = match self.shape {
+            Shape::Typed if self.is_pod => format!("object.metadata.?{field}.orValue({{}})"),
+            Shape::Typed => format!("{pod}.?metadata.?{field}.orValue({{}})"),
+            Shape::Free => {
+                let metadata = format!("{pod}.?metadata.orValue(null)");
+                let inner = format!("{pod}.metadata.?{field}.orValue(null)");
+                let is_map = format!("type({pod}) == map && type({metadata}) == map && type({inner}) == map");
+                format!("{is_map} ? {pod}.metadata.{field} : dyn({{}})")
+            }
+        };
+        variables.once(&format!("pod_{field}"), &map)
+    }
+
+    /// Whether the pod has no metadata; none if it always has.
+    pub(super) fn lacks_metadata(&self) -> Option<String> {
+        match self.shape {
+            _ if self.is_pod => None,
+            Shape::Typed => Some(format!("!has({}.metadata)", self.pod)),
+            Shape::Free => Some(format!("{}.?metadata.orValue(null) == null", self.pod)),
+        }
+    }
+
+    /// Whether a map of the pod's metadata is not there.
+    pub(super) fn lacks_entries(&self, field: &str) -> String {
+        let pod = &self.pod;
+        match self.shape {
+            Shape::Typed if self.is_pod => format!("!has(object.metadata.{field})"),
+            Shape::Typed => format!("!{pod}.?metadata.?{field}.hasValue()"),
+            Shape::Free => {
+                format!("({pod}.?metadata.orValue(null) == null || {pod}.metadata.?{field}.orValue(null) == null)")
+            }
+        }
+    }
+
+    /// Whether the pod is on the network of its host.
+    pub(super) fn is_on_host_network(&self) -> String {
+        format!("{}.?hostNetwork.orValue(false) == true", self.spec)
+    }
+
+    /// The names of the volumes that claim templates make; none if there never are any.
+    pub(super) fn claims(&self, variables: &mut Variables) -> Option<String> {
+        let names = "object.spec.?volumeClaimTemplates.orValue([]).map(c, c.metadata.?name.orValue(\"\"))";
+        self.has_claims.then(|| variables.once("claims", names))
+    }
+}

@@ -1,0 +1,476 @@
+//! The patch: what the templates that fit add to a workload, with the markers that tell it, in one expression.
+//!
+//! What comes out is what [`crate::inject::plan`] makes of the same workload. The operations are others, since CEL cannot
+//! look at what it has added before: lists and maps that are missing are created empty first, and what goes before the user's
+//! items is put at the beginning one by one, from the last to the first.
+
+use super::Inexpressible;
+use super::access::{Access, Shape};
+use super::cel::{all, any, list_of, literal, not, quoted};
+use super::delivery::Delivery;
+use super::own::{self, Own, OwnList};
+use super::variables::Variables;
+use crate::api::v1alpha1::{Place, RawObject};
+use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS};
+use crate::inject::marker;
+use serde_json::Value;
+
+/// The operations and list items that are there under a condition.
+type Conditional = Vec<(String, String)>;
+
+/// A template that fits where its condition is true.
+pub(super) struct Fitting<'a> {
+    pub(super) delivery: Delivery<'a>,
+    /// That it is injected.
+    pub(super) fits: String,
+    /// Which containers it reaches into.
+    pub(super) own: Option<Own>,
+}
+
+/// All templates for one resource, in the order of their priority.
+pub(super) struct Additions<'a> {
+    pub(super) templates: &'a [Fitting<'a>],
+    pub(super) access: &'a Access,
+}
+
+impl Additions<'_> {
+    /// The operations, as a list of `JSONPatch`.
+    ///
+    /// # Errors
+    /// If something of a template cannot be written in CEL.
+    pub(super) fn operations(&self, variables: &mut Variables) -> Result<String, Inexpressible> {
+        // Into the user's containers first: what goes before them changes their place.
+        let mut dynamic = self.inner_parents();
+        for at in 0..self.templates.len() {
+            dynamic.extend(self.inner_items(at, variables)?);
+        }
+        let mut fixed = Conditional::new();
+        for list in &LISTS {
+            self.list_items(list, variables, &mut fixed)?;
+        }
+        self.metadata(variables, &mut fixed);
+        for at in 0..self.templates.len() {
+            let template = &self.templates[at];
+            let path = self.path(&format!("/metadata/annotations/{}", escaped(&template.delivery.template.marker_key)));
+            fixed.push((template.fits.clone(), add(&path, &self.marker(at, variables))));
+        }
+        if dynamic.is_empty() {
+            return Ok(list_of(&fixed));
+        }
+        dynamic.push(list_of(&fixed));
+        Ok(format!("[{}].flatten()", dynamic.join(",\n")))
+    }
+
+    /// A literal path below the pod.
+    fn path(&self, below: &str) -> String {
+        quoted(&format!("{}{below}", self.access.pointer))
+    }
+
+    /// That an earlier template than the one at `at` is injected with it and has `has_it`.
+    fn earlier(&self, at: usize, has_it: impl Fn(&Fitting<'_>) -> bool) -> Vec<&str> {
+        let own = &self.templates[at].delivery;
+        let earlier = self.templates[..at].iter().filter(|other| other.delivery.meets(own) && has_it(other));
+        earlier.map(|other| other.fits.as_str()).collect()
+    }
+
+    // Lists of the pod
+
+    /// That the item called `key` of the template at `at` is added to `list`, given that the template is injected.
+    fn is_added(&self, at: usize, list: &'static List, key: &str, variables: &mut Variables) -> String {
+        let mut terms = vec![format!("!({} in {})", quoted(key), self.access.names(list.field, variables))];
+        let has_it = |other: &Fitting<'_>| {
+            (list.items)(&other.delivery.template.spec).iter().any(|item| list.key_of(item) == key)
+        };
+        terms.extend(self.earlier(at, has_it).into_iter().map(not));
+        all(&terms)
+    }
+
+    fn list_items(
+        &self,
+        list: &'static List,
+        variables: &mut Variables,
+        operations: &mut Conditional,
+    ) -> Result<(), Inexpressible> {
+        let (mut before, mut after) = (Conditional::new(), Conditional::new());
+        let mut users = Vec::new();
+        for (at, template) in self.templates.iter().enumerate() {
+            let items = (list.items)(&template.delivery.template.spec);
+            for item in items {
+                let condition = all(&[template.fits.clone(), self.is_added(at, list, list.key_of(item), variables)]);
+                let value = value_of(item, list.field, variables)?;
+                match (list.place)(&template.delivery.template, item) {
+                    Place::Before => {
+                        before.push((condition, add(&self.path(&format!("/spec/{}/0", list.field)), &value)))
+                    }
+                    Place::After => {
+                        after.push((condition, add(&self.path(&format!("/spec/{}/-", list.field)), &value)))
+                    }
+                }
+            }
+            users.extend((!items.is_empty()).then(|| template.fits.clone()));
+        }
+        if !users.is_empty() {
+            let missing = all(&[self.access.lacks(list.field), any(&users)]);
+            operations.push((missing, add(&self.path(&format!("/spec/{}", list.field)), "[]")));
+        }
+        operations.extend(before.into_iter().rev());
+        operations.extend(after);
+        Ok(())
+    }
+
+    // The pod's metadata
+
+    fn metadata(&self, variables: &mut Variables, operations: &mut Conditional) {
+        let everyone: Vec<String> = self.templates.iter().map(|template| template.fits.clone()).collect();
+        if let Some(lacks) = self.access.lacks_metadata() {
+            operations.push((all(&[lacks, any(&everyone)]), add(&self.path("/metadata"), "{}")));
+        }
+        for map in &MAPS {
+            let has_some = |template: &&Fitting<'_>| map.of(&template.delivery.template.spec).next().is_some();
+            let users: Vec<String> = match map.field {
+                // That is where the markers go.
+                "annotations" => everyone.clone(),
+                _ => self.templates.iter().filter(has_some).map(|template| template.fits.clone()).collect(),
+            };
+            if users.is_empty() {
+                continue;
+            }
+            let missing = all(&[self.access.lacks_entries(map.field), any(&users)]);
+            operations.push((missing, add(&self.path(&format!("/metadata/{}", map.field)), "{}")));
+            for (at, template) in self.templates.iter().enumerate() {
+                for (key, value) in map.of(&template.delivery.template.spec) {
+                    let condition = all(&[template.fits.clone(), self.is_new_entry(at, map.field, key, variables)]);
+                    let path = self.path(&format!("/metadata/{}/{}", map.field, escaped(key)));
+                    operations.push((condition, add(&path, &quoted(value))));
+                }
+            }
+        }
+    }
+
+    /// That the entry `key` of the template at `at` is added, given that the template is injected.
+    fn is_new_entry(&self, at: usize, field: &str, key: &str, variables: &mut Variables) -> String {
+        let mut terms = vec![format!("!({} in {})", quoted(key), self.access.entries(field, variables))];
+        let map = MAPS.iter().find(|map| map.field == field);
+        let has_it = |other: &Fitting<'_>| {
+            map.is_some_and(|map| map.of(&other.delivery.template.spec).any(|(own, _)| own == key))
+        };
+        terms.extend(self.earlier(at, has_it).into_iter().map(not));
+        all(&terms)
+    }
+
+    // The user's containers
+
+    /// Creates the lists that are missing in containers that get something into them.
+    fn inner_parents(&self) -> Vec<String> {
+        let mut parents = Vec::new();
+        for field in [INIT_CONTAINERS, CONTAINERS] {
+            for inner in &INNER {
+                let reaching: Vec<(String, &OwnList)> = self
+                    .templates
+                    .iter()
+                    .filter(|template| !(inner.items)(&template.delivery.template.spec).is_empty())
+                    .filter_map(|template| Some((template.fits.clone(), template.list(field)?)))
+                    .collect();
+                let Some((_, list)) = reaching.first() else { continue };
+                let reached: Vec<String> =
+                    reaching.iter().map(|(fits, list)| format!("({fits} && i in {})", list.indexes)).collect();
+                let condition = format!("{} && {}", any(&reached), self.lacks_inner(&list.item("i"), inner));
+                let create = add(&self.path_in(field, inner, ""), "[]");
+                parents.push(format!("{}.transformList(i, c, {condition}, {create})", list.items()));
+            }
+        }
+        parents
+    }
+
+    /// The path of the list `inner` of the container at `i`, and what is below it.
+    fn path_in(&self, field: &str, inner: &Inner, below: &str) -> String {
+        format!(
+            "{} + string(i) + {}",
+            self.path(&format!("/spec/{field}/")),
+            quoted(&format!("/{}{below}", inner.field))
+        )
+    }
+
+    fn lacks_inner(&self, container: &str, inner: &Inner) -> String {
+        match self.access.shape {
+            Shape::Typed => format!("!has({container}.{})", inner.field),
+            Shape::Free => format!("{container}.?{}.orValue(null) == null", inner.field),
+        }
+    }
+
+    fn inner_items(&self, at: usize, variables: &mut Variables) -> Result<Vec<String>, Inexpressible> {
+        let template = &self.templates[at];
+        let mut operations = Vec::new();
+        for list in template.own.iter().flat_map(|own| &own.lists) {
+            let mut items = Conditional::new();
+            for inner in &INNER {
+                for item in (inner.items)(&template.delivery.template.spec) {
+                    let path = self.path_in(list.field, inner, "/-");
+                    let value = value_of(item, inner.field, variables)?;
+                    items.push((self.is_added_in(at, list, inner, item), add(&path, &value)));
+                }
+            }
+            let each = format!("{}.map(i, {}).flatten()", list.indexes, list_of(&items));
+            operations.push(format!("({} ? {each} : [])", template.fits));
+        }
+        Ok(operations)
+    }
+
+    /// That `item` of the template at `at` is added to the container at `i` of `list`, given that the template is injected.
+    fn is_added_in(&self, at: usize, list: &OwnList, inner: &Inner, item: &RawObject) -> String {
+        let is_it = own::has_key(inner, item, "e", self.access);
+        let items = self.access.list_in(&list.item("i"), inner.field);
+        let mut terms = vec![format!("!{items}.exists(e, {is_it})")];
+        let key = (inner.key)(item);
+        let own = &self.templates[at].delivery;
+        for other in self.templates[..at].iter().filter(|other| other.delivery.meets(own)) {
+            let has_it = (inner.items)(&other.delivery.template.spec).iter().any(|item| (inner.key)(item) == key);
+            if let Some(reached) = other.list(list.field).filter(|_| has_it) {
+                terms.push(format!("!({} && i in {})", other.fits, reached.indexes));
+            }
+        }
+        all(&terms)
+    }
+
+    // Markers
+
+    /// The marker of the template at `at`, as text.
+    fn marker(&self, at: usize, variables: &mut Variables) -> String {
+        let mut record = Record::default();
+        self.record_metadata(&mut record);
+        self.record_inner(at, &mut record);
+        for list in &LISTS {
+            self.record_list(at, list, variables, &mut record);
+        }
+        for map in &MAPS {
+            self.record_entries(at, map.field, variables, &mut record);
+        }
+        record.text(&self.templates[at].delivery.template.hash)
+    }
+
+    /// A pointer as a marker has it, as a literal.
+    fn pointer(&self, below: &str) -> String {
+        quoted(&Value::from(format!("{}{below}", self.access.pointer)).to_string())
+    }
+
+    /// Whether something that is missing is null; none where it is never told.
+    fn is_null(&self, of: &str, field: &str) -> Option<String> {
+        // What has a type is null where it is empty, and nobody wrote that.
+        (self.access.shape == Shape::Free).then(|| format!("{of}.?{field}.hasValue()"))
+    }
+
+    fn record_metadata(&self, record: &mut Record) {
+        let pod = &self.access.pod;
+        if let Some(lacks) = self.access.lacks_metadata() {
+            record.created(lacks, self.pointer("/metadata"), self.is_null(pod, "metadata"));
+        }
+        self.record_map("annotations", &[], record);
+    }
+
+    /// That a map of the metadata had to be created, where one of `additions` is made; without any, it is made anyway.
+    fn record_map(&self, field: &str, additions: &[String], record: &mut Record) {
+        let mut terms = vec![self.access.lacks_entries(field)];
+        terms.extend((!additions.is_empty()).then(|| any(additions)));
+        let pod = &self.access.pod;
+        let null = self
+            .is_null(&format!("{pod}.metadata"), field)
+            .map(|is_null| format!("({pod}.?metadata.orValue(null) != null && {is_null})"));
+        record.created(all(&terms), self.pointer(&format!("/metadata/{field}")), null);
+    }
+
+    fn record_list(&self, at: usize, list: &'static List, variables: &mut Variables, record: &mut Record) {
+        let items = (list.items)(&self.templates[at].delivery.template.spec);
+        let added: Vec<String> =
+            items.iter().map(|item| self.is_added(at, list, list.key_of(item), variables)).collect();
+        if items.is_empty() {
+            return;
+        }
+        let created = all(&[self.access.lacks(list.field), any(&added)]);
+        record.created(
+            created,
+            self.pointer(&format!("/spec/{}", list.field)),
+            self.is_null(&self.access.spec, list.field),
+        );
+        for (item, is_added) in items.iter().zip(added) {
+            let below = format!("/spec/{}/{}", list.field, escaped(list.key_of(item)));
+            record.added(is_added, self.pointer(&below));
+        }
+    }
+
+    fn record_entries(&self, at: usize, field: &'static str, variables: &mut Variables, record: &mut Record) {
+        let Some(map) = MAPS.iter().find(|map| map.field == field) else { return };
+        let keys: Vec<&String> = map.of(&self.templates[at].delivery.template.spec).map(|(key, _)| key).collect();
+        let added: Vec<String> = keys.iter().map(|key| self.is_new_entry(at, field, key, variables)).collect();
+        if keys.is_empty() {
+            return;
+        }
+        // The annotations have been recorded: the marker itself is one.
+        if field != "annotations" {
+            self.record_map(field, &added, record);
+        }
+        for (key, is_added) in keys.into_iter().zip(added) {
+            record.added(is_added, self.pointer(&format!("/metadata/{field}/{}", escaped(key))));
+        }
+    }
+
+    /// What goes into containers is recorded container by container, in the order in which any template reached them first.
+    fn record_inner(&self, at: usize, record: &mut Record) {
+        let template = &self.templates[at];
+        let Some(own) = &template.own else { return };
+        let before: Vec<&Fitting<'_>> = self.templates[..at]
+            .iter()
+            .filter(|other| other.own.is_some() && other.delivery.meets(&template.delivery))
+            .collect();
+        if before.iter().all(|other| other.reaches_like(template)) {
+            for list in &own.lists {
+                self.record_containers(at, list, &list.indexes, record);
+            }
+            return;
+        }
+        let own_fits = template.fits.clone();
+        let all_of_them: Vec<&Fitting<'_>> = before.into_iter().chain([template]).collect();
+        for (rank, first) in all_of_them.iter().enumerate() {
+            for first_list in first.own.iter().flat_map(|own| &own.lists) {
+                let Some(list) = template.list(first_list.field) else { continue };
+                let mut terms = vec![format!("i in {}", first_list.indexes)];
+                if first.fits != own_fits {
+                    terms.push(first.fits.clone());
+                }
+                for earlier in &all_of_them[..rank] {
+                    if let Some(reached) = earlier.list(first_list.field) {
+                        terms.push(format!("!({} && i in {})", earlier.fits, reached.indexes));
+                    }
+                }
+                let indexes = format!("{}.filter(i, {})", list.indexes, all(&terms));
+                self.record_containers(at, list, &indexes, record);
+            }
+        }
+    }
+
+    /// What the template at `at` adds to the containers at `indexes` of `list`.
+    fn record_containers(&self, at: usize, list: &OwnList, indexes: &str, record: &mut Record) {
+        let container = list.item("i");
+        let name = own::escaped(&self.access.text_in(&container, "name"), self.access);
+        let beginning = quoted(&format!("\"{}/spec/{}/", self.access.pointer, list.field));
+        let pointer = |below: &str| {
+            let end = Value::from(below).to_string();
+            format!("{beginning} + {name} + {}", quoted(end.trim_start_matches('"')))
+        };
+        let (mut added, mut nulls) = (Conditional::new(), Conditional::new());
+        for inner in &INNER {
+            let items = (inner.items)(&self.templates[at].delivery.template.spec);
+            let conditions: Vec<String> = items.iter().map(|item| self.is_added_in(at, list, inner, item)).collect();
+            if items.is_empty() {
+                continue;
+            }
+            let lacks = self.lacks_inner(&container, inner);
+            let (created, parent) = (all(&[lacks, any(&conditions)]), pointer(&format!("/{}", inner.field)));
+            if let Some(is_null) = self.is_null(&container, inner.field) {
+                nulls.push((all(&[created.clone(), is_null]), parent.clone()));
+            }
+            added.push((created, parent));
+            for (item, condition) in items.iter().zip(conditions) {
+                added.push((condition, pointer(&format!("/{}/{}", inner.field, escaped(&(inner.key)(item))))));
+            }
+        }
+        let each = |items: &Conditional| format!("{indexes}.map(i, {}).flatten()", list_of(items));
+        record.dynamic(each(&added), (!nulls.is_empty()).then(|| each(&nulls)));
+    }
+}
+
+impl Fitting<'_> {
+    /// The containers of the list `field` that it reaches into.
+    fn list(&self, field: &str) -> Option<&OwnList> {
+        self.own.iter().flat_map(|own| &own.lists).find(|list| list.field == field)
+    }
+
+    /// True if and only if both reach into the same containers of every workload.
+    fn reaches_like(&self, other: &Fitting<'_>) -> bool {
+        let indexes = |template: &Fitting<'_>| -> Vec<String> {
+            template.own.iter().flat_map(|own| &own.lists).map(|list| list.indexes.clone()).collect()
+        };
+        indexes(self) == indexes(other)
+    }
+}
+
+/// A marker in the making.
+#[derive(Default)]
+struct Record {
+    added: Vec<Part>,
+    nulls: Vec<Part>,
+}
+
+enum Part {
+    /// One text, where its condition is true.
+    One(String, String),
+    /// A list of texts.
+    Many(String),
+}
+
+impl Record {
+    fn added(&mut self, condition: String, pointer: String) {
+        self.added.push(Part::One(condition, pointer));
+    }
+
+    /// What had to be created, and whether it was null before.
+    fn created(&mut self, condition: String, pointer: String, is_null: Option<String>) {
+        if let Some(is_null) = is_null {
+            self.nulls.push(Part::One(all(&[condition.clone(), is_null]), pointer.clone()));
+        }
+        self.added(condition, pointer);
+    }
+
+    fn dynamic(&mut self, added: String, nulls: Option<String>) {
+        self.added.push(Part::Many(added));
+        self.nulls.extend(nulls.map(Part::Many));
+    }
+
+    fn text(self, hash: &str) -> String {
+        let beginning = quoted(&format!("{}{hash}{}", marker::BEGINNING, marker::ADDED));
+        let mut text = format!("{beginning} + {}.join(\",\")", texts(self.added));
+        if !self.nulls.is_empty() {
+            let beginning = quoted(marker::NULLS);
+            text.push_str(&format!(
+                " + [{}].map(n, size(n) == 0 ? \"\" : {beginning} + n.join(\",\"))[0]",
+                texts(self.nulls)
+            ));
+        }
+        format!("{text} + {}", quoted("]}"))
+    }
+}
+
+/// A list of texts.
+fn texts(parts: Vec<Part>) -> String {
+    let mut lists = Vec::new();
+    let mut run = Conditional::new();
+    for part in parts {
+        match part {
+            Part::One(condition, text) => run.push((condition, text)),
+            Part::Many(list) => {
+                if !run.is_empty() {
+                    lists.push(list_of(&std::mem::take(&mut run)));
+                }
+                lists.push(list);
+            }
+        }
+    }
+    if lists.is_empty() {
+        return list_of(&run);
+    }
+    lists.extend((!run.is_empty()).then(|| list_of(&run)));
+    format!("[{}].flatten()", lists.join(",\n"))
+}
+
+/// An operation; `path` and `value` are expressions.
+fn add(path: &str, value: &str) -> String {
+    format!("JSONPatch{{op: \"add\", path: {path}, value: {value}}}")
+}
+
+fn value_of(item: &RawObject, stem: &str, variables: &mut Variables) -> Result<String, Inexpressible> {
+    Ok(variables.define(&format!("value_{stem}"), &literal(&Value::Object(item.clone()))?))
+}
+
+/// `text` as a part of a JSON pointer.
+fn escaped(text: &str) -> String {
+    text.replace('~', "~0").replace('/', "~1")
+}

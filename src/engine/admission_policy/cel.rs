@@ -1,0 +1,253 @@
+//! Text of CEL. Everything that is put together here compiles on the server, whatever strings it was made of.
+
+use super::Inexpressible;
+use serde_json::{Number, Value};
+
+/// How deep JSON in an expression may lie: each level takes two of the 250 of the server's parser. No pod comes near it.
+const MAX_DEPTH: usize = 40;
+/// From here on a number is no longer written as one when a patch is applied: CEL gives large integers to JSON as strings.
+const MAX_INTEGER: u64 = 1 << 53;
+/// Words that no field can be selected by without brackets (the grammar of CEL).
+const RESERVED: [&str; 21] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "namespace",
+    "null",
+    "package",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
+];
+
+/// `text` as a literal.
+pub(super) fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted.push_str("\\n"),
+            c if c.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// A list of literals.
+pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let texts: Vec<String> = texts.into_iter().map(quoted).collect();
+    format!("[{}]", texts.join(", "))
+}
+
+/// JSON as a literal. Every value is `dyn`, since literals must else have values of one type.
+///
+/// # Errors
+/// If it has a number that would not come out as it went in, or is too deep.
+pub(super) fn literal(value: &Value) -> Result<String, Inexpressible> {
+    literal_at(value, 0)
+}
+
+fn literal_at(value: &Value, depth: usize) -> Result<String, Inexpressible> {
+    if depth > MAX_DEPTH {
+        return Err(Inexpressible::new("its template lies deeper than CEL can be written"));
+    }
+    let inner = |value| Ok(format!("dyn({})", literal_at(value, depth + 1)?));
+    Ok(match value {
+        Value::Null | Value::Bool(_) => value.to_string(),
+        Value::Number(number) => self::number(number)?,
+        Value::String(text) => quoted(text),
+        Value::Array(items) => format!("[{}]", items.iter().map(inner).collect::<Result<Vec<_>, _>>()?.join(", ")),
+        Value::Object(fields) => {
+            let entries = fields.iter().map(|(key, value)| Ok(format!("{}: {}", quoted(key), inner(value)?)));
+            format!("{{{}}}", entries.collect::<Result<Vec<_>, _>>()?.join(", "))
+        }
+    })
+}
+
+fn number(number: &Number) -> Result<String, Inexpressible> {
+    let is_small = |magnitude: u64| magnitude < MAX_INTEGER;
+    match (number.as_i64(), number.as_f64()) {
+        (Some(integer), _) if is_small(integer.unsigned_abs()) => Ok(integer.to_string()),
+        (None, Some(double)) if double.fract() != 0.0 => Ok(format!("{double:?}")),
+        _ => Err(Inexpressible::new(format!("CEL would write the number `{number}` of its template in another way"))),
+    }
+}
+
+/// The field of a map `of`, as an optional.
+pub(super) fn optional(of: &str, field: &str) -> String {
+    if is_name(field) { format!("{of}.?{field}") } else { format!("{of}[?{}]", quoted(field)) }
+}
+
+fn is_name(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !RESERVED.contains(&text)
+}
+
+/// All of `terms`.
+pub(super) fn all(terms: &[String]) -> String {
+    joined(terms, " && ", "true")
+}
+
+/// One of `terms`.
+pub(super) fn any(terms: &[String]) -> String {
+    joined(terms, " || ", "false")
+}
+
+fn joined(terms: &[String], operator: &str, nothing: &str) -> String {
+    match terms {
+        [] => nothing.to_owned(),
+        [term] => term.clone(),
+        terms => format!("({})", terms.join(operator)),
+    }
+}
+
+/// The opposite of `term`, which is in parentheses unless it binds tightly.
+pub(super) fn not(term: &str) -> String {
+    format!("!({term})")
+}
+
+/// Whether the string `subject` matches one of `globs`: `*` stands for any characters, `?` for one.
+pub(super) fn matches_one(subject: &str, globs: &[String]) -> String {
+    let (patterns, names): (Vec<&String>, Vec<&String>) = globs.iter().partition(|glob| glob.contains(['*', '?']));
+    let mut terms = Vec::new();
+    if let [name] = names[..] {
+        terms.push(format!("{subject} == {}", quoted(name)));
+    } else if !names.is_empty() {
+        terms.push(format!("{subject} in {}", list(names.into_iter().map(String::as_str))));
+    }
+    terms.extend(patterns.into_iter().map(|glob| matches(subject, glob)));
+    any(&terms)
+}
+
+fn matches(subject: &str, glob: &str) -> String {
+    let plain = |text: &str| !text.contains(['*', '?']);
+    match (glob.strip_suffix('*'), glob.strip_prefix('*')) {
+        _ if glob == "*" => "true".to_owned(),
+        (Some(beginning), _) if plain(beginning) => format!("{subject}.startsWith({})", quoted(beginning)),
+        (_, Some(end)) if plain(end) => format!("{subject}.endsWith({})", quoted(end)),
+        _ => format!("{subject}.matches({})", quoted(&pattern(glob))),
+    }
+}
+
+/// `glob` as a regular expression of RE2.
+fn pattern(glob: &str) -> String {
+    let part = |c: char| match c {
+        '*' => ".*".to_owned(),
+        '?' => ".".to_owned(),
+        c => regex::escape(c.encode_utf8(&mut [0; 4])),
+    };
+    format!("^(?s:{})$", glob.chars().map(part).collect::<String>())
+}
+
+/// The items of a list literal that are there under a condition; `true` for those that always are.
+pub(super) fn list_of(items: &[(String, String)]) -> String {
+    let item = |(condition, item): &(String, String)| match condition.as_str() {
+        "true" => item.clone(),
+        condition => format!("?({condition} ? optional.of({item}) : optional.none())"),
+    };
+    format!("[{}]", items.iter().map(item).collect::<Vec<_>>().join(",\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cel::{Budget, Expression, Gives, Variables};
+    use serde_json::json;
+    use wildmatch::WildMatch;
+
+    /// Our own CEL agrees with the server's, expression by expression.
+    fn holds(source: &str, object: &Value) -> bool {
+        let expression = Expression::compile(source, Gives::Bool).unwrap_or_else(|error| panic!("{error}: {source}"));
+        let variables = Variables { object, namespace: None };
+        expression.test(&variables, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}: {source}"))
+    }
+
+    #[test]
+    fn every_text_survives_as_a_literal() {
+        let text: String =
+            (0..0x100_u32).filter_map(char::from_u32).chain("$(VAR) %s 𝄞 \u{2028} \u{feff} \\u0041".chars()).collect();
+        assert!(holds(&format!("object == {}", quoted(&text)), &json!(text)));
+        for c in text.chars() {
+            assert!(holds(&format!("object == {}", quoted(&c.to_string())), &json!(c.to_string())), "{c:?}");
+        }
+    }
+
+    #[test]
+    fn json_survives_as_a_literal() {
+        let value = json!({
+            "a.b/c": [1, -5, 0.5, 1e-7, true, null, "x", [], {}, [{"in": {"": "\""}}]],
+            "type": {"namespace": 9_007_199_254_740_991_i64},
+        });
+        assert!(holds(&format!("object == {}", literal(&value).unwrap()), &value));
+    }
+
+    #[test]
+    fn what_would_come_out_as_something_else_is_no_literal() {
+        let mut deep = json!(1);
+        for _ in 0..50 {
+            deep = json!([deep]);
+        }
+        for value in [
+            json!(9_007_199_254_740_992_u64),
+            json!(-9_007_199_254_740_992_i64),
+            json!(u64::MAX),
+            json!(1.0),
+            json!(1e300),
+            deep,
+        ] {
+            assert!(literal(&json!({"a": [value]})).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn fields_of_any_name_can_be_selected() {
+        for field in ["a", "_a9", "in", "namespace", "type", "", "a.b", "é", "9", "\"", "true", "if"] {
+            let source = format!(
+                "{}.orValue(0) == 7 && !{}.hasValue()",
+                optional("object", field),
+                optional("{\"x\": 1}", field)
+            );
+            assert!(holds(&source, &json!({field: 7})), "{source}");
+        }
+    }
+
+    #[test]
+    fn globs_mean_what_they_mean_elsewhere() {
+        let subjects = ["", "a", "ab", "shop", "shop-a", "my-shop", "a.b", "axb", "shop\n-a", "é", "éa"];
+        for glob in [
+            "*", "**", "?", "??", "a", "a*", "*a", "shop-*", "*-shop", "s*p", "*h*p*", "a.b", "a?b", "shop*a", "?*",
+            "*?", "?a", "[a]", "é?",
+        ] {
+            for subject in subjects {
+                let source = matches_one("object", &[glob.to_owned()]);
+                assert_eq!(
+                    holds(&source, &json!(subject)),
+                    WildMatch::new(glob).matches(subject),
+                    "{glob} {subject:?} {source}"
+                );
+            }
+        }
+        let globs = ["x".to_owned(), "y".to_owned(), "a*".to_owned()];
+        for (subject, expected) in [("x", true), ("y", true), ("ab", true), ("z", false)] {
+            assert_eq!(holds(&matches_one("object", &globs), &json!(subject)), expected);
+        }
+        assert!(!holds(&matches_one("object", &[]), &json!("x")));
+    }
+}

@@ -1,0 +1,171 @@
+//! Row 8: what is in the way of a template in a workload, as CEL; and which templates are in each other's.
+
+use super::Inexpressible;
+use super::access::Access;
+use super::cel::{all, any, list, not, quoted};
+use super::delivery::Delivery;
+use super::equal::Comparison;
+use super::own::Own;
+use super::variables::Variables;
+use crate::api::v1alpha1::RawObject;
+use crate::inject::conflict::{self, ANY_IP, HostPort, Phase};
+use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
+use crate::inject::pod::Network;
+use std::collections::BTreeSet;
+
+type Text = Result<String, Inexpressible>;
+
+/// True if and only if the templates of both contradict each other in a pod on such a network.
+pub(super) fn collide(one: &Delivery<'_>, other: &Delivery<'_>, network: Network) -> bool {
+    one.meets(other) && !conflict::collisions(&[&one.template, &other.template], network).is_empty()
+}
+
+/// True where nothing in the workload is in the way of the template of `delivery`.
+///
+/// # Errors
+/// If its template cannot be compared in CEL.
+pub(super) fn fits(delivery: &Delivery<'_>, access: &Access, own: Option<&Own>, variables: &mut Variables) -> Text {
+    let mut terms: Vec<String> = access.is_well_formed(&LISTS, &MAPS).into_iter().collect();
+    terms.extend(own.map(|own| own.can_be_told_apart.clone()));
+    for list in &LISTS {
+        for item in (list.items)(&delivery.template.spec) {
+            terms.extend(name_is_free(list, item, access, variables)?);
+        }
+    }
+    for map in &MAPS {
+        for (key, value) in map.of(&delivery.template.spec) {
+            let (there, key) = (access.entries(map.field, variables), quoted(key));
+            terms.push(format!("(!({key} in {there}) || {there}[{key}] == {})", quoted(value)));
+        }
+    }
+    if let Some(own) = own {
+        terms.extend(inner(delivery, access, own)?);
+    }
+    terms.extend(host_ports(delivery, access));
+    terms.extend(volumes(delivery, access, variables));
+    Ok(all(&terms))
+}
+
+/// That the name of `item` is not used differently.
+fn name_is_free(
+    list: &'static List,
+    item: &RawObject,
+    access: &Access,
+    variables: &mut Variables,
+) -> Result<Vec<String>, Inexpressible> {
+    let key = quoted(list.key_of(item));
+    let mut terms = Vec::new();
+    if list.scope == Scope::Volumes
+        && let Some(claims) = access.claims(variables)
+    {
+        terms.push(format!("!({key} in {claims})"));
+    }
+    for other in list.scope() {
+        let names = access.names(other.field, variables);
+        if !other.is(list) {
+            terms.push(format!("!({key} in {names})"));
+            continue;
+        }
+        let equal = Comparison::new(access).fields(item, "c", list.fields, "")?;
+        let items = access.items(list.field);
+        let is_it = format!("{} == {key}", access.text_in("c", "name"));
+        let equal = format!("{items}.all(c, !{} || {equal})", access.map_and("c", &format!("({is_it})")));
+        // A variable: it is looked at only where the name is there.
+        let equal = variables.define(&format!("equal_{}", list.field), &equal);
+        terms.push(format!("(!({key} in {names}) || {equal})"));
+    }
+    Ok(terms)
+}
+
+/// That nothing in the user's own containers is there differently.
+fn inner(delivery: &Delivery<'_>, access: &Access, own: &Own) -> Result<Vec<String>, Inexpressible> {
+    let mut equal = Vec::new();
+    for inner in &INNER {
+        for item in (inner.items)(&delivery.template.spec) {
+            let items = access.list_in("c", inner.field);
+            let is_it = super::own::has_key(inner, item, "e", access);
+            let same = Comparison::new(access).fields(item, "f[0]", inner.fields, inner.field)?;
+            // The first of its name decides.
+            equal.push(format!("[{items}.filter(e, {is_it})].all(f, size(f) == 0 || {same})"));
+        }
+    }
+    Ok(own
+        .lists
+        .iter()
+        .map(|list| format!("{}.all(i, [{}].all(c, {}))", list.indexes, list.item("i"), all(&equal)))
+        .collect())
+}
+
+/// The volumes that its containers and mounts name, and that the workload must have.
+fn volumes(delivery: &Delivery<'_>, access: &Access, variables: &mut Variables) -> Vec<String> {
+    let spec = &delivery.template.spec;
+    let containers: Vec<_> = conflict::running(&delivery.template).collect();
+    let by_containers = containers.iter().flat_map(|container| container.volumes());
+    let by_mounts = spec.volume_mounts.iter().filter_map(|mount| mount.get("name")?.as_str());
+    let is_own = |name: &str| spec.volumes.iter().any(|volume| volume.get("name").is_some_and(|own| own == name));
+    let needed: BTreeSet<&str> = by_containers.chain(by_mounts).filter(|name| !is_own(name)).collect();
+    let is_there = |name: &str| {
+        let mut places = vec![access.names("volumes", variables)];
+        places.extend(access.claims(variables));
+        any(&places.iter().map(|names| format!("{} in {names}", quoted(name))).collect::<Vec<_>>())
+    };
+    needed.into_iter().map(is_there).collect()
+}
+
+/// That no container of the workload has one of the template's host ports while it runs.
+fn host_ports(delivery: &Delivery<'_>, access: &Access) -> Option<String> {
+    let own = on(delivery, access, Network::Own);
+    if !delivery.is_for_host_network() {
+        return own;
+    }
+    let host = on(delivery, access, Network::Host)?;
+    let own = own.unwrap_or_else(|| "true".to_owned());
+    Some(format!("({} ? {host} : {own})", access.is_on_host_network()))
+}
+
+fn on(delivery: &Delivery<'_>, access: &Access, network: Network) -> Option<String> {
+    let containers: Vec<_> = conflict::running(&delivery.template).collect();
+    let ports = |is_meant: fn(Phase) -> bool| -> Vec<String> {
+        let meant = containers.iter().filter(|container| is_meant(container.phase()));
+        meant.flat_map(|container| container.host_ports(network)).map(|port| is_taken(&port, access, network)).collect()
+    };
+    let names = list(containers.iter().map(|container| container.name()));
+    let uses = |list: &str, is_meant: &str, ports: &[String]| {
+        let is_other = format!("!({} in {names})", access.text_in("c", "name"));
+        let terms =
+            [is_other, is_meant.to_owned(), format!("{}.exists(p, {})", access.list_in("c", "ports"), any(ports))];
+        format!("{}.exists(c, {})", access.items(list), access.map_and("c", &all(&terms)))
+    };
+    let always = format!("{} == \"Always\"", access.text_in("c", "restartPolicy"));
+    // Those of containers, of native sidecars, and of init containers, which only native sidecars meet.
+    let rows = [
+        (CONTAINERS, "true", ports(|phase| phase != Phase::Passing)),
+        (INIT_CONTAINERS, always.as_str(), ports(|_| true)),
+        (INIT_CONTAINERS, "true", ports(|phase| phase == Phase::Whole)),
+    ];
+    let used: Vec<String> = rows
+        .iter()
+        .filter(|(.., ports)| !ports.is_empty())
+        .map(|(list, is_meant, ports)| uses(list, is_meant, ports))
+        .collect();
+    (!used.is_empty()).then(|| not(&any(&used)))
+}
+
+/// That the port `p` of a container is `port`.
+fn is_taken(port: &HostPort<'_>, access: &Access, network: Network) -> String {
+    let host = "p.?hostPort.orValue(0)";
+    let number = match network {
+        Network::Own => host.to_owned(),
+        Network::Host => format!("({host} != 0 ? {host} : p.?containerPort.orValue(0))"),
+    };
+    let protocol = access.text_in("p", "protocol");
+    let protocol = match port.protocol {
+        "TCP" => format!("{protocol} in [\"\", \"TCP\"]"),
+        other => format!("{protocol} == {}", quoted(other)),
+    };
+    let mut terms = vec![format!("{number} == {}", port.number), protocol];
+    if port.ip != ANY_IP {
+        terms.push(format!("{} in {}", access.text_in("p", "hostIP"), list(["", ANY_IP, port.ip])));
+    }
+    access.map_and("p", &all(&terms))
+}

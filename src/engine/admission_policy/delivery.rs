@@ -1,0 +1,98 @@
+//! The templates as pods get them.
+
+use super::access::Access;
+use super::cel::{all, not};
+use super::variables::Variables;
+use crate::api::v1alpha1::{HostNetworkPods, Jobs, NativeSidecars};
+use crate::inject::Template;
+use crate::policy::{Policy, Site};
+use crate::workload::Kind;
+use std::borrow::Cow;
+
+/// A template in one of the forms that it is delivered in, and the pods that get it so.
+pub(super) struct Delivery<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) template: Cow<'a, Template>,
+    /// That the policy matches the workload, and the pod is one that gets this form.
+    pub(super) matches: String,
+    /// Whether those pods end by themselves; none for both.
+    ends: Option<bool>,
+}
+
+/// Which pods of a kind end by themselves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// None: the server refuses another `restartPolicy`.
+    Never,
+    /// All of them, likewise.
+    Always,
+    /// Each says so.
+    AsItSays,
+}
+
+impl Ends {
+    fn of(kind: &Kind) -> Self {
+        match kind.resource.as_str() {
+            _ if !kind.is_in_table() => Self::AsItSays,
+            "deployments" | "statefulsets" | "daemonsets" => Self::Never,
+            "jobs" | "cronjobs" => Self::Always,
+            _ => Self::AsItSays,
+        }
+    }
+}
+
+impl<'a> Delivery<'a> {
+    /// The forms of the template of `policy`, which matches where `matches` is true.
+    pub(super) fn all(
+        policy: &'a Policy,
+        matches: &str,
+        kind: &Kind,
+        site: &Site,
+        access: &Access,
+        variables: &mut Variables,
+    ) -> Vec<Self> {
+        let own = &policy.template;
+        let plain = || Some(Cow::Borrowed(own));
+        let native = || site.native_sidecars.then(|| Cow::Owned(own.with_native_sidecars()));
+        let one = |template: Option<Cow<'a, Template>>| {
+            template
+                .map(|template| Self { policy, template, matches: matches.to_owned(), ends: None })
+                .into_iter()
+                .collect()
+        };
+        let ending = || match (site.native_sidecars, policy.spec.jobs) {
+            (false, Jobs::Skip) => None,
+            (false, Jobs::Inject) => plain(),
+            (true, _) => native(),
+        };
+        match (policy.spec.native_sidecars, Ends::of(kind)) {
+            _ if own.spec.containers.is_empty() => one(plain()),
+            (NativeSidecars::Never, _) | (NativeSidecars::ForJobs, Ends::Never) => one(plain()),
+            (NativeSidecars::Always, _) => one(native()),
+            (NativeSidecars::ForJobs, Ends::Always) => one(ending()),
+            (NativeSidecars::ForJobs, Ends::AsItSays) => {
+                let ends = variables.once("ends", &ends(access));
+                let form = |template: Option<Cow<'a, Template>>, term: String, ends| {
+                    let matches = all(&[matches.to_owned(), term]);
+                    template.map(|template| Self { policy, template, matches, ends: Some(ends) })
+                };
+                [form(plain(), not(&ends), false), form(ending(), ends, true)].into_iter().flatten().collect()
+            }
+        }
+    }
+
+    /// True if and only if one pod may get both.
+    pub(super) fn meets(&self, other: &Delivery<'_>) -> bool {
+        self.policy.name != other.policy.name && self.ends.zip(other.ends).is_none_or(|(ends, other)| ends == other)
+    }
+
+    /// True if and only if it is for pods on the network of their host, too.
+    pub(super) fn is_for_host_network(&self) -> bool {
+        self.policy.spec.host_network_pods == HostNetworkPods::Inject
+    }
+}
+
+/// That the pod ends by itself, as a Job's does.
+pub(super) fn ends(access: &Access) -> String {
+    format!("!({} in [\"\", \"Always\"])", access.text_in(&access.spec, "restartPolicy"))
+}

@@ -1,0 +1,147 @@
+//! The users' expressions, as variables of their own: nothing that surrounds them can change what they mean, and each has the
+//! costs of one expression to itself, as everywhere.
+
+use super::Inexpressible;
+use super::variables::Variables;
+use crate::cel::{Expression, Place};
+use crate::workload::OF_THE_SERVER;
+
+/// The field that tells one mutation what an earlier one has found out.
+pub(super) const NOTES: &str = "deletionGracePeriodSeconds";
+
+/// Defines `expression`, and gives how it is referred to.
+///
+/// What expressions must not see is there for those of the server: then they look at a copy without it.
+///
+/// # Errors
+/// If they cannot be made to.
+pub(super) fn define(expression: &Expression, stem: &str, variables: &mut Variables) -> Result<String, Inexpressible> {
+    let places = expression.places_of_object();
+    if places.iter().all(|place| !sees_hidden(place)) {
+        return Ok(variables.define(stem, expression.source()));
+    }
+    if expression.source().contains("variables") {
+        return Err(Inexpressible::new(format!(
+            "its expression `{}` may see fields that are not for expressions, and has a name `variables`; call it otherwise",
+            expression.source().trim()
+        )));
+    }
+    let seen = variables.once("seen", &seen());
+    let mut source = String::new();
+    let mut end = 0;
+    for place in &places {
+        source.push_str(&expression.source()[end..place.at]);
+        source.push_str(&seen);
+        end = place.at + "object".len();
+    }
+    source.push_str(&expression.source()[end..]);
+    Ok(variables.define(stem, &source))
+}
+
+/// True if and only if the expression could tell an object with those fields from one without that expressions must not see.
+fn sees_hidden(place: &Place) -> bool {
+    let fields: Vec<&str> = place.fields.iter().map(String::as_str).collect();
+    match fields[..] {
+        [] | ["status", ..] | ["metadata"] => true,
+        ["metadata", field, ..] => field == "name" || OF_THE_SERVER.contains(&field),
+        _ => false,
+    }
+}
+
+/// True if and only if `expression` could see [`NOTES`].
+pub(super) fn sees_notes(expression: &Expression) -> bool {
+    expression.places_of_object().iter().any(|place| {
+        let fields: Vec<&str> = place.fields.iter().map(String::as_str).collect();
+        matches!(fields[..], [] | ["metadata"] | ["metadata", NOTES, ..])
+    })
+}
+
+/// The object as [`Workload::seen_by_expressions`](crate::workload::Workload::seen_by_expressions) has it.
+fn seen() -> String {
+    let hidden = super::cel::list(OF_THE_SERVER);
+    format!(
+        "dyn(object.transformMap(k, v, k != \"status\", k == \"metadata\" ? \
+         dyn(v.transformMap(l, w, !(l in {hidden}) && !(l == \"name\" && \"generateName\" in v), w)) : v))"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cel::{Budget, Gives, Variables as Seen};
+    use crate::workload::{Kind, Workload};
+    use serde_json::{Value, json};
+
+    fn compile(source: &str) -> Expression {
+        Expression::compile(source, Gives::Bool).unwrap()
+    }
+
+    #[test]
+    fn what_sees_nothing_hidden_is_left_as_it_is() {
+        for source in [
+            "object.spec.replicas > 1 // status",
+            "has(object.metadata.labels)",
+            "object.data.status == \"metadata.name\"",
+        ] {
+            let mut variables = Variables::default();
+            define(&compile(source), "c", &mut variables).unwrap();
+            assert_eq!(variables.iter().collect::<Vec<_>>(), [("c", source)]);
+        }
+    }
+
+    #[test]
+    fn what_could_see_something_hidden_looks_at_a_copy_without_it() {
+        for (source, expected) in [
+            ("object.metadata.name == 'object'", "variables.seen.metadata.name == 'object'"),
+            ("has(object.status)||object.a", "has(variables.seen.status)||variables.seen.a"),
+            (
+                "[1].exists(object, object == 1) && size(object) > 0",
+                "[1].exists(object, object == 1) && size(variables.seen) > 0",
+            ),
+        ] {
+            let mut variables = Variables::default();
+            assert_eq!(define(&compile(source), "c", &mut variables).unwrap(), "variables.c");
+            assert_eq!(variables.iter().last(), Some(("c", expected)));
+        }
+        let error = define(&compile("object.a.exists(variables, variables == object)"), "c", &mut Variables::default());
+        assert!(error.is_err());
+    }
+
+    #[test]
+    fn the_copy_is_what_expressions_see_elsewhere() {
+        let source = format!("{} == object.expected", seen());
+        let kind = Kind::find("apps", "deployments").unwrap();
+        for metadata in [
+            json!({"name": "a", "uid": "u", "labels": {"name": "x"}, "managedFields": [1], "creationTimestamp": null}),
+            json!({"name": "a", "generateName": "a-", "resourceVersion": "1", "generation": 1, "selfLink": ""}),
+            json!({}),
+        ] {
+            let body = json!({"metadata": metadata, "spec": {"status": 1}, "status": {"a": 1}});
+            let seen = Workload::new(kind, body.clone()).seen_by_expressions().clone();
+            let mut with = body;
+            with["expected"] = Value::Null;
+            let mut expected = seen;
+            expected["expected"] = Value::Null;
+            // The copy has the field, too: compare without it.
+            let source = source
+                .replace("object.expected", "dyn(object.other)")
+                .replace("k != \"status\"", "k != \"status\" && k != \"other\"");
+            with["other"] = expected;
+            let expression = compile(&source);
+            let variables = Seen { object: &with, namespace: None };
+            assert!(expression.test(&variables, &mut Budget::match_conditions()).unwrap(), "{source}");
+        }
+    }
+
+    #[test]
+    fn notes_are_seen_by_what_looks_at_all_of_the_metadata() {
+        for (source, expected) in [
+            ("object.metadata.labels == {}", false),
+            ("object.metadata.deletionGracePeriodSeconds == 1", true),
+            ("object.metadata == {}", true),
+            ("object == {}", true),
+        ] {
+            assert_eq!(sees_notes(&compile(source)), expected, "{source}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The user's own containers: those that no matching template names and no marker lists.
+
+use super::access::{Access, Shape};
+use super::cel::{all, any, matches_one, quoted};
+use super::delivery::Delivery;
+use super::variables::Variables;
+use crate::api::MARKER_PREFIX;
+use crate::api::v1alpha1::RawObject;
+use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, reaches_in};
+use crate::inject::marker;
+use std::collections::BTreeSet;
+
+/// Those that one template reaches into.
+#[derive(Clone)]
+pub(super) struct Own {
+    /// That every container has a name of its own.
+    pub(super) can_be_told_apart: String,
+    /// In the order in which they are gone through.
+    pub(super) lists: Vec<OwnList>,
+}
+
+/// Those of one list.
+#[derive(Clone)]
+pub(super) struct OwnList {
+    /// The field of the list.
+    pub(super) field: &'static str,
+    /// All of its items.
+    items: String,
+    /// The indexes of those that are meant.
+    pub(super) indexes: String,
+}
+
+impl OwnList {
+    /// All of its items.
+    pub(super) fn items(&self) -> &str {
+        &self.items
+    }
+
+    /// The container at `index`.
+    pub(super) fn item(&self, index: &str) -> String {
+        format!("{}[{index}]", self.items)
+    }
+}
+
+/// The containers that the template of `delivery` reaches into, where all of `deliveries` may match; none if into none.
+pub(super) fn of(
+    delivery: &Delivery<'_>,
+    deliveries: &[Delivery<'_>],
+    access: &Access,
+    variables: &mut Variables,
+) -> Option<Own> {
+    let spec = &delivery.template.spec;
+    if !reaches_in(spec) {
+        return None;
+    }
+    let fields: Vec<&'static str> = match spec.include_init_containers {
+        true => vec![INIT_CONTAINERS, CONTAINERS],
+        false => vec![CONTAINERS],
+    };
+    let ours = ours(deliveries, variables);
+    let marked = marked(deliveries, access, variables);
+    let name = access.text_in("c", "name");
+    let mut terms = vec![format!("!({name} in {ours})"), format!("!{}", is_marked(&name, &marked, access))];
+    if !spec.app_containers.is_empty() {
+        terms.push(matches_one(&name, &spec.app_containers));
+    }
+    let is_own = access.map_and("c", &all(&terms));
+    let lists: Vec<OwnList> = fields
+        .iter()
+        .map(|&field| {
+            let items = variables.once(&format!("items_{field}"), &access.items(field));
+            let indexes = format!("{items}.transformList(i, c, {is_own}, i)");
+            let indexes = variables.define(&format!("own_{field}"), &indexes);
+            OwnList { field, items, indexes }
+        })
+        .collect();
+    Some(Own { can_be_told_apart: can_be_told_apart(&lists, access, variables), lists })
+}
+
+/// The names of all containers that matching templates name.
+fn ours(deliveries: &[Delivery<'_>], variables: &mut Variables) -> String {
+    let names = deliveries.iter().filter_map(|delivery| {
+        let spec = &delivery.template.spec;
+        let all = spec.containers.iter().chain(&spec.init_containers);
+        let names: BTreeSet<&str> = all.filter_map(|container| container.get("name")?.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{} ? {} : []", delivery.matches, super::cel::list(names)))
+    });
+    let names: Vec<String> = names.collect();
+    match names.is_empty() {
+        true => variables.once("ours", "[\"\"].filter(n, false)"),
+        false => variables.once("ours", &format!("[{}].flatten()", names.join(",\n"))),
+    }
+}
+
+/// What markers list: of each that counts, the pointers as they stand in it, with a comma before each.
+fn marked(deliveries: &[Delivery<'_>], access: &Access, variables: &mut Variables) -> String {
+    let annotations = access.entries("annotations", variables);
+    let mut terms = vec![format!("k.startsWith({})", quoted(MARKER_PREFIX))];
+    if access.shape == Shape::Free {
+        terms.push("type(v) == string".to_owned());
+    }
+    // The marker of a policy that matches has another hash, or it would not match.
+    let mut seen = BTreeSet::new();
+    for delivery in deliveries.iter().filter(|delivery| seen.insert((&delivery.policy.name, &delivery.matches))) {
+        terms.push(format!("!(k == {} && {})", quoted(&delivery.template.marker_key), delivery.matches));
+    }
+    terms.push(format!("v.matches({})", quoted(&marker::pattern())));
+    let start = marker::BEGINNING.len() + 16 + marker::ADDED.len();
+    let pointers = format!("\",\" + string(v).substring({start}).split({})[0]", quoted(marker::NULLS));
+    variables.once("marked", &format!("{annotations}.transformList(k, v, {}, {pointers})", all(&terms)))
+}
+
+/// That a marker lists the container that is called `name`.
+fn is_marked(name: &str, marked: &str, access: &Access) -> String {
+    let name = escaped(name, access);
+    let lists = [CONTAINERS, INIT_CONTAINERS].map(|list| {
+        let beginning = quoted(&format!(",\"{}/spec/{list}/", access.pointer));
+        format!("t.contains({beginning} + {name} + \"\\\"\")")
+    });
+    format!("{marked}.exists(t, {})", any(&lists))
+}
+
+/// The expression `name` as a part of a JSON pointer. What JSON would escape is in no name.
+pub(super) fn escaped(name: &str, access: &Access) -> String {
+    match access.shape {
+        // The server refuses other names.
+        Shape::Typed => name.to_owned(),
+        Shape::Free => format!("{name}.replace(\"~\", \"~0\").replace(\"/\", \"~1\")"),
+    }
+}
+
+fn can_be_told_apart(lists: &[OwnList], access: &Access, variables: &mut Variables) -> String {
+    let names: Vec<String> = lists.iter().map(|list| access.names(list.field, variables)).collect();
+    let names = variables.define("names", &names.join(" + "));
+    let is_name = match access.shape {
+        Shape::Typed => "n != \"\"".to_owned(),
+        Shape::Free => format!("n != \"\" && !n.matches({})", quoted(r#"[\x00-\x1f"\\]"#)),
+    };
+    let mut terms = vec![format!("{names}.all(n, {is_name})"), format!("size({names}) == size({names}.distinct())")];
+    if access.shape == Shape::Free {
+        for list in lists {
+            let is_list = |inner: &Inner| {
+                let value = format!("c.?{}.orValue(null)", inner.field);
+                format!("({value} == null || type({value}) == list)")
+            };
+            let are_lists = all(&INNER.iter().map(is_list).collect::<Vec<_>>());
+            terms.push(format!("{}.all(i, [{}].all(c, {are_lists}))", list.indexes, list.item("i")));
+        }
+    }
+    variables.define("told_apart", &all(&terms))
+}
+
+/// That `item`, one of the list `inner` of a container, has the key of `wanted`.
+pub(super) fn has_key(inner: &Inner, wanted: &RawObject, item: &str, access: &Access) -> String {
+    let key = (inner.key)(wanted);
+    let same = match inner.field {
+        "envFrom" => format!("{} == {}", source(item, access), quoted(&key)),
+        "volumeMounts" => {
+            let pattern = match key.as_str() {
+                "/" => "^/$".to_owned(),
+                "" => "^(|//+)$".to_owned(),
+                path => format!("^{}/*$", regex::escape(path)),
+            };
+            let path = access.text_in(item, "mountPath");
+            format!("({path} == {} || {path}.matches({}))", quoted(&key), quoted(&pattern))
+        }
+        _ => format!("{} == {}", access.text_in(item, "name"), quoted(&key)),
+    };
+    access.map_and(item, &format!("({same})"))
+}
+
+/// The key of a source of variables: what it refers to, and the prefix.
+fn source(item: &str, access: &Access) -> String {
+    let name = |field: &str| format!("{item}.?{field}.?name");
+    let [config_map, secret] = ["configMapRef", "secretRef"].map(|field| {
+        let is_there = match access.shape {
+            Shape::Typed => format!("{}.hasValue()", name(field)),
+            Shape::Free => {
+                format!("(type({item}.?{field}.orValue(null)) == map && type({}.orValue(null)) == string)", name(field))
+            }
+        };
+        (is_there, format!("\"{field}:\" + string({item}.{field}.name)"))
+    });
+    let prefix = access.text_in(item, "prefix");
+    format!(
+        "(({} ? {} : {} ? {} : \"\") + ({prefix} == \"\" ? \"\" : \":\" + {prefix}))",
+        config_map.0, config_map.1, secret.0, secret.1
+    )
+}

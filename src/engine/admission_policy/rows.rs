@@ -1,0 +1,199 @@
+//! Rows 1 to 7 of the precedence table, as CEL: [`crate::policy::checks`] in another language.
+//!
+//! Nothing here fails when it runs, but for the users' own expressions.
+
+use super::access::{Access, Shape};
+use super::cel::{all, any, list, matches_one, not, quoted};
+use super::expressions;
+use super::variables::Variables;
+use super::{Inexpressible, PROBE};
+use crate::api::INJECT_KEY;
+use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement};
+use crate::inject::marker;
+use crate::policy::checks::NAME_LABEL;
+use crate::policy::{Policy, Site};
+use crate::workload::Kind;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rows 1 to 3, which are the same for every policy, as match conditions: what fails them costs nothing more. Neither
+/// variables nor the Namespace are to be had there.
+pub(super) fn common(kind: &Kind, site: &Site) -> Vec<Value> {
+    let annotations = "object.metadata.?annotations";
+    let mirror = format!("!{annotations}[?\"kubernetes.io/config.mirror\"].hasValue()");
+    let source = format!("{annotations}[?\"kubernetes.io/config.source\"].orValue(\"api\") == \"api\"");
+    let protected = list(site.protected_namespaces.iter().map(String::as_str));
+    let (own, probe) = (quoted(&site.operator_namespace), is_probe());
+    let mut rows = Vec::new();
+    if kind.resource == "pods" {
+        rows.push(("no-mirror-pod", format!("{mirror} && {source}")));
+    }
+    rows.push((
+        "not-protected",
+        format!("!(request.namespace in {protected}) || request.namespace == {own} && {probe}"),
+    ));
+    rows.push(("not-terminating", "!has(object.metadata.deletionTimestamp)".to_owned()));
+    rows.into_iter().map(|(name, expression)| json!({ "name": name, "expression": expression })).collect()
+}
+
+/// Whether the object is a probe, in the operator's own namespace.
+pub(super) fn is_probe() -> String {
+    format!("object.metadata.?labels[?{}].hasValue()", quoted(PROBE))
+}
+
+/// What rows 4 to 7 ask, as far as a policy asks it.
+pub(super) struct Rows<'a> {
+    pub(super) access: &'a Access,
+    pub(super) kind: &'a Kind,
+}
+
+impl Rows<'_> {
+    /// Rows 4 and 5: true where the pod may be injected.
+    pub(super) fn is_open(&self, policy: &Policy, variables: &mut Variables) -> Vec<String> {
+        let mut terms = Vec::new();
+        if policy.spec.host_network_pods == HostNetworkPods::Skip {
+            let spec = &self.access.spec;
+            terms.extend(["hostNetwork", "hostPID"].map(|field| match self.access.shape {
+                Shape::Typed => format!("!has({spec}.{field})"),
+                Shape::Free => format!("{spec}.?{field}.orValue(false) != true"),
+            }));
+        }
+        if policy.spec.opt_out == OptOut::Allowed {
+            let (said, name) = (self.said(variables), quoted(&policy.name));
+            let words = "v.split(\",\").map(w, w.trim())";
+            terms.push(format!(
+                "!{said}.exists(v, v != \"true\" && {words}.exists(w, w != \"\") && !({name} in {words}))"
+            ));
+        }
+        terms
+    }
+
+    /// What the workload says through `scpol.dev/inject`, in all places where it may.
+    fn said(&self, variables: &mut Variables) -> String {
+        let key = quoted(INJECT_KEY);
+        let mut places: Vec<(String, String)> = ["annotations", "labels"]
+            .map(|field| {
+                let map = format!("object.metadata.?{field}");
+                (format!("{map}[?{key}].hasValue()"), format!("object.metadata.{field}[{key}]"))
+            })
+            .into();
+        if !self.access.pointer.is_empty() {
+            for field in ["annotations", "labels"] {
+                let map = self.access.entries(field, variables);
+                let is_text = match self.access.shape {
+                    Shape::Typed => format!("{key} in {map}"),
+                    Shape::Free => format!("type({map}[?{key}].orValue(null)) == string"),
+                };
+                places.push((is_text, format!("{map}[{key}]")));
+            }
+        }
+        let items: Vec<String> =
+            places.into_iter().map(|(is_there, value)| format!("{is_there} ? [string({value})] : []")).collect();
+        variables.once("said", &items.iter().map(|item| format!("({item})")).collect::<Vec<_>>().join(" + "))
+    }
+
+    /// Row 6: true where the pod has the marker of `policy` with the current hash.
+    pub(super) fn is_marked(&self, policy: &Policy, variables: &mut Variables) -> String {
+        let (annotations, key) = (self.access.entries("annotations", variables), quoted(&policy.template.marker_key));
+        let value = format!("{annotations}[{key}]");
+        let current = quoted(&format!("{}{}{}", marker::BEGINNING, policy.template.hash, marker::ADDED));
+        let is_ours = format!("{value}.startsWith({current}) && {value}.matches({})", quoted(&marker::pattern()));
+        match self.access.shape {
+            Shape::Typed => format!("({key} in {annotations} && {is_ours})"),
+            Shape::Free => format!("({key} in {annotations} && type({value}) == string && {is_ours})"),
+        }
+    }
+
+    /// Row 7, in the order of the contract: true where the policy is for the workload.
+    ///
+    /// # Errors
+    /// If an expression of the policy cannot be asked.
+    pub(super) fn selects(&self, policy: &Policy, variables: &mut Variables) -> Result<Vec<String>, Inexpressible> {
+        let mut terms = self.request(policy);
+        if let Some(selector) = &policy.spec.namespace_selector {
+            terms.extend(namespace_labels(selector, variables));
+        }
+        if let Some(selector) = &policy.spec.annotation_selector {
+            let map = variables.once("annotations", "object.metadata.?annotations.orValue({})");
+            terms.extend(requirements(&map, &selector.match_annotations, &selector.match_expressions));
+        }
+        if let Some(selector) = &policy.spec.label_selector {
+            let map = variables.once("labels", "object.metadata.?labels.orValue({})");
+            terms.extend(requirements(&map, &selector.match_labels, &selector.match_expressions));
+        }
+        for (_, expression) in &policy.conditions {
+            terms.push(expressions::define(expression, "condition", variables)?);
+        }
+        Ok(terms)
+    }
+
+    /// What of row 7 the request alone tells: how the object is posted, and where.
+    fn request(&self, policy: &Policy) -> Vec<String> {
+        let mut terms: Vec<String> = self.version(policy).into_iter().collect();
+        if let Some(globs) = &policy.spec.namespaces {
+            terms.push(matches_one("request.namespace", globs));
+        }
+        if let Some(globs) = policy.spec.exclude_namespaces.as_ref().filter(|globs| !globs.is_empty()) {
+            terms.push(not(&matches_one("request.namespace", globs)));
+        }
+        terms
+    }
+
+    /// That the object is posted through a version that the policy names, where it does.
+    fn version(&self, policy: &Policy) -> Option<String> {
+        if policy.targets_of(self.kind).any(|target| target.version == "*") {
+            return None;
+        }
+        let named: BTreeSet<(&str, &str)> =
+            policy.targets_of(self.kind).map(|target| (target.group.as_str(), target.version.as_str())).collect();
+        let posted = |(group, version): &(&str, &str)| {
+            format!("request.resource.group == {} && request.resource.version == {}", quoted(group), quoted(version))
+        };
+        Some(any(&named.iter().map(posted).collect::<Vec<_>>()))
+    }
+}
+
+fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<String> {
+    let map = variables.once("namespace_labels", "namespaceObject.metadata.?labels.orValue({})");
+    let by_name = |key: &str| key == NAME_LABEL;
+    let (named, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        selector.match_labels.clone().into_iter().partition(|(key, _)| by_name(key));
+    let (of_name, rest): (Vec<_>, Vec<_>) =
+        selector.match_expressions.iter().cloned().partition(|requirement| by_name(&requirement.key));
+    let mut terms = requirements(&map, &others, &rest);
+    if !named.is_empty() || !of_name.is_empty() {
+        let key = quoted(NAME_LABEL);
+        // Whoever takes the label off a Namespace does not rename it.
+        let name = variables.once("namespace_name", &format!("{{{key}: {map}[?{key}].orValue(request.namespace)}}"));
+        terms.extend(requirements(&name, &named, &of_name));
+    }
+    terms
+}
+
+/// Every requirement of a selector on the entries of `map`.
+fn requirements(map: &str, wanted: &BTreeMap<String, String>, requirements: &[Requirement]) -> Vec<String> {
+    let equals = |key: &str, value: &str| format!("{map}[?{}] == optional.of({})", quoted(key), quoted(value));
+    let mut terms: Vec<String> = wanted.iter().map(|(key, value)| equals(key, value)).collect();
+    terms.extend(requirements.iter().map(|Requirement { key, operator, values }| {
+        let values = list(values.iter().flatten().map(String::as_str));
+        let is_there = format!("{} in {map}", quoted(key));
+        let is_listed = format!("({is_there} && {map}[{}] in {values})", quoted(key));
+        match operator {
+            Operator::Exists => is_there,
+            Operator::DoesNotExist => not(&is_there),
+            Operator::In => is_listed,
+            Operator::NotIn => not(&is_listed),
+        }
+    }));
+    terms
+}
+
+/// All of rows 4, 5 and 7.
+///
+/// # Errors
+/// As for [`Rows::selects`].
+pub(super) fn is_wanted(rows: &Rows<'_>, policy: &Policy, variables: &mut Variables) -> Result<String, Inexpressible> {
+    let mut terms = rows.is_open(policy, variables);
+    terms.extend(rows.selects(policy, variables)?);
+    Ok(all(&terms))
+}

@@ -1,0 +1,150 @@
+//! What refuses a create: ValidatingAdmissionPolicies, for `failurePolicy: Fail` and for `validations`.
+//!
+//! An expression that fails when it runs refuses only where the policy says `Fail`, and that is said once for a whole
+//! ValidatingAdmissionPolicy: the policies that say `Ignore` have one of their own, whose name ends in `-ignore`.
+
+use super::access::Access;
+use super::cel::{all, not, quoted};
+use super::expressions;
+use super::render::{binding, constraints, fits, kind_name, name, registered};
+use super::rows::{self, Rows, is_wanted};
+use super::variables::Variables;
+use super::{Inexpressible, PROBE, PROBE_REFUSE, delivery};
+use crate::api::code::Code;
+use crate::api::v1alpha1::{Jobs, NativeSidecars};
+use crate::cluster::capabilities::Capabilities;
+use crate::engine::Unavailable;
+use crate::policy::{Demand, Policy, Site};
+use crate::workload::Kind;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The ValidatingAdmissionPolicies, with their bindings, for `policies` on `kind`: none if nothing is ever refused. They judge what
+/// any engine has made of an object.
+///
+/// # Errors
+/// What cannot be expressed exactly, and in which policy.
+pub fn validating(
+    kind: &Kind,
+    policies: &[Arc<Policy>],
+    cluster: &Capabilities,
+    site: &Site,
+) -> Result<Vec<Value>, Unavailable> {
+    let judges = |policy: &&Policy| !policy.validations.is_empty() || policy.refuses() && policy.injects();
+    let (refusing, others): (Vec<&Policy>, Vec<&Policy>) =
+        policies.iter().map(AsRef::as_ref).filter(judges).partition(|policy| policy.refuses());
+    let mut objects = Vec::new();
+    for (failure_policy, name, policies) in
+        [("Fail", name(kind), refusing), ("Ignore", format!("{}-ignore", name(kind)), others)]
+    {
+        if policies.is_empty() {
+            continue;
+        }
+        let spec = spec(kind, &policies, failure_policy, cluster, site)?;
+        let policy = registered("ValidatingAdmissionPolicy", &name, &policies, spec);
+        fits(&policy, policies[0])?;
+        objects.push(policy);
+        let actions = json!({ "validationActions": ["Deny"] });
+        objects.push(binding("ValidatingAdmissionPolicyBinding", &name, &policies, actions));
+    }
+    Ok(objects)
+}
+
+fn spec(
+    kind: &Kind,
+    policies: &[&Policy],
+    failure_policy: &str,
+    cluster: &Capabilities,
+    site: &Site,
+) -> Result<Value, Unavailable> {
+    let mut variables = Variables::default();
+    let mut validations = vec![probe(site)];
+    let probing = format!("request.namespace == {}", quoted(&site.operator_namespace));
+    for policy in policies {
+        let own = policy.kinds.iter().find(|own| ***own == *kind).map_or(kind, AsRef::as_ref);
+        let access = Access::of(own, &mut variables);
+        let rows = Rows { access: &access, kind };
+        let told = format!("SidecarPolicy `{}` refuses this {}", policy.name, kind_name(kind, cluster));
+        let own = of_policy(policy, &rows, site, &told, &mut variables).map_err(|what| what.of(policy))?;
+        validations.extend(own.into_iter().map(|mut validation| {
+            let expression = validation["expression"].as_str().unwrap_or_default();
+            validation["expression"] = json!(format!("{probing} || {expression}"));
+            validation
+        }));
+    }
+    Ok(json!({
+        "failurePolicy": failure_policy,
+        "matchConstraints": constraints(kind, policies, cluster),
+        "matchConditions": rows::common(kind, site),
+        "variables": variables.to_value(),
+        "validations": validations,
+    }))
+}
+
+/// What shows that these are in force.
+fn probe(site: &Site) -> Value {
+    let label = format!("object.metadata.?labels[?{}].orValue(\"\")", quoted(PROBE));
+    let own = format!("request.namespace == {}", quoted(&site.operator_namespace));
+    let mut probe = validation(&not(&format!("{own} && {label} == {}", quoted(PROBE_REFUSE))), "refused as asked");
+    probe["messageExpression"] = json!("\"refused as asked, revision \" + variables.revision");
+    probe
+}
+
+fn validation(expression: &str, message: &str) -> Value {
+    json!({ "expression": expression, "message": message, "reason": "Forbidden" })
+}
+
+fn of_policy(
+    policy: &Policy,
+    rows: &Rows<'_>,
+    site: &Site,
+    told: &str,
+    variables: &mut Variables,
+) -> Result<Vec<Value>, Inexpressible> {
+    let mut validations = Vec::new();
+    if policy.refuses() && policy.injects() {
+        let mut terms = vec![is_wanted(rows, policy, variables)?];
+        terms.extend(is_delivered(policy, rows.access, site));
+        let wanted = variables.define("wanted", &all(&terms));
+        let expression = format!("!{wanted} || {}", rows.is_marked(policy, variables));
+        let code = Code::SidecarMissing;
+        validations.push(validation(&expression, &format!("{told}: {code}: it would be stored without the sidecar")));
+    }
+    if !policy.validations.is_empty() {
+        let selects = all(&rows.selects(policy, variables)?);
+        let selects = variables.define("selects", &selects);
+        for demand in &policy.validations {
+            validations.push(of_demand(demand, &selects, told, variables)?);
+        }
+    }
+    Ok(validations)
+}
+
+/// That the pod gets the template in some form; none if every pod does.
+fn is_delivered(policy: &Policy, access: &Access, site: &Site) -> Option<String> {
+    let plain = policy.spec.native_sidecars == NativeSidecars::Never || policy.template.spec.containers.is_empty();
+    if plain || site.native_sidecars {
+        return None;
+    }
+    match (policy.spec.native_sidecars, policy.spec.jobs) {
+        (NativeSidecars::Always, _) => Some("false".to_owned()),
+        (_, Jobs::Inject) => None,
+        (_, Jobs::Skip) => Some(not(&delivery::ends(access))),
+    }
+}
+
+fn of_demand(demand: &Demand, selects: &str, told: &str, variables: &mut Variables) -> Result<Value, Inexpressible> {
+    let holds = expressions::define(&demand.expression, "demand", variables)?;
+    let beginning = format!("{told}: {}: ", Code::ValidationFailed);
+    // The server takes messages of one line only.
+    let message = format!("{beginning}{}", demand.message.trim().replace('\n', " "));
+    let mut validation = validation(&format!("({selects} ? {holds} : true)"), &message);
+    if let Some(expression) = &demand.message_expression {
+        let better = expressions::define(expression, "message", variables)?;
+        let (fallback, beginning) = (quoted(&message), quoted(&beginning));
+        let text =
+            format!("[{better}.trim()].map(t, t == \"\" || t.contains(\"\\n\") ? {fallback} : {beginning} + t)[0]");
+        validation["messageExpression"] = json!(text);
+    }
+    Ok(validation)
+}

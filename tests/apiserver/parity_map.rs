@@ -1,0 +1,224 @@
+//! The MutatingAdmissionPolicy engine agrees with files: what `scpol inject` makes of a workload, posted where no engine is, is
+//! stored as what was posted as it is where the engine is. For the whole corpus of `tests/golden`, and nothing is left out but
+//! by the engine's own verdict.
+
+use crate::corpus::{self, Case, Stored, collection};
+use crate::support::{LIMIT, within};
+use crate::world::{World, request};
+use anyhow::{Context, Result, ensure};
+use controlplane::{ControlPlane, Version};
+use serde_json::{Value, json};
+use sidecar_policy::api::code::Code;
+use sidecar_policy::cluster::capabilities::Capabilities;
+use sidecar_policy::engine::admission_policy::{self, render, revision_of};
+use sidecar_policy::policy::{Policies, Policy, Site};
+use sidecar_policy::workload::Kind;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Cases that one server of 1.36 cannot show, and why.
+const NOT_HERE: [(&str, &str); 13] = [
+    ("pod-without-metadata", "the server wants a name"),
+    ("row-3-terminating", "the server takes `deletionTimestamp` off what is created, before admission"),
+    ("before-and-after-lists-null", NO_NULL),
+    ("env-null-list", NO_NULL),
+    ("cronjob", "the server shows an empty `metadata` where none was posted, which the marker would tell"),
+    ("no-pod-spec", "the server shows a `spec` where none was posted"),
+    ("unknown-fields", "the server knows no such field: such a policy is not registered (SCP0026)"),
+    ("row-0-denied", NO_INITIALIZERS),
+    ("row-0-empty", NO_INITIALIZERS),
+    ("row-0-foreign", NO_INITIALIZERS),
+    ("row-0-one-of-two", NO_INITIALIZERS),
+    ("row-0-ours", NO_INITIALIZERS),
+    ("row-0-validations", NO_INITIALIZERS),
+];
+const NO_NULL: &str = "the server shows no null, which the marker would tell";
+const NO_INITIALIZERS: &str = "the server knows no initializers, and drops them";
+
+/// Where everything of this engine is posted.
+const REGISTRATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+
+impl World {
+    /// What the server has.
+    async fn capabilities(&self) -> Result<Capabilities> {
+        Ok(Capabilities::discover(&self.admin, |_| true).await?)
+    }
+
+    /// Creates objects of this engine: each is taken, so that each expression compiles.
+    async fn register(&self, object: &Value) -> Result<()> {
+        let kind = object["kind"].as_str().context("a kind")?;
+        let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
+        let path = format!("{REGISTRATIONS}/{}", plural.to_lowercase());
+        request(&self.admin, "POST", &path, object).await.with_context(|| format!("{object:#}"))?;
+        Ok(())
+    }
+}
+
+fn site() -> Site {
+    Site { native_sidecars: true, ..Site::new("scpol-system", ["vault".to_owned()], []) }
+}
+
+/// Every set of policies that a resource has, as the operator would register it.
+fn by_kind(policies: &[Value]) -> Result<Vec<(Arc<Kind>, Vec<Arc<Policy>>)>> {
+    let parse =
+        |policy: &Value| Policy::parse(policy, &site()).map(Arc::new).map_err(|faults| anyhow::anyhow!("{faults:?}"));
+    let policies = Policies::new(policies.iter().map(parse).collect::<Result<Vec<_>>>()?);
+    let kinds: BTreeSet<Arc<Kind>> = policies.kinds().cloned().collect();
+    let targeting = |kind: &Arc<Kind>| {
+        policies
+            .iter()
+            .filter(|policy| policy.is_enforced() && policy.kinds.contains(kind))
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    Ok(kinds
+        .into_iter()
+        .map(|kind| (kind.clone(), targeting(&kind)))
+        .filter(|(_, policies)| !policies.is_empty())
+        .collect())
+}
+
+/// The objects for one case only, under names of its own.
+fn registrations(
+    case: &Case,
+    cluster: &Capabilities,
+) -> Result<Result<Vec<Value>, sidecar_policy::engine::Unavailable>> {
+    let Some(id) = case.workload["metadata"]["labels"]["case"].as_str() else {
+        anyhow::bail!("{} has no label", case.name)
+    };
+    let mut objects = Vec::new();
+    for (kind, policies) in by_kind(&case.policies).with_context(|| case.name.clone())? {
+        match render(&kind, &policies, cluster, &site()) {
+            Ok(rendered) => objects.extend(rendered),
+            Err(unavailable) => return Ok(Err(unavailable)),
+        }
+    }
+    for object in &mut objects {
+        object["metadata"]["name"] = json!(format!("{id}-{}", object["metadata"]["name"].as_str().context("a name")?));
+        if let Some(name) = object["spec"]["policyName"].as_str() {
+            object["spec"]["policyName"] = json!(format!("{id}-{name}"));
+        } else {
+            object["spec"]["matchConstraints"]["objectSelector"] = json!({ "matchLabels": { "case": id } });
+        }
+    }
+    Ok(Ok(objects))
+}
+
+/// Posts `body` without storing it.
+async fn post(world: &World, body: &Value) -> Result<(Stored, String)> {
+    match request(&world.admin, "POST", &format!("{}?dryRun=All", collection(body)?), body).await {
+        Ok(stored) => Ok((Stored::of(stored)?, String::new())),
+        Err(kube::Error::Api(status)) if status.code < 500 => Ok((Stored::Refused, status.message)),
+        Err(error) => Err(error).context(body.to_string()),
+    }
+}
+
+/// Puts a registration in force that answers a probe, after all others: then the others are in force, too.
+async fn settle(world: &World, cluster: &Capabilities) -> Result<()> {
+    let policy = json!({ "metadata": { "name": "last" }, "spec": {
+        "targets": [{ "group": "", "resource": "pods" }], "failurePolicy": "Fail", "labelSelector": { "matchLabels": { "case": "last" } },
+        "template": { "containers": [{ "name": "x", "image": "x" }] },
+    } });
+    let (kind, policies) = by_kind(&[policy])?.remove(0);
+    let objects = render(&kind, &policies, cluster, &site())?;
+    for object in &objects {
+        world.register(object).await?;
+    }
+    probe(world, &objects).await
+}
+
+/// Waits until `objects`, for pods, answer probes.
+async fn probe(world: &World, objects: &[Value]) -> Result<()> {
+    let revision = |kind: &str| {
+        let object = objects.iter().find(|object| object["kind"] == kind).context("it is rendered")?;
+        revision_of(object).context("a revision")
+    };
+    let (mutating, validating) = (revision("MutatingAdmissionPolicy")?, revision("ValidatingAdmissionPolicy")?);
+    let pod = |value: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "probe", "namespace": "scpol-system", "labels": { "scpol.dev/probe": value, "case": "last" } },
+            // As the operator's namespace wants it.
+            "spec": {
+                "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+                "containers": [{
+                    "name": "c", "image": "c",
+                    "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+                }],
+            },
+        })
+    };
+    within(LIMIT, "the registrations answer", || async {
+        let (asked, _) = post(world, &pod("ask")).await?;
+        let (refused, told) = post(world, &pod("refuse")).await?;
+        let Stored::As(asked) = asked else { return Ok(false) };
+        let is_mutated = asked["metadata"]["annotations"] == json!({ "scpol.dev/probe": mutating });
+        let is_bare = asked["spec"]["containers"].as_array().is_some_and(|containers| containers.len() == 1);
+        Ok(is_mutated && is_bare && refused == Stored::Refused && told.contains(&validating))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let folder = tempfile::tempdir()?;
+    let cases = corpus::cases(Version::V1_36, &NOT_HERE, folder.path())?;
+    corpus::define(&world).await?;
+    corpus::create_namespaces(&world, &cases).await?;
+    let cluster = world.capabilities().await?;
+    admission_policy::check(&cluster)?;
+    let mut by_hand = Vec::new();
+    for case in &cases {
+        by_hand.push(match &case.injected {
+            Some(injected) => post(&world, injected).await,
+            None => Ok((Stored::Refused, "`scpol inject` says so".to_owned())),
+        });
+    }
+    let (mut expressible, mut inexpressible) = (Vec::new(), Vec::new());
+    for (case, expected) in cases.iter().zip(by_hand) {
+        match registrations(case, &cluster)? {
+            Ok(objects) => expressible.push((case, expected, objects)),
+            Err(unavailable) => {
+                ensure!(unavailable.code == Code::NotExpressible, "{}: {unavailable}", case.name);
+                inexpressible.push(format!("{}: {unavailable}", case.name));
+            }
+        }
+    }
+    for is_binding in [false, true] {
+        for (case, _, objects) in &expressible {
+            let is_meant =
+                |object: &&Value| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding") == is_binding);
+            for object in objects.iter().filter(is_meant) {
+                world.register(object).await.with_context(|| case.name.clone())?;
+            }
+        }
+    }
+    settle(&world, &cluster).await?;
+    let (mut differences, mut injected) = (Vec::new(), 0);
+    for (case, expected, _) in &expressible {
+        let found = post(&world, &case.workload).await;
+        let (expected, found) = match (expected, &found) {
+            (Ok(expected), Ok(found)) => (expected, found),
+            (expected, found) => {
+                differences.push(format!("{}:\n  files  {expected:?}\n  server {found:?}", case.name));
+                continue;
+            }
+        };
+        injected +=
+            usize::from(matches!(&found.0, Stored::As(body) if body.to_string().contains("injected.scpol.dev/c")));
+        if found.0 != expected.0 {
+            differences.push(format!("{}:\n  files  {expected:?}\n  server {found:?}", case.name));
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "{} of {} differ\n{}",
+        differences.len(),
+        expressible.len(),
+        differences.join("\n")
+    );
+    assert!(inexpressible.len() <= 6, "{inexpressible:#?}");
+    assert!(injected >= 150, "only {injected} were injected");
+    Ok(())
+}
