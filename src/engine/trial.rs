@@ -53,8 +53,14 @@ pub fn sample(kind: &Kind, resource: &ApiResource) -> Value {
     let mut object = json!({ "apiVersion": resource.api_version, "kind": resource.kind, "metadata": { "name": NAME, "labels": labels } });
     let Some(path) = &kind.pod_path else { return object };
     let restart = if matches!(kind.resource.as_str(), "cronjobs" | "jobs") { "OnFailure" } else { "Always" };
+    // What the Pod Security level `restricted` asks for, which is that of the operator's namespace; old servers drop it.
     let pod = json!({
-        "containers": [{ "name": "probe", "image": "probe", "resources": { "requests": { "cpu": "1m", "memory": "1Mi" }, "limits": { "cpu": "1m", "memory": "1Mi" } } }],
+        "containers": [{
+            "name": "probe", "image": "probe",
+            "resources": { "requests": { "cpu": "1m", "memory": "1Mi" }, "limits": { "cpu": "1m", "memory": "1Mi" } },
+            "securityContext": { "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } },
+        }],
+        "securityContext": { "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" } },
         "automountServiceAccountToken": false,
         "restartPolicy": restart,
         "serviceAccountName": "scpol",

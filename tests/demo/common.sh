@@ -1,0 +1,49 @@
+# What the demos share: each command is printed with what came back.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+PATH="$PWD/target/debug:$PATH"
+log="$SCPOL_TEST_DIR/demo-operator.log"
+
+say() { printf '\n\033[1m# %s\033[0m\n' "$*"; }
+run() { printf '$ %s\n' "$*"; "$@" 2>&1 | grep -v '^Warning: \(version difference\|short name\)' || test "${PIPESTATUS[0]}" -eq 0; }
+
+# until_is EXPECTED COMMAND..: waits until the command prints that, 30 s at most.
+until_is() {
+  local expected=$1 printed=
+  shift
+  for _ in $(seq 300); do
+    printed=$("$@" 2> /dev/null) || true
+    [ "$printed" = "$expected" ] && return
+    sleep 0.1
+  done
+  echo "error: not \"$expected\" but \"$printed\": $*" >&2
+  return 1
+}
+
+start_operator() {
+  echo '$ scpol run &'
+  scpol run --kubeconfig "$SCPOL_TEST_KUBECONFIG_OPERATOR" --listen 127.0.0.1:0 --webhook-listen 127.0.0.1:0 --log-format text 2> "$log" &
+  operator=$!
+  trap 'kill $operator 2> /dev/null && wait $operator || true' EXIT
+}
+
+keep_if_asked() {
+  [ "${KEEP:-}" = 1 ] || return 0
+  say 'Kept (KEEP=1). In another terminal:'
+  echo "export KUBECONFIG=$KUBECONFIG"
+  echo "export PATH=$PATH"
+  echo 'kubectl get scpol'
+  echo "The operator's log: $log"
+  echo 'Ctrl-C here ends everything.'
+  wait $operator
+  exit
+}
+
+stop_operator() {
+  printf '$ kill -TERM <operator>\n'
+  kill $operator
+  wait $operator
+  trap - EXIT
+}
+
+server_version() { kubectl version -o json 2> /dev/null | sed -n '/serverVersion/,$ s/.*"gitVersion": "\(.*\)".*/\1/p'; }
