@@ -155,8 +155,12 @@ pub async fn bring_up(
     objects: &[Value],
 ) -> Result<(Option<Unproven>, Generations), Unavailable> {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
+    let mut is_withdrawn = false;
     for resource in [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES] {
-        withdraw(place, resource, &refusing).await?;
+        is_withdrawn |= withdraw(place, resource, &refusing).await?;
+    }
+    if is_withdrawn {
+        released(place).await?;
     }
     let (mut unproven, mut generations) = (None, Generations::new());
     for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
@@ -202,9 +206,10 @@ impl Place {
     }
 }
 
-/// Removes what refuses and is of `resource`, where it is to change.
-async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<(), CallError> {
-    let Some(resource) = place.capabilities.registration(resource) else { return Ok(()) };
+/// Removes what refuses and is of `resource`, where it is to change. True if there was something.
+async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<bool, CallError> {
+    let Some(resource) = place.capabilities.registration(resource) else { return Ok(false) };
+    let mut is_withdrawn = false;
     let api = Api::<DynamicObject>::all_with(place.client.clone(), &resource);
     let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     let own = shared_name(&place.kind);
@@ -215,9 +220,33 @@ async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<()
         let is_wanted = wanted.iter().any(|object| name_of(object) == name_of(&stored) && covers(&stored, object));
         if is_of_kind(name_of(&stored)) && !is_wanted {
             remove(&place.client, &resource, name_of(&stored)).await?;
+            is_withdrawn = true;
+        }
+    }
+    Ok(is_withdrawn)
+}
+
+/// Waits until nothing refuses any more what asks for it.
+async fn released(place: &Place) -> Result<(), CallError> {
+    let Some(resource) = place.capabilities.resource(&place.kind) else { return Ok(()) };
+    let object = probing(&place.kind, &resource, Shows::Refuses);
+    let since = Instant::now();
+    while since.elapsed() < SETTLING {
+        match trial::create(&place.client, &resource, &place.namespace, &object, Strictness::Lenient).await {
+            Err(error) if error.code() == 0 => return Err(error),
+            Err(_) => tokio::time::sleep(PROBE_PAUSE).await,
+            Ok(_) => return Ok(()),
         }
     }
     Ok(())
+}
+
+/// An object that asks whether a registration is in force.
+fn probing(kind: &Kind, resource: &ApiResource, shows: Shows) -> Value {
+    let mut object = trial::sample(kind, resource);
+    let asks = if shows == Shows::Refuses { "refuse" } else { "inject" };
+    object["metadata"]["labels"][trial::PROBE_LABEL] = Value::from(asks);
+    object
 }
 
 /// True if and only if `stored` has everything that `wanted` says, however the server has completed it.
@@ -319,15 +348,13 @@ enum Seen {
 async fn probe(place: &Place, revision: &str, shows: Shows) -> Result<Seen, Unavailable> {
     let Place { client, capabilities, namespace, kind } = place;
     let Some(resource) = capabilities.resource(kind) else { return Ok(Seen::NotYet(None)) };
-    let mut object = trial::sample(kind, &resource);
-    object["metadata"]["labels"][trial::PROBE_LABEL] =
-        Value::from(if shows == Shows::Refuses { "refuse" } else { "inject" });
+    let object = probing(kind, &resource, shows);
     match trial::create(client, &resource, namespace, &object, Strictness::Lenient).await {
-        Ok(answer) if answer["metadata"]["annotations"][trial::PROBE_LABEL] == revision => Ok(match shows {
-            Shows::Injects => Seen::Yes,
-            Shows::Refuses => Seen::NotYet(None),
-        }),
-        Ok(_) => Ok(Seen::NotYet(None)),
+        Ok(answer) => {
+            let answers = answer["metadata"]["annotations"][trial::PROBE_LABEL].as_str().unwrap_or_default();
+            let is_there = shows == Shows::Injects && answers.split(',').any(|answer| answer == revision);
+            Ok(if is_there { Seen::Yes } else { Seen::NotYet(None) })
+        }
         Err(error) if error.to_string().contains(revision) => Ok(Seen::Yes),
         Err(error) if error.to_string().contains("failed calling webhook") => Ok(Seen::NotYet(Some(error.to_string()))),
         Err(error) if error.code() == 422 && !kind.is_in_table() => Ok(Seen::CannotTell(format!(

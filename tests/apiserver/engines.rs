@@ -165,3 +165,143 @@ fn edit(version: Version, engine: &str) -> (String, Value) {
         ),
     }
 }
+
+/// Creates Deployments, one after the other, until `stop`; gives each one's name and containers.
+async fn create_until(
+    client: kube::Client,
+    prefix: &'static str,
+    stop: tokio::sync::watch::Receiver<bool>,
+) -> Vec<(String, Result<Vec<String>, String>)> {
+    let mut created = Vec::new();
+    while !*stop.borrow() {
+        let name = format!("{prefix}-{}", created.len());
+        let answer = request(&client, "POST", DEPLOYMENTS, &deployment(&name)).await;
+        created.push((name, answer.map(|object| containers(&object)).map_err(|error| error.to_string())));
+    }
+    created
+}
+
+#[tokio::test]
+async fn going_from_engine_to_engine_leaves_no_gap_and_injects_nothing_twice() -> Result<()> {
+    let ways: [(Version, &[&str]); 2] = [
+        (Version::V1_13, &["Initializer", "Webhook", "Initializer"]),
+        (Version::V1_36, &["Webhook", "MutatingAdmissionPolicy", "Webhook", "MutatingAdmissionPolicy"]),
+    ];
+    for (version, engines) in ways {
+        let world = world(version).await?;
+        let operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("envoy", by(engines[0], sidecar("envoy"))).await?;
+        in_force(&world.cluster, "envoy").await?;
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let creators =
+            ["a", "b"].map(|prefix| tokio::spawn(create_until(world.creator.clone(), prefix, stopped.clone())));
+        for engine in &engines[1..] {
+            world.edit_policy("envoy", json!({ "engine": engine })).await?;
+            within(2 * LIMIT, &format!("{engine} delivers alone"), || async {
+                let others: &[&str] = match *engine {
+                    "Webhook" => &["initializer", "admissionpolic"],
+                    "Initializer" => &["webhook"],
+                    _ => &["webhook"],
+                };
+                let registered = world.registered().await?;
+                Ok(!registered.is_empty()
+                    && registered.iter().all(|name| others.iter().all(|other| !name.contains(other))))
+            })
+            .await?;
+            within(2 * LIMIT, "status says so", || async { Ok(engine_of(&world, "envoy").await? == *engine) }).await?;
+        }
+        stop.send_replace(true);
+        let mut total = 0;
+        for creator in creators {
+            for (name, containers) in creator.await? {
+                assert_eq!(containers, Ok(vec!["app".to_owned(), "envoy".to_owned()]), "{version:?} {name}");
+                total += 1;
+            }
+        }
+        assert!(total > 20, "only {total} were created meanwhile");
+        assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterwards() -> Result<()> {
+    let world = world(Version::V1_36).await?;
+    for engine in ["Webhook", "MutatingAdmissionPolicy"] {
+        let operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("envoy", by(engine, sidecar("envoy"))).await?;
+        in_force(&world.cluster, "envoy").await?;
+        operator.kill().await?;
+        let expected: &[&str] = if engine == "Webhook" { &["app"] } else { &["app", "envoy"] };
+        for at in 0..10 {
+            let created = world.create_promptly(DEPLOYMENTS, &deployment(&format!("web-{at}"))).await?;
+            assert_eq!(containers(&created), expected, "{engine}");
+        }
+        let mut operator = Operator::ready(&world.cluster, &[]).await?;
+        let missed = if engine == "Webhook" { 10 } else { 0 };
+        world.status("envoy", "missed", missed).await?;
+        world.status("envoy", "injected", 10 - missed).await?;
+        let created = world.create_promptly(DEPLOYMENTS, &deployment("late")).await?;
+        assert_eq!(containers(&created), ["app", "envoy"], "{engine}");
+        // Stopped in good order, what needs this process is taken away, and what does not stays.
+        operator.signal("TERM")?;
+        assert_eq!(operator.ended().await?, Some(0));
+        let registered = world.registered().await?;
+        assert_eq!(registered.is_empty(), engine == "Webhook", "{registered:?}");
+        let created = world.create_promptly(DEPLOYMENTS, &deployment("stopped")).await?;
+        assert_eq!(containers(&created), expected, "{engine}");
+        if engine == "Webhook" {
+            wait_condition(&world.cluster, "envoy", "Ready", "False", "Stopped").await?;
+        }
+        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        in_force(&world.cluster, "envoy").await?;
+        world.delete_policy("envoy").await?;
+        within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
+        for name in (0..10).map(|at| format!("web-{at}")).chain(["late".into(), "stopped".into()]) {
+            world.delete(&format!("{DEPLOYMENTS}/{name}")).await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine() -> Result<()> {
+    let world = world(Version::V1_36).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let mut conflicting = deployment("conflicting");
+    conflicting["spec"]["template"]["spec"]["containers"][0]["name"] = json!("envoy");
+    let mut opted_out = deployment("opted-out");
+    opted_out["metadata"]["annotations"] = json!({ "scpol.dev/inject": "false" });
+    for engine in ["Webhook", "MutatingAdmissionPolicy"] {
+        let validations = json!([{ "expression": "object.metadata.name != 'bad'", "message": "call it better" }]);
+        let spec = json!({ "engine": engine, "failurePolicy": "Fail", "template": sidecar("envoy")["template"], "validations": validations });
+        world.policy("envoy", spec).await?;
+        in_force(&world.cluster, "envoy").await?;
+        let dry = format!("{DEPLOYMENTS}?dryRun=All");
+        let created = world.create(&dry, &deployment("good")).await?;
+        assert_eq!(containers(&created), ["app", "envoy"], "{engine}");
+        assert_eq!(containers(&world.create(&dry, &opted_out).await?), ["app"], "{engine}");
+        for (object, told) in [(&conflicting, "SidecarPolicy `envoy` refuses"), (&deployment("bad"), "call it better")]
+        {
+            let error = world.create(&dry, object).await.expect_err("refused").to_string();
+            assert!(error.contains(told), "{engine}: {error}");
+        }
+        // An edited template is never refused for the old one, nor the new one for the old policy.
+        let mut template = sidecar("envoy");
+        template["template"]["containers"][0]["image"] = json!("envoy:2");
+        world.edit_policy("envoy", template).await?;
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let created = world.create(&dry, &deployment("good")).await.context("while the policy changes")?;
+            if created.to_string().contains("envoy:2") {
+                break;
+            }
+            anyhow::ensure!(Instant::now() < deadline, "the new template does not come");
+        }
+        in_force(&world.cluster, "envoy").await?;
+        world.delete_policy("envoy").await?;
+        within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
+    }
+    assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    Ok(())
+}

@@ -343,9 +343,12 @@ fn probe(api_version: &str, request: &Request, call: Call, revision: Option<&str
 
 fn annotated(metadata: &Value, revision: &str) -> Patch {
     let key = PROBE_KEY.replace('/', "~1");
+    // Another engine may have answered before, while a resource goes from one to the other.
+    let answers = metadata["annotations"][PROBE_KEY].as_str().into_iter().chain([revision]);
+    let value = answers.collect::<Vec<_>>().join(",");
     let operation = match metadata["annotations"].is_object() {
-        true => json!({ "op": "add", "path": format!("/metadata/annotations/{key}"), "value": revision }),
-        false => json!({ "op": "add", "path": "/metadata/annotations", "value": { PROBE_KEY: revision } }),
+        true => json!({ "op": "add", "path": format!("/metadata/annotations/{key}"), "value": value }),
+        false => json!({ "op": "add", "path": "/metadata/annotations", "value": { PROBE_KEY: value } }),
     };
     serde_json::from_value(json!([operation])).expect("the shape is fixed")
 }
