@@ -11,7 +11,7 @@ use crate::cluster::capabilities::registration as resources;
 use crate::cluster::client::{Reconnect, chain};
 use crate::cluster::object::Object;
 use crate::cluster::policies::Snapshot;
-use crate::engine::registration::{self, Place, Unproven, is_marked, kind_of};
+use crate::engine::registration::{self, Generations, Key, Place, Unproven, is_marked, kind_of};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
@@ -64,11 +64,8 @@ pub(super) struct InForce {
     wanted: Wanted,
     unproven: Option<Unproven>,
     /// As far as they are known: an edit by hand raises one.
-    generations: BTreeMap<Key, i64>,
+    generations: Generations,
 }
-
-/// A registered object: the plural name of what it is, and its own.
-type Key = (String, String);
 
 impl Joint {
     /// What is in force, also while it is being changed.
@@ -311,18 +308,11 @@ impl Controller {
     }
 
     /// What is registered for `kind` and not among `wanted`.
-    fn obsolete(&self, kind: &Arc<Kind>, wanted: &[Value]) -> Vec<Value> {
-        let of_kind = self
-            .registered
-            .values()
-            .filter(|object| object["metadata"]["name"].as_str().and_then(kind_of).as_ref() == Some(kind));
-        let is_wanted = |object: &Value| {
-            let same = |wanted: &Value| {
-                wanted["kind"] == object["kind"] && wanted["metadata"]["name"] == object["metadata"]["name"]
-            };
-            wanted.iter().any(same)
-        };
-        of_kind.filter(|object| !is_wanted(object)).cloned().collect()
+    fn obsolete(&self, kind: &Arc<Kind>, wanted: &[Value]) -> Vec<Key> {
+        let place = self.place_of(kind);
+        let wanted: BTreeSet<Key> = wanted.iter().filter_map(|object| place.key_of(object)).collect();
+        let of_kind = self.registered.keys().filter(|(_, name)| kind_of(name).as_ref() == Some(kind));
+        of_kind.filter(|key| !wanted.contains(*key)).cloned().collect()
     }
 
     fn place_of(&self, kind: &Arc<Kind>) -> Place {

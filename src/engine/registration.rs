@@ -116,9 +116,13 @@ pub fn shared_name(kind: &Kind) -> String {
     }
 }
 
+/// The end of the name of a second registration beside the first: what lets through where it cannot tell.
+pub const IGNORING: &str = "-ignore";
+
 /// The kind whose shared registration is called `name`.
 pub fn kind_of(name: &str) -> Option<Arc<Kind>> {
     let rest = name.strip_prefix("scpol-")?;
+    let rest = rest.strip_suffix(IGNORING).unwrap_or(rest);
     let (resource, group) = rest.split_once('.').unwrap_or((rest, ""));
     Some(Kind::of(group, resource, None))
 }
@@ -135,9 +139,11 @@ pub struct Place {
     pub kind: Arc<Kind>,
 }
 
-/// The generation of each registered object, by the plural name of what it is and its own: the server raises it with each
-/// change of more than metadata.
-pub type Generations = BTreeMap<(String, String), i64>;
+/// What is registered: the plural name of what it is, and its own.
+pub type Key = (String, String);
+
+/// The generation of each registered object: the server raises it with each change of more than metadata.
+pub type Generations = BTreeMap<Key, i64>;
 
 /// Why nobody knows whether a registration is in force: the server refuses every object that we could try.
 pub type Unproven = (Code, String);
@@ -168,7 +174,8 @@ pub async fn bring_up(
             Ok(doubt) => unproven = unproven.or(doubt),
             Err(reason) if reason.code == Code::ServerAway => return Err(reason),
             Err(reason) => {
-                take_down(place, objects).await?;
+                let keys: Vec<_> = objects.iter().filter_map(|object| place.key_of(object)).collect();
+                take_down(place, &keys).await?;
                 return Err(reason);
             }
         }
@@ -176,16 +183,24 @@ pub async fn bring_up(
     Ok((unproven, generations))
 }
 
-/// Takes `objects` away again, what refuses first.
+/// Takes away what is registered under `keys`: what refuses first, and what puts something in force before that.
 ///
 /// # Errors
 /// If the server cannot be reached; to be called again then.
-pub async fn take_down(place: &Place, objects: &[Value]) -> Result<(), CallError> {
-    let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
-    // Bindings come behind what they put in force, and go before it.
-    for object in refusing.into_iter().rev().chain(injecting.into_iter().rev()) {
-        let Some(resource) = place.resource_of(object) else { continue };
-        remove(&place.client, &resource, name_of(object)).await?;
+pub async fn take_down(place: &Place, keys: &[Key]) -> Result<(), CallError> {
+    const ORDER: [&str; 6] = [
+        resources::VALIDATING_BINDINGS,
+        resources::VALIDATING_POLICIES,
+        resources::VALIDATING_WEBHOOKS,
+        resources::MUTATING_BINDINGS,
+        resources::MUTATING_POLICIES,
+        resources::MUTATING_WEBHOOKS,
+    ];
+    for resource in ORDER {
+        let Some(served) = place.capabilities.registration(resource) else { continue };
+        for (_, name) in keys.iter().filter(|(other, _)| other == resource) {
+            remove(&place.client, &served, name).await?;
+        }
     }
     Ok(())
 }
@@ -204,6 +219,11 @@ impl Place {
         let mut served = resources::ALL.iter().filter_map(|resource| self.capabilities.registration(resource));
         served.find(|resource| object["kind"] == resource.kind.as_str())
     }
+
+    /// Under what `object`, which an engine has rendered, is registered; none if the server has no such thing.
+    pub fn key_of(&self, object: &Value) -> Option<Key> {
+        Some((self.resource_of(object)?.plural, name_of(object).to_owned()))
+    }
 }
 
 /// Removes what refuses and is of `resource`, where it is to change. True if there was something.
@@ -213,8 +233,7 @@ async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<bo
     let api = Api::<DynamicObject>::all_with(place.client.clone(), &resource);
     let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     let own = shared_name(&place.kind);
-    // More than one of a kind may be needed: each begins with the name of all.
-    let is_of_kind = |name: &str| name == own || name.strip_prefix(&own).is_some_and(|rest| rest.starts_with('-'));
+    let is_of_kind = |name: &str| name.strip_suffix(IGNORING).unwrap_or(name) == own;
     for stored in call(api.list(&ours)).await? {
         let stored = value(&stored);
         let is_wanted = wanted.iter().any(|object| name_of(object) == name_of(&stored) && covers(&stored, object));
