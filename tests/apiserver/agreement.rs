@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Cases that one server of 1.13 cannot show, and why.
-pub const NOT_HERE: [(&str, &str); 17] = [
+pub(crate) const NOT_HERE: [(&str, &str); 17] = [
     ("row-2-other-operator-namespace", "the operator of the test runs elsewhere"),
     ("row-7-condition-sees-no-status", "the server takes no `resourceVersion` in what is created"),
     ("row-3-terminating", "the server takes `deletionTimestamp` off what is created"),
@@ -31,7 +31,7 @@ pub const NOT_HERE: [(&str, &str); 17] = [
     ("env-null-list", "the server stores no null, which the marker would tell"),
 ];
 /// What comes with a list of its own.
-pub const WAITS: &str = "without an operator it waits for ever";
+const WAITS: &str = "without an operator it waits for ever";
 /// How many cases share one set of policies: each new workload waits for all of them.
 const BATCH: usize = 40;
 
