@@ -21,6 +21,7 @@
 //! | what an injected workload looks like, and conflicts | [`inject`] |
 //! | what becomes of one workload under many policies | [`decision`] |
 //! | what the API server is told, and the loop behind it | [`engine::initializer`] |
+//! | what a webhook registers, answers and shows as certificate | [`engine::webhook`] |
 //! | how policies become registrations and status | [`controller`] |
 //! | what `scpol lint` finds | [`lint`] |
 //! | what old initializers and PodPresets become | [`mod@convert`] |

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Cases that one server of 1.13 cannot show, and why.
-const NOT_HERE: [(&str, &str); 17] = [
+pub(crate) const NOT_HERE: [(&str, &str); 17] = [
     ("row-2-other-operator-namespace", "the operator of the test runs elsewhere"),
     ("row-7-condition-sees-no-status", "the server takes no `resourceVersion` in what is created"),
     ("row-3-terminating", "the server takes `deletionTimestamp` off what is created"),

@@ -14,14 +14,14 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256, PublicKeyData,
 };
+use rustls::client::verify_server_name;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::ParsedCertificate;
+use rustls::sign::CertifiedKey;
 use std::fmt;
 use time::OffsetDateTime;
-use tokio_rustls::rustls::client::verify_server_name;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::server::ParsedCertificate;
-use tokio_rustls::rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// How long things live.

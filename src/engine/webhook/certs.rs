@@ -19,14 +19,14 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
-use tokio_rustls::rustls::sign::CertifiedKey;
 use tracing::{info, warn};
 
 /// The Secret, in the operator's namespace.
@@ -80,7 +80,7 @@ struct Shown {
 }
 
 enum Source {
-    Secret { api: Api<Secret>, lifetimes: Lifetimes },
+    Secret(Box<Api<Secret>>),
     Files(PathBuf),
 }
 
@@ -90,6 +90,7 @@ pub struct Certificates {
     /// What the server is called by: names or addresses.
     names: Vec<String>,
     poll: Duration,
+    lifetimes: Lifetimes,
     shown: ArcSwapOption<Shown>,
     /// A bundle that all registrations have, and since when.
     published: Mutex<Option<(Vec<u8>, Timestamp)>>,
@@ -106,8 +107,7 @@ pub fn service_names(name: &str, namespace: &str) -> Vec<String> {
 impl Certificates {
     /// Our own, for a server that is called by `names`, in the Secret [`SECRET`] of `namespace`.
     pub fn of_secret(client: Client, namespace: &str, names: Vec<String>, metrics: Arc<Metrics>) -> Self {
-        let source = Source::Secret { api: Api::namespaced(client, namespace), lifetimes: Lifetimes::default() };
-        Self::new(source, names, metrics)
+        Self::new(Source::Secret(Box::new(Api::namespaced(client, namespace))), names, metrics)
     }
 
     /// Those that somebody else keeps in the files `tls.crt`, `tls.key` and, for the bundle, `ca.crt` of `folder`. They must be
@@ -121,6 +121,7 @@ impl Certificates {
             source,
             names,
             poll: POLL,
+            lifetimes: Lifetimes::default(),
             shown: ArcSwapOption::empty(),
             published: Mutex::default(),
             trouble: Mutex::default(),
@@ -131,12 +132,8 @@ impl Certificates {
 
     /// The same, looking every `poll`, and with other lifetimes of what we make: for tests.
     #[must_use]
-    pub fn with(self, poll: Duration, changed: Lifetimes) -> Self {
-        let source = match self.source {
-            Source::Secret { api, .. } => Source::Secret { api, lifetimes: changed },
-            files @ Source::Files(_) => files,
-        };
-        Self { poll, source, ..self }
+    pub fn with(self, poll: Duration, lifetimes: Lifetimes) -> Self {
+        Self { poll, lifetimes, ..self }
     }
 
     /// What registrations must have as `caBundle`, PEM. None where they must have none, and before the first [`Self::refresh`].
@@ -194,7 +191,7 @@ impl Certificates {
     pub async fn refresh(&self) -> Result<(), CertificateError> {
         let now = Timestamp::now();
         let found = match &self.source {
-            Source::Secret { api, lifetimes } => self.keep(api, lifetimes, now).await,
+            Source::Secret(api) => self.keep(api, now).await,
             Source::Files(folder) => self.read(folder, now),
         };
         let reason = found.as_ref().err().map(CertificateError::reason);
@@ -249,15 +246,15 @@ impl Certificates {
         Ok(Shown { key: Arc::new(key), bundle: bundle.map(String::into_bytes), expires: leaf.until, stored: None })
     }
 
-    async fn keep(&self, api: &Api<Secret>, lifetimes: &Lifetimes, now: Timestamp) -> Result<Shown, CertificateError> {
+    async fn keep(&self, api: &Api<Secret>, now: Timestamp) -> Result<Shown, CertificateError> {
         for _ in 0..TRIES {
             let secret = call(api.get_opt(SECRET)).await.map_err(CertificateError::Secret)?;
             let stored = secret.as_ref().map(stored);
-            let (action, base) = self.due(stored.as_ref(), lifetimes, now);
+            let (action, base) = self.due(stored.as_ref(), now);
             if action == Action::Keep {
                 return shown(base.unwrap_or_default());
             }
-            let fresh = authority::carry_out(action, base.as_ref(), &self.names, now, lifetimes)?;
+            let fresh = authority::carry_out(action, base.as_ref(), &self.names, now, &self.lifetimes)?;
             match call(write(api, secret, &fresh)).await {
                 Ok(_) => {
                     info!(?action, "Renewed the certificates of the webhook");
@@ -273,13 +270,14 @@ impl Certificates {
 
     /// What is to be done, and with what. Where what is stored is of no use or gone, what is shown still is: API servers trust
     /// it, so a new authority comes beside it.
-    fn due(&self, stored: Option<&Stored>, lifetimes: &Lifetimes, now: Timestamp) -> (Action, Option<Stored>) {
+    fn due(&self, stored: Option<&Stored>, now: Timestamp) -> (Action, Option<Stored>) {
         let published = |stored: &Stored| {
             let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
             published.as_ref().filter(|(bundle, _)| *bundle == stored.bundle.as_bytes()).map(|(_, since)| *since)
         };
-        let next =
-            |stored: Option<&Stored>| authority::next(stored, &self.names, now, stored.and_then(published), lifetimes);
+        let next = |stored: Option<&Stored>| {
+            authority::next(stored, &self.names, now, stored.and_then(published), &self.lifetimes)
+        };
         let action = next(stored);
         let last = self.shown.load().as_ref().and_then(|shown| shown.stored.clone());
         match last {

@@ -357,6 +357,7 @@ fn is_label_value(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::slice::from_ref;
 
     const WEBHOOKS: [(&str, &str, &str, &str); 4] = [
         ("admissionregistration.k8s.io", "v1beta1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
@@ -385,7 +386,7 @@ mod tests {
         Site::new("scpol-system", [], [])
     }
 
-    fn policy(name: &str, more: Value) -> Arc<Policy> {
+    fn policy(name: &str, more: &Value) -> Arc<Policy> {
         let mut spec = json!({ "template": { "containers": [{ "name": name, "image": "envoy:1" }] } });
         for (field, value) in more.as_object().unwrap() {
             spec[field] = value.clone();
@@ -410,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_current_server_gets_one_mutating_registration_with_an_entry_for_probes() {
-        let [registration] = &rendered(36, &[policy("b", json!({})), policy("a", json!({}))])[..] else { panic!() };
+        let [registration] = &rendered(36, &[policy("b", &json!({})), policy("a", &json!({}))])[..] else { panic!() };
         assert_eq!(registration["apiVersion"], "admissionregistration.k8s.io/v1");
         assert_eq!(registration["metadata"]["name"], "scpol-deployments.apps");
         assert_eq!(registration["metadata"]["ownerReferences"][0]["name"], "a");
@@ -442,27 +443,27 @@ mod tests {
 
     #[test]
     fn a_server_of_1_13_gets_only_fields_that_it_has_and_every_group() {
-        let [registration] = &rendered(13, &[policy("a", json!({}))])[..] else { panic!() };
+        let [registration] = &rendered(13, &[policy("a", &json!({}))])[..] else { panic!() };
         assert_eq!(registration["apiVersion"], "admissionregistration.k8s.io/v1beta1");
         let [inject] = &registration["webhooks"].as_array().unwrap()[..] else { panic!() };
         let fields: Vec<&String> = inject.as_object().unwrap().keys().collect();
         assert_eq!(fields, ["clientConfig", "failurePolicy", "name", "rules", "sideEffects"]);
         assert_eq!(inject["rules"][0]["apiGroups"], json!(["apps", "extensions"]));
         assert_eq!(inject["rules"][0].get("scope"), None);
-        let between = &rendered(14, &[policy("a", json!({}))])[0]["webhooks"][0];
+        let between = &rendered(14, &[policy("a", &json!({}))])[0]["webhooks"][0];
         assert_eq!((&between["timeoutSeconds"], between.get("matchPolicy")), (&json!(3), None));
     }
 
     #[test]
     fn named_versions_are_registered_and_no_others() {
         let target = |group: &str, version: &str| json!({ "targets": [{ "group": group, "version": version, "resource": "deployments" }] });
-        let named = [policy("a", target("apps", "v1")), policy("b", target("extensions", "v1beta1"))];
+        let named = [policy("a", &target("apps", "v1")), policy("b", &target("extensions", "v1beta1"))];
         let rules = &rendered(13, &named)[0]["webhooks"][0]["rules"];
         assert_eq!((&rules[0]["apiGroups"], &rules[0]["apiVersions"]), (&json!(["apps"]), &json!(["v1"])));
         assert_eq!((&rules[1]["apiGroups"], &rules[1]["apiVersions"]), (&json!(["extensions"]), &json!(["v1beta1"])));
         let missing = render(
             Kind::find("apps", "deployments").unwrap(),
-            &[policy("a", target("apps", "v2"))],
+            &[policy("a", &target("apps", "v2"))],
             &cluster(36),
             &site(),
             &service(),
@@ -485,14 +486,14 @@ mod tests {
             "ValidatingWebhookConfiguration \"Ignore\"",
             "ValidatingWebhookConfiguration \"Fail\"",
         );
-        assert_eq!(kinds(&[policy("a", json!({}))]), [mutating]);
-        assert_eq!(kinds(&[policy("a", demand.clone())]), [mutating, ignore]);
-        assert_eq!(kinds(&[policy("a", demand), policy("b", json!({ "failurePolicy": "Fail" }))]), [mutating, fail]);
+        assert_eq!(kinds(&[policy("a", &json!({}))]), [mutating]);
+        assert_eq!(kinds(&[policy("a", &demand)]), [mutating, ignore]);
+        assert_eq!(kinds(&[policy("a", &demand), policy("b", &json!({ "failurePolicy": "Fail" }))]), [mutating, fail]);
         let judge =
             json!({ "metadata": { "name": "a" }, "spec": { "validations": [{ "expression": "has(object.spec)" }] } });
         assert_eq!(kinds(&[Arc::new(Policy::parse(&judge, &site()).unwrap())]), [ignore]);
         assert!(kinds(&[]).is_empty());
-        let refused = check(&policy("b", json!({ "failurePolicy": "Fail" })), &cluster(20)).unwrap_err();
+        let refused = check(&policy("b", &json!({ "failurePolicy": "Fail" })), &cluster(20)).unwrap_err();
         assert_eq!(refused.code, Code::FailNotSafe);
     }
 
@@ -500,13 +501,13 @@ mod tests {
     fn a_registration_is_narrowed_only_by_what_holds_for_all() {
         let labels = json!({ "labelSelector": { "matchLabels": { "app": "web" } } });
         let inject = |policies: &[Arc<Policy>]| rendered(36, policies)[0]["webhooks"][0].clone();
-        let shared = inject(&[policy("a", labels.clone()), policy("b", labels.clone())]);
+        let shared = inject(&[policy("a", &labels), policy("b", &labels)]);
         assert_eq!(shared["objectSelector"], json!({ "matchLabels": { "app": "web" } }));
-        assert_eq!(inject(&[policy("a", labels), policy("b", json!({}))]).get("objectSelector"), None);
+        assert_eq!(inject(&[policy("a", &labels), policy("b", &json!({}))]).get("objectSelector"), None);
         let no_label = json!({ "labelSelector": { "matchExpressions": [{ "key": "app", "operator": "NotIn", "values": ["no label's value"] }] } });
-        assert_eq!(inject(&[policy("a", no_label)]).get("objectSelector"), None);
+        assert_eq!(inject(&[policy("a", &no_label)]).get("objectSelector"), None);
 
-        let at = |names: Value| policy("a", json!({ "namespaces": names }));
+        let at = |names: Value| policy("a", &json!({ "namespaces": names }));
         let selected = |policy| expressions(&inject(&[policy])["namespaceSelector"]);
         assert_eq!(
             selected(at(json!(["shop", "bank", "kube-system"]))),
@@ -515,7 +516,7 @@ mod tests {
         assert!(selected(at(json!(["shop", "team-*"])))[0].contains("NotIn"));
         assert!(selected(at(json!(["kube-system"])))[0].contains("NotIn"));
         let both =
-            policy("a", json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } }, "namespaces": ["shop"] }));
+            policy("a", &json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } }, "namespaces": ["shop"] }));
         let both = &inject(&[both])["namespaceSelector"];
         assert_eq!((&both["matchLabels"]["team"], expressions(both).len()), (&json!("shop"), 1));
     }
@@ -523,12 +524,12 @@ mod tests {
     #[test]
     fn the_revision_changes_exactly_with_the_registration() {
         let revision = |policies: &[Arc<Policy>]| revision_of(&rendered(36, policies)[0]).unwrap().to_owned();
-        let (a, b) = (policy("a", json!({})), policy("b", json!({})));
+        let (a, b) = (policy("a", &json!({})), policy("b", &json!({})));
         assert_eq!(revision(&[a.clone(), b.clone()]), revision(&[b.clone(), a.clone()]));
-        assert_ne!(revision(&[a.clone()]), revision(&[a.clone(), b]));
+        assert_ne!(revision(from_ref(&a)), revision(&[a.clone(), b]));
         let kind = Kind::find("apps", "deployments").unwrap();
         let url = Endpoint::Url("https://127.0.0.1:8443/".into());
-        let other = render(kind, &[a.clone()], &cluster(36), &site(), &url, Some(b"other")).unwrap();
+        let other = render(kind, from_ref(&a), &cluster(36), &site(), &url, Some(b"other")).unwrap();
         let path = other[0]["webhooks"][0]["clientConfig"]["url"].as_str().unwrap();
         assert_eq!(path, format!("https://127.0.0.1:8443/mutate/{}", revision_of(&other[0]).unwrap()));
         assert_ne!(revision_of(&other[0]), Some(revision(&[a]).as_str()));
@@ -540,7 +541,7 @@ mod tests {
             let kind = Kind::find("", "pods").unwrap();
             super::render(
                 kind,
-                &[policy("a", json!({ "targets": [{ "group": "", "resource": "pods" }] }))],
+                &[policy("a", &json!({ "targets": [{ "group": "", "resource": "pods" }] }))],
                 cluster,
                 &site(),
                 endpoint,

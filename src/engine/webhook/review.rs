@@ -426,3 +426,208 @@ fn cut(text: &str, most: usize) -> &str {
     let end = text.char_indices().map(|(at, char)| at + char.len_utf8()).take_while(|end| *end <= most).last();
     &text[..end.unwrap_or_default()]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REVISION: &str = "0123456789abcdef";
+
+    fn site() -> Site {
+        Site::new("scpol-system", [], [])
+    }
+
+    /// Policies for pods, by name and what their specs have beside a container.
+    fn policies(specs: &[(&str, Value)]) -> Policies {
+        let policy = |(name, more): &(&str, Value)| {
+            let mut spec = json!({
+                "targets": [{ "group": "", "resource": "pods" }],
+                "template": { "containers": [{ "name": name, "image": "envoy:1" }] },
+            });
+            for (field, value) in more.as_object().unwrap() {
+                spec[field] = value.clone();
+            }
+            let object = json!({ "metadata": { "name": name }, "spec": spec });
+            Arc::new(Policy::parse(&object, &site()).unwrap())
+        };
+        Policies::new(specs.iter().map(policy))
+    }
+
+    fn pod(metadata: &Value) -> Value {
+        json!({ "metadata": metadata, "spec": { "containers": [{ "name": "app", "image": "app:1" }] } })
+    }
+
+    fn review(object: &Value) -> Value {
+        json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "u1", "operation": "CREATE", "namespace": "shop", "object": object, "oldObject": null,
+                "resource": { "group": "", "version": "v1", "resource": "pods" },
+            },
+        })
+    }
+
+    fn asked(call: Call, review: &Value, policies: &Policies) -> (Value, Option<Decided>) {
+        let review = Review::parse(review.to_string().as_bytes()).unwrap();
+        let answer = review.answer(call, Some(REVISION), policies, &site(), None);
+        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        (body["response"].clone(), answer.decided)
+    }
+
+    /// The object of `review` once the patch of `response` has been applied.
+    fn patched(review: &Value, response: &Value) -> Value {
+        let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
+        let patch: Patch = serde_json::from_slice(&patch).unwrap();
+        let mut object = review["request"]["object"].clone();
+        json_patch::patch(&mut object, &patch).unwrap();
+        object
+    }
+
+    fn told(decided: Option<Decided>) -> Vec<String> {
+        let decided = decided.unwrap();
+        let line = |told: Told<'_>| format!("{} {} {}", told.policy.name, told.outcome.label(), told.code);
+        decided.told().into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn an_object_gets_its_sidecar_wherever_its_namespace_stands_and_passes_then() {
+        let policies = policies(&[("envoy", json!({ "failurePolicy": "Fail", "namespaces": ["shop"] }))]);
+        for metadata in [json!({ "generateName": "web-" }), json!({ "name": "web", "namespace": "shop" })] {
+            let review = review(&pod(&metadata));
+            let (response, decided) = asked(Call::Mutate, &review, &policies);
+            assert_eq!((&response["uid"], &response["patchType"]), (&json!("u1"), &json!("JSONPatch")));
+            assert_eq!(told(decided), ["envoy injected SCP0002"]);
+            let stored = patched(&review, &response);
+            assert_eq!(stored["spec"]["containers"][1]["name"], "envoy");
+            assert_eq!(stored["metadata"]["namespace"], metadata["namespace"], "the patch is for what came");
+            let (response, decided) = asked(Call::Validate, &super::tests::review(&stored), &policies);
+            assert_eq!((&response["allowed"], told(decided).len()), (&json!(true), 0));
+            let (response, decided) = asked(Call::Validate, &review, &policies);
+            assert_eq!(response["allowed"], false);
+            assert_eq!(response["status"]["code"], 403);
+            let message = response["status"]["message"].as_str().unwrap();
+            assert!(message.starts_with("SidecarPolicy `envoy` refuses this Pod: SCP0213: "), "{message}");
+            assert_eq!(told(decided), ["envoy rejected SCP0213"]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_create_or_nobodys_target_is_left_alone() {
+        let policies = policies(&[("envoy", json!({}))]);
+        let changes = [
+            ("/request/operation", json!("UPDATE")),
+            ("/request/operation", json!("DELETE")),
+            ("/request/namespace", json!("")),
+            ("/request/resource/resource", json!("secrets")),
+            ("/request/resource/group", json!("other.example")),
+        ];
+        for (pointer, value) in changes {
+            let mut review = review(&pod(&json!({ "name": "web" })));
+            *review.pointer_mut(pointer).unwrap() = value;
+            let (response, decided) = asked(Call::Mutate, &review, &policies);
+            assert_eq!(response, json!({ "uid": "u1", "allowed": true }), "{pointer}");
+            assert!(decided.is_none(), "{pointer}");
+        }
+        let mut binding = review(&json!({ "target": {} }));
+        binding["request"]["subResource"] = json!("binding");
+        assert_eq!(asked(Call::Mutate, &binding, &policies).0, json!({ "uid": "u1", "allowed": true }));
+    }
+
+    #[test]
+    fn a_named_version_is_for_what_is_posted_through_it_and_conflicts_are_seen_all_the_same() {
+        let at = |version: &str| json!({ "targets": [{ "group": "", "version": version, "resource": "pods" }] });
+        let review = review(&pod(&json!({ "name": "web" })));
+        let (response, decided) =
+            asked(Call::Mutate, &review, &policies(&[("old", at("v0")), ("new", at("v1")), ("any", json!({}))]));
+        assert_eq!(told(decided), ["any injected SCP0002", "new injected SCP0002"]);
+        assert!(!patched(&review, &response).to_string().contains("old"));
+    }
+
+    #[test]
+    fn each_thing_is_told_by_one_of_the_two_calls_and_the_creator_is_warned() {
+        let conflict = json!([{ "name": "app", "image": "other:1" }]);
+        let policies = policies(&[
+            ("far", json!({ "namespaces": ["other"] })),
+            ("lenient", json!({ "template": { "containers": conflict } })),
+            ("plain", json!({})),
+        ]);
+        let review = review(&pod(&json!({ "name": "web" })));
+        let (response, decided) = asked(Call::Mutate, &review, &policies);
+        assert_eq!(told(decided), ["plain injected SCP0002", "far skipped SCP0108", "lenient failed SCP0200"]);
+        let warnings = response["warnings"].as_array().unwrap();
+        assert_eq!(warnings.len(), 1);
+        assert!(
+            warnings[0].as_str().unwrap().starts_with("SidecarPolicy `lenient` does not inject this Pod: SCP0200: ")
+        );
+        let (response, decided) = asked(Call::Validate, &super::tests::review(&patched(&review, &response)), &policies);
+        assert_eq!((response["allowed"].clone(), told(decided).len()), (json!(true), 0));
+
+        let strict = [
+            ("strict", json!({ "failurePolicy": "Fail", "template": { "containers": conflict } })),
+            ("plain", json!({})),
+        ];
+        let strict = super::tests::policies(&strict);
+        let (response, decided) = asked(Call::Mutate, &review, &strict);
+        assert_eq!((response["allowed"].clone(), told(decided).len()), (json!(true), 0), "the other call refuses");
+        let (_, decided) = asked(Call::Validate, &super::tests::review(&patched(&review, &response)), &strict);
+        assert_eq!(told(decided), ["strict rejected SCP0200"]);
+    }
+
+    #[test]
+    fn a_dry_run_is_answered_like_any_other_and_marked() {
+        let policies = policies(&[("envoy", json!({}))]);
+        let mut review = review(&pod(&json!({ "name": "web" })));
+        let (response, decided) = asked(Call::Mutate, &review, &policies);
+        assert!(!decided.unwrap().is_dry_run);
+        review["request"]["dryRun"] = json!(true);
+        let (dry, decided) = asked(Call::Mutate, &review, &policies);
+        assert_eq!(dry, response);
+        assert!(decided.unwrap().is_dry_run);
+    }
+
+    #[test]
+    fn a_probe_gets_the_revision_and_nothing_else_and_only_in_the_operators_namespace() {
+        let policies = policies(&[("envoy", json!({}))]);
+        let probe = |value: &str, annotations: Value| {
+            let mut review =
+                review(&pod(&json!({ "name": "p", "labels": { PROBE_KEY: value }, "annotations": annotations })));
+            review["request"]["namespace"] = json!("scpol-system");
+            review
+        };
+        for annotations in [json!(null), json!({}), json!({ "a": "b" })] {
+            let review = probe("", annotations.clone());
+            let (response, decided) = asked(Call::Mutate, &review, &policies);
+            let mut expected = review["request"]["object"].clone();
+            expected["metadata"]["annotations"][PROBE_KEY] = json!(REVISION);
+            assert_eq!(patched(&review, &response), expected);
+            assert!(decided.is_none());
+            assert_eq!(asked(Call::Validate, &review, &policies).0["allowed"], true);
+        }
+        let (response, _) = asked(Call::Validate, &probe(PROBE_REFUSE, json!({})), &policies);
+        assert_eq!(response["allowed"], false);
+        assert!(response["status"]["message"].as_str().unwrap().contains(REVISION));
+        let mut elsewhere = probe(PROBE_REFUSE, json!({}));
+        elsewhere["request"]["namespace"] = json!("shop");
+        assert_eq!(asked(Call::Validate, &elsewhere, &policies).0["allowed"], true);
+        assert_eq!(
+            patched(&elsewhere, &asked(Call::Mutate, &elsewhere, &policies).0)["spec"]["containers"][1]["name"],
+            "envoy"
+        );
+    }
+
+    #[test]
+    fn a_namespace_is_asked_for_only_where_somebody_reads_it() {
+        let needs = |policies: &Policies| {
+            let review = Review::parse(review(&pod(&json!({ "name": "web" }))).to_string().as_bytes()).unwrap();
+            review.needs_namespace(policies).map(str::to_owned)
+        };
+        let selector = json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } } });
+        assert_eq!(needs(&policies(&[("envoy", json!({}))])), None);
+        assert_eq!(needs(&policies(&[("envoy", selector.clone())])), Some("shop".to_owned()));
+        let elsewhere = json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } }, "targets": [{ "group": "apps", "resource": "deployments" }] });
+        assert_eq!(needs(&policies(&[("envoy", elsewhere), ("other", json!({}))])), None);
+        let (response, decided) =
+            asked(Call::Mutate, &review(&pod(&json!({ "name": "web" }))), &policies(&[("envoy", selector)]));
+        assert_eq!((response["patch"].is_null(), told(decided)), (true, vec!["envoy failed SCP0209".to_owned()]));
+    }
+}

@@ -30,6 +30,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::Client;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::server::ResolvesServerCert;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -40,9 +43,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::server::ResolvesServerCert;
 use tower::ServiceExt;
 use tracing::{debug, error, info, warn};
 
@@ -101,16 +101,25 @@ impl Webhook {
     /// # Guarantees
     /// Whatever the bytes are, it does not panic: a defect of ours costs this one call.
     pub async fn answer(&self, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
-        match AssertUnwindSafe(self.handle(call, revision, body)).catch_unwind().await {
+        self.survive(body.len(), self.handle(call, revision, body)).await
+    }
+
+    /// What `work` on a review of so many `bytes` comes to, if only that it panicked.
+    async fn survive(
+        &self,
+        bytes: usize,
+        work: impl Future<Output = Result<Vec<u8>, Invalid>>,
+    ) -> (StatusCode, Vec<u8>) {
+        match AssertUnwindSafe(work).catch_unwind().await {
             Ok(Ok(answer)) => (StatusCode::OK, answer),
             Ok(Err(invalid)) => {
-                warn!(code = %Code::ReviewInvalid, detail = %invalid, bytes = body.len(), "Cannot answer a review");
+                warn!(code = %Code::ReviewInvalid, detail = %invalid, bytes, "Cannot answer a review");
                 let status = StatusCode::from_u16(invalid.status()).unwrap_or(StatusCode::BAD_REQUEST);
                 (status, format!("{invalid}\n").into_bytes())
             }
             Err(_) => {
                 self.metrics.panics.inc();
-                error!(code = %Code::Panicked, bytes = body.len(), "Panicked over a review");
+                error!(code = %Code::Panicked, bytes, "Panicked over a review");
                 (StatusCode::INTERNAL_SERVER_ERROR, format!("{}: see the operator's log\n", Code::Panicked).into())
             }
         }
@@ -342,4 +351,61 @@ async fn read(shared: &Shared, body: Body) -> Result<(Bytes, tokio::sync::OwnedS
 
 fn is_too_large(error: &axum::Error) -> bool {
     std::error::Error::source(error).is_some_and(|source| source.is::<http_body_util::LengthLimitError>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Policy;
+    use serde_json::json;
+
+    /// With one policy for pods that asks for the labels of Namespaces, and an API server that never answers.
+    fn webhook() -> Webhook {
+        let site = Site::new("scpol-system", [], []);
+        let object = json!({ "metadata": { "name": "envoy" }, "spec": {
+            "targets": [{ "group": "", "resource": "pods" }],
+            "namespaceSelector": { "matchLabels": { "team": "shop" } },
+            "template": { "containers": [{ "name": "envoy", "image": "envoy:1" }] },
+        } });
+        let policy = Policy::parse(&object, &site).unwrap();
+        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+        });
+        let webhook = Webhook::new(Client::new(silent, "default"), Arc::new(site), Arc::default());
+        webhook.policies.store(Arc::new(Policies::new([Arc::new(policy)])));
+        webhook
+    }
+
+    fn review() -> Vec<u8> {
+        let request = json!({
+            "uid": "u1", "operation": "CREATE", "namespace": "shop", "object": { "metadata": {}, "spec": {} },
+            "resource": { "group": "", "version": "v1", "resource": "pods" },
+        });
+        let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
+        review.to_string().into_bytes()
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_does_not_answer_holds_up_nobody_for_long() {
+        let (webhook, start) = (webhook(), Instant::now());
+        let (status, body) = webhook.answer(Call::Mutate, "0123456789abcdef", &review()).await;
+        assert!(start.elapsed() < 2 * NAMESPACE, "{:?}", start.elapsed());
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(
+            (status, &body["response"]["allowed"], body["response"].get("patch")),
+            (StatusCode::OK, &json!(true), None)
+        );
+        let metrics = webhook.metrics.render();
+        assert!(metrics.contains(r#"engine="Webhook",policy="envoy",reason="NamespaceUnreadable",result="failed"} 1"#));
+    }
+
+    #[tokio::test]
+    async fn a_panic_costs_one_call() {
+        let webhook = webhook();
+        let (status, body) = webhook.survive(0, async { panic!("as told") }).await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(body.starts_with(b"SCP0208: "));
+        assert_eq!(webhook.metrics.panics.get(), 1);
+        assert_eq!(webhook.answer(Call::Mutate, "0123456789abcdef", b"").await.0, StatusCode::BAD_REQUEST);
+    }
 }

@@ -17,14 +17,14 @@ use std::sync::{Arc, LazyLock};
 const OBJECTS: usize = 2;
 
 /// Every field of a template, and policies that meet each other.
-static POLICIES: LazyLock<Policies> = LazyLock::new(|| {
+pub(crate) static POLICIES: LazyLock<Policies> = LazyLock::new(|| {
     let file = File::parse("policies.yaml", include_bytes!("../policies.yaml").to_vec()).expect("it can be read");
     let objects: Vec<Object<'_>> = file.manifests().flat_map(Manifest::objects).collect();
     let parsed = objects.iter().map(|object| Policy::parse(object.body, &site(true)).expect("it is valid"));
     Policies::new(parsed.map(Arc::new).collect::<Vec<_>>())
 });
 
-fn site(native_sidecars: bool) -> Site {
+pub(crate) fn site(native_sidecars: bool) -> Site {
     Site { native_sidecars, ..Site::new("scpol-system", [], []) }
 }
 

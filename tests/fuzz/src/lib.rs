@@ -9,6 +9,7 @@ mod inject;
 mod kept;
 mod manifest;
 mod policy;
+mod review;
 mod seeds;
 mod selector;
 
@@ -28,6 +29,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "selector", run: selector::run, seeds: Vec::new },
     Target { name: "expression", run: expression::run, seeds: seeds::expressions },
     Target { name: "inject", run: inject::run, seeds: seeds::scenes },
+    Target { name: "review", run: review::run, seeds: seeds::reviews },
     Target { name: "manifest", run: manifest::run, seeds: seeds::manifests },
 ];
 

@@ -1,6 +1,6 @@
 //! What the checkout has to begin with.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sidecar_policy::manifest::File;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,6 +60,21 @@ pub(crate) fn scenes() -> Vec<Vec<u8>> {
     let workloads = files("tests/golden", |path| path.ends_with("workload.yaml"));
     let scenes = policies.iter().zip(&workloads).map(|(policy, workload)| [policy, &b"\n---\n"[..], workload].concat());
     scenes.collect()
+}
+
+/// The workload of each golden case, as an API server would ask about it.
+pub(crate) fn reviews() -> Vec<Vec<u8>> {
+    let review = |bytes: Vec<u8>| {
+        let file = File::parse("workload.yaml", bytes).ok()?;
+        let object = file.manifests().last()?.value.clone();
+        let (group, version) = object["apiVersion"].as_str()?.rsplit_once('/').unwrap_or(("", "v1"));
+        let resource = json!({ "group": group, "version": version, "resource": format!("{}s", object["kind"].as_str()?.to_lowercase()) });
+        let request =
+            json!({ "uid": "u", "operation": "CREATE", "namespace": "shop", "resource": resource, "object": object });
+        let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
+        Some(review.to_string().into_bytes())
+    };
+    files("tests/golden", |path| path.ends_with("workload.yaml")).into_iter().filter_map(review).collect()
 }
 
 pub(crate) fn manifests() -> Vec<Vec<u8>> {

@@ -1,0 +1,75 @@
+//! Bodies that are posted to the webhook: each gets its answer, and what is answered is right.
+
+use crate::inject::{POLICIES, site};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use json_patch::{Patch, PatchOperation};
+use serde_json::{Value, from_slice, json, to_vec};
+use sidecar_policy::api::MARKER_PREFIX;
+use sidecar_policy::engine::webhook::review::{Answer, Call, Review};
+use std::sync::Arc;
+
+const REVISION: &str = "0123456789abcdef";
+
+pub(crate) fn run(bytes: &[u8]) {
+    for namespace in [None, Some(Arc::new(json!({ "metadata": { "labels": { "team": "shop" } } })))] {
+        let Some(injected) = answered(bytes, Call::Mutate, namespace.clone()) else { return };
+        answered(bytes, Call::Validate, namespace.clone());
+        let mut review: Value = from_slice(bytes).expect("it has been read");
+        let Some(patch) = patch(&injected.body) else { continue };
+        let is_refused = injected.decided.is_some_and(|decided| decided.decision.refusal().is_some());
+        let object = &mut review["request"]["object"];
+        let is_marked = object.to_string().contains(MARKER_PREFIX);
+        json_patch::patch(object, &patch).expect("a patch applies to what came");
+        assert!(patch.iter().all(|operation| matches!(operation, PatchOperation::Add(_))), "{patch}");
+        let body = to_vec(&review).expect("a review is JSON");
+        if answered(&body, Call::Mutate, namespace.clone()).is_some_and(|again| !is_probe(&review) && patched(&again)) {
+            panic!("to inject twice is to inject once: {review}");
+        }
+        let judged = answered(&body, Call::Validate, namespace).expect("it is a review still");
+        let judged: Value = from_slice(&judged.body).expect("an answer is JSON");
+        if !is_marked && !is_refused && !is_probe(&review) {
+            assert_eq!(judged["response"]["allowed"], true, "what was injected must pass: {judged}");
+        }
+    }
+}
+
+fn is_probe(review: &Value) -> bool {
+    !review["request"]["object"]["metadata"]["labels"]["scpol.dev/probe"].is_null()
+}
+
+fn patched(answer: &Answer) -> bool {
+    patch(&answer.body).is_some()
+}
+
+fn patch(answer: &[u8]) -> Option<Patch> {
+    let answer: Value = from_slice(answer).expect("an answer is JSON");
+    let patch = STANDARD.decode(answer["response"]["patch"].as_str()?).expect("a patch is in base64");
+    Some(from_slice(&patch).expect("a patch is JSON"))
+}
+
+/// The answer, if the bytes are a review.
+fn answered(bytes: &[u8], call: Call, namespace: Option<Arc<Value>>) -> Option<Answer> {
+    let review = match Review::parse(bytes) {
+        Ok(review) => review,
+        Err(invalid) => {
+            assert!(matches!(invalid.status(), 400 | 413) && invalid.to_string().starts_with("SCP0212: "), "{invalid}");
+            return None;
+        }
+    };
+    review.needs_namespace(&POLICIES);
+    let answer = review.answer(call, Some(REVISION), &POLICIES, &site(true), namespace);
+    let (asked, answered): (Value, Value) =
+        (from_slice(bytes).expect("it has been read"), from_slice(&answer.body).expect("an answer is JSON"));
+    let response = &answered["response"];
+    assert_eq!((&answered["apiVersion"], &answered["kind"]), (&asked["apiVersion"], &json!("AdmissionReview")));
+    assert_eq!(response["uid"], asked["request"]["uid"]);
+    assert_eq!(response["patch"].is_null(), response["patchType"].is_null());
+    match call {
+        Call::Mutate => assert_eq!(response["allowed"], true, "{answered}"),
+        Call::Validate => assert!(response["patch"].is_null(), "{answered}"),
+    }
+    let told = |status: &Value| status["message"].as_str().is_some_and(|message| !message.is_empty());
+    assert!(response["allowed"] == true || told(&response["status"]), "{answered}");
+    Some(answer)
+}
