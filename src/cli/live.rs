@@ -172,7 +172,8 @@ pub(super) struct Known {
     pub(super) idle: BTreeMap<String, String>,
 }
 
-async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
+/// A client of the cluster that is meant, and the namespace of its context.
+pub(super) async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
     let config = client::config(cluster.kubeconfig.as_deref(), cluster.context.as_deref()).await?;
     let namespace = config.default_namespace.clone();
     Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
@@ -211,7 +212,8 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope)
     Ok(Stored { workloads, native_sidecars, namespace })
 }
 
-fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<Object> {
+/// The objects of `resource` in `namespace`, or in all.
+pub(super) fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<Object> {
     match namespace {
         None => Api::all_with(client.clone(), resource),
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
@@ -258,14 +260,24 @@ async fn namespaces(client: &Client, namespace: Option<&str>) -> HashMap<String,
     named.collect()
 }
 
-/// All objects that `parameters` select, page by page.
-async fn list(api: &Api<Object>, parameters: ListParams) -> Result<Vec<Object>, CallError> {
-    let mut parameters = parameters.limit(500);
+/// All objects that `parameters` select.
+pub(super) async fn list(api: &Api<Object>, parameters: ListParams) -> Result<Vec<Object>, CallError> {
     let mut objects = Vec::new();
+    each(api, parameters, |object| objects.push(object)).await?;
+    Ok(objects)
+}
+
+/// Looks at each object that `parameters` select, page by page: no more than a page is in memory.
+pub(super) async fn each(
+    api: &Api<Object>,
+    parameters: ListParams,
+    mut look: impl FnMut(Object),
+) -> Result<(), CallError> {
+    let mut parameters = parameters.limit(500);
     loop {
         let page = call(api.list(&parameters)).await?;
-        objects.extend(page.items);
-        let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(objects) };
+        page.items.into_iter().for_each(&mut look);
+        let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(()) };
         parameters.continue_token = Some(next);
     }
 }

@@ -14,6 +14,7 @@ mod output;
 mod run;
 mod test;
 mod uninject;
+mod waiting;
 
 use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand};

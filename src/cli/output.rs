@@ -46,3 +46,13 @@ pub(super) fn table<const N: usize>(
     }
     Ok(())
 }
+
+/// As kubectl prints ages.
+pub(super) fn age(seconds: i64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
