@@ -8,12 +8,14 @@ mod drain;
 mod explain;
 mod files;
 mod inject;
+mod installed;
 mod lint;
 mod live;
 mod output;
 mod run;
 mod test;
 mod uninject;
+mod uninstall;
 mod waiting;
 
 use anyhow::Result;
@@ -49,6 +51,8 @@ enum Command {
     Diff(diff::Options),
     /// List the objects that wait for an initializer, and clear our entries from them
     Drain(drain::Options),
+    /// Take the operator and all that it has registered out of the cluster, in the safe order
+    Uninstall(uninstall::Options),
     /// Check cases: policies, a workload, and what is expected of them
     Test(test::Options),
     /// Print a completion script for a shell
@@ -118,6 +122,7 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Convert(options) => convert::run(&options, &mut out),
         Command::Diff(options) => block_on(diff::run(options, &mut out)),
         Command::Drain(options) => block_on(drain::run(options, &mut out)),
+        Command::Uninstall(options) => block_on(uninstall::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),
         Command::Man => completions::man(Cli::command(), &mut out).map(|()| End::Fine),

@@ -56,3 +56,8 @@ pub(super) fn age(seconds: i64) -> String {
         _ => format!("{}d", seconds / 86_400),
     }
 }
+
+/// How an object is called: `deployments.apps shop/web`.
+pub(super) fn place(kind: &str, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+}

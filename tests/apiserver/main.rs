@@ -22,4 +22,5 @@ mod migrate;
 mod pods;
 mod replicas;
 mod rows;
+mod uninstall;
 mod world;
