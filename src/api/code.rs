@@ -133,7 +133,7 @@ codes! {
     /// The pod ends by itself, and a plain sidecar would keep it from ending: native sidecars are not to be had here.
     113 JobSkipped "Upgrade server and nodes to 1.29, or set `spec.jobs: Inject` if the sidecar ends by itself.";
     /// The workload matches and has no sidecar: it was created before the policy, or while nothing delivered it.
-    114 Missed "Roll the workload out anew: `kubectl rollout restart`, or delete the pod if something makes it again.";
+    114 Missed "Create it anew, since only creates are injected; `scpol status POLICY` has the command for each. What makes pods is rolled out anew if the policy targets pods.";
     /// The policy that asked for this workload does not exist any more.
     115 PolicyGone "";
     /// The workload opted out, and the policy does not allow it.

@@ -7,6 +7,9 @@ use crate::cluster::capabilities::{Capabilities, registration};
 use crate::cluster::client::{CallError, call};
 use crate::cluster::lease;
 use crate::cluster::object::Object;
+use crate::engine::initializer::render;
+use crate::policy::Policy;
+use crate::workload::Kind;
 use anyhow::{Context, Result, bail};
 use kube::Client;
 use kube::api::ListParams;
@@ -72,7 +75,7 @@ pub(super) enum Part {
 
 /// The kinds of the install files: which part, group, version, kind, plural name, and whether it is in a namespace. An empty
 /// version is one that depends on the server.
-const KINDS: [(Part, &str, &str, &str, &str, bool); 11] = [
+const INSTALLED: [(Part, &str, &str, &str, &str, bool); 11] = [
     (Part::Process, "apps", "v1", "Deployment", "deployments", true),
     (Part::Process, "policy", "", "PodDisruptionBudget", "poddisruptionbudgets", true),
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false),
@@ -109,7 +112,8 @@ impl Installed<'_> {
     pub(super) async fn part(&self, part: Part) -> Result<Vec<Piece>> {
         let installed = format!("{}={}", PART_OF.0, PART_OF.1);
         let mut found = Vec::new();
-        for (resource, namespaced) in KINDS.iter().filter(|kind| kind.0 == part).filter_map(|kind| self.resource(kind))
+        for (resource, namespaced) in
+            INSTALLED.iter().filter(|kind| kind.0 == part).filter_map(|kind| self.resource(kind))
         {
             let (namespace, selector) =
                 if namespaced { (Some(self.namespace), None) } else { (None, Some(installed.as_str())) };
@@ -239,4 +243,44 @@ fn is_ours(piece: &Piece) -> bool {
 
 fn has_label(body: &Value, (key, value): (&str, &str)) -> bool {
     body["metadata"]["labels"][key] == value
+}
+
+/// One way to put a part of a policy in force: what must be registered, as plural name and name.
+pub(super) type Way = Vec<(&'static str, String)>;
+
+/// What must be registered for `policy` by `engines`, as `status.engine` names them: for each part of it the ways, of which one is
+/// enough.
+pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
+    let engines: Vec<_> = engines.split(',').map(str::trim).collect();
+    if engines == ["Initializer"] {
+        return vec![vec![vec![(registration::INITIALIZERS, render::name(&policy.name))]]];
+    }
+    let ways = |kind: &Kind, injects: bool| {
+        let name = shared_name(kind);
+        let named = |plurals: &[&'static str]| plurals.iter().map(|plural| (*plural, name.clone())).collect::<Way>();
+        let way = |engine: &&str| match (*engine, injects) {
+            ("Initializer", _) => Some(vec![(registration::INITIALIZERS, render::name(&policy.name))]),
+            ("Webhook", true) => Some(named(&[registration::MUTATING_WEBHOOKS])),
+            ("Webhook", false) => Some(named(&[registration::VALIDATING_WEBHOOKS])),
+            ("MutatingAdmissionPolicy", true) => {
+                Some(named(&[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS]))
+            }
+            ("MutatingAdmissionPolicy", false) => {
+                Some(named(&[registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS]))
+            }
+            _ => None,
+        };
+        engines.iter().filter_map(way).collect::<Vec<_>>()
+    };
+    let parts = [(policy.injects(), true), (!policy.validations.is_empty(), false)];
+    let parts = policy.kinds.iter().flat_map(|kind| parts.map(|(is_there, injects)| (kind, is_there, injects)));
+    parts.filter(|(_, is_there, _)| *is_there).map(|(kind, _, injects)| ways(kind, injects)).collect()
+}
+
+/// The name of what is registered for all policies on `kind`.
+pub(super) fn shared_name(kind: &Kind) -> String {
+    match kind.group.as_str() {
+        "" => format!("scpol-{}", kind.resource),
+        group => format!("scpol-{}.{group}", kind.resource),
+    }
 }

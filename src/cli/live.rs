@@ -24,7 +24,7 @@ use std::sync::Arc;
 const SHORT: [(&str, &str); 5] =
     [("deploy", "deployments"), ("sts", "statefulsets"), ("ds", "daemonsets"), ("cj", "cronjobs"), ("po", "pods")];
 /// Names further away than this many edits were not meant.
-const MAX_EDITS: usize = 2;
+pub(super) const MAX_EDITS: usize = 2;
 
 /// Where workloads are looked for, as for kubectl.
 #[derive(Args, Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Scope {
 }
 
 /// What fails where the server does not tell.
-const ASKING: &str = "cannot ask the server what it has";
+pub(super) const ASKING: &str = "cannot ask the server what it has";
 
 /// A kind as people type it.
 #[derive(Clone, Debug)]
@@ -248,7 +248,7 @@ async fn elsewhere(client: &Client, resource: &ApiResource, namespace: &str, nam
 }
 
 /// The Namespaces in question, by name. Whoever may not read them learns so from the policies that ask for one.
-async fn namespaces(client: &Client, namespace: Option<&str>) -> HashMap<String, Arc<Value>> {
+pub(super) async fn namespaces(client: &Client, namespace: Option<&str>) -> HashMap<String, Arc<Value>> {
     let api = Api::<Namespace>::all(client.clone());
     let found: Vec<Namespace> = match namespace {
         Some(name) => call(api.get_opt(name)).await.ok().flatten().into_iter().collect(),
@@ -283,7 +283,7 @@ pub(super) async fn each(
 }
 
 /// True if and only if every kubelet is known to be of 1.29 or later.
-async fn kubelets_have_native_sidecars(client: &Client) -> bool {
+pub(super) async fn kubelets_have_native_sidecars(client: &Client) -> bool {
     let Ok(nodes) = call(Api::<Node>::all(client.clone()).list(&ListParams::default())).await else { return false };
     nodes.items.into_iter().all(|node| {
         let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
@@ -294,14 +294,25 @@ async fn kubelets_have_native_sidecars(client: &Client) -> bool {
 /// The policies that are stored.
 pub(super) async fn policies(cluster: &Cluster, site: &Site) -> Result<Known> {
     let (client, _) = connect(cluster).await.context("no --policy is given, and the cluster's cannot be read")?;
-    let api: Api<Object> = Api::all_with(client, &policies::resource());
-    let stored = match list(&api, ListParams::default()).await {
-        Ok(list) => list,
-        Err(CallError::Refused(status)) if status.code == 404 => {
-            bail!("the server has no SidecarPolicies: install the operator, or give policies with --policy")
-        }
-        Err(error) => return Err(error).context("cannot list the policies"),
-    };
+    Ok(known(&stored(&client).await?.context(NO_POLICIES)?, site))
+}
+
+/// What is said where the server has no SidecarPolicies.
+pub(super) const NO_POLICIES: &str =
+    "the server has no SidecarPolicies: install the operator, or give policies with --policy";
+
+/// The policies as they are stored; none where the server has no definition of them.
+pub(super) async fn stored(client: &Client) -> Result<Option<Vec<Object>>> {
+    let api: Api<Object> = Api::all_with(client.clone(), &policies::resource());
+    match list(&api, ListParams::default()).await {
+        Ok(listed) => Ok(Some(listed)),
+        Err(error) if error.code() == 404 => Ok(None),
+        Err(error) => Err(error).context("cannot list the policies"),
+    }
+}
+
+/// What `stored` policies say.
+pub(super) fn known(stored: &[Object], site: &Site) -> Known {
     let (mut valid, mut known) = (Vec::new(), Known::default());
     for object in stored {
         let value = object.value();
@@ -314,7 +325,25 @@ pub(super) async fn policies(cluster: &Cluster, site: &Site) -> Result<Known> {
             Err(violations) => known.invalid.push(Invalid { name: object.name().to_owned(), violations }),
         }
     }
-    Ok(Known { policies: Policies::new(valid), ..known })
+    Known { policies: Policies::new(valid), ..known }
+}
+
+/// What made `workload` by its template, as its kind in short and its name; none if nobody that a policy may target.
+pub(super) fn maker(workload: &Workload) -> Option<(&'static str, &str)> {
+    let metadata = &workload.body["metadata"];
+    let owner = metadata["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)?;
+    let name = owner["name"].as_str()?;
+    match owner["kind"].as_str()? {
+        // A ReplicaSet has the name of its Deployment and the hash of the template.
+        "ReplicaSet" => {
+            let hash = metadata["labels"]["pod-template-hash"].as_str()?;
+            Some(("deploy", name.strip_suffix(hash)?.strip_suffix('-')?))
+        }
+        "StatefulSet" => Some(("sts", name)),
+        "DaemonSet" => Some(("ds", name)),
+        "CronJob" => Some(("cj", name)),
+        _ => None,
+    }
 }
 
 /// Why a policy with this `status`, which is meant to be in force, is not.
@@ -330,6 +359,22 @@ fn idle(status: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_made_a_pod_is_told_where_a_policy_may_target_it() {
+        let pod = |kind: &str, name: &str| {
+            let owner = json!([{ "kind": kind, "name": name, "controller": true }]);
+            let labels = json!({ "pod-template-hash": "6d4b" });
+            let body = json!({ "metadata": { "namespace": "shop", "labels": labels, "ownerReferences": owner } });
+            let pod = Workload::new(Kind::find("", "pods").expect("pods"), body);
+            maker(&pod).map(|(kind, name)| format!("{kind}/{name}"))
+        };
+        assert_eq!(pod("ReplicaSet", "web-6d4b").as_deref(), Some("deploy/web"));
+        assert_eq!(pod("ReplicaSet", "by-hand"), None);
+        assert_eq!(pod("StatefulSet", "db").as_deref(), Some("sts/db"));
+        assert_eq!(pod("Job", "once"), None);
+    }
 
     /// The built-in kinds that are asked for; none if one is not built in.
     fn parse(words: &[&str]) -> Option<Vec<(String, Option<String>)>> {

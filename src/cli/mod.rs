@@ -13,6 +13,7 @@ mod lint;
 mod live;
 mod output;
 mod run;
+mod status;
 mod test;
 mod uninject;
 mod uninstall;
@@ -51,6 +52,8 @@ enum Command {
     Diff(diff::Options),
     /// List the objects that wait for an initializer, and clear our entries from them
     Drain(drain::Options),
+    /// Say how policies stand, and which workloads one of them has missed
+    Status(status::Options),
     /// Take the operator and all that it has registered out of the cluster, in the safe order
     Uninstall(uninstall::Options),
     /// Check cases: policies, a workload, and what is expected of them
@@ -122,6 +125,7 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Convert(options) => convert::run(&options, &mut out),
         Command::Diff(options) => block_on(diff::run(options, &mut out)),
         Command::Drain(options) => block_on(drain::run(options, &mut out)),
+        Command::Status(options) => block_on(status::run(options, &mut out)),
         Command::Uninstall(options) => block_on(uninstall::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),

@@ -27,7 +27,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde_json::json;
@@ -138,13 +138,9 @@ async fn site(client: &Client, operator: &Operator) -> Result<Site> {
     Ok(site)
 }
 
-/// The stored policies; none where there is no definition.
+/// The stored policies.
 async fn stored(client: &Client) -> Result<Vec<Object>> {
-    let api: Api<Object> = Api::all_with(client.clone(), &policies::resource());
-    match live::list(&api, ListParams::default()).await {
-        Err(error) if error.code() == 404 => Ok(Vec::new()),
-        listed => listed.context("cannot list the policies"),
-    }
+    Ok(live::stored(client).await?.unwrap_or_default())
 }
 
 struct Removal<'a, W> {

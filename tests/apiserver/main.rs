@@ -22,5 +22,6 @@ mod migrate;
 mod pods;
 mod replicas;
 mod rows;
+mod status;
 mod uninstall;
 mod world;
