@@ -53,6 +53,11 @@ impl Piece {
         !self.object.value()["metadata"]["deletionTimestamp"].is_null()
     }
 
+    /// True if and only if the operator has made it.
+    pub(super) fn is_generated(&self) -> bool {
+        has_label(&self.object.value(), (MANAGED_BY, MANAGER))
+    }
+
     /// True if and only if it refuses workloads, and changes none.
     pub(super) fn refuses(&self) -> bool {
         let refusing =
@@ -100,10 +105,16 @@ pub(super) struct Installed<'a> {
 impl Installed<'_> {
     /// What engines have registered under our label, in the order of [`REGISTRATIONS`].
     pub(super) async fn registrations(&self) -> Result<Vec<Piece>> {
-        let ours = format!("{MANAGED_BY}={MANAGER}");
+        let mut found = self.all_registrations().await?;
+        found.retain(Piece::is_generated);
+        Ok(found)
+    }
+
+    /// Everything of the kinds that engines register, whoever has made it.
+    pub(super) async fn all_registrations(&self) -> Result<Vec<Piece>> {
         let mut found = Vec::new();
         for resource in REGISTRATIONS.iter().filter_map(|plural| self.server.registration(plural)) {
-            found.extend(self.list(&resource, None, Some(&ours)).await?);
+            found.extend(self.list(&resource, None, None).await?);
         }
         Ok(found)
     }
@@ -145,6 +156,11 @@ impl Installed<'_> {
         let version = if self.server.at_least(1, 16) { "v1" } else { "v1beta1" };
         let (group, kind, plural) = ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions");
         self.get(group, version, kind, plural, None, &format!("sidecarpolicies.{GROUP}")).await
+    }
+
+    /// The operator's Deployment.
+    pub(super) async fn deployment(&self) -> Result<Option<Piece>> {
+        self.get("apps", "v1", "Deployment", "deployments", Some(self.namespace), OPERATOR).await
     }
 
     /// An object of the operator's namespace, of the core group.
