@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, Recursion, SiteOptions, title};
-use super::output::{self, Output};
+use super::output::{self, Output, counted};
 use crate::lint::{self, Context, Finding, Severity, Subject};
 use crate::manifest::{self, File, Lines, Manifest, Place};
 use crate::policy::Policies;
@@ -207,8 +207,4 @@ impl<'a> Report<'a> {
         writeln!(out)?;
         output::table(["SEVERITY", "CODE", "WHERE", "MESSAGE"], rows, out)
     }
-}
-
-fn counted(count: usize, noun: &str, plural: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { plural })
 }

@@ -61,3 +61,7 @@ pub(super) fn age(seconds: i64) -> String {
 pub(super) fn place(kind: &str, namespace: &str, name: &str) -> String {
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
 }
+
+pub(super) fn counted(count: usize, noun: &str, plural: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { plural })
+}

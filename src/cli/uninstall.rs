@@ -11,7 +11,7 @@
 
 use super::files::Operator;
 use super::installed::{Installed, Part, Piece};
-use super::output::{self, Output};
+use super::output::{self, Output, counted};
 use super::waiting::{self, Outcome as Released};
 use super::{Cluster, End, live};
 use crate::api::code::Code;
@@ -238,10 +238,11 @@ impl<W: Write> Removal<'_, W> {
             bail!("there is no terminal to ask: give `--yes`, or `--dry-run` to see what would be done");
         }
         let policies = stored(self.installed.client).await?.len();
-        let fate = if self.options.crd { "DELETED with their definition" } else { "kept, and without effect" };
+        let policies = counted(policies, "policy", "policies");
+        let fate = if self.options.crd { "deleted, with the definition" } else { "kept, without effect" };
         let version = &self.installed.server.version;
         eprint!(
-            "Uninstall sidecar-policy ({pieces} objects) from this cluster ({version})? {policies} policies are {fate}. [y/N] "
+            "Uninstall sidecar-policy ({pieces} objects) from this cluster ({version})? {policies}: {fate}. [y/N] "
         );
         let mut answer = String::new();
         std::io::stdin().lock().read_line(&mut answer)?;
@@ -409,7 +410,7 @@ impl<W: Write> Removal<'_, W> {
         }
         let Some(definition) = self.installed.definition().await? else { return Ok(()) };
         let policies = stored(self.installed.client).await?.len();
-        let message = format!("with {policies} policies; `--crd` takes them away, too");
+        let message = format!("with {}; `--crd` takes that away, too", counted(policies, "policy", "policies"));
         self.tell(definition.title(), Fate::Kept, Some(message))
     }
 

@@ -10,6 +10,7 @@ mod support;
 mod agreement;
 mod bad_input;
 mod cel;
+mod check;
 mod commands;
 mod controller;
 mod crd;

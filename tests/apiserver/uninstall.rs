@@ -40,7 +40,7 @@ async fn listed(world: &World) -> Result<Vec<String>> {
 
 impl World {
     /// What users install, the Deployment included. No controller makes pods of it here.
-    async fn install_all(&self) -> Result<()> {
+    pub(crate) async fn install_all(&self) -> Result<()> {
         let bundle = file(support::bundle(self.cluster.version()));
         within(LIMIT, "the install file is applied", || async { Ok(self.cluster.apply_file(&bundle).await.is_ok()) })
             .await

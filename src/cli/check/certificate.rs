@@ -171,3 +171,54 @@ fn trust(webhook: &Piece, ca: &[u8]) -> Option<Item> {
     let fix = "Start the operator, which repairs it; or delete the registration, which is then made anew.";
     Some(Item::problem(CHECK, Code::CertificateInvalid, message).with_fix(fix))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::check::report::Level;
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+    const HOST: &str = "scpol.ours.svc";
+
+    /// An authority, and a certificate of it for `host`, good for all of 2030.
+    fn made(host: &str) -> Files {
+        let ca_key = KeyPair::generate().expect("a key");
+        let mut ca = CertificateParams::new(Vec::new()).expect("parameters");
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_pem = ca.self_signed(&ca_key).expect("a certificate").pem();
+        let key = KeyPair::generate().expect("a key");
+        let mut leaf = CertificateParams::new([host.to_owned()]).expect("parameters");
+        (leaf.not_before, leaf.not_after) = (rcgen::date_time_ymd(2030, 1, 1), rcgen::date_time_ymd(2031, 1, 1));
+        let leaf = leaf.signed_by(&key, &Issuer::new(ca, ca_key)).expect("a certificate");
+        Files { ca: ca_pem.into(), certificate: leaf.pem().into(), key: key.serialize_pem().into() }
+    }
+
+    fn told(files: &Files, now: &str) -> (Level, String) {
+        let item = judge(files, HOST, now.parse().expect("a time"));
+        let (level, _, message) = item.told();
+        (level, message.to_owned())
+    }
+
+    #[test]
+    fn a_certificate_is_judged_as_an_api_server_does() {
+        let (early, late) = ("2030-02-01T00:00:00Z", "2030-12-01T00:00:00Z");
+        let good = made(HOST);
+        assert_eq!(told(&good, early), (Level::Ok, "for `scpol.ours.svc`, until 2031-01-01T00:00:00Z".to_owned()));
+        let (level, message) = told(&good, late);
+        assert!(level == Level::Warning && message.contains("should have been renewed"), "{message}");
+        let other = made(HOST);
+        for (files, now, expected) in [
+            (made(HOST), "2031-02-01T00:00:00Z", "`tls.crt` has expired at 2031-01-01T00:00:00Z"),
+            (made(HOST), "2029-02-01T00:00:00Z", "`tls.crt` cannot be used"),
+            (made("scpol.other.svc"), early, "`tls.crt` is not for `scpol.ours.svc`"),
+            (Files { ca: other.ca.clone(), ..made(HOST) }, early, "`tls.crt` was not signed by `ca.crt`"),
+            (Files { key: other.key.clone(), ..made(HOST) }, early, "`tls.key` is not the key of `tls.crt`"),
+            (Files { key: b"?".to_vec(), ..made(HOST) }, early, "`tls.key` cannot be read"),
+            (Files { certificate: b"?".to_vec(), ..made(HOST) }, early, "`tls.crt` has no certificate"),
+            (Files { ca: b"?".to_vec(), ..made(HOST) }, early, "`ca.crt` has no certificate"),
+        ] {
+            let (level, message) = told(&files, now);
+            assert!(level == Level::Problem && message.starts_with(expected), "{expected}: {message}");
+        }
+    }
+}

@@ -4,6 +4,7 @@ use super::Subject;
 use super::report::Item;
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
+use crate::cli::output::counted;
 use crate::cluster::capabilities::{Capabilities, registration};
 use crate::cluster::client::call;
 use crate::engine::{self, Unavailable};
@@ -234,7 +235,7 @@ async fn is_switched_on(engine: &Engine, subject: &Subject<'_>) -> Result<On> {
             let message = "a trial create lost its list of initializers: the admission plugin is off";
             Ok(On::No(Unavailable::new(Code::InitializersPluginOff, message)))
         }
-        _ if used > 0 => Ok(On::Yes(format!("{used} policies are in force by it"))),
+        _ if used > 0 => Ok(On::Yes(format!("{} in force by it", counted(used, "policy is", "policies are")))),
         _ => Ok(On::Unproven),
     }
 }

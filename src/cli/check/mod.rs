@@ -91,25 +91,26 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     if options.pre {
         report.add(rights::check_yours(&subject, &wanted).await);
     } else {
-        report.add(stored.as_ref().err().map(|error| Item::unknown("policies", error)));
-        check_installation(&subject, &wanted, &mut report).await;
+        report.add(operator::check(&subject).await);
+        report.add(rights::check_operator(&subject, &wanted).await);
+        match &stored {
+            Ok(_) => check_work(&subject, &mut report).await,
+            Err(error) => report.add([Item::unknown("policies", error)]),
+        }
+        report.add(policies::stuck(&subject).await);
     }
     report.print(options.output, out)?;
     report.end(options.strict)
 }
 
-/// What can be known only once it is installed.
-async fn check_installation(subject: &Subject<'_>, wanted: &[&Engine], report: &mut Report) {
-    report.add(operator::check(subject).await);
-    report.add(rights::check_operator(subject, wanted).await);
-    let registered = match subject.installed.all_registrations().await {
-        Ok(registered) => registered,
-        Err(error) => {
-            report.add([Item::unknown("registrations", &error)]);
-            Vec::new()
+/// Whether what is registered is what the policies want, and how they stand.
+async fn check_work(subject: &Subject<'_>, report: &mut Report) {
+    match subject.installed.all_registrations().await {
+        Ok(registered) => {
+            report.add(certificate::check(subject, &registered).await);
+            report.add(registrations::check(subject, &registered).await);
         }
-    };
-    report.add(certificate::check(subject, &registered).await);
-    report.add(registrations::check(subject, &registered).await);
-    report.add(policies::check(subject).await);
+        Err(error) => report.add([Item::unknown("registrations", &error)]),
+    }
+    report.add(policies::check(subject));
 }

@@ -3,7 +3,7 @@
 use super::Subject;
 use super::report::Item;
 use crate::api::code::Code;
-use crate::cli::output::{age, place};
+use crate::cli::output::{age, counted, place};
 use crate::cli::{status, waiting};
 use crate::cluster::object::Object;
 
@@ -12,17 +12,17 @@ const CREATE_LIMIT: i64 = 30;
 /// So many objects are named.
 const NAMED: usize = 3;
 
-pub(super) async fn check(subject: &Subject<'_>) -> Vec<Item> {
+/// How they stand.
+pub(super) fn check(subject: &Subject<'_>) -> Vec<Item> {
     let mut items: Vec<_> = subject.stored.iter().flat_map(policy).collect();
     if items.is_empty() {
-        let count = subject.stored.len();
-        items.push(Item::ok(
-            "policies",
-            if count == 0 { "there is none".into() } else { format!("all {count} are as they should be") },
-        ));
+        let message = match subject.stored.len() {
+            0 => "there is none".to_owned(),
+            count => format!("{}, as it should be", counted(count, "policy", "policies")),
+        };
+        items.push(Item::ok("policies", message));
     }
     items.extend(missed(subject));
-    items.extend(stuck(subject).await);
     items
 }
 
@@ -61,13 +61,13 @@ fn missed(subject: &Subject<'_>) -> Option<Item> {
         Item::warning(
             "workloads",
             Code::Missed,
-            format!("{sum} match a policy and have no sidecar ({})", named.join(", ")),
+            format!("matched by a policy, and without a sidecar: {sum} (policy {})", named.join(", ")),
         )
     })
 }
 
 /// Objects that nobody sees yet, since they wait for an initializer.
-async fn stuck(subject: &Subject<'_>) -> Vec<Item> {
+pub(super) async fn stuck(subject: &Subject<'_>) -> Vec<Item> {
     const CHECK: &str = "waiting objects";
     // `metadata.initializers` left with 1.14.
     if subject.server().at_least(1, 14) {
@@ -89,7 +89,7 @@ async fn stuck(subject: &Subject<'_>) -> Vec<Item> {
                 age(object.age_seconds)
             )
         });
-        format!("{} wait too long: {}", objects.len(), named.collect::<Vec<_>>().join(", "))
+        format!("waiting too long: {} ({})", objects.len(), named.collect::<Vec<_>>().join(", "))
     };
     let mut items = Vec::new();
     if !ours.is_empty() {
@@ -100,7 +100,7 @@ async fn stuck(subject: &Subject<'_>) -> Vec<Item> {
         items.push(Item::warning(CHECK, Code::PendingTooLong, told(&foreign)).with_fix(fix));
     }
     if items.is_empty() {
-        items.push(Item::ok(CHECK, format!("{} wait, none for longer than {CREATE_LIMIT} s", waiting.len())));
+        items.push(Item::ok(CHECK, format!("{}, none of them for longer than {CREATE_LIMIT} s", waiting.len())));
     }
     items
 }

@@ -23,7 +23,7 @@ pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<It
     items.extend(foreign.iter().filter_map(|piece| intruder(subject, piece)));
     items.extend(unserved(subject, &ours).await);
     if items.is_empty() {
-        items.push(Item::ok(CHECK, format!("{}, as the policies want them", ours.len())));
+        items.push(Item::ok(CHECK, format!("{} of ours, as the policies want it", ours.len())));
     }
     items
 }

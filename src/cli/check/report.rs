@@ -2,7 +2,7 @@
 
 use crate::api::code::Code;
 use crate::cli::End;
-use crate::cli::output::{self, Output};
+use crate::cli::output::{self, Output, counted};
 use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::json;
@@ -122,12 +122,14 @@ impl Report {
     }
 
     fn headline(&self) -> String {
-        let counts = [(Level::Problem, "problem"), (Level::Warning, "warning"), (Level::Unknown, "unknown")];
-        let parts = counts.map(|(level, word)| match (self.count(level), level) {
-            (0, _) => None,
-            (count, Level::Unknown) => Some(format!("{count} could not be told")),
-            (1, _) => Some(format!("1 {word}")),
-            (count, _) => Some(format!("{count} {word}s")),
+        let counts = [
+            (Level::Problem, "problem", "problems"),
+            (Level::Warning, "warning", "warnings"),
+            (Level::Unknown, "could not be told", "could not be told"),
+        ];
+        let parts = counts.map(|(level, word, words)| match self.count(level) {
+            0 => None,
+            count => Some(counted(count, word, words)),
         });
         let parts: Vec<_> = parts.into_iter().flatten().collect();
         let parts = if parts.is_empty() { "all is well".to_owned() } else { parts.join(", ") };

@@ -6,6 +6,7 @@ use super::engines::Engine;
 use super::report::Item;
 use crate::api::code::Code;
 use crate::cli::installed::OPERATOR;
+use crate::cli::output::counted;
 use crate::cluster::client::{CallError, call};
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -220,15 +221,21 @@ fn told(check: &str, answer: Result<Answer>, who: &str) -> Item {
         Err(error) => return Item::unknown(check, &error),
     };
     if answer.missing.is_empty() {
-        return Item::ok(check, format!("all {} are there", answer.asked));
+        return Item::ok(check, format!("nothing is missing, of {}", counted(answer.asked, "right", "rights")));
     }
     let mut verbs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for right in &answer.missing {
         verbs.entry(right.object()).or_default().push(&right.verb);
     }
     let missing: Vec<_> = verbs.iter().map(|(object, verbs)| format!("{} {object}", verbs.join("/"))).collect();
-    let who = if who == "you" { "you".to_owned() } else { format!("the ServiceAccount `{who}`") };
-    Item::problem(check, Code::MissingRight, format!("{who} may not: {}", missing.join(", ")))
+    let missing = missing.join(", ");
+    match who {
+        "you" => Item::problem(check, Code::MissingRight, format!("you may not: {missing}"))
+            .with_fix("Install as an administrator (cluster-admin), or be granted what the message names."),
+        account => {
+            Item::problem(check, Code::MissingRight, format!("the ServiceAccount `{account}` may not: {missing}"))
+        }
+    }
 }
 
 #[cfg(test)]
