@@ -275,18 +275,19 @@ pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
         let name = shared_name(kind);
         let named = |plurals: &[&'static str]| plurals.iter().map(|plural| (*plural, name.clone())).collect::<Way>();
         let way = |engine: &&str| match (*engine, injects) {
-            ("Initializer", _) => Some(vec![(registration::INITIALIZERS, render::name(&policy.name))]),
-            ("Webhook", true) => Some(named(&[registration::MUTATING_WEBHOOKS])),
-            ("Webhook", false) => Some(named(&[registration::VALIDATING_WEBHOOKS])),
+            ("Initializer", _) => vec![vec![(registration::INITIALIZERS, render::name(&policy.name))]],
+            ("Webhook", true) => vec![named(&[registration::MUTATING_WEBHOOKS])],
             ("MutatingAdmissionPolicy", true) => {
-                Some(named(&[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS]))
+                vec![named(&[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS])]
             }
-            ("MutatingAdmissionPolicy", false) => {
-                Some(named(&[registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS]))
-            }
-            _ => None,
+            // What refuses may be of either kind, whichever engine injects.
+            ("Webhook" | "MutatingAdmissionPolicy", false) => vec![
+                named(&[registration::VALIDATING_WEBHOOKS]),
+                named(&[registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS]),
+            ],
+            _ => Vec::new(),
         };
-        engines.iter().filter_map(way).collect::<Vec<_>>()
+        engines.iter().flat_map(way).collect::<Vec<_>>()
     };
     let parts = [(policy.injects(), true), (!policy.validations.is_empty(), false)];
     let parts = policy.kinds.iter().flat_map(|kind| parts.map(|(is_there, injects)| (kind, is_there, injects)));
@@ -298,5 +299,46 @@ pub(super) fn shared_name(kind: &Kind) -> String {
     match kind.group.as_str() {
         "" => format!("scpol-{}", kind.resource),
         group => format!("scpol-{}.{group}", kind.resource),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Site;
+    use serde_json::json;
+
+    #[test]
+    fn what_must_be_registered_is_that_of_the_engines_in_force() {
+        let told = |spec: Value, engines: &str| {
+            let policy = json!({ "metadata": { "name": "p" }, "spec": spec });
+            let policy = Policy::parse(&policy, &Site::new("", [], [])).expect("a valid policy");
+            let way =
+                |way: Way| way.iter().map(|(plural, name)| format!("{plural}/{name}")).collect::<Vec<_>>().join("+");
+            let part = |ways: Vec<Way>| ways.into_iter().map(way).collect::<Vec<_>>().join(" or ");
+            needed(&policy, engines).into_iter().map(part).collect::<Vec<_>>()
+        };
+        let targets = json!([{ "group": "", "resource": "pods" }, { "group": "apps", "resource": "deployments" }]);
+        let template = json!({ "containers": [{ "name": "a", "image": "b" }] });
+        let both = json!({ "targets": targets, "template": template });
+        assert_eq!(told(both.clone(), "Initializer"), ["initializerconfigurations/scpol-p"]);
+        assert_eq!(
+            told(both.clone(), "Webhook"),
+            ["mutatingwebhookconfigurations/scpol-pods", "mutatingwebhookconfigurations/scpol-deployments.apps"]
+        );
+        let policies = |name: &str| format!("mutatingadmissionpolicies/{name}+mutatingadmissionpolicybindings/{name}");
+        let either = |name: &str| format!("{} or mutatingwebhookconfigurations/{name}", policies(name));
+        assert_eq!(
+            told(both.clone(), "MutatingAdmissionPolicy, Webhook"),
+            [either("scpol-pods"), either("scpol-deployments.apps")]
+        );
+        assert_eq!(told(both, ""), ["", ""], "of a policy that is not in force nothing is asked");
+        let judge = json!({ "targets": [{ "group": "", "resource": "pods" }], "validations": [{ "expression": "has(object.spec)" }] });
+        assert_eq!(
+            told(judge, "Webhook"),
+            [
+                "validatingwebhookconfigurations/scpol-pods or validatingadmissionpolicies/scpol-pods+validatingadmissionpolicybindings/scpol-pods"
+            ]
+        );
     }
 }

@@ -62,6 +62,7 @@ pub(super) fn place(kind: &str, namespace: &str, name: &str) -> String {
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
 }
 
-pub(super) fn counted(count: usize, noun: &str, plural: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { plural })
+/// `1 policy`, `2 policies`.
+pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
 }

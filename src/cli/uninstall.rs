@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 
 /// How long an operator that runs is given to settle what waits, before it is let go without a sidecar. It takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How often what waits is looked for and let go.
+const TRIES: u32 = 3;
 /// How long is waited for what must come, such as the server's noticing that rights are gone.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -158,12 +160,22 @@ impl<W: Write> Removal<'_, W> {
             let fate = if piece.is_terminating() { Fate::Terminating } else { Fate::Left };
             self.tell(piece.title(), fate, None)?;
         }
+        self.tell_waiting().await?;
+        self.tell_kept().await?;
+        Ok(self.end())
+    }
+
+    /// Says what still waits for us.
+    async fn tell_waiting(&mut self) -> Result<()> {
         for object in self.waiting().await? {
             self.tell(title(&object), Fate::Left, Some(format!("waits for {}", object.pending.join(", "))))?;
         }
-        let is_left = self.items.iter().any(|item| item.result == Fate::Left);
-        self.tell_kept().await?;
-        Ok(if is_left { End::Finding } else { End::Fine })
+        Ok(())
+    }
+
+    fn end(&self) -> End {
+        let is_bad = self.items.iter().any(|item| matches!(item.result, Fate::Left | Fate::Failed));
+        if is_bad { End::Finding } else { End::Fine }
     }
 
     /// Says what would be done.
@@ -268,19 +280,17 @@ impl<W: Write> Removal<'_, W> {
         self.release().await
     }
 
-    /// Lets go what waits, until two looks in a row find nothing.
+    /// Lets go what waits, until two looks in a row find nothing. A foreign configuration may go on putting names of ours on new
+    /// objects: so there is an end to it.
     async fn release(&mut self) -> Result<()> {
-        let (since, mut clean, mut failed) = (Instant::now(), 0, 0);
-        while clean < 2 && !self.installed.server.at_least(1, 14) {
+        let (since, mut clean, mut tries) = (Instant::now(), 0, 0);
+        while clean < 2 && tries < TRIES {
             let mut waiting = self.waiting().await?;
             clean = if waiting.is_empty() { clean + 1 } else { 0 };
             if !waiting.is_empty() && since.elapsed() > PATIENCE {
-                failed += 1;
+                tries += 1;
                 for object in &mut waiting {
-                    self.let_go(object, failed > 2).await?;
-                }
-                if failed > 2 {
-                    return Ok(());
+                    self.let_go(object, tries == TRIES).await?;
                 }
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -387,13 +397,12 @@ impl<W: Write> Removal<'_, W> {
 
     /// What is there in spite of all.
     async fn look_again(&mut self) -> Result<End> {
-        let left: Vec<_> = self.all().await?.into_iter().filter(|piece| !piece.is_terminating()).collect();
-        for piece in &left {
+        for piece in self.all().await?.into_iter().filter(|piece| !piece.is_terminating()) {
             self.tell(piece.title(), Fate::Left, None)?;
         }
+        self.tell_waiting().await?;
         self.tell_kept().await?;
-        let failed = self.items.iter().any(|item| item.result == Fate::Failed);
-        Ok(if left.is_empty() && !failed { End::Fine } else { End::Finding })
+        Ok(self.end())
     }
 
     /// What stays, as meant.

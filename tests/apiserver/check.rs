@@ -2,7 +2,7 @@
 
 use crate::support::{LIMIT, Operator, file, in_force, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, deployment, request, sidecar, waiting};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use k8s_openapi::ByteString;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};

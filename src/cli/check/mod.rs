@@ -20,7 +20,6 @@ use crate::cluster::object::Object;
 use crate::policy::{Policies, Site};
 use anyhow::{Context, Result};
 use clap::Args;
-use engines::Engine;
 use kube::Client;
 use report::{Item, Report};
 use std::collections::BTreeSet;
