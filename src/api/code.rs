@@ -133,7 +133,7 @@ codes! {
     /// The pod ends by itself, and a plain sidecar would keep it from ending: native sidecars are not to be had here.
     113 JobSkipped "Upgrade server and nodes to 1.29, or set `spec.jobs: Inject` if the sidecar ends by itself.";
     /// The workload matches and has no sidecar: it was created before the policy, or while nothing delivered it.
-    114 Missed "Roll the workload out anew: `kubectl rollout restart`, or delete the pod if something makes it again.";
+    114 Missed "Create it anew, since only creates are injected; `scpol status POLICY` has the command for each. What makes pods is rolled out anew if the policy targets pods.";
     /// The policy that asked for this workload does not exist any more.
     115 PolicyGone "";
     /// The workload opted out, and the policy does not allow it.
@@ -200,8 +200,8 @@ codes! {
     302 InitializersApiOff "Start the API server with `--runtime-config=admissionregistration.k8s.io/v1alpha1=true`.";
     /// The API of the Initializer engine is on, and its admission plugin is off.
     303 InitializersPluginOff "Start the API server with `--enable-admission-plugins=Initializers`.";
-    /// The operator lacks a right that it needs.
-    304 MissingRight "Apply the shipped RBAC (`config/rbac`), or grant the verb that the message names.";
+    /// The operator, or whoever installs it, lacks a right.
+    304 MissingRight "Apply the shipped RBAC (`config/rbac`) as an administrator, or grant the verb that the message names.";
     /// The operator is still reading what it must know before it may register.
     305 NotSynced "Wait some seconds. If it stays, see the operator's log.";
     /// Somebody deleted the registration by hand: an emergency brake. It is not made again before the hold is over.
@@ -222,6 +222,16 @@ codes! {
     313 ServerAway "Wait; the operator tries again by itself.";
     /// The server's version is outside what the engine is made for.
     312 VersionUnsupported "See the message.";
+    /// What was asked could not be found out: the server refuses to tell, or does not answer.
+    326 CannotTell "Ask as somebody who may read what the message names.";
+    /// The definition of SidecarPolicies, or the operator, is not installed.
+    327 NotInstalled "Apply the install file for the version of the server (`config/install.yaml`; below 1.16 `config/install-legacy.yaml`).";
+    /// What is installed is of another release than this `scpol`.
+    328 ReleasesDiffer "Apply the install file of the release that you want, and use its `scpol`.";
+    /// The operator is installed, and no replica of it is ready, or none leads.
+    329 OperatorNotReady "See why its pods are not ready: `kubectl describe` and `kubectl logs` of them, in the operator's namespace.";
+    /// A registration of ours is there, and no policy that is in force wants it.
+    330 RegistrationLeft "Start the operator, which takes it away; or `scpol uninstall`.";
 }
 
 impl fmt::Display for Code {

@@ -1,24 +1,13 @@
 //! `scpol drain`: the way out when objects wait for an initializer that does not come. Works without an operator.
 
-use super::output::{self, Output};
-use super::{Cluster, End};
-use crate::cluster::client::{self, CallError, call};
-use crate::cluster::object::Object;
-use crate::metrics::Metrics;
+use super::output::{self, Output, age};
+use super::waiting::{self, Outcome, Waiting};
+use super::{Cluster, End, live};
 use crate::policy::Site;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use jiff::Timestamp;
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{PatchOperation, RemoveOperation, TestOperation};
-use kube::api::{ListParams, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client, Resource};
-use serde::Serialize;
 use serde_json::json;
-use std::collections::HashSet;
 use std::io::Write;
-use std::sync::Arc;
 
 #[derive(Args, Debug)]
 pub(super) struct Options {
@@ -44,35 +33,9 @@ pub(super) struct Options {
     output: Output,
 }
 
-/// An object that waits.
-#[derive(Serialize, Clone, Debug, PartialEq)]
-#[serde(rename_all = "camelCase")]
-struct Waiting {
-    namespace: String,
-    resource: String,
-    name: String,
-    age_seconds: i64,
-    /// Every name on its list, in order; it waits for the first.
-    pending: Vec<String>,
-    /// What this command did to it.
-    result: Outcome,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
-    #[serde(skip)]
-    api: ApiResource,
-}
-
-#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Waits,
-    Cleared,
-    Failed,
-}
-
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
-    let config = client::config(options.cluster.kubeconfig.as_deref(), options.cluster.context.as_deref()).await?;
-    let client = client::connect(config, &Arc::new(Metrics::new()))?;
-    let mut waiting = find(&client, &options).await?;
+    let (client, _) = live::connect(&options.cluster).await?;
+    let mut waiting = waiting::find(&client, options.namespace.as_deref(), options.selector.as_deref()).await?;
     if !options.list {
         let site = Site::new("", [], options.initializer.clone());
         let is_cleared = |name: &str| match &options.initializer {
@@ -80,152 +43,12 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
             None => site.owns(name),
         };
         for object in waiting.iter_mut().filter(|object| object.pending.iter().any(|name| is_cleared(name))) {
-            clear(&client, object, &is_cleared).await;
+            waiting::clear(&client, object, &is_cleared).await;
         }
     }
     print(&waiting, &options, out)?;
     let all_done = waiting.iter().all(|object| object.result == Outcome::Cleared && object.pending.is_empty());
     Ok(if all_done { End::Fine } else { End::Finding })
-}
-
-/// Every object of every kind that can be listed and waits for anything.
-async fn find(client: &Client, options: &Options) -> Result<Vec<Waiting>> {
-    let mut found = Vec::new();
-    let mut seen = HashSet::new();
-    for (resource, namespaced) in resources(client).await? {
-        if options.namespace.is_some() && !namespaced {
-            continue;
-        }
-        let api: Api<Object> = match &options.namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
-        };
-        match list(&api, options.selector.as_deref()).await {
-            Ok(objects) => found.extend(objects.into_iter().filter_map(|object| waits(&object, &resource, &mut seen))),
-            // Nothing that we could do about: other kinds are looked at all the same.
-            Err(error) if matches!(error.code(), 404 | 405) => {}
-            Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("cannot list {} ({})", resource.plural, resource.api_version));
-            }
-        }
-    }
-    found.sort_by(|a, b| (&a.namespace, &a.resource, &a.name).cmp(&(&b.namespace, &b.resource, &b.name)));
-    Ok(found)
-}
-
-async fn resources(client: &Client) -> Result<Vec<(ApiResource, bool)>> {
-    let mut lists = vec![(
-        "".to_owned(),
-        "v1".to_owned(),
-        call(client.list_core_api_resources("v1")).await.context("cannot ask the server what it has")?,
-    )];
-    for group in call(client.list_api_groups()).await?.groups {
-        let Some(preferred) = group.preferred_version.or_else(|| group.versions.first().cloned()) else { continue };
-        match call(client.list_api_group_resources(&preferred.group_version)).await {
-            Ok(list) => lists.push((group.name, preferred.version, list)),
-            Err(error) => eprintln!("warning: {} is not looked at: {error}", preferred.group_version),
-        }
-    }
-    // What is served through two groups is shown under its own.
-    lists.sort_by_key(|(group, ..)| group == "extensions");
-    let mut resources = Vec::new();
-    for (group, version, list) in lists {
-        let usable = |verbs: &[String]| ["list", "patch"].iter().all(|verb| verbs.iter().any(|has| has == verb));
-        for resource in list.resources.iter().filter(|resource| !resource.name.contains('/') && usable(&resource.verbs))
-        {
-            let gvk = GroupVersionKind::gvk(&group, &version, &resource.kind);
-            resources.push((ApiResource::from_gvk_with_plural(&gvk, &resource.name), resource.namespaced));
-        }
-    }
-    Ok(resources)
-}
-
-async fn list(api: &Api<Object>, selector: Option<&str>) -> Result<Vec<Object>, CallError> {
-    let mut parameters = ListParams::default().limit(500);
-    parameters.label_selector = selector.map(str::to_owned);
-    let mut objects = Vec::new();
-    loop {
-        let page = call(api.list(&parameters)).await?;
-        objects.extend(page.items.into_iter().filter(|object| !object.is_initialized()));
-        let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(objects) };
-        parameters.continue_token = Some(next);
-    }
-}
-
-fn waits(object: &Object, resource: &ApiResource, seen: &mut HashSet<String>) -> Option<Waiting> {
-    // The same object is served through more than one group.
-    if !seen.insert(object.meta().uid.clone().unwrap_or_default()) {
-        return None;
-    }
-    let age = object.created().map_or(0, |created| Timestamp::now().duration_since(created).as_secs());
-    Some(Waiting {
-        namespace: object.namespace().into(),
-        resource: if resource.group.is_empty() {
-            resource.plural.clone()
-        } else {
-            format!("{}.{}", resource.plural, resource.group)
-        },
-        name: object.name().into(),
-        age_seconds: age.max(0),
-        pending: pending(object),
-        result: Outcome::Waits,
-        message: None,
-        api: resource.clone(),
-    })
-}
-
-/// Takes the names that are to be cleared off the list of `object`, wherever they stand, and nothing else.
-async fn clear(client: &Client, object: &mut Waiting, is_cleared: &impl Fn(&str) -> bool) {
-    let api: Api<Object> = match object.namespace.as_str() {
-        "" => Api::all_with(client.clone(), &object.api),
-        namespace => Api::namespaced_with(client.clone(), namespace, &object.api),
-    };
-    // It may change under us; each time it is read anew.
-    for _ in 0..5 {
-        let patch = Patch::<()>::Json(clearing(&object.pending, is_cleared));
-        match call(api.patch(&object.name, &PatchParams::default(), &patch)).await {
-            Ok(stored) => return cleared(object, pending(&stored)),
-            Err(error) => object.message = Some(error.to_string()),
-        }
-        match call(api.get_opt(&object.name)).await {
-            Ok(Some(stored)) if stored.pending().any(is_cleared) => object.pending = pending(&stored),
-            Ok(Some(stored)) => return cleared(object, pending(&stored)),
-            Ok(None) => return cleared(object, Vec::new()),
-            Err(error) => object.message = Some(error.to_string()),
-        }
-    }
-    object.result = Outcome::Failed;
-}
-
-fn pending(object: &Object) -> Vec<String> {
-    object.pending().map(str::to_owned).collect()
-}
-
-fn cleared(object: &mut Waiting, pending: Vec<String>) {
-    (object.result, object.message, object.pending) = (Outcome::Cleared, None, pending);
-}
-
-/// Removes from the back, so that places stay what they are, and tests each name before.
-fn clearing(pending: &[String], is_cleared: impl Fn(&str) -> bool) -> json_patch::Patch {
-    let pointer = |path: String| PointerBuf::parse(path).expect("a well-formed JSON pointer");
-    let places: Vec<usize> = (0..pending.len()).rev().filter(|&place| is_cleared(&pending[place])).collect();
-    let mut operations: Vec<_> = places
-        .iter()
-        .map(|place| {
-            PatchOperation::Test(TestOperation {
-                path: pointer(format!("/metadata/initializers/pending/{place}/name")),
-                value: json!(pending[*place]),
-            })
-        })
-        .collect();
-    let remove = |path: String| PatchOperation::Remove(RemoveOperation { path: pointer(path) });
-    if places.len() == pending.len() {
-        operations.push(remove("/metadata/initializers".into()));
-    } else {
-        operations.extend(places.iter().map(|place| remove(format!("/metadata/initializers/pending/{place}"))));
-    }
-    json_patch::Patch(operations)
 }
 
 fn print(waiting: &[Waiting], options: &Options, out: &mut impl Write) -> Result<()> {
@@ -249,30 +72,5 @@ fn result(object: &Waiting) -> String {
         (Outcome::Cleared, _) if object.pending.is_empty() => "cleared".into(),
         (Outcome::Cleared, _) => "cleared ours; still waits".into(),
         (Outcome::Failed, message) => format!("failed: {}", message.as_deref().unwrap_or_default()),
-    }
-}
-
-/// As kubectl prints ages.
-fn age(seconds: i64) -> String {
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7200 => format!("{}m", seconds / 60),
-        7200..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_named_entries_are_cleared_wherever_they_stand() {
-        let pending: Vec<String> = ["a.scpol.dev", "x.other.io", "b.scpol.dev"].map(str::to_owned).to_vec();
-        let mut object = json!({ "metadata": { "initializers": { "pending": pending.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>() } } });
-        json_patch::patch(&mut object, &clearing(&pending, |name| name.ends_with(".scpol.dev"))).expect("applies");
-        assert_eq!(object, json!({ "metadata": { "initializers": { "pending": [{ "name": "x.other.io" }] } } }));
-        json_patch::patch(&mut object, &clearing(&["x.other.io".to_owned()], |_| true)).expect("applies");
-        assert_eq!(object, json!({ "metadata": {} }));
     }
 }

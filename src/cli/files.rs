@@ -135,18 +135,25 @@ pub(super) fn kinds() -> String {
     format!("{built_in}, or a custom resource that a policy targets")
 }
 
+/// Which operator it is.
+#[derive(Args, Debug)]
+pub(super) struct Operator {
+    /// Namespace that the operator runs in: always protected
+    #[arg(long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", default_value = OPERATOR_NAMESPACE)]
+    pub(super) operator_namespace: String,
+    /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
+    #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
+    pub(super) initializer_names: Vec<String>,
+}
+
 /// What the operator would be told by its own flags.
 #[derive(Args, Debug)]
 pub(super) struct SiteOptions {
-    /// Namespace that the operator runs in: always protected
-    #[arg(long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", default_value = OPERATOR_NAMESPACE)]
-    operator_namespace: String,
+    #[command(flatten)]
+    pub(super) operator: Operator,
     /// Namespaces that no policy reaches, as the operator has them
     #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',')]
     protected_namespaces: Vec<String>,
-    /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
-    #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
-    initializer_names: Vec<String>,
     /// Version of the server and its nodes, which decides whether native sidecars can be had [default: a current one;
     /// of a live workload, its server's]
     #[arg(long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION")]
@@ -155,8 +162,8 @@ pub(super) struct SiteOptions {
 
 impl SiteOptions {
     pub(super) fn site(&self) -> Result<Site> {
-        let (protected, initializers) = (self.protected_namespaces.clone(), self.initializer_names.clone());
-        let mut site = Site::new(&self.operator_namespace, protected, initializers);
+        let (protected, operator) = (self.protected_namespaces.clone(), &self.operator);
+        let mut site = Site::new(&operator.operator_namespace, protected, operator.initializer_names.clone());
         site.native_sidecars = has_native_sidecars(self.kube_version.as_deref())?;
         Ok(site)
     }

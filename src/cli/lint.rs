@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, Recursion, SiteOptions, title};
-use super::output::{self, Output};
+use super::output::{self, Output, counted};
 use crate::lint::{self, Context, Finding, Severity, Subject};
 use crate::manifest::{self, File, Lines, Manifest, Place};
 use crate::policy::Policies;
@@ -175,9 +175,8 @@ impl<'a> Report<'a> {
         let counts = [(Severity::Error, "error"), (Severity::Warning, "warning"), (Severity::Info, "note")];
         let told =
             counts.map(|(severity, noun)| (self.count(severity), noun)).into_iter().filter(|(count, _)| *count > 0);
-        let told = told.map(|(count, noun)| counted(count, noun, "s")).collect::<Vec<_>>().join(", ");
-        let (policies, files) = (counted(self.policies, "polic", ""), counted(self.files, "file", "s"));
-        let policies = policies + if self.policies == 1 { "y" } else { "ies" };
+        let told = told.map(|(count, noun)| counted(count, noun, &format!("{noun}s"))).collect::<Vec<_>>().join(", ");
+        let (policies, files) = (counted(self.policies, "policy", "policies"), counted(self.files, "file", "files"));
         format!("{policies} in {files}: {}", if told.is_empty() { "nothing found" } else { &told })
     }
 
@@ -207,8 +206,4 @@ impl<'a> Report<'a> {
         writeln!(out)?;
         output::table(["SEVERITY", "CODE", "WHERE", "MESSAGE"], rows, out)
     }
-}
-
-fn counted(count: usize, noun: &str, plural: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { plural })
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 const SHORT: [(&str, &str); 5] =
     [("deploy", "deployments"), ("sts", "statefulsets"), ("ds", "daemonsets"), ("cj", "cronjobs"), ("po", "pods")];
 /// Names further away than this many edits were not meant.
-const MAX_EDITS: usize = 2;
+pub(super) const MAX_EDITS: usize = 2;
 
 /// Where workloads are looked for, as for kubectl.
 #[derive(Args, Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Scope {
 }
 
 /// What fails where the server does not tell.
-const ASKING: &str = "cannot ask the server what it has";
+pub(super) const ASKING: &str = "cannot ask the server what it has";
 
 /// A kind as people type it.
 #[derive(Clone, Debug)]
@@ -172,7 +172,8 @@ pub(super) struct Known {
     pub(super) idle: BTreeMap<String, String>,
 }
 
-async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
+/// A client of the cluster that is meant, and the namespace of its context.
+pub(super) async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
     let config = client::config(cluster.kubeconfig.as_deref(), cluster.context.as_deref()).await?;
     let namespace = config.default_namespace.clone();
     Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
@@ -210,7 +211,8 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope)
     Ok(Stored { workloads, native_sidecars: server.native_sidecars, namespace })
 }
 
-fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<Object> {
+/// The objects of `resource` in `namespace`, or in all.
+pub(super) fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<Object> {
     match namespace {
         None => Api::all_with(client.clone(), resource),
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
@@ -245,7 +247,7 @@ async fn elsewhere(client: &Client, resource: &ApiResource, namespace: &str, nam
 }
 
 /// The Namespaces in question, by name. Whoever may not read them learns so from the policies that ask for one.
-async fn namespaces(client: &Client, namespace: Option<&str>) -> HashMap<String, Arc<Value>> {
+pub(super) async fn namespaces(client: &Client, namespace: Option<&str>) -> HashMap<String, Arc<Value>> {
     let api = Api::<Namespace>::all(client.clone());
     let found: Vec<Namespace> = match namespace {
         Some(name) => call(api.get_opt(name)).await.ok().flatten().into_iter().collect(),
@@ -257,14 +259,24 @@ async fn namespaces(client: &Client, namespace: Option<&str>) -> HashMap<String,
     named.collect()
 }
 
-/// All objects that `parameters` select, page by page.
-async fn list(api: &Api<Object>, parameters: ListParams) -> Result<Vec<Object>, CallError> {
-    let mut parameters = parameters.limit(500);
+/// All objects that `parameters` select.
+pub(super) async fn list(api: &Api<Object>, parameters: ListParams) -> Result<Vec<Object>, CallError> {
     let mut objects = Vec::new();
+    each(api, parameters, |object| objects.push(object)).await?;
+    Ok(objects)
+}
+
+/// Looks at each object that `parameters` select, page by page: no more than a page is in memory.
+pub(super) async fn each(
+    api: &Api<Object>,
+    parameters: ListParams,
+    mut look: impl FnMut(Object),
+) -> Result<(), CallError> {
+    let mut parameters = parameters.limit(500);
     loop {
         let page = call(api.list(&parameters)).await?;
-        objects.extend(page.items);
-        let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(objects) };
+        page.items.into_iter().for_each(&mut look);
+        let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(()) };
         parameters.continue_token = Some(next);
     }
 }
@@ -272,14 +284,25 @@ async fn list(api: &Api<Object>, parameters: ListParams) -> Result<Vec<Object>, 
 /// The policies that are stored.
 pub(super) async fn policies(cluster: &Cluster, site: &Site) -> Result<Known> {
     let (client, _) = connect(cluster).await.context("no --policy is given, and the cluster's cannot be read")?;
-    let api: Api<Object> = Api::all_with(client, &policies::resource());
-    let stored = match list(&api, ListParams::default()).await {
-        Ok(list) => list,
-        Err(CallError::Refused(status)) if status.code == 404 => {
-            bail!("the server has no SidecarPolicies: install the operator, or give policies with --policy")
-        }
-        Err(error) => return Err(error).context("cannot list the policies"),
-    };
+    Ok(known(&stored(&client).await?.context(NO_POLICIES)?, site))
+}
+
+/// What is said where the server has no SidecarPolicies.
+pub(super) const NO_POLICIES: &str =
+    "the server has no SidecarPolicies: install the operator, or give policies with --policy";
+
+/// The policies as they are stored; none where the server has no definition of them.
+pub(super) async fn stored(client: &Client) -> Result<Option<Vec<Object>>> {
+    let api: Api<Object> = Api::all_with(client.clone(), &policies::resource());
+    match list(&api, ListParams::default()).await {
+        Ok(listed) => Ok(Some(listed)),
+        Err(error) if error.code() == 404 => Ok(None),
+        Err(error) => Err(error).context("cannot list the policies"),
+    }
+}
+
+/// What `stored` policies say.
+pub(super) fn known(stored: &[Object], site: &Site) -> Known {
     let (mut valid, mut known) = (Vec::new(), Known::default());
     for object in stored {
         let value = object.value();
@@ -292,7 +315,25 @@ pub(super) async fn policies(cluster: &Cluster, site: &Site) -> Result<Known> {
             Err(violations) => known.invalid.push(Invalid { name: object.name().to_owned(), violations }),
         }
     }
-    Ok(Known { policies: Policies::new(valid), ..known })
+    Known { policies: Policies::new(valid), ..known }
+}
+
+/// What made `workload` by its template, as its kind in short and its name; none if nobody that a policy may target.
+pub(super) fn maker(workload: &Workload) -> Option<(&'static str, &str)> {
+    let metadata = &workload.body["metadata"];
+    let owner = metadata["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)?;
+    let name = owner["name"].as_str()?;
+    match owner["kind"].as_str()? {
+        // A ReplicaSet has the name of its Deployment and the hash of the template.
+        "ReplicaSet" => {
+            let hash = metadata["labels"]["pod-template-hash"].as_str()?;
+            Some(("deploy", name.strip_suffix(hash)?.strip_suffix('-')?))
+        }
+        "StatefulSet" => Some(("sts", name)),
+        "DaemonSet" => Some(("ds", name)),
+        "CronJob" => Some(("cj", name)),
+        _ => None,
+    }
 }
 
 /// Why a policy with this `status`, which is meant to be in force, is not.
@@ -308,6 +349,22 @@ fn idle(status: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_made_a_pod_is_told_where_a_policy_may_target_it() {
+        let pod = |kind: &str, name: &str| {
+            let owner = json!([{ "kind": kind, "name": name, "controller": true }]);
+            let labels = json!({ "pod-template-hash": "6d4b" });
+            let body = json!({ "metadata": { "namespace": "shop", "labels": labels, "ownerReferences": owner } });
+            let pod = Workload::new(Kind::find("", "pods").expect("pods"), body);
+            maker(&pod).map(|(kind, name)| format!("{kind}/{name}"))
+        };
+        assert_eq!(pod("ReplicaSet", "web-6d4b").as_deref(), Some("deploy/web"));
+        assert_eq!(pod("ReplicaSet", "by-hand"), None);
+        assert_eq!(pod("StatefulSet", "db").as_deref(), Some("sts/db"));
+        assert_eq!(pod("Job", "once"), None);
+    }
 
     /// The built-in kinds that are asked for; none if one is not built in.
     fn parse(words: &[&str]) -> Option<Vec<(String, Option<String>)>> {

@@ -1,5 +1,6 @@
 //! The command line: one file per command.
 
+mod check;
 mod completions;
 mod convert;
 mod crd;
@@ -8,12 +9,16 @@ mod drain;
 mod explain;
 mod files;
 mod inject;
+mod installed;
 mod lint;
 mod live;
 mod output;
 mod run;
+mod status;
 mod test;
 mod uninject;
+mod uninstall;
+mod waiting;
 
 use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -48,6 +53,12 @@ enum Command {
     Diff(diff::Options),
     /// List the objects that wait for an initializer, and clear our entries from them
     Drain(drain::Options),
+    /// Say what keeps policies from working in a cluster, and what to do about it
+    Check(check::Options),
+    /// Say how policies stand, and which workloads one of them has missed
+    Status(status::Options),
+    /// Take the operator and all that it has registered out of the cluster, in the safe order
+    Uninstall(uninstall::Options),
     /// Check cases: policies, a workload, and what is expected of them
     Test(test::Options),
     /// Print a completion script for a shell
@@ -117,6 +128,9 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Convert(options) => convert::run(&options, &mut out),
         Command::Diff(options) => block_on(diff::run(options, &mut out)),
         Command::Drain(options) => block_on(drain::run(options, &mut out)),
+        Command::Check(options) => block_on(check::run(options, &mut out)),
+        Command::Status(options) => block_on(status::run(options, &mut out)),
+        Command::Uninstall(options) => block_on(uninstall::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),
         Command::Man => completions::man(Cli::command(), &mut out).map(|()| End::Fine),

@@ -46,3 +46,23 @@ pub(super) fn table<const N: usize>(
     }
     Ok(())
 }
+
+/// As kubectl prints ages.
+pub(super) fn age(seconds: i64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// How an object is called: `deployments.apps shop/web`.
+pub(super) fn place(kind: &str, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+}
+
+/// `1 policy`, `2 policies`.
+pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}

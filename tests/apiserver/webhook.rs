@@ -14,10 +14,10 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 use sidecar_policy::cluster::capabilities::Capabilities;
-use sidecar_policy::cluster::namespaces::Namespaces;
+use sidecar_policy::engine::registration::shared_name;
 use sidecar_policy::engine::webhook::authority::Lifetimes;
 use sidecar_policy::engine::webhook::certs::{Certificates, SECRET};
-use sidecar_policy::engine::webhook::render::{self, Endpoint, render, revision_of};
+use sidecar_policy::engine::webhook::render::{Endpoint, render, revision_of};
 use sidecar_policy::engine::webhook::review::{LARGEST, PROBE_KEY, PROBE_REFUSE};
 use sidecar_policy::engine::webhook::server::{self, Webhook};
 use sidecar_policy::metrics::Metrics;
@@ -117,7 +117,7 @@ impl Scene {
     async fn write(&self, kind: &Kind) -> Result<()> {
         for mut registration in self.rendered(kind)? {
             let collection = Self::collection(&registration)?;
-            let path = format!("{collection}/{}", render::name(kind));
+            let path = format!("{collection}/{}", shared_name(kind));
             match self.world.get(&path).await? {
                 None => drop(request(&self.world.admin, "POST", &collection, &registration).await?),
                 Some(there) => {

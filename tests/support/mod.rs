@@ -21,16 +21,17 @@ pub fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Installs what users install, but for the Deployment: the operator runs as a process of the test.
-pub async fn install(cluster: &ControlPlane) -> Result<()> {
-    let bundle = match cluster.version() {
+/// The install file for a version.
+pub fn bundle(version: Version) -> &'static str {
+    match version {
         Version::V1_13 => "config/install-legacy.yaml",
         Version::V1_36 => "config/install.yaml",
-    };
-    let bundle = std::fs::read_to_string(file(bundle)).with_context(|| bundle.to_owned())?;
-    let without_deployment: Vec<&str> =
-        bundle.split("\n---\n").filter(|document| !document.contains("\nkind: Deployment\n")).collect();
-    cluster.apply_manifests(&without_deployment.join("\n---\n")).await?;
+    }
+}
+
+/// Installs what users install, but for the Deployment: the operator runs as a process of the test.
+pub async fn install(cluster: &ControlPlane) -> Result<()> {
+    apply_without_deployment(cluster).await?;
     // Creators may do what users do with workloads, and no more: no `initialize`.
     // Without a controller-manager `edit` itself stays empty: these are what it is made of.
     for role in ["system:aggregate-to-edit", "system:aggregate-to-view"] {
@@ -41,6 +42,15 @@ pub async fn install(cluster: &ControlPlane) -> Result<()> {
         Ok(cluster.kubectl_output(User::Admin, &["get", "sidecarpolicies"]).await.is_ok())
     })
     .await
+}
+
+/// Applies the install file, but for the Deployment.
+pub async fn apply_without_deployment(cluster: &ControlPlane) -> Result<()> {
+    let bundle = bundle(cluster.version());
+    let bundle = std::fs::read_to_string(file(bundle)).with_context(|| bundle.to_owned())?;
+    let without_deployment: Vec<&str> =
+        bundle.split("\n---\n").filter(|document| !document.contains("\nkind: Deployment\n")).collect();
+    cluster.apply_manifests(&without_deployment.join("\n---\n")).await.map(drop)
 }
 
 /// The operator as a process of its own; killed when dropped, and its log shown if the test fails.

@@ -2,7 +2,7 @@
 
 use crate::api::code::Code;
 use crate::cli::files::{Subject, other_version, plan, title};
-use crate::cli::live::{Invalid, Known};
+use crate::cli::live::{Invalid, Known, maker};
 use crate::cli::output;
 use crate::decision::{Decision, Left, Outcome};
 use crate::lint::{needs, shared_ports};
@@ -127,7 +127,7 @@ impl Report {
             source,
             policies: answers,
             title: title(&placed),
-            maker: maker(&workload),
+            maker: maker(&workload).map(|(kind, name)| format!("{kind}/{name} -n {}", workload.namespace())),
         }
     }
 
@@ -330,43 +330,9 @@ fn name(pointer: &str) -> Option<String> {
     }
 }
 
-/// What made `workload` by its template, as `deploy/web -n shop`; none if nobody that a policy may target.
-fn maker(workload: &Workload) -> Option<String> {
-    let metadata = &workload.body["metadata"];
-    let owner = metadata["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)?;
-    let name = owner["name"].as_str()?;
-    let (kind, name) = match owner["kind"].as_str()? {
-        // A ReplicaSet has the name of its Deployment and the hash of the template.
-        "ReplicaSet" => {
-            let hash = metadata["labels"]["pod-template-hash"].as_str()?;
-            ("deploy", name.strip_suffix(hash)?.strip_suffix('-')?)
-        }
-        "StatefulSet" => ("sts", name),
-        "DaemonSet" => ("ds", name),
-        "CronJob" => ("cj", name),
-        _ => return None,
-    };
-    Some(format!("{kind}/{name} -n {}", workload.namespace()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_made_a_pod_is_told_where_a_policy_may_target_it() {
-        let pod = |kind: &str, name: &str| {
-            let owner = serde_json::json!([{ "kind": kind, "name": name, "controller": true }]);
-            let labels = serde_json::json!({ "pod-template-hash": "6d4b" });
-            let body =
-                serde_json::json!({ "metadata": { "namespace": "shop", "labels": labels, "ownerReferences": owner } });
-            maker(&Workload::new(crate::workload::Kind::find("", "pods").expect("pods"), body))
-        };
-        assert_eq!(pod("ReplicaSet", "web-6d4b").as_deref(), Some("deploy/web -n shop"));
-        assert_eq!(pod("ReplicaSet", "by-hand"), None);
-        assert_eq!(pod("StatefulSet", "db").as_deref(), Some("sts/db -n shop"));
-        assert_eq!(pod("Job", "once"), None);
-    }
 
     #[test]
     fn what_a_marker_lists_has_a_name_and_what_holds_it_has_none() {

@@ -4,6 +4,7 @@
 //! shares with others. 20 000 Deployments take less than a megabyte.
 
 use crate::cluster::object::Object;
+use crate::inject;
 use crate::policy::checks::{self, Common};
 use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide_with};
 use crate::workload::{Kind, Workload};
@@ -209,6 +210,33 @@ fn version(object: &Object) -> u64 {
         .as_deref()
         .and_then(|version| version.parse().ok())
         .unwrap_or_default()
+}
+
+/// The policies whose templates collide, by name, in both orders of the two.
+#[derive(Clone, Debug, Default)]
+pub struct Pairs(HashSet<(String, String)>);
+
+impl Pairs {
+    /// Those among `policies`.
+    pub fn of(policies: &Policies) -> Self {
+        let enforced: Vec<&Arc<Policy>> = policies.iter().filter(|policy| policy.is_enforced()).collect();
+        let templates: Vec<_> = enforced.iter().map(|policy| &policy.template).collect();
+        let pairs = inject::collisions(&templates).into_iter().flat_map(|(a, b, _)| {
+            let (a, b) = (enforced[a].name.clone(), enforced[b].name.clone());
+            [(a.clone(), b.clone()), (b, a)]
+        });
+        Self(pairs.collect())
+    }
+
+    /// True if and only if the templates of the two policies collide.
+    pub fn collide(&self, a: &str, b: &str) -> bool {
+        self.0.contains(&(a.to_owned(), b.to_owned()))
+    }
+
+    /// The policies whose templates collide with that of `name`.
+    pub fn colliding<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(own, _)| own == name).map(|(_, other)| other.as_str())
+    }
 }
 
 /// What `workload`, stored and initialized, is to every policy in `policies`. `collide` tells whether two policies do.

@@ -1,6 +1,6 @@
 //! Sees every workload of the targeted kinds, uninitialized ones included, and what the engine's parts share.
 
-use super::census::{self, Census};
+use super::census::{self, Census, Pairs};
 use super::ledger::Ledger;
 use super::queue::{Key, Lane, Queue};
 use crate::api::v1alpha1::Mode;
@@ -12,7 +12,6 @@ use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot};
 use crate::decision;
 use crate::engine::{EngineName, report};
-use crate::inject;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{Kind, Workload};
@@ -60,7 +59,7 @@ pub struct Shared {
     site: ArcSwap<Site>,
     capabilities: ArcSwap<Capabilities>,
     delivered: ArcSwap<BTreeMap<Arc<Kind>, Delivered>>,
-    collisions: ArcSwap<HashSet<(String, String)>>,
+    collisions: ArcSwap<Pairs>,
     queue: Mutex<Queue>,
     census: Mutex<Census>,
     ledger: Mutex<Ledger>,
@@ -177,15 +176,12 @@ impl Shared {
 
     /// True if and only if the templates of the two policies collide.
     pub fn collide(&self, a: &str, b: &str) -> bool {
-        let (a, b) = if a < b { (a, b) } else { (b, a) };
-        self.collisions.load().contains(&(a.to_owned(), b.to_owned()))
+        self.collisions.load().collide(a, b)
     }
 
     /// The policies that collide with `name`.
     pub fn colliding(&self, name: &str) -> Vec<String> {
         let collisions = self.collisions.load();
-        let by_content =
-            collisions.iter().filter_map(|(a, b)| if a == name { Some(b) } else { (b == name).then_some(a) }).cloned();
         let policies = self.snapshot().policies;
         let differs =
             |own: &Policy, other: &Policy| own.kinds.iter().any(|kind| own.disagreement(other, kind).is_some());
@@ -193,19 +189,13 @@ impl Shared {
             let others = policies.iter().filter(|other| other.is_enforced() && differs(own, other));
             others.map(|other| other.name.clone())
         });
-        let others: BTreeSet<String> = by_content.chain(by_path).collect();
+        let others: BTreeSet<String> = collisions.colliding(name).map(str::to_owned).chain(by_path).collect();
         others.into_iter().collect()
     }
 
     /// Finds out anew which templates collide.
     pub fn pair_up(&self, policies: &Policies) {
-        let enforced: Vec<&Arc<Policy>> = policies.iter().filter(|policy| policy.is_enforced()).collect();
-        let templates: Vec<_> = enforced.iter().map(|policy| &policy.template).collect();
-        let pairs = inject::collisions(&templates).into_iter().map(|(a, b, _)| {
-            let (a, b) = (enforced[a].name.clone(), enforced[b].name.clone());
-            if a < b { (a, b) } else { (b, a) }
-        });
-        self.collisions.store(Arc::new(pairs.collect()));
+        self.collisions.store(Arc::new(Pairs::of(policies)));
     }
 
     /// The policies as stored this moment, at most a second old.

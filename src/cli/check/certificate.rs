@@ -1,0 +1,224 @@
+//! The certificate of the webhook: as an API server judges it, and whether it is renewed in time.
+
+use super::Subject;
+use super::report::Item;
+use crate::api::code::Code;
+use crate::cli::installed::{CERTIFICATE, OPERATOR, Piece};
+use crate::cluster::capabilities::registration::{MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, RootCertStore};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+const CHECK: &str = "certificate";
+/// A certificate is to be renewed long before so much of its life is left (cert-manager renews at a third).
+const RENEWED: i64 = 5;
+
+/// What the Secret holds.
+struct Files {
+    ca: Vec<u8>,
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// Nothing where no webhook is registered and there is no certificate.
+pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<Item> {
+    let webhooks: Vec<_> = registered.iter().filter(|piece| piece.is_generated() && is_webhook(piece)).collect();
+    let secret = match subject.installed.own("Secret", "secrets", CERTIFICATE).await {
+        Ok(secret) => secret,
+        Err(_) if webhooks.is_empty() => return Vec::new(),
+        Err(error) => return vec![Item::unknown(CHECK, &error)],
+    };
+    let namespace = subject.installed.namespace;
+    let Some(secret) = secret else {
+        let missing = format!("webhooks are registered, and there is no Secret `{CERTIFICATE}` in `{namespace}`");
+        let fix =
+            "With certificates of your own, from files, there is none. Else start the operator, which makes it anew.";
+        return webhooks
+            .first()
+            .map(|_| Item::warning(CHECK, Code::CertificateInvalid, missing).with_fix(fix))
+            .into_iter()
+            .collect();
+    };
+    let files = match Files::read(&secret.object.value()) {
+        Ok(files) => files,
+        Err(message) => return vec![Item::problem(CHECK, Code::CertificateInvalid, message)],
+    };
+    let mut items = vec![judge(&files, &format!("{OPERATOR}.{namespace}.svc"), Timestamp::now())];
+    items.extend(webhooks.iter().filter_map(|piece| trust(piece, &files.ca)));
+    items
+}
+
+fn is_webhook(piece: &Piece) -> bool {
+    [MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS].contains(&piece.resource.plural.as_str())
+}
+
+impl Files {
+    fn read(secret: &Value) -> Result<Self, String> {
+        let read = |key: &str| {
+            let value = &secret["data"][key];
+            let bytes = serde_json::from_value::<ByteString>(value.clone()).map(|bytes| bytes.0).unwrap_or_default();
+            if bytes.is_empty() { Err(format!("the Secret `{CERTIFICATE}` has no `{key}`")) } else { Ok(bytes) }
+        };
+        Ok(Self { ca: read("ca.crt")?, certificate: read("tls.crt")?, key: read("tls.key")? })
+    }
+}
+
+/// What an API server would say of the certificate when it calls `host` at `now`.
+fn judge(files: &Files, host: &str, now: Timestamp) -> Item {
+    match verify(files, host, now) {
+        Err(message) => Item::problem(CHECK, Code::CertificateInvalid, message),
+        Ok(Life { left, whole, ends }) if left * RENEWED < whole => Item::warning(
+            CHECK,
+            Code::CertificateExpiring,
+            format!("for `{host}`, and expires at {ends}: it should have been renewed"),
+        ),
+        Ok(Life { ends, .. }) => Item::ok(CHECK, format!("for `{host}`, until {ends}")),
+    }
+}
+
+/// How long a certificate lives, in seconds.
+struct Life {
+    left: i64,
+    whole: i64,
+    ends: Timestamp,
+}
+
+fn verify(files: &Files, host: &str, now: Timestamp) -> Result<Life, String> {
+    let chain = certificates(&files.certificate, "tls.crt")?;
+    let (leaf, intermediates) = chain.split_first().ok_or("`tls.crt` has no certificate")?;
+    let life = life(leaf, now)?;
+    let provider = Arc::new(ring::default_provider());
+    check_key(files, &chain, &provider)?;
+    let mut roots = RootCertStore::empty();
+    for root in certificates(&files.ca, "ca.crt")? {
+        roots.add(root).map_err(|error| format!("`ca.crt` cannot be used: {error}"))?;
+    }
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| format!("`ca.crt` cannot be used: {error}"))?;
+    let name = ServerName::try_from(host).map_err(|error| format!("`{host}`: {error}"))?;
+    let moment = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().unsigned_abs()));
+    let verdict = verifier.verify_server_cert(leaf, intermediates, &name, &[], moment);
+    verdict.map_err(|error| refused(&error, host, &life))?;
+    Ok(life)
+}
+
+fn refused(error: &rustls::Error, host: &str, life: &Life) -> String {
+    use CertificateError as E;
+    match error {
+        rustls::Error::InvalidCertificate(E::Expired | E::ExpiredContext { .. }) => {
+            format!("`tls.crt` has expired at {}", life.ends)
+        }
+        rustls::Error::InvalidCertificate(E::NotValidForName | E::NotValidForNameContext { .. }) => {
+            format!("`tls.crt` is not for `{host}`, by which API servers call")
+        }
+        rustls::Error::InvalidCertificate(E::UnknownIssuer | E::BadSignature) => {
+            "`tls.crt` was not signed by `ca.crt`".to_owned()
+        }
+        other => format!("`tls.crt` cannot be used: {other}"),
+    }
+}
+
+fn certificates(pem: &[u8], file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let read = read.map_err(|error| format!("`{file}` cannot be read: {error}"))?;
+    if read.is_empty() { Err(format!("`{file}` has no certificate")) } else { Ok(read) }
+}
+
+fn check_key(files: &Files, chain: &[CertificateDer<'static>], provider: &CryptoProvider) -> Result<(), String> {
+    let key =
+        PrivateKeyDer::from_pem_slice(&files.key).map_err(|error| format!("`tls.key` cannot be read: {error}"))?;
+    match CertifiedKey::from_der(chain.to_vec(), key, provider) {
+        Ok(_) => Ok(()),
+        Err(rustls::Error::InconsistentKeys(_)) => Err("`tls.key` is not the key of `tls.crt`".to_owned()),
+        Err(error) => Err(format!("`tls.key` cannot be used: {error}")),
+    }
+}
+
+fn life(leaf: &CertificateDer<'_>, now: Timestamp) -> Result<Life, String> {
+    let (_, parsed) = X509Certificate::from_der(leaf).map_err(|error| format!("`tls.crt` cannot be read: {error}"))?;
+    let (begins, ends) = (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
+    Ok(Life {
+        left: ends - now.as_second(),
+        whole: ends - begins,
+        ends: Timestamp::from_second(ends).map_err(|error| format!("`tls.crt` cannot be read: {error}"))?,
+    })
+}
+
+/// What is wrong where API servers trust another authority than the one that has signed. While it is renewed they trust both.
+fn trust(webhook: &Piece, ca: &[u8]) -> Option<Item> {
+    let signs = certificates(ca, "ca.crt").ok()?;
+    let body = webhook.object.value();
+    let is_trusted = body["webhooks"].as_array().into_iter().flatten().all(|entry| {
+        let bundle = entry["clientConfig"]["caBundle"].clone();
+        let bundle = serde_json::from_value::<ByteString>(bundle).map(|bytes| bytes.0).unwrap_or_default();
+        certificates(&bundle, "caBundle").is_ok_and(|trusted| signs.iter().all(|ca| trusted.contains(ca)))
+    });
+    if is_trusted {
+        return None;
+    }
+    let message = format!("{} trusts another authority than `ca.crt` of the Secret `{CERTIFICATE}`", webhook.title());
+    let fix = "Start the operator, which repairs it; or delete the registration, which is then made anew.";
+    Some(Item::problem(CHECK, Code::CertificateInvalid, message).with_fix(fix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::check::report::Level;
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+    const HOST: &str = "scpol.ours.svc";
+
+    /// An authority, and a certificate of it for `host`, good for all of 2030.
+    fn made(host: &str) -> Files {
+        let ca_key = KeyPair::generate().expect("a key");
+        let mut ca = CertificateParams::new(Vec::new()).expect("parameters");
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_pem = ca.self_signed(&ca_key).expect("a certificate").pem();
+        let key = KeyPair::generate().expect("a key");
+        let mut leaf = CertificateParams::new([host.to_owned()]).expect("parameters");
+        (leaf.not_before, leaf.not_after) = (rcgen::date_time_ymd(2030, 1, 1), rcgen::date_time_ymd(2031, 1, 1));
+        let leaf = leaf.signed_by(&key, &Issuer::new(ca, ca_key)).expect("a certificate");
+        Files { ca: ca_pem.into(), certificate: leaf.pem().into(), key: key.serialize_pem().into() }
+    }
+
+    fn told(files: &Files, now: &str) -> (Level, String) {
+        let item = judge(files, HOST, now.parse().expect("a time"));
+        let (level, _, message) = item.told();
+        (level, message.to_owned())
+    }
+
+    #[test]
+    fn a_certificate_is_judged_as_an_api_server_does() {
+        let (early, late) = ("2030-02-01T00:00:00Z", "2030-12-01T00:00:00Z");
+        let good = made(HOST);
+        assert_eq!(told(&good, early), (Level::Ok, "for `scpol.ours.svc`, until 2031-01-01T00:00:00Z".to_owned()));
+        let (level, message) = told(&good, late);
+        assert!(level == Level::Warning && message.contains("should have been renewed"), "{message}");
+        let other = made(HOST);
+        for (files, now, expected) in [
+            (made(HOST), "2031-02-01T00:00:00Z", "`tls.crt` has expired at 2031-01-01T00:00:00Z"),
+            (made(HOST), "2029-02-01T00:00:00Z", "`tls.crt` cannot be used"),
+            (made("scpol.other.svc"), early, "`tls.crt` is not for `scpol.ours.svc`"),
+            (Files { ca: other.ca.clone(), ..made(HOST) }, early, "`tls.crt` was not signed by `ca.crt`"),
+            (Files { key: other.key.clone(), ..made(HOST) }, early, "`tls.key` is not the key of `tls.crt`"),
+            (Files { key: b"?".to_vec(), ..made(HOST) }, early, "`tls.key` cannot be read"),
+            (Files { certificate: b"?".to_vec(), ..made(HOST) }, early, "`tls.crt` has no certificate"),
+            (Files { ca: b"?".to_vec(), ..made(HOST) }, early, "`ca.crt` has no certificate"),
+        ] {
+            let (level, message) = told(&files, now);
+            assert!(level == Level::Problem && message.starts_with(expected), "{expected}: {message}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Which engines the server can run, what must be switched on for each, and whether it is.
+
+use super::Subject;
+use super::report::Item;
+use crate::api::code::Code;
+use crate::api::v1alpha1::EngineChoice;
+use crate::cli::output::counted;
+use crate::cluster::client::call;
+use crate::engine::{EngineName, Unavailable};
+use anyhow::{Context, Result};
+use kube::Client;
+use serde_json::{Value, json};
+
+/// What is known of an engine.
+pub(super) struct Engine {
+    pub(super) choice: EngineChoice,
+    /// As in `spec.engine`.
+    pub(super) name: &'static str,
+    /// The rights that it needs beyond those of every operator: the shipped files.
+    pub(super) rights: &'static [&'static str],
+    engine: EngineName,
+    flags: fn(u32) -> Flags,
+}
+
+/// Every engine, in the order in which `Auto` prefers them.
+pub(super) const ENGINES: [Engine; 3] = [
+    Engine {
+        choice: EngineChoice::Initializer,
+        name: "Initializer",
+        rights: &[
+            include_str!("../../../config/rbac/initializer/cluster_role.yaml"),
+            include_str!("../../../config/rbac/initializer/role.yaml"),
+        ],
+        engine: EngineName::Initializer,
+        flags: initializer_flags,
+    },
+    Engine {
+        choice: EngineChoice::MutatingAdmissionPolicy,
+        name: "MutatingAdmissionPolicy",
+        rights: &[include_str!("../../../config/rbac/admission-policy/cluster_role.yaml")],
+        engine: EngineName::MutatingAdmissionPolicy,
+        flags: admission_policy_flags,
+    },
+    Engine {
+        choice: EngineChoice::Webhook,
+        name: "Webhook",
+        rights: &[
+            include_str!("../../../config/rbac/webhook/cluster_role.yaml"),
+            include_str!("../../../config/rbac/webhook/role.yaml"),
+        ],
+        engine: EngineName::Webhook,
+        flags: webhook_flags,
+    },
+];
+
+/// What the API server must be started with.
+enum Flags {
+    /// This version has no such engine, whatever it is started with.
+    Never(&'static str),
+    /// Nothing: it is on, unless it was switched off.
+    Default(&'static str),
+    /// These.
+    Needed(&'static str),
+}
+
+/// The engine that people call `word`.
+///
+/// # Errors
+/// What to write instead.
+pub(super) fn parse(word: &str) -> Result<EngineChoice, String> {
+    let named = ENGINES.iter().find(|engine| engine.name.eq_ignore_ascii_case(word));
+    named.map(|engine| engine.choice).ok_or_else(|| {
+        let names: Vec<_> = ENGINES.iter().map(|engine| format!("`{}`", engine.name)).collect();
+        format!("`{word}` is no engine; write {}, or leave `--engine` out", names.join(", "))
+    })
+}
+
+/// From `docs/initializers.md`; the plugin makes the server switch its feature gate on itself.
+fn initializer_flags(minor: u32) -> Flags {
+    match minor {
+        0..=6 => Flags::Never("Initializers came with 1.7"),
+        7..=11 => Flags::Never("it needs 1.12 or 1.13"),
+        12 => Flags::Needed(
+            "`--enable-admission-plugins=Initializers --runtime-config=admissionregistration.k8s.io/v1alpha1=true --feature-gates=DryRun=true`",
+        ),
+        13 => Flags::Needed(
+            "`--enable-admission-plugins=Initializers --runtime-config=admissionregistration.k8s.io/v1alpha1=true`",
+        ),
+        _ => Flags::Never("Initializers were removed in 1.14"),
+    }
+}
+
+/// KEP-3962: alpha in 1.32, beta and off in 1.34, stable and on in 1.36.
+fn admission_policy_flags(minor: u32) -> Flags {
+    match minor {
+        0..=31 => Flags::Never("MutatingAdmissionPolicies came with 1.32, and are stable from 1.36"),
+        32..=33 => Flags::Needed(
+            "`--feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1alpha1=true`; the operator uses them in version v1 only, from 1.36",
+        ),
+        34..=35 => Flags::Needed(
+            "`--feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1beta1=true`; the operator uses them in version v1 only, from 1.36",
+        ),
+        _ => Flags::Default(
+            "`MutatingAdmissionPolicy` must not be false in `--feature-gates`, nor be in `--disable-admission-plugins`",
+        ),
+    }
+}
+
+fn webhook_flags(minor: u32) -> Flags {
+    match minor {
+        0..=8 => Flags::Never("webhooks came with 1.9"),
+        _ => Flags::Default(
+            "`MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` must not be in `--disable-admission-plugins`",
+        ),
+    }
+}
+
+/// What is found out about the engines.
+pub(super) struct Found {
+    pub(super) items: Vec<Item>,
+    /// Those that are used, or would be.
+    pub(super) wanted: Vec<&'static Engine>,
+}
+
+pub(super) async fn check(subject: &Subject<'_>, asked: Option<EngineChoice>) -> Found {
+    static ALL: [Engine; 3] = ENGINES;
+    let server = subject.server();
+    let in_force = subject.engines_in_force();
+    let is_asked = |engine: &Engine| match asked {
+        Some(choice) => engine.choice == choice,
+        None => in_force.contains(engine.name) || is_chosen(subject, engine),
+    };
+    let mut items = Vec::new();
+    let mut able: Vec<&'static Engine> = Vec::new();
+    for engine in ALL.iter().filter(|engine| asked.is_none_or(|asked| asked == engine.choice)) {
+        let item = look(engine, subject, is_asked(engine)).await;
+        if item.is_usable {
+            able.push(engine);
+        }
+        items.extend(item.items);
+    }
+    if able.is_empty() && asked.is_none() {
+        items.push(Item::problem(
+            "engines",
+            Code::EngineUnavailable,
+            format!("{} can run none of them as it is", server.version),
+        ));
+    }
+    let mut wanted: Vec<_> = ALL.iter().filter(|engine| is_asked(engine)).collect();
+    if wanted.is_empty() {
+        wanted.extend(able.first());
+    }
+    Found { items, wanted }
+}
+
+/// True if and only if a policy asks for `engine` and no other.
+fn is_chosen(subject: &Subject<'_>, engine: &Engine) -> bool {
+    subject.policies.iter().any(|policy| policy.is_enforced() && policy.spec.engine == engine.choice)
+}
+
+struct Looked {
+    items: Vec<Item>,
+    is_usable: bool,
+}
+
+async fn look(engine: &Engine, subject: &Subject<'_>, is_asked: bool) -> Looked {
+    let check = format!("engine {}", engine.name);
+    let server = subject.server();
+    let flags = (engine.flags)(server.minor.1);
+    let hint = match flags {
+        Flags::Never(why) => format!("not on this server: {why}"),
+        Flags::Default(flags) => format!("needs no flag of the API server; {flags}"),
+        Flags::Needed(flags) => format!("the API server must be started with {flags}"),
+    };
+    let not_able = |unavailable: Unavailable| {
+        let message = format!("{}; {hint}", unavailable.message);
+        let item = if is_asked {
+            Item::problem(&*check, unavailable.code, message)
+        } else {
+            Item::info(&*check, format!("cannot be used: {hint}"))
+        };
+        Looked { items: vec![item], is_usable: false }
+    };
+    if let Err(unavailable) = engine.engine.check(server) {
+        return not_able(unavailable);
+    }
+    match is_switched_on(engine, subject).await {
+        Ok(On::Yes(how)) => Looked { items: vec![Item::ok(&*check, format!("works: {how}"))], is_usable: true },
+        Ok(On::No(unavailable)) => not_able(unavailable),
+        Ok(On::Unproven) => {
+            Looked { items: vec![Item::ok(&*check, format!("its API is served; {hint}"))], is_usable: true }
+        }
+        Err(error) => Looked { items: vec![Item::unknown(&*check, &error)], is_usable: true },
+    }
+}
+
+/// Whether what is served has effect.
+enum On {
+    /// And by what it is seen.
+    Yes(String),
+    No(Unavailable),
+    /// Nothing shows it before a policy uses the engine.
+    Unproven,
+}
+
+/// Each engine has its own proof; one that has none is seen by the policies that it has brought in force.
+async fn is_switched_on(engine: &Engine, subject: &Subject<'_>) -> Result<On> {
+    let used = subject.stored.iter().filter(|policy| {
+        let engines = crate::cli::status::status(policy).engine.unwrap_or_default();
+        engines.split(',').any(|name| name.trim() == engine.name)
+    });
+    let used = used.count();
+    match engine.choice {
+        EngineChoice::Initializer if initializers_have_effect(subject.client()).await? => {
+            Ok(On::Yes("a trial create kept its list of initializers".to_owned()))
+        }
+        EngineChoice::Initializer => {
+            let message = "a trial create lost its list of initializers: the admission plugin is off";
+            Ok(On::No(Unavailable::new(Code::InitializersPluginOff, message)))
+        }
+        _ if used > 0 => Ok(On::Yes(format!("{} in force by it", counted(used, "policy is", "policies are")))),
+        _ => Ok(On::Unproven),
+    }
+}
+
+/// Whether the plugin is on. With it goes the feature gate, without which the server drops `metadata.initializers` from whatever is
+/// created. Nothing is stored.
+async fn initializers_have_effect(client: &Client) -> Result<bool> {
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "scpol-check", "initializers": { "pending": [{ "name": "check.scpol.dev" }] } },
+    });
+    let request = http::Request::post("/api/v1/namespaces/default/configmaps?dryRun=All")
+        .header("Content-Type", "application/json")
+        .body(object.to_string().into_bytes())
+        .expect("a constant request");
+    match call(client.request::<Value>(request)).await {
+        Ok(tried) => Ok(!tried["metadata"]["initializers"].is_null()),
+        // The plugin itself refuses those who lack `initialize`.
+        Err(error) if error.code() == 403 && error.to_string().contains("create with initializers denied") => Ok(true),
+        Err(error) => {
+            Err(error).context("cannot try a create of a ConfigMap in namespace `default` without storing it")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_are_those_of_the_version() {
+        let told = |engine: &Engine, minor: u32| match (engine.flags)(minor) {
+            Flags::Never(_) => "never",
+            Flags::Default(_) => "on",
+            Flags::Needed(flags) if flags.contains("v1alpha1") => "v1alpha1",
+            Flags::Needed(_) => "v1beta1",
+        };
+        let by_version =
+            [6, 9, 12, 13, 14, 32, 34, 36].map(|minor| ENGINES.each_ref().map(|engine| told(engine, minor)));
+        assert_eq!(
+            by_version,
+            [
+                ["never", "never", "never"],
+                ["never", "never", "on"],
+                ["v1alpha1", "never", "on"],
+                ["v1alpha1", "never", "on"],
+                ["never", "never", "on"],
+                ["never", "v1alpha1", "on"],
+                ["never", "v1beta1", "on"],
+                ["never", "on", "on"],
+            ]
+        );
+    }
+
+    #[test]
+    fn an_engine_is_called_by_its_name_in_any_case() {
+        assert_eq!(parse("webhook"), Ok(EngineChoice::Webhook));
+        let error = parse("Auto").expect_err("no engine");
+        assert_eq!(
+            error,
+            "`Auto` is no engine; write `Initializer`, `MutatingAdmissionPolicy`, `Webhook`, or leave `--engine` out"
+        );
+    }
+}

@@ -1,0 +1,115 @@
+//! `scpol check`: what keeps policies from working in a cluster, before it is installed or after, and what to do about it. One
+//! line for each check. Nothing is changed.
+
+mod certificate;
+mod engines;
+mod operator;
+mod policies;
+mod registrations;
+mod report;
+mod rights;
+mod server;
+
+use super::files::SiteOptions;
+use super::installed::Installed;
+use super::output::Output;
+use super::{Cluster, End, live};
+use crate::api::v1alpha1::EngineChoice;
+use crate::cluster::capabilities::Capabilities;
+use crate::cluster::object::Object;
+use crate::policy::{Policies, Site};
+use anyhow::{Context, Result};
+use clap::Args;
+use kube::Client;
+use report::{Item, Report};
+use std::collections::BTreeSet;
+use std::io::Write;
+
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    /// Before the installation: only what can be known then, and whether you may install
+    #[arg(long)]
+    pre: bool,
+    /// That this engine can be used: Initializer, Webhook or MutatingAdmissionPolicy [default: those that policies use, else any]
+    #[arg(long, value_name = "NAME", value_parser = engines::parse)]
+    engine: Option<EngineChoice>,
+    /// Exit code 1 for warnings, too
+    #[arg(long)]
+    strict: bool,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+    #[command(flatten)]
+    site: SiteOptions,
+}
+
+/// What all checks look at.
+struct Subject<'a> {
+    installed: Installed<'a>,
+    site: &'a Site,
+    /// The policies as they are stored.
+    stored: &'a [Object],
+    /// Those among them that are valid.
+    policies: &'a Policies,
+}
+
+impl Subject<'_> {
+    fn client(&self) -> &Client {
+        self.installed.client
+    }
+
+    fn server(&self) -> &Capabilities {
+        self.installed.server
+    }
+
+    /// The engines by which policies are in force, by name.
+    fn engines_in_force(&self) -> BTreeSet<String> {
+        let told = self.stored.iter().filter_map(|policy| super::status::status(policy).engine);
+        told.flat_map(|engines| engines.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>()).collect()
+    }
+}
+
+pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
+    let (client, _) = live::connect(&options.cluster).await?;
+    let site = options.site.site()?;
+    // Whoever may not read them learns so from the checks of policies.
+    let stored = live::stored(&client).await;
+    let known = live::known(stored.as_ref().ok().and_then(Option::as_ref).map_or(&[], Vec::as_slice), &site);
+    let groups: BTreeSet<&str> = known.policies.kinds().map(|kind| kind.group.as_str()).collect();
+    let server = Capabilities::discover(&client, |group| groups.contains(group)).await.context(live::ASKING)?;
+    let installed = Installed { client: &client, server: &server, namespace: &site.operator_namespace };
+    let (policies, stored) = (&known.policies, stored.map(Option::unwrap_or_default));
+    let subject = Subject { installed, site: &site, stored: stored.as_deref().unwrap_or_default(), policies };
+    let mut report = Report::new(&server.version);
+    report.add(server::check(&subject, options.pre).await);
+    let engines = engines::check(&subject, options.engine).await;
+    let wanted = engines.wanted;
+    report.add(engines.items);
+    if options.pre {
+        report.add(rights::check_yours(&subject, &wanted).await);
+    } else {
+        report.add(operator::check(&subject).await);
+        report.add(rights::check_operator(&subject, &wanted).await);
+        match &stored {
+            Ok(_) => check_work(&subject, &mut report).await,
+            Err(error) => report.add([Item::unknown("policies", error)]),
+        }
+        report.add(policies::stuck(&subject).await);
+    }
+    report.print(options.output, out)?;
+    report.end(options.strict)
+}
+
+/// Whether what is registered is what the policies want, and how they stand.
+async fn check_work(subject: &Subject<'_>, report: &mut Report) {
+    match subject.installed.all_registrations().await {
+        Ok(registered) => {
+            report.add(certificate::check(subject, &registered).await);
+            report.add(registrations::check(subject, &registered).await);
+        }
+        Err(error) => report.add([Item::unknown("registrations", &error)]),
+    }
+    report.add(policies::check(subject));
+}

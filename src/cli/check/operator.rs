@@ -1,0 +1,153 @@
+//! Whether the operator is there, is ready, leads, and is of this release.
+
+use super::Subject;
+use super::report::Item;
+use crate::api::code::Code;
+use crate::cli::installed::{OPERATOR, Piece};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// How often the lease is looked at. Its holder renews it every third of its duration, which is 2 s by default.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long a holder is respected that says nothing else: the default of `--lease-duration`.
+const DURATION: Duration = Duration::from_secs(6);
+
+pub(super) async fn check(subject: &Subject<'_>) -> Vec<Item> {
+    let (deployment, leads) = tokio::join!(subject.installed.deployment(), leader(subject));
+    let is_led = matches!(&leads, Ok(Leader::Renews(_)));
+    let mut items = match &deployment {
+        Err(error) => vec![Item::unknown("operator", error)],
+        Ok(deployment) => vec![replicas(deployment.as_ref(), subject.installed.namespace, is_led)],
+    };
+    items.push(match leads {
+        Err(error) => Item::unknown("leader", &error),
+        Ok(leader) => leader.item(),
+    });
+    if let Ok(Some(deployment)) = &deployment {
+        items.push(release(&deployment.object.value()));
+    }
+    items
+}
+
+fn replicas(deployment: Option<&Piece>, namespace: &str, is_led: bool) -> Item {
+    const CHECK: &str = "operator";
+    let Some(deployment) = deployment else {
+        let message = format!("there is no Deployment `{OPERATOR}` in namespace `{namespace}`");
+        return if is_led {
+            Item::warning(CHECK, Code::NotInstalled, format!("{message}; a replica leads all the same, from elsewhere"))
+        } else {
+            Item::problem(CHECK, Code::NotInstalled, message)
+        };
+    };
+    let body = deployment.object.value();
+    let (wanted, ready) =
+        (body["spec"]["replicas"].as_i64().unwrap_or(1), body["status"]["readyReplicas"].as_i64().unwrap_or_default());
+    let message = format!("{ready} of {wanted} replicas are ready");
+    match ready {
+        0 if wanted == 0 => Item::problem(CHECK, Code::OperatorNotReady, "the Deployment is scaled to 0")
+            .with_fix(format!("kubectl scale -n {namespace} deployments.v1.apps {OPERATOR} --replicas=2")),
+        0 => Item::problem(CHECK, Code::OperatorNotReady, message),
+        ready if ready < wanted => Item::warning(CHECK, Code::OperatorNotReady, message),
+        _ => Item::ok(CHECK, message),
+    }
+}
+
+/// Who leads.
+enum Leader {
+    NoLease,
+    Nobody,
+    /// It has renewed the lease while we watched.
+    Renews(String),
+    /// It has not, for so many seconds.
+    Silent(String, u64),
+}
+
+impl Leader {
+    fn item(self) -> Item {
+        const CHECK: &str = "leader";
+        match self {
+            Leader::Renews(holder) => Item::ok(CHECK, format!("`{holder}` leads")),
+            Leader::NoLease => {
+                Item::problem(CHECK, Code::OperatorNotReady, "there is no lease: no replica has ever led")
+            }
+            Leader::Nobody => {
+                Item::problem(CHECK, Code::OperatorNotReady, "nobody holds the lease: the last replica has stopped")
+            }
+            Leader::Silent(holder, seconds) => Item::problem(
+                CHECK,
+                Code::OperatorNotReady,
+                format!(
+                    "`{holder}` holds the lease and has not renewed it for {seconds} s: it is gone or stands still"
+                ),
+            ),
+        }
+    }
+}
+
+/// Watches the lease until its holder renews it, at most as long as other replicas would. Clocks of different machines are not
+/// compared.
+async fn leader(subject: &Subject<'_>) -> Result<Leader> {
+    let since = Instant::now();
+    let mut first: Option<Value> = None;
+    loop {
+        let lease = subject.installed.lease().await.context("cannot tell who leads")?;
+        let Some(lease) = lease else { return Ok(Leader::NoLease) };
+        let spec = lease.object.value()["spec"].clone();
+        let holder = spec["holderIdentity"].as_str().unwrap_or_default().to_owned();
+        let duration = spec["leaseDurationSeconds"].as_u64().map_or(DURATION, Duration::from_secs);
+        match &first {
+            _ if holder.is_empty() && since.elapsed() > duration => return Ok(Leader::Nobody),
+            Some(first) if !holder.is_empty() && first["renewTime"] != spec["renewTime"] => {
+                return Ok(Leader::Renews(holder));
+            }
+            _ if since.elapsed() > duration => return Ok(Leader::Silent(holder, duration.as_secs())),
+            _ => first = first.or(Some(spec)),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// By the tag of the image: whoever uses another has to know.
+fn release(deployment: &Value) -> Item {
+    const CHECK: &str = "release";
+    const OURS: &str = env!("CARGO_PKG_VERSION");
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    let container = containers.into_iter().flatten().find(|container| container["name"] == OPERATOR);
+    let image = container.and_then(|container| container["image"].as_str()).unwrap_or_default();
+    // A port is no tag, and a digest says nothing.
+    let name = image.split('@').next().unwrap_or_default();
+    let tag = name.rsplit('/').next().and_then(|name| name.split_once(':')).map(|(_, tag)| tag.trim_start_matches('v'));
+    let is_release = |tag: &str| tag.starts_with(|c: char| c.is_ascii_digit()) && tag.contains('.');
+    match tag {
+        Some(OURS) => Item::ok(CHECK, format!("the operator and this `scpol` are {OURS}")),
+        Some(tag) if is_release(tag) => {
+            Item::warning(CHECK, Code::ReleasesDiffer, format!("the operator is {tag}, this `scpol` is {OURS}"))
+        }
+        _ => Item::info(CHECK, format!("the image `{image}` does not tell its release; this `scpol` is {OURS}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::check::report::Level;
+    use serde_json::json;
+
+    #[test]
+    fn the_release_is_read_from_the_tag_of_the_image() {
+        let level = |image: &str| {
+            release(
+                &json!({ "spec": { "template": { "spec": { "containers": [{ "name": "scpol", "image": image }] } } } }),
+            )
+            .told()
+            .0
+        };
+        let ours = env!("CARGO_PKG_VERSION");
+        assert_eq!(level(&format!("sidecar-policy:{ours}")), Level::Ok);
+        assert_eq!(level(&format!("registry.example.com:5000/sidecar-policy:v{ours}@sha256:0")), Level::Ok);
+        assert_eq!(level("sidecar-policy:99.0.0"), Level::Warning);
+        assert_eq!(level("registry.example.com:5000/sidecar-policy"), Level::Info);
+        assert_eq!(level("sidecar-policy:latest"), Level::Info);
+    }
+}

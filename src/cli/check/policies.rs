@@ -1,0 +1,106 @@
+//! How the policies stand, what they have missed, and what waits for an initializer.
+
+use super::Subject;
+use super::report::Item;
+use crate::api::code::Code;
+use crate::cli::output::{age, counted, place};
+use crate::cli::{status, waiting};
+use crate::cluster::object::Object;
+
+/// The server gives up on a create after so many seconds; who waits longer waits in vain.
+const CREATE_LIMIT: i64 = 30;
+/// So many objects are named.
+const NAMED: usize = 3;
+
+/// How they stand.
+pub(super) fn check(subject: &Subject<'_>) -> Vec<Item> {
+    let mut items: Vec<_> = subject.stored.iter().flat_map(policy).collect();
+    if items.is_empty() {
+        let message = match subject.stored.len() {
+            0 => "there is none".to_owned(),
+            count => format!("{}, as it should be", counted(count, "policy", "policies")),
+        };
+        items.push(Item::ok("policies", message));
+    }
+    items.extend(missed(subject));
+    items
+}
+
+/// What is wrong with a policy, by its own conditions.
+fn policy(policy: &Object) -> Vec<Item> {
+    let check = format!("policy {}", policy.name());
+    let status = status::status(policy);
+    let Some(ready) = status::condition(&status, "Ready") else {
+        return vec![Item::warning(check, Code::OperatorNotReady, "no operator has seen it")];
+    };
+    let coded = |message: &str| Code::ALL.iter().copied().find(|code| message.starts_with(&format!("{code}:")));
+    if ready.status != "True" {
+        let is_wrong = ready.status == "False";
+        let message = format!("{}: {}", ready.reason, ready.message);
+        let level = if is_wrong { Item::problem } else { Item::warning };
+        return vec![level(check, Code::Reconciling, message).coded_as(coded(&ready.message))];
+    }
+    let restricted = ["Conflicted", "Degraded"].into_iter().filter_map(|type_| status::condition(&status, type_));
+    let told = restricted.filter(|condition| condition.status == "True");
+    told.map(|condition| {
+        Item::warning(&*check, Code::Conflicted, &*condition.message).coded_as(coded(&condition.message))
+    })
+    .collect()
+}
+
+fn missed(subject: &Subject<'_>) -> Option<Item> {
+    let told: Vec<_> = subject.stored.iter().map(|policy| (policy.name(), status::status(policy).missed)).collect();
+    let sum: i64 = told.iter().map(|(_, missed)| missed).sum();
+    let named: Vec<_> = told
+        .iter()
+        .filter(|(_, missed)| *missed > 0)
+        .take(NAMED)
+        .map(|(name, missed)| format!("{name} {missed}"))
+        .collect();
+    (sum > 0).then(|| {
+        Item::warning(
+            "workloads",
+            Code::Missed,
+            format!("matched by a policy, and without a sidecar: {sum} (policy {})", named.join(", ")),
+        )
+    })
+}
+
+/// Objects that nobody sees yet, since they wait for an initializer.
+pub(super) async fn stuck(subject: &Subject<'_>) -> Vec<Item> {
+    const CHECK: &str = "waiting objects";
+    // `metadata.initializers` left with 1.14.
+    if subject.server().at_least(1, 14) {
+        return Vec::new();
+    }
+    let waiting = match waiting::find(subject.client(), None, None).await {
+        Ok(waiting) => waiting,
+        Err(error) => return vec![Item::unknown(CHECK, &error)],
+    };
+    let late: Vec<_> = waiting.iter().filter(|object| object.age_seconds > CREATE_LIMIT).collect();
+    let is_ours = |object: &&waiting::Waiting| object.pending.first().is_some_and(|name| subject.site.owns(name));
+    let (ours, foreign): (Vec<_>, Vec<_>) = late.into_iter().partition(is_ours);
+    let told = |objects: &[&waiting::Waiting]| {
+        let named = objects.iter().take(NAMED).map(|object| {
+            let who = object.pending.first().map_or("nobody", String::as_str);
+            format!(
+                "{} for {who} ({})",
+                place(&object.resource, &object.namespace, &object.name),
+                age(object.age_seconds)
+            )
+        });
+        format!("waiting too long: {} ({})", objects.len(), named.collect::<Vec<_>>().join(", "))
+    };
+    let mut items = Vec::new();
+    if !ours.is_empty() {
+        items.push(Item::problem(CHECK, Code::PendingTooLong, told(&ours)));
+    }
+    if !foreign.is_empty() {
+        let fix = "They wait for somebody else's initializer. If you answer for it: `scpol drain --initializer NAME`.";
+        items.push(Item::warning(CHECK, Code::PendingTooLong, told(&foreign)).with_fix(fix));
+    }
+    if items.is_empty() {
+        items.push(Item::ok(CHECK, format!("{}, none of them for longer than {CREATE_LIMIT} s", waiting.len())));
+    }
+    items
+}

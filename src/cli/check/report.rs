@@ -1,0 +1,170 @@
+//! What the checks have found, and how it is shown.
+
+use crate::api::code::Code;
+use crate::cli::End;
+use crate::cli::output::{self, Output, counted};
+use anyhow::{Result, bail};
+use serde::Serialize;
+use serde_json::json;
+use std::io::Write;
+
+/// What one check has found.
+#[derive(Serialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Item {
+    /// What was looked at.
+    check: String,
+    result: Level,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    fix: String,
+}
+
+/// How bad it is.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    Ok,
+    /// It is so, and need not be otherwise.
+    Info,
+    Warning,
+    /// It could not be found out.
+    Unknown,
+    Problem,
+}
+
+impl Level {
+    fn word(self) -> &'static str {
+        match self {
+            Level::Ok => "ok",
+            Level::Info => "info",
+            Level::Warning => "warning",
+            Level::Unknown => "UNKNOWN",
+            Level::Problem => "PROBLEM",
+        }
+    }
+}
+
+impl Item {
+    pub(super) fn ok(check: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(check, Level::Ok, None, message)
+    }
+
+    pub(super) fn info(check: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(check, Level::Info, None, message)
+    }
+
+    pub(super) fn warning(check: impl Into<String>, code: Code, message: impl Into<String>) -> Self {
+        Self::new(check, Level::Warning, Some(code), message)
+    }
+
+    pub(super) fn problem(check: impl Into<String>, code: Code, message: impl Into<String>) -> Self {
+        Self::new(check, Level::Problem, Some(code), message)
+    }
+
+    /// It could not be found out, for that reason.
+    pub(super) fn unknown(check: impl Into<String>, error: &anyhow::Error) -> Self {
+        Self::new(check, Level::Unknown, Some(Code::CannotTell), format!("{error:#}"))
+    }
+
+    fn new(check: impl Into<String>, result: Level, code: Option<Code>, message: impl Into<String>) -> Self {
+        Self {
+            check: check.into(),
+            result,
+            code: code.map(|code| code.to_string()),
+            message: message.into(),
+            fix: code.map_or(String::new(), |code| code.fix().to_owned()),
+        }
+    }
+
+    /// The same, with something better to do about it than the code says.
+    #[must_use]
+    pub(super) fn with_fix(self, fix: impl Into<String>) -> Self {
+        Self { fix: fix.into(), ..self }
+    }
+
+    /// The same with the code that an operator has written, where it is one of ours.
+    #[must_use]
+    pub(super) fn coded_as(self, code: Option<Code>) -> Self {
+        match code {
+            Some(code) => Self { code: Some(code.to_string()), fix: code.fix().to_owned(), ..self },
+            None => self,
+        }
+    }
+
+    /// What it says.
+    #[cfg(test)]
+    pub(super) fn told(&self) -> (Level, Option<&str>, &str) {
+        (self.result, self.code.as_deref(), &self.message)
+    }
+}
+
+/// Everything that was found.
+#[derive(Debug)]
+pub(super) struct Report {
+    server: String,
+    items: Vec<Item>,
+}
+
+impl Report {
+    pub(super) fn new(server: &str) -> Self {
+        Self { server: server.to_owned(), items: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, items: impl IntoIterator<Item = Item>) {
+        self.items.extend(items);
+    }
+
+    fn count(&self, level: Level) -> usize {
+        self.items.iter().filter(|item| item.result == level).count()
+    }
+
+    fn headline(&self) -> String {
+        let counts = [
+            (Level::Problem, "problem", "problems"),
+            (Level::Warning, "warning", "warnings"),
+            (Level::Unknown, "could not be told", "could not be told"),
+        ];
+        let parts = counts.map(|(level, word, words)| match self.count(level) {
+            0 => None,
+            count => Some(counted(count, word, words)),
+        });
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        let parts = if parts.is_empty() { "all is well".to_owned() } else { parts.join(", ") };
+        format!("Kubernetes {}: {parts}", self.server)
+    }
+
+    pub(super) fn print(&self, output: Output, out: &mut impl Write) -> Result<()> {
+        let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "CheckReport", "server": self.server, "items": self.items });
+        if output.is_written(document, out)? {
+            return Ok(());
+        }
+        writeln!(out, "{}\n", self.headline())?;
+        let rows = self.items.iter().map(|item| {
+            let code = item.code.clone().unwrap_or("-".to_owned());
+            [item.result.word().to_owned(), code, item.check.clone(), item.message.clone()]
+        });
+        output::table(["RESULT", "CODE", "CHECK", "MESSAGE"], rows, out)?;
+        let fixes = self.items.iter().filter(|item| !item.fix.is_empty());
+        for (index, item) in fixes.enumerate() {
+            writeln!(out, "{}{}: {}", if index == 0 { "\n" } else { "" }, item.check, item.fix)?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// How the command ends.
+    ///
+    /// # Errors
+    /// If nothing is wrong as far as could be told, and something could not.
+    pub(super) fn end(&self, is_strict: bool) -> Result<End> {
+        if self.count(Level::Problem) > 0 || (is_strict && self.count(Level::Warning) > 0) {
+            return Ok(End::Finding);
+        }
+        match self.count(Level::Unknown) {
+            0 => Ok(End::Fine),
+            count => bail!("{count} checks could not be made: see above"),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Who may do what is needed: the operator, and before the installation whoever installs it. The rights are read from the shipped
+//! files, so that they are those that the files grant.
+
+use super::Subject;
+use super::engines::Engine;
+use super::report::Item;
+use crate::api::code::Code;
+use crate::cli::installed::OPERATOR;
+use crate::cli::output::counted;
+use crate::cluster::client::{CallError, call};
+use anyhow::{Context, Result};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReview};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What every operator needs.
+const SHIPPED: [&str; 2] =
+    [include_str!("../../../config/rbac/cluster_role.yaml"), include_str!("../../../config/rbac/role.yaml")];
+/// So many questions are asked at once.
+const AT_ONCE: usize = 8;
+
+/// One verb on one resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    /// None: in all namespaces, or of what is in none.
+    namespace: Option<String>,
+    group: String,
+    /// With its subresource after a slash.
+    resource: String,
+    /// None: every object.
+    name: Option<String>,
+    verb: String,
+}
+
+impl Right {
+    fn everywhere(verb: &str, group: &str, resource: &str) -> Self {
+        let (verb, group, resource) = (verb.to_owned(), group.to_owned(), resource.to_owned());
+        Self { namespace: None, group, resource, name: None, verb }
+    }
+
+    fn attributes(&self) -> Value {
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
+        json!({
+            "namespace": self.namespace, "group": self.group, "resource": resource, "subresource": subresource,
+            "name": self.name, "verb": self.verb,
+        })
+    }
+
+    /// What it is on, for people.
+    fn object(&self) -> String {
+        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
+        let subresource = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+        let name = self.name.as_ref().map_or(String::new(), |name| format!(" `{name}`"));
+        let place = self.namespace.as_ref().map_or(String::new(), |namespace| format!(" in `{namespace}`"));
+        format!("{resource}{group}{subresource}{name}{place}")
+    }
+}
+
+/// What the roles in `files` grant; those that are no ClusterRoles, in `namespace`.
+fn granted(files: &[&str], namespace: &str) -> BTreeSet<Right> {
+    let documents =
+        files.iter().flat_map(|file| serde_saphyr::from_multiple::<Value>(file).expect("shipped files are YAML"));
+    let mut rights = BTreeSet::new();
+    for role in documents.filter(|document| document["rules"].is_array()) {
+        let place = (role["kind"] == "Role").then(|| namespace.to_owned());
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            let names = texts(&rule["resourceNames"]);
+            let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
+            for (group, resource, verb, name) in combinations(rule, &names) {
+                rights.insert(Right { namespace: place.clone(), group, resource, name, verb });
+            }
+        }
+    }
+    rights
+}
+
+/// Every combination that `rule` grants.
+fn combinations(rule: &Value, names: &[Option<String>]) -> Vec<(String, String, String, Option<String>)> {
+    let (groups, resources, verbs) = (texts(&rule["apiGroups"]), texts(&rule["resources"]), texts(&rule["verbs"]));
+    let mut all = Vec::new();
+    for group in &groups {
+        for resource in &resources {
+            for verb in &verbs {
+                all.extend(names.iter().map(|name| (group.clone(), resource.clone(), verb.clone(), name.clone())));
+            }
+        }
+    }
+    all
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+}
+
+/// Whether the operator may do what it must, for every server and for the engines that are used.
+pub(super) async fn check_operator(subject: &Subject<'_>, engines: &[&Engine]) -> Vec<Item> {
+    let namespace = subject.installed.namespace;
+    let account = match subject.installed.deployment().await {
+        Ok(Some(deployment)) => {
+            let name = deployment.object.value()["spec"]["template"]["spec"]["serviceAccountName"].clone();
+            name.as_str().unwrap_or("default").to_owned()
+        }
+        _ => OPERATOR.to_owned(),
+    };
+    let asked = |rights| may_account(subject.client(), namespace, account.clone(), rights);
+    let mut items = vec![told("rights", asked(granted(&SHIPPED, namespace)).await, &account)];
+    for engine in engines {
+        let mut rights = granted(engine.rights, namespace);
+        rights.extend(of_targets(subject, engine));
+        if rights.is_empty() {
+            continue;
+        }
+        items.push(told(&format!("rights for {}", engine.name), asked(rights).await, &account));
+    }
+    items
+}
+
+/// What policies make necessary whose targets are not in the shipped files.
+fn of_targets(subject: &Subject<'_>, engine: &Engine) -> Vec<Right> {
+    if engine.name != "Initializer" {
+        return Vec::new();
+    }
+    let enforced = subject.policies.iter().filter(|policy| policy.is_enforced());
+    let kinds: BTreeSet<_> = enforced.flat_map(|policy| policy.kinds.iter()).collect();
+    let verbs = ["list", "watch", "patch", "initialize"];
+    kinds.iter().flat_map(|kind| verbs.map(|verb| Right::everywhere(verb, &kind.group, &kind.resource))).collect()
+}
+
+/// Whether you may install, and grant what is to be granted.
+pub(super) async fn check_yours(subject: &Subject<'_>, engines: &[&Engine]) -> Vec<Item> {
+    const INSTALLED: [(&str, &str); 9] = [
+        ("apiextensions.k8s.io", "customresourcedefinitions"),
+        ("", "namespaces"),
+        ("", "serviceaccounts"),
+        ("rbac.authorization.k8s.io", "clusterroles"),
+        ("rbac.authorization.k8s.io", "clusterrolebindings"),
+        ("rbac.authorization.k8s.io", "roles"),
+        ("rbac.authorization.k8s.io", "rolebindings"),
+        ("apps", "deployments"),
+        ("policy", "poddisruptionbudgets"),
+    ];
+    let client = subject.client();
+    let applied = |(group, resource)| ["get", "create", "patch"].map(|verb| Right::everywhere(verb, group, resource));
+    let mut rights: BTreeSet<_> = INSTALLED.into_iter().flat_map(applied).collect();
+    // The shipped Deployment for old servers passes all initializers by.
+    if !subject.server().at_least(1, 14) {
+        rights.insert(Right::everywhere("initialize", "apps", "deployments"));
+    }
+    let install = told("your rights", may_self(client, rights).await, "you");
+    let files: Vec<&str> = SHIPPED.iter().chain(engines.iter().flat_map(|engine| engine.rights)).copied().collect();
+    let escalate = Right::everywhere("escalate", "rbac.authorization.k8s.io", "clusterroles");
+    let grant = match may_self(client, BTreeSet::from([escalate])).await {
+        Ok(missing) if missing.missing.is_empty() => Ok(missing),
+        // Nobody may grant what he has not himself.
+        _ => may_self(client, granted(&files, subject.installed.namespace)).await,
+    };
+    vec![install, told("your rights to grant", grant, "you")]
+}
+
+/// How many rights were asked for, and which of them are not there.
+struct Answer {
+    asked: usize,
+    missing: Vec<Right>,
+}
+
+async fn may_account(client: &Client, namespace: &str, name: String, rights: BTreeSet<Right>) -> Result<Answer> {
+    let user = format!("system:serviceaccount:{namespace}:{name}");
+    let groups = [
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+        "system:authenticated".into(),
+    ];
+    ask(rights, |right| {
+        let question = json!({ "spec": { "user": user, "groups": groups, "resourceAttributes": right.attributes() } });
+        let question: SubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
+        let api = Api::<SubjectAccessReview>::all(client.clone());
+        async move {
+            let answer = call(api.create(&PostParams::default(), &question)).await?;
+            Ok(answer.status.is_some_and(|status| status.allowed))
+        }
+    })
+    .await
+    .context("cannot ask what the operator may do")
+}
+
+async fn may_self(client: &Client, rights: BTreeSet<Right>) -> Result<Answer> {
+    ask(rights, |right| {
+        let question = json!({ "spec": { "resourceAttributes": right.attributes() } });
+        let question: SelfSubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
+        let api = Api::<SelfSubjectAccessReview>::all(client.clone());
+        async move {
+            let answer = call(api.create(&PostParams::default(), &question)).await?;
+            Ok(answer.status.is_some_and(|status| status.allowed))
+        }
+    })
+    .await
+    .context("cannot ask what you may do")
+}
+
+async fn ask<F: Future<Output = Result<bool, CallError>>>(
+    rights: BTreeSet<Right>,
+    may: impl Fn(&Right) -> F,
+) -> Result<Answer, CallError> {
+    let asked = rights.len();
+    let questions = rights.into_iter().map(|right| {
+        let answer = may(&right);
+        async move { Ok::<_, CallError>((right, answer.await?)) }
+    });
+    let answers: Vec<_> = stream::iter(questions).buffered(AT_ONCE).try_collect().await?;
+    let missing = answers.into_iter().filter(|(_, allowed)| !allowed).map(|(right, _)| right);
+    Ok(Answer { asked, missing: missing.collect() })
+}
+
+fn told(check: &str, answer: Result<Answer>, who: &str) -> Item {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return Item::unknown(check, &error),
+    };
+    if answer.missing.is_empty() {
+        return Item::ok(check, format!("nothing is missing, of {}", counted(answer.asked, "right", "rights")));
+    }
+    let mut verbs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for right in &answer.missing {
+        verbs.entry(right.object()).or_default().push(&right.verb);
+    }
+    let missing: Vec<_> = verbs.iter().map(|(object, verbs)| format!("{} {object}", verbs.join("/"))).collect();
+    let missing = missing.join(", ");
+    match who {
+        "you" => Item::problem(check, Code::MissingRight, format!("you may not: {missing}"))
+            .with_fix("Install as an administrator (cluster-admin), or be granted what the message names."),
+        account => {
+            Item::problem(check, Code::MissingRight, format!("the ServiceAccount `{account}` may not: {missing}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rights_are_those_of_the_shipped_files() {
+        let rights = granted(&SHIPPED, "ours");
+        assert!(rights.contains(&Right::everywhere("patch", "scpol.dev", "sidecarpolicies/status")), "{rights:?}");
+        let lease = |name: Option<&str>, verb: &str| Right {
+            namespace: Some("ours".into()),
+            group: "coordination.k8s.io".into(),
+            resource: "leases".into(),
+            name: name.map(str::to_owned),
+            verb: verb.into(),
+        };
+        assert!(rights.contains(&lease(Some("scpol"), "update")) && rights.contains(&lease(None, "create")));
+        assert!(!rights.contains(&lease(None, "update")), "of the one lease only");
+        assert_eq!(lease(Some("scpol"), "update").object(), "leases.coordination.k8s.io `scpol` in `ours`");
+    }
+}

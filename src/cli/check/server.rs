@@ -1,0 +1,149 @@
+//! The server itself, and the definition of the policies.
+
+use super::Subject;
+use super::report::Item;
+use crate::api::code::Code;
+use crate::api::crd;
+use crate::cli::installed::Piece;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// The versions of Kubernetes 1 on which the tests run.
+const TESTED: [u32; 2] = [13, 36];
+/// The first that has what everything needs: Leases, and creates that are not stored.
+const FIRST: u32 = 12;
+/// So many fields are named, where the definition lacks some.
+const NAMED: usize = 3;
+
+pub(super) async fn check(subject: &Subject<'_>, is_early: bool) -> Vec<Item> {
+    vec![version(&subject.server().version, subject.server().minor), definition(subject, is_early).await]
+}
+
+fn version(version: &str, (major, minor): (u32, u32)) -> Item {
+    match (major, minor) {
+        (0, 0) => Item::warning("server", Code::VersionUnsupported, format!("its version `{version}` cannot be read"))
+            .with_fix("What depends on the version counts as not there."),
+        (1, minor) if minor < FIRST => {
+            Item::problem("server", Code::VersionUnsupported, format!("{version} is older than 1.{FIRST}"))
+                .with_fix(format!("Use a server of 1.{FIRST} or later."))
+        }
+        (1, minor) if TESTED.contains(&minor) => Item::ok("server", format!("{version}, which is tested")),
+        _ => Item::ok("server", format!("{version}, which is supported; tested are 1.13 and 1.36")),
+    }
+}
+
+async fn definition(subject: &Subject<'_>, is_early: bool) -> Item {
+    const CHECK: &str = "definition";
+    match subject.installed.definition().await {
+        Err(error) => Item::unknown(CHECK, &error),
+        Ok(None) if is_early => Item::ok(CHECK, "not there yet: the install file brings it"),
+        Ok(None) => Item::problem(CHECK, Code::NotInstalled, "the server has no SidecarPolicies"),
+        Ok(Some(piece)) => stored_definition(CHECK, &piece),
+    }
+}
+
+fn stored_definition(check: &str, piece: &Piece) -> Item {
+    let body = piece.object.value();
+    if piece.is_terminating() {
+        return Item::problem(check, Code::NotInstalled, "the definition is being deleted, and with it every policy");
+    }
+    let conditions = body["status"]["conditions"].as_array();
+    let established = conditions.into_iter().flatten().find(|condition| condition["type"] == "Established");
+    if established.is_none_or(|condition| condition["status"] != "True") {
+        let why = established.and_then(|condition| condition["message"].as_str()).unwrap_or("no reason is told");
+        return Item::problem(check, Code::NotInstalled, format!("the server does not serve the definition: {why}"));
+    }
+    let ours = if body["apiVersion"] == "apiextensions.k8s.io/v1" {
+        serde_json::to_value(crd::v1()).unwrap_or_default()
+    } else {
+        crd::v1beta1()
+    };
+    match differences(&fields(&schema(&body)), &fields(&schema(&ours))) {
+        None => Item::ok(check, "established, with the fields of this release"),
+        Some(difference) => Item::problem(check, Code::ReleasesDiffer, format!("the definition is of another release: {difference}"))
+            .with_fix("Apply the definition of this release: `scpol crd | kubectl apply -f -` (below 1.16 `scpol crd --api v1beta1`)."),
+    }
+}
+
+/// The schema of the one version, in whatever place the server has it.
+fn schema(definition: &Value) -> Value {
+    let spec = &definition["spec"];
+    let versions = spec["versions"].as_array().into_iter().flatten();
+    let version = versions.into_iter().find(|version| version["name"] == "v1alpha1" && version["served"] == true);
+    let own = version.map(|version| &version["schema"]["openAPIV3Schema"]).filter(|schema| !schema.is_null());
+    own.unwrap_or(&spec["validation"]["openAPIV3Schema"]).clone()
+}
+
+/// The paths of all fields, and of their values where those are listed. Servers complete a schema in their own ways: descriptions
+/// and bounds are not compared.
+fn fields(schema: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut left = vec![(String::new(), schema)];
+    while let Some((path, schema)) = left.pop() {
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            left.push((path.clone(), field));
+            found.insert(path);
+        }
+        if schema["items"].is_object() {
+            left.push((format!("{path}[]"), &schema["items"]));
+        }
+        for value in schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            found.insert(format!("{path}={value}"));
+        }
+    }
+    found.retain(|path| path.starts_with(".spec") || path.starts_with(".status"));
+    found
+}
+
+/// What one has and the other has not.
+fn differences(there: &BTreeSet<String>, ours: &BTreeSet<String>) -> Option<String> {
+    let told = |words: &str, fields: Vec<&String>| {
+        let named = fields.iter().take(NAMED).map(|field| format!("`{}`", field.trim_start_matches('.')));
+        let more = fields.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!fields.is_empty()).then(|| format!("{words} {}{more}", named.collect::<Vec<_>>().join(", ")))
+    };
+    let parts =
+        [told("it lacks", ours.difference(there).collect()), told("it has besides", there.difference(ours).collect())];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::check::report::Level;
+
+    #[test]
+    fn a_definition_without_a_field_or_a_value_of_this_release_is_told() {
+        let ours = serde_json::to_value(crd::v1()).expect("JSON");
+        let mut old = ours.clone();
+        let spec = &mut old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        spec.as_object_mut().expect("properties").remove("validations");
+        spec["engine"]["enum"] = serde_json::json!(["Auto", "Initializer"]);
+        let told = differences(&fields(&schema(&old)), &fields(&schema(&ours))).expect("it differs");
+        assert!(
+            told.starts_with(
+                "it lacks `spec.engine=MutatingAdmissionPolicy`, `spec.engine=Webhook`, `spec.validations`"
+            ),
+            "{told}"
+        );
+        let newer = differences(&fields(&schema(&ours)), &fields(&schema(&old))).expect("it differs");
+        assert!(newer.starts_with("it has besides"), "{newer}");
+        assert_eq!(
+            differences(&fields(&schema(&ours)), &fields(&schema(&crd::v1beta1()))),
+            None,
+            "in both words the same"
+        );
+    }
+
+    #[test]
+    fn a_version_is_judged_by_what_the_operator_needs() {
+        let level = |minor| version("x", minor).told().0;
+        assert_eq!(
+            [(1, 11), (1, 12), (1, 36), (2, 0), (0, 0)].map(level),
+            [Level::Problem, Level::Ok, Level::Ok, Level::Ok, Level::Warning]
+        );
+    }
+}

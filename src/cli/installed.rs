@@ -1,0 +1,344 @@
+//! What an installation consists of in a cluster: what engines register, and what the install files bring.
+
+use super::live;
+use super::output::place;
+use crate::api::{GROUP, MANAGED_BY, MANAGER};
+use crate::cluster::capabilities::{Capabilities, registration};
+use crate::cluster::client::{CallError, call};
+use crate::cluster::lease;
+use crate::cluster::object::Object;
+use crate::engine::initializer::render;
+use crate::policy::Policy;
+use crate::workload::Kind;
+use anyhow::{Context, Result, bail};
+use kube::Client;
+use kube::api::ListParams;
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::Value;
+
+/// The label that everything in the install files carries, and its value.
+const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "sidecar-policy");
+/// The name of the operator's Deployment, Service and ServiceAccount.
+pub(super) const OPERATOR: &str = "scpol";
+/// The Secret with the certificate of the webhook.
+pub(super) const CERTIFICATE: &str = "scpol-webhook";
+
+/// What engines register, in the order in which it may go: what refuses a workload without its sidecar goes before what gives
+/// it one.
+pub(super) const REGISTRATIONS: [&str; 7] = [
+    registration::VALIDATING_BINDINGS,
+    registration::VALIDATING_POLICIES,
+    registration::VALIDATING_WEBHOOKS,
+    registration::MUTATING_BINDINGS,
+    registration::MUTATING_POLICIES,
+    registration::MUTATING_WEBHOOKS,
+    registration::INITIALIZERS,
+];
+
+/// One object of an installation.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) resource: ApiResource,
+    pub(super) object: Object,
+}
+
+impl Piece {
+    /// How people call it.
+    pub(super) fn title(&self) -> String {
+        place(&self.resource.kind, self.object.namespace(), self.object.name())
+    }
+
+    /// True if and only if it is being deleted.
+    pub(super) fn is_terminating(&self) -> bool {
+        !self.object.value()["metadata"]["deletionTimestamp"].is_null()
+    }
+
+    /// True if and only if the operator has made it.
+    pub(super) fn is_generated(&self) -> bool {
+        has_label(&self.object.value(), (MANAGED_BY, MANAGER))
+    }
+
+    /// True if and only if it refuses workloads, and changes none.
+    pub(super) fn refuses(&self) -> bool {
+        let refusing =
+            [registration::VALIDATING_BINDINGS, registration::VALIDATING_POLICIES, registration::VALIDATING_WEBHOOKS];
+        refusing.contains(&self.resource.plural.as_str())
+    }
+}
+
+/// The parts of the operator's own installation, in the order in which they may go: first what runs, then its rights, then what
+/// it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// The Deployment, and what keeps it running.
+    Process,
+    /// The ServiceAccount, and what it may do.
+    Rights,
+    /// What the operator has written, and how it is reached.
+    Belongings,
+}
+
+/// The kinds of the install files: which part, group, version, kind, plural name, and whether it is in a namespace. An empty
+/// version is one that depends on the server.
+const INSTALLED: [(Part, &str, &str, &str, &str, bool); 11] = [
+    (Part::Process, "apps", "v1", "Deployment", "deployments", true),
+    (Part::Process, "policy", "", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    (Part::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false),
+    (Part::Rights, "rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
+    (Part::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),
+    (Part::Rights, "rbac.authorization.k8s.io", "v1", "Role", "roles", true),
+    (Part::Rights, "", "v1", "ServiceAccount", "serviceaccounts", true),
+    (Part::Belongings, "", "v1", "Service", "services", true),
+    (Part::Belongings, "", "v1", "Secret", "secrets", true),
+    (Part::Belongings, "", "v1", "ConfigMap", "configmaps", true),
+    (Part::Belongings, "coordination.k8s.io", "", "Lease", "leases", true),
+];
+
+/// An installation, as far as it is there.
+pub(super) struct Installed<'a> {
+    pub(super) client: &'a Client,
+    pub(super) server: &'a Capabilities,
+    /// The namespace that the operator runs in.
+    pub(super) namespace: &'a str,
+}
+
+impl Installed<'_> {
+    /// What engines have registered under our label, in the order of [`REGISTRATIONS`].
+    pub(super) async fn registrations(&self) -> Result<Vec<Piece>> {
+        let mut found = self.all_registrations().await?;
+        found.retain(Piece::is_generated);
+        Ok(found)
+    }
+
+    /// Everything of the kinds that engines register, whoever has made it.
+    pub(super) async fn all_registrations(&self) -> Result<Vec<Piece>> {
+        let mut found = Vec::new();
+        for resource in REGISTRATIONS.iter().filter_map(|plural| self.server.registration(plural)) {
+            found.extend(self.list(&resource, None, None).await?);
+        }
+        Ok(found)
+    }
+
+    /// What is there of `part`.
+    pub(super) async fn part(&self, part: Part) -> Result<Vec<Piece>> {
+        let installed = format!("{}={}", PART_OF.0, PART_OF.1);
+        let mut found = Vec::new();
+        for (resource, namespaced) in
+            INSTALLED.iter().filter(|kind| kind.0 == part).filter_map(|kind| self.resource(kind))
+        {
+            let (namespace, selector) =
+                if namespaced { (Some(self.namespace), None) } else { (None, Some(installed.as_str())) };
+            let listed = self.list(&resource, namespace, selector).await?;
+            found.extend(listed.into_iter().filter(is_ours));
+        }
+        Ok(found)
+    }
+
+    /// The operator's Namespace, if it was made for the operator.
+    pub(super) async fn own_namespace(&self) -> Result<Option<Piece>> {
+        let found = self.get("", "v1", "Namespace", "namespaces", None, self.namespace).await?;
+        Ok(found.filter(|piece| has_label(&piece.object.value(), PART_OF)))
+    }
+
+    /// What runs in the operator's namespace and is not ours.
+    pub(super) async fn lodgers(&self) -> Result<Vec<Piece>> {
+        let mut found = Vec::new();
+        for resource in crate::workload::KINDS.iter().filter(|kind| kind.pod_path.is_some()) {
+            let Some(resource) = self.server.resource(resource) else { continue };
+            found.extend(self.list(&resource, Some(self.namespace), None).await?);
+        }
+        found.retain(|piece| !is_ours(piece));
+        Ok(found)
+    }
+
+    /// The CustomResourceDefinition of the policies.
+    pub(super) async fn definition(&self) -> Result<Option<Piece>> {
+        let version = if self.server.at_least(1, 16) { "v1" } else { "v1beta1" };
+        let (group, kind, plural) = ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions");
+        self.get(group, version, kind, plural, None, &format!("sidecarpolicies.{GROUP}")).await
+    }
+
+    /// The operator's Deployment.
+    pub(super) async fn deployment(&self) -> Result<Option<Piece>> {
+        self.get("apps", "v1", "Deployment", "deployments", Some(self.namespace), OPERATOR).await
+    }
+
+    /// An object of the operator's namespace, of the core group.
+    pub(super) async fn own(&self, kind: &str, plural: &str, name: &str) -> Result<Option<Piece>> {
+        self.get("", "v1", kind, plural, Some(self.namespace), name).await
+    }
+
+    /// The lease that says which replica leads.
+    pub(super) async fn lease(&self) -> Result<Option<Piece>> {
+        let Some(version) = &self.server.lease_version else { return Ok(None) };
+        self.get("coordination.k8s.io", version, "Lease", "leases", Some(self.namespace), lease::NAME).await
+    }
+
+    /// Fails if the operator is in another namespace than the one that is meant: then that is meant.
+    pub(super) async fn check_namespace(&self) -> Result<()> {
+        let installed = format!("{}={}", PART_OF.0, PART_OF.1);
+        let deployments =
+            self.list(&address("apps", "v1", "Deployment", "deployments"), None, Some(&installed)).await?;
+        let bindings = self.part(Part::Rights).await?;
+        let bound = bindings.iter().filter(|piece| piece.resource.kind == "ClusterRoleBinding").flat_map(|binding| {
+            let subjects = binding.object.value()["subjects"].as_array().cloned().unwrap_or_default();
+            subjects.into_iter().map(|subject| (binding.title(), subject["namespace"].as_str().map(str::to_owned)))
+        });
+        let placed = deployments.iter().map(|piece| (piece.title(), Some(piece.object.namespace().to_owned())));
+        let places: Vec<_> = placed.chain(bound).filter_map(|(title, namespace)| Some((title, namespace?))).collect();
+        match places.first() {
+            Some((by, other)) if places.iter().all(|(_, place)| place != self.namespace) => bail!(
+                "the operator is installed in namespace `{other}` ({by}), not in `{}`: give `--operator-namespace {other}`",
+                self.namespace
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    fn resource(&self, kind: &(Part, &str, &str, &str, &str, bool)) -> Option<(ApiResource, bool)> {
+        let (_, group, version, kind, plural, namespaced) = *kind;
+        let version = match (group, version) {
+            // policy/v1 came with 1.21, the last of policy/v1beta1 was 1.24.
+            ("policy", _) => {
+                if self.server.at_least(1, 21) {
+                    "v1"
+                } else {
+                    "v1beta1"
+                }
+            }
+            (_, "") => self.server.lease_version.as_deref()?,
+            (_, version) => version,
+        };
+        Some((address(group, version, kind, plural), namespaced))
+    }
+
+    async fn get(
+        &self,
+        group: &str,
+        version: &str,
+        kind: &str,
+        plural: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Piece>> {
+        let resource = address(group, version, kind, plural);
+        let found = call(live::api(self.client, &resource, namespace).get_opt(name)).await;
+        let object = found.with_context(|| format!("cannot read {kind} `{name}`"))?;
+        Ok(object.map(|object| Piece { resource, object }))
+    }
+
+    async fn list(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        selector: Option<&str>,
+    ) -> Result<Vec<Piece>> {
+        let parameters = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
+        let objects = match live::list(&live::api(self.client, resource, namespace), parameters).await {
+            Ok(objects) => objects,
+            Err(CallError::Refused(status)) if status.code == 404 => Vec::new(),
+            Err(error) => return Err(error).with_context(|| format!("cannot list {}", resource.plural)),
+        };
+        Ok(objects.into_iter().map(|object| Piece { resource: resource.clone(), object }).collect())
+    }
+}
+
+/// How to address objects of `kind`.
+fn address(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+/// True if and only if the install files or the operator have made it.
+fn is_ours(piece: &Piece) -> bool {
+    let named = [("Lease", lease::NAME), ("Secret", CERTIFICATE), ("Service", OPERATOR)];
+    let body = piece.object.value();
+    has_label(&body, PART_OF)
+        || has_label(&body, (MANAGED_BY, MANAGER))
+        || named.contains(&(piece.resource.kind.as_str(), piece.object.name()))
+}
+
+fn has_label(body: &Value, (key, value): (&str, &str)) -> bool {
+    body["metadata"]["labels"][key] == value
+}
+
+/// One way to put a part of a policy in force: what must be registered, as plural name and name.
+pub(super) type Way = Vec<(&'static str, String)>;
+
+/// What must be registered for `policy` by `engines`, as `status.engine` names them: for each part of it the ways, of which one is
+/// enough.
+pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
+    let engines: Vec<_> = engines.split(',').map(str::trim).collect();
+    if engines == ["Initializer"] {
+        return vec![vec![vec![(registration::INITIALIZERS, render::name(&policy.name))]]];
+    }
+    let ways = |kind: &Kind, injects: bool| {
+        let name = shared_name(kind);
+        let named = |plurals: &[&'static str]| plurals.iter().map(|plural| (*plural, name.clone())).collect::<Way>();
+        let way = |engine: &&str| match (*engine, injects) {
+            ("Initializer", _) => vec![vec![(registration::INITIALIZERS, render::name(&policy.name))]],
+            ("Webhook", true) => vec![named(&[registration::MUTATING_WEBHOOKS])],
+            ("MutatingAdmissionPolicy", true) => {
+                vec![named(&[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS])]
+            }
+            // What refuses may be of either kind, whichever engine injects.
+            ("Webhook" | "MutatingAdmissionPolicy", false) => vec![
+                named(&[registration::VALIDATING_WEBHOOKS]),
+                named(&[registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS]),
+            ],
+            _ => Vec::new(),
+        };
+        engines.iter().flat_map(way).collect::<Vec<_>>()
+    };
+    let parts = [(policy.injects(), true), (!policy.validations.is_empty(), false)];
+    let parts = policy.kinds.iter().flat_map(|kind| parts.map(|(is_there, injects)| (kind, is_there, injects)));
+    parts.filter(|(_, is_there, _)| *is_there).map(|(kind, _, injects)| ways(kind, injects)).collect()
+}
+
+/// The name of what is registered for all policies on `kind`.
+pub(super) fn shared_name(kind: &Kind) -> String {
+    match kind.group.as_str() {
+        "" => format!("scpol-{}", kind.resource),
+        group => format!("scpol-{}.{group}", kind.resource),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Site;
+    use serde_json::json;
+
+    #[test]
+    fn what_must_be_registered_is_that_of_the_engines_in_force() {
+        let told = |spec: Value, engines: &str| {
+            let policy = json!({ "metadata": { "name": "p" }, "spec": spec });
+            let policy = Policy::parse(&policy, &Site::new("", [], [])).expect("a valid policy");
+            let way =
+                |way: Way| way.iter().map(|(plural, name)| format!("{plural}/{name}")).collect::<Vec<_>>().join("+");
+            let part = |ways: Vec<Way>| ways.into_iter().map(way).collect::<Vec<_>>().join(" or ");
+            needed(&policy, engines).into_iter().map(part).collect::<Vec<_>>()
+        };
+        let targets = json!([{ "group": "", "resource": "pods" }, { "group": "apps", "resource": "deployments" }]);
+        let template = json!({ "containers": [{ "name": "a", "image": "b" }] });
+        let both = json!({ "targets": targets, "template": template });
+        assert_eq!(told(both.clone(), "Initializer"), ["initializerconfigurations/scpol-p"]);
+        assert_eq!(
+            told(both.clone(), "Webhook"),
+            ["mutatingwebhookconfigurations/scpol-pods", "mutatingwebhookconfigurations/scpol-deployments.apps"]
+        );
+        let policies = |name: &str| format!("mutatingadmissionpolicies/{name}+mutatingadmissionpolicybindings/{name}");
+        let either = |name: &str| format!("{} or mutatingwebhookconfigurations/{name}", policies(name));
+        assert_eq!(
+            told(both.clone(), "MutatingAdmissionPolicy, Webhook"),
+            [either("scpol-pods"), either("scpol-deployments.apps")]
+        );
+        assert_eq!(told(both, ""), ["", ""], "of a policy that is not in force nothing is asked");
+        let judge = json!({ "targets": [{ "group": "", "resource": "pods" }], "validations": [{ "expression": "has(object.spec)" }] });
+        assert_eq!(
+            told(judge, "Webhook"),
+            [
+                "validatingwebhookconfigurations/scpol-pods or validatingadmissionpolicies/scpol-pods+validatingadmissionpolicybindings/scpol-pods"
+            ]
+        );
+    }
+}

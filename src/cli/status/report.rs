@@ -1,0 +1,226 @@
+//! One policy and everything behind it: the answer first, then what it rests on.
+
+use super::condition;
+use super::workloads::{Behind, Counted, Sums};
+use crate::api::v1alpha1::{Failure, SidecarPolicyStatus};
+use crate::cli::End;
+use crate::cli::installed::{Piece, needed};
+use crate::cli::output::{self, age, place};
+use crate::policy::Policy;
+use anyhow::{Result, anyhow};
+use jiff::Timestamp;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::Write;
+
+/// What is found out.
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    policy: String,
+    ready: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine: Option<String>,
+    conditions: Vec<Told>,
+    registrations: Vec<Registered>,
+    targets: Vec<Sums>,
+    /// What the operator could not inject.
+    failures: Vec<Failure>,
+    workloads: Vec<Behind>,
+    /// So many workloads more are behind.
+    more: usize,
+    /// What could not be found out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unknown: Vec<String>,
+    /// The policy is valid, and has nothing but validations.
+    #[serde(skip)]
+    only_validates: bool,
+}
+
+/// A condition, for people.
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    r#type: String,
+    status: String,
+    reason: String,
+    message: String,
+    seconds: i64,
+}
+
+/// Something that engines register.
+#[derive(Serialize, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+struct Registered {
+    resource: String,
+    name: String,
+    found: bool,
+}
+
+impl Report {
+    /// What `status` and `registrations` tell of the policy `name`; `policy` is none if it is not valid.
+    pub(super) fn new(
+        name: &str,
+        status: &SidecarPolicyStatus,
+        registrations: Result<Vec<Piece>>,
+        policy: Option<&Policy>,
+    ) -> Self {
+        let since = |time: Timestamp| Timestamp::now().duration_since(time).as_secs().max(0);
+        let conditions = status.conditions.iter().map(|condition| Told {
+            r#type: condition.type_.clone(),
+            status: condition.status.clone(),
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+            seconds: since(condition.last_transition_time.0),
+        });
+        let mut report = Self {
+            policy: name.to_owned(),
+            ready: condition(status, "Ready").map_or("Unknown".to_owned(), |ready| ready.status.clone()),
+            engine: status.engine.clone(),
+            conditions: conditions.collect(),
+            registrations: Vec::new(),
+            targets: Vec::new(),
+            failures: status.failures.clone(),
+            workloads: Vec::new(),
+            more: 0,
+            unknown: Vec::new(),
+            only_validates: policy.is_some_and(|policy| !policy.injects()),
+        };
+        match (registrations, policy) {
+            (Ok(there), Some(policy)) => report.registrations = registered(policy, status.engine.as_deref(), &there),
+            (Ok(_), None) => {}
+            (Err(error), _) => report.unknown.push(format!("{error:#}")),
+        }
+        report
+    }
+
+    /// Takes over what has been counted, and shows at most `limit` workloads of it; 0 is no limit.
+    pub(super) fn take(&mut self, counted: Result<Counted>, limit: usize) {
+        match counted {
+            Ok(Counted { sums, mut behind }) => {
+                let shown = if limit == 0 { behind.len() } else { limit.min(behind.len()) };
+                self.more = behind.split_off(shown).len();
+                (self.targets, self.workloads) = (sums, behind);
+            }
+            Err(error) => self.unknown.push(format!("{error:#}")),
+        }
+    }
+
+    /// How the command ends.
+    ///
+    /// # Errors
+    /// What could not be found out.
+    pub(super) fn end(&self) -> Result<End> {
+        if let Some(first) = self.unknown.first() {
+            return Err(anyhow!("{first}"));
+        }
+        let is_missing = self.registrations.iter().any(|registration| !registration.found);
+        let is_fine = self.ready == "True" && !is_missing && self.workloads.is_empty();
+        Ok(if is_fine { End::Fine } else { End::Finding })
+    }
+
+    fn headline(&self) -> String {
+        let ready = self.conditions.iter().find(|condition| condition.r#type == "Ready");
+        let engine = self.engine.as_ref().map_or(String::new(), |engine| format!(" on {engine}"));
+        match ready {
+            None => format!("{}: no operator has seen it; is one running?", self.policy),
+            Some(ready) if ready.status == "True" => format!("{}: {}{engine}", self.policy, ready.reason),
+            Some(ready) => format!("{}: {}: {}", self.policy, ready.reason, ready.message),
+        }
+    }
+
+    /// Writes it for people.
+    pub(super) fn write(&self, out: &mut impl Write) -> Result<()> {
+        writeln!(out, "{}", self.headline())?;
+        self.write_conditions(out)?;
+        if !self.registrations.is_empty() {
+            writeln!(out)?;
+            let rows = self.registrations.iter().map(|registration| {
+                let found = if registration.found { "yes" } else { "NO" };
+                [registration.resource.clone(), registration.name.clone(), found.to_owned()]
+            });
+            output::table(["REGISTRATION", "NAME", "FOUND"], rows, out)?;
+        }
+        self.write_targets(out)?;
+        if !self.failures.is_empty() {
+            writeln!(out)?;
+            let rows = self.failures.iter().map(|failure| {
+                let workload = place(&failure.kind, &failure.namespace, &failure.name);
+                [workload, failure.code.clone(), failure.message.clone()]
+            });
+            output::table(["COULD NOT BE INJECTED", "CODE", "WHY"], rows, out)?;
+        }
+        self.write_workloads(out)
+    }
+
+    fn write_conditions(&self, out: &mut impl Write) -> Result<()> {
+        if self.conditions.is_empty() {
+            return Ok(());
+        }
+        writeln!(out)?;
+        let rows = self
+            .conditions
+            .iter()
+            .map(|told| [told.r#type.clone(), told.status.clone(), age(told.seconds), told.message.clone()]);
+        output::table(["CONDITION", "STATUS", "SINCE", "MESSAGE"], rows, out)
+    }
+
+    fn write_targets(&self, out: &mut impl Write) -> Result<()> {
+        if self.only_validates {
+            return Ok(writeln!(out, "\nIt has validations only: nothing is injected, so nothing is counted.")?);
+        }
+        if self.targets.is_empty() {
+            return Ok(());
+        }
+        writeln!(out)?;
+        let rows = self.targets.iter().map(|sums| {
+            let numbers = [sums.matched, sums.injected, sums.outdated, sums.missed, sums.failed, sums.pending];
+            let [matched, injected, outdated, missed, failed, pending] = numbers.map(|number| number.to_string());
+            [sums.resource.clone(), matched, injected, outdated, missed, failed, pending]
+        });
+        output::table(["TARGET", "MATCHED", "INJECTED", "OUTDATED", "MISSED", "FAILED", "PENDING"], rows, out)?;
+        for sums in self.targets.iter().filter(|sums| sums.unknown > 0) {
+            writeln!(
+                out,
+                "Of {} {} it cannot be told whether it matches: `scpol explain` says why.",
+                sums.unknown, sums.resource
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_workloads(&self, out: &mut impl Write) -> Result<()> {
+        if self.workloads.is_empty() {
+            return Ok(());
+        }
+        writeln!(out)?;
+        let rows = self.workloads.iter().map(|behind| {
+            let code = behind.code.clone().unwrap_or("-".to_owned());
+            let workload = place(&behind.kind, &behind.namespace, &behind.name);
+            [workload, behind.result.word().to_owned(), code, behind.fix.clone()]
+        });
+        output::table(["WORKLOAD", "RESULT", "CODE", "WHAT TO DO"], rows, out)?;
+        if self.more > 0 {
+            writeln!(out, "and {} more: `--limit 0` shows them all", self.more)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is registered for `policy`, and what should be.
+fn registered(policy: &Policy, engines: Option<&str>, there: &[Piece]) -> Vec<Registered> {
+    let is_there = |plural: &str, name: &str| {
+        there.iter().any(|piece| piece.resource.plural == plural && piece.object.name() == name)
+    };
+    let mut found: BTreeMap<(&str, String), bool> = BTreeMap::new();
+    for ways in needed(policy, engines.unwrap_or_default()) {
+        let whole = ways.iter().find(|way| way.iter().all(|(plural, name)| is_there(plural, name)));
+        for (plural, name) in whole.or(ways.first()).into_iter().flatten() {
+            found.insert((plural, name.clone()), is_there(plural, name));
+        }
+    }
+    found
+        .into_iter()
+        .map(|((resource, name), found)| Registered { resource: resource.to_owned(), name, found })
+        .collect()
+}

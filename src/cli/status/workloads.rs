@@ -1,0 +1,220 @@
+//! What the stored workloads are to one policy, as the operator counts them, and which of them lack its template.
+
+use crate::api::code::Code;
+use crate::cli::live::{self, maker};
+use crate::cluster::capabilities::Capabilities;
+use crate::decision::{Decision, Outcome};
+use crate::engine::initializer::census::{self, Pairs, Tally};
+use crate::policy::{Policies, Policy, Site};
+use crate::workload::{Kind, Workload};
+use anyhow::{Context, Result};
+use kube::Client;
+use kube::api::ListParams;
+use kube::core::ApiResource;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// The sums of one kind.
+#[derive(Serialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Sums {
+    /// For example `deployments.apps`.
+    pub(super) resource: String,
+    pub(super) matched: usize,
+    pub(super) injected: usize,
+    pub(super) outdated: usize,
+    pub(super) missed: usize,
+    /// Part of `missed`: could not be injected now, either.
+    pub(super) failed: usize,
+    /// They wait for the policy's initializer, and are not among the matched.
+    pub(super) pending: usize,
+    /// Whether the policy matches cannot be told.
+    pub(super) unknown: usize,
+}
+
+/// A workload that is not as the policy would have it.
+#[derive(Serialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Behind {
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) result: Lag,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) code: Option<String>,
+    /// What to do about it.
+    pub(super) fix: String,
+}
+
+/// In which way a workload is behind its policy.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lag {
+    /// It has no template, and could not be injected now, either.
+    Failed,
+    /// It has no template.
+    Missed,
+    /// It has an earlier template.
+    Outdated,
+}
+
+impl Lag {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Lag::Failed => "failed",
+            Lag::Missed => "missed",
+            Lag::Outdated => "outdated",
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    pub(super) sums: Vec<Sums>,
+    pub(super) behind: Vec<Behind>,
+}
+
+/// Looks at every stored workload that may concern `policy`, which is one of `policies`.
+///
+/// # Errors
+/// If a kind cannot be listed.
+pub(super) async fn count(
+    client: &Client,
+    server: &Capabilities,
+    policy: &Arc<Policy>,
+    policies: &Policies,
+    site: &Site,
+) -> Result<Counted> {
+    let namespaces = live::namespaces(client, None).await;
+    let pairs = Pairs::of(policies);
+    let mut counted = Counted::default();
+    for kind in &policy.kinds {
+        let Some(resource) = server.resource(kind) else { continue };
+        let mut sums = Sums { resource: named(kind), ..Sums::default() };
+        let look = |object: crate::cluster::object::Object| {
+            if !object.is_initialized() {
+                sums.pending += usize::from(object.pending().any(|name| name == policy.initializer_name));
+                return;
+            }
+            let namespace = namespaces.get(object.namespace()).cloned();
+            let workload = Workload::new(kind, object.value()).within(namespace);
+            let fate = census::fate(&workload, policies, site, |a, b| pairs.collide(a, b));
+            let Some((_, tally)) = fate.into_iter().find(|(name, _)| **name == *policy.name) else { return };
+            let failure = matches!(tally, Tally::Missed | Tally::Collided)
+                .then(|| failure(policy, policies, &workload, site))
+                .flatten();
+            sums.add(tally, failure.is_some());
+            counted.behind.extend(behind(tally, failure, &workload, &resource));
+        };
+        live::each(&live::api(client, &resource, None), ListParams::default(), look)
+            .await
+            .with_context(|| format!("cannot list {}", named(kind)))?;
+        counted.sums.push(sums);
+    }
+    counted
+        .behind
+        .sort_by(|a, b| (a.result, &a.kind, &a.namespace, &a.name).cmp(&(b.result, &b.kind, &b.namespace, &b.name)));
+    Ok(counted)
+}
+
+fn named(kind: &Kind) -> String {
+    if kind.group.is_empty() { kind.resource.clone() } else { format!("{}.{}", kind.resource, kind.group) }
+}
+
+impl Sums {
+    fn add(&mut self, tally: Tally, is_failed: bool) {
+        self.matched += usize::from(tally != Tally::Unknown);
+        match tally {
+            Tally::Injected => self.injected += 1,
+            Tally::Outdated => self.outdated += 1,
+            Tally::Missed | Tally::Collided => self.missed += 1,
+            Tally::Unknown => self.unknown += 1,
+        }
+        self.failed += usize::from(is_failed);
+    }
+}
+
+/// Why `policy` could not be injected into `workload` if that were created now.
+fn failure(policy: &Policy, policies: &Policies, workload: &Workload, site: &Site) -> Option<Code> {
+    let mut decision = Decision::of(policies, workload, site);
+    decision.plan(workload);
+    let left = decision.rest.iter().find(|left| left.policy.name == policy.name && left.outcome != Outcome::Skipped);
+    left.map(|left| left.reason.code)
+}
+
+fn behind(tally: Tally, failure: Option<Code>, workload: &Workload, resource: &ApiResource) -> Option<Behind> {
+    let (result, code) = match (tally, failure) {
+        (Tally::Injected | Tally::Unknown, _) => return None,
+        (Tally::Outdated, _) => (Lag::Outdated, None),
+        (_, Some(code)) => (Lag::Failed, Some(code)),
+        (_, None) => (Lag::Missed, Some(Code::Missed)),
+    };
+    let fix = match failure {
+        Some(code) => code.fix().to_owned(),
+        None => remedy(workload, resource),
+    };
+    Some(Behind {
+        kind: workload.kind_name().to_owned(),
+        namespace: workload.namespace().to_owned(),
+        name: workload.name().to_owned(),
+        result,
+        code: code.map(|code| code.to_string()),
+        fix,
+    })
+}
+
+/// How `workload` is created anew, since only creates are injected. A rollout of a Deployment creates pods, and no Deployment: it
+/// is enough where the policy targets pods.
+fn remedy(workload: &Workload, resource: &ApiResource) -> String {
+    let (namespace, name) = (workload.namespace(), workload.name());
+    let owners = workload.body["metadata"]["ownerReferences"].as_array();
+    let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+    match (maker(workload), owner) {
+        (Some(("cj", _)), _) => "the next one of its CronJob is created anew".to_owned(),
+        (Some((kind, maker)), _) => format!("kubectl rollout restart -n {namespace} {kind}/{maker}"),
+        (None, Some(owner)) if owner["kind"] == "Job" => "the next one of its Job is created anew".to_owned(),
+        (None, Some(_)) => format!("kubectl delete -n {namespace} {}/{name}", address(resource)),
+        (None, None) => {
+            let address = address(resource);
+            format!("kubectl get -n {namespace} {address}/{name} -o yaml | kubectl replace --force -f -")
+        }
+    }
+}
+
+/// As kubectl takes it, whatever else serves it: old servers have Deployments in two groups.
+fn address(resource: &ApiResource) -> String {
+    if resource.group.is_empty() {
+        return resource.plural.clone();
+    }
+    format!("{}.{}.{}", resource.plural, resource.version, resource.group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::GroupVersionKind;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn what_is_to_be_done_creates_the_workload_anew() {
+        let told = |group: &str, resource: &str, kind: &str, owner: Value| {
+            let metadata = json!({ "name": "web-6d4b-x", "namespace": "shop", "labels": { "pod-template-hash": "6d4b" }, "ownerReferences": owner });
+            let workload =
+                Workload::new(Kind::find(group, resource).expect("built in"), json!({ "metadata": metadata }));
+            let gvk = GroupVersionKind::gvk(group, "v1", kind);
+            remedy(&workload, &ApiResource::from_gvk_with_plural(&gvk, resource))
+        };
+        let by = |kind: &str, name: &str| json!([{ "kind": kind, "name": name, "controller": true }]);
+        for (owner, expected) in [
+            (by("ReplicaSet", "web-6d4b"), "kubectl rollout restart -n shop deploy/web"),
+            (by("DaemonSet", "log"), "kubectl rollout restart -n shop ds/log"),
+            (by("Job", "once"), "the next one of its Job is created anew"),
+            (by("ReplicationController", "rc"), "kubectl delete -n shop pods/web-6d4b-x"),
+            (json!([]), "kubectl get -n shop pods/web-6d4b-x -o yaml | kubectl replace --force -f -"),
+        ] {
+            assert_eq!(told("", "pods", "Pod", owner), expected);
+        }
+        let deployment = "kubectl get -n shop deployments.v1.apps/web-6d4b-x -o yaml | kubectl replace --force -f -";
+        assert_eq!(told("apps", "deployments", "Deployment", Value::Null), deployment);
+    }
+}

@@ -1,0 +1,463 @@
+//! `scpol uninstall`: everything away, in the order in which no create hangs or is refused. Works without an operator, with one
+//! that stands still, with half an installation, and a second time.
+//!
+//! 1. Registrations, those that refuse first; then what waits is let go. They are *not* marked as a removal of the operator's
+//!    own: an operator that runs would repair a mark, and respects a removal by hand by not registering again. Meanwhile it goes
+//!    on settling what the server still gives it; only what it leaves is let go as it was posted.
+//! 2. The operator and its rights. From then on nobody registers anything, whatever still runs, or wakes up later.
+//! 3. The first step again, for what was registered in between.
+//! 4. The policies' status says `Stopped`: an operator that is installed again must not take this for an emergency brake.
+//! 5. What the operator has kept, its Namespace and, if asked for, the definition of the policies.
+
+use super::files::Operator;
+use super::installed::{Installed, Part, Piece};
+use super::output::{self, Output, counted};
+use super::waiting::{self, Outcome as Released};
+use super::{Cluster, End, live};
+use crate::api::code::Code;
+use crate::api::condition::{self, Outcome};
+use crate::api::v1alpha1::SidecarPolicyStatus;
+use crate::cluster::capabilities::Capabilities;
+use crate::cluster::client::call;
+use crate::cluster::object::Object;
+use crate::cluster::policies;
+use crate::engine::initializer::registration::SETTLING;
+use crate::policy::Site;
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde_json::json;
+use std::io::{BufRead, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// How long an operator that runs is given to settle what waits, before it is let go without a sidecar. It takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often what waits is looked for and let go.
+const TRIES: u32 = 3;
+/// How long is waited for what must come, such as the server's noticing that rights are gone.
+const LIMIT: Duration = Duration::from_secs(10);
+
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    /// Only say what is there; exit code 1 if anything is
+    #[arg(long, conflicts_with_all = ["dry_run", "yes"])]
+    check: bool,
+    /// Only say what would be done, in which order
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// The definition of SidecarPolicies, too, and with it every policy
+    #[arg(long)]
+    crd: bool,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    operator: Operator,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// What became of something that was there.
+#[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is there.
+    Left,
+    /// It stays, as meant.
+    Kept,
+    /// It is being deleted, by the server.
+    Terminating,
+    /// It would be deleted.
+    WouldDelete,
+    Deleted,
+    /// An object that waited for an initializer waits no more.
+    Released,
+    /// It would be released.
+    WouldRelease,
+    /// A policy's status says now that it is out of force.
+    Told,
+    Failed,
+}
+
+impl Fate {
+    fn word(self) -> &'static str {
+        match self {
+            Fate::Left => "is there",
+            Fate::Kept => "is kept",
+            Fate::Terminating => "is being deleted",
+            Fate::WouldDelete => "would be deleted",
+            Fate::Deleted => "deleted",
+            Fate::Released => "released",
+            Fate::WouldRelease => "would be released",
+            Fate::Told => "status: not in force",
+            Fate::Failed => "FAILED",
+        }
+    }
+}
+
+/// One line of what is told.
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct Item {
+    /// Its kind, namespace and name.
+    object: String,
+    result: Fate,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
+    let (client, _) = live::connect(&options.cluster).await?;
+    let server = Capabilities::discover(&client, |_| false).await.context("cannot ask the server what it has")?;
+    let namespace = options.operator.operator_namespace.as_str();
+    let installed = Installed { client: &client, server: &server, namespace };
+    installed.check_namespace().await?;
+    let site = site(&client, &options.operator).await?;
+    let mut removal = Removal { installed, site, options: &options, items: Vec::new(), out };
+    let end = match (options.check, options.dry_run) {
+        (true, _) => removal.check().await?,
+        (_, true) => removal.rehearse().await?,
+        _ => removal.carry_out().await?,
+    };
+    removal.finish()?;
+    Ok(end)
+}
+
+/// Which initializer names are ours to clear: also those that the operator has told us in the status of a policy.
+async fn site(client: &Client, operator: &Operator) -> Result<Site> {
+    let mut site = Site::new(&operator.operator_namespace, [], operator.initializer_names.clone());
+    let told = stored(client).await?.into_iter().filter_map(|policy| {
+        let value = policy.value();
+        value["status"]["initializerName"].as_str().map(str::to_owned)
+    });
+    site.initializer_names.extend(told);
+    Ok(site)
+}
+
+/// The stored policies.
+async fn stored(client: &Client) -> Result<Vec<Object>> {
+    Ok(live::stored(client).await?.unwrap_or_default())
+}
+
+struct Removal<'a, W> {
+    installed: Installed<'a>,
+    site: Site,
+    options: &'a Options,
+    items: Vec<Item>,
+    out: &'a mut W,
+}
+
+impl<W: Write> Removal<'_, W> {
+    /// Says what is there.
+    async fn check(&mut self) -> Result<End> {
+        for piece in self.all().await? {
+            let fate = if piece.is_terminating() { Fate::Terminating } else { Fate::Left };
+            self.tell(piece.title(), fate, None)?;
+        }
+        self.tell_waiting().await?;
+        self.tell_kept().await?;
+        Ok(self.end())
+    }
+
+    /// Says what still waits for us.
+    async fn tell_waiting(&mut self) -> Result<()> {
+        for object in self.waiting().await? {
+            self.tell(title(&object), Fate::Left, Some(format!("waits for {}", object.pending.join(", "))))?;
+        }
+        Ok(())
+    }
+
+    fn end(&self) -> End {
+        let is_bad = self.items.iter().any(|item| matches!(item.result, Fate::Left | Fate::Failed));
+        if is_bad { End::Finding } else { End::Fine }
+    }
+
+    /// Says what would be done.
+    async fn rehearse(&mut self) -> Result<End> {
+        let all = self.all().await?;
+        let (registrations, rest): (Vec<_>, Vec<_>) = all.iter().partition(|piece| is_registration(piece));
+        for piece in registrations {
+            self.tell(piece.title(), Fate::WouldDelete, None)?;
+        }
+        for object in self.waiting().await? {
+            self.tell(title(&object), Fate::WouldRelease, None)?;
+        }
+        for piece in rest {
+            self.tell(piece.title(), Fate::WouldDelete, None)?;
+        }
+        self.tell_kept().await?;
+        Ok(End::Fine)
+    }
+
+    async fn carry_out(&mut self) -> Result<End> {
+        let (all, waiting) = (self.all().await?, self.waiting().await?.len());
+        if all.iter().all(Piece::is_terminating) && waiting == 0 {
+            self.tell_kept().await?;
+            return Ok(End::Fine);
+        }
+        if !self.options.yes && !self.is_confirmed(all.len()).await? {
+            bail!("not confirmed; nothing was done");
+        }
+        self.unregister().await?;
+        self.remove_part(Part::Process).await?;
+        self.remove_part(Part::Rights).await?;
+        self.wait_for_rights_to_go().await;
+        self.unregister().await?;
+        self.tell_policies().await?;
+        self.remove_part(Part::Belongings).await?;
+        self.remove_namespace().await?;
+        if self.options.crd
+            && let Some(definition) = self.installed.definition().await?
+        {
+            self.remove(&definition).await?;
+        }
+        self.look_again().await
+    }
+
+    /// Everything that goes, in the order in which it goes.
+    async fn all(&self) -> Result<Vec<Piece>> {
+        let mut all = self.installed.registrations().await?;
+        for part in [Part::Process, Part::Rights, Part::Belongings] {
+            all.extend(self.installed.part(part).await?);
+        }
+        if self.installed.lodgers().await?.is_empty() {
+            all.extend(self.installed.own_namespace().await?);
+        }
+        if self.options.crd {
+            all.extend(self.installed.definition().await?);
+        }
+        Ok(all)
+    }
+
+    async fn waiting(&self) -> Result<Vec<waiting::Waiting>> {
+        // `metadata.initializers` left with 1.14.
+        if self.installed.server.at_least(1, 14) {
+            return Ok(Vec::new());
+        }
+        let mut waiting = waiting::find(self.installed.client, None, None).await?;
+        waiting.retain(|object| object.pending.iter().any(|name| self.site.owns(name)));
+        Ok(waiting)
+    }
+
+    async fn is_confirmed(&self, pieces: usize) -> Result<bool> {
+        if !std::io::stdin().is_terminal() {
+            bail!("there is no terminal to ask: give `--yes`, or `--dry-run` to see what would be done");
+        }
+        let policies = stored(self.installed.client).await?.len();
+        let policies = counted(policies, "policy", "policies");
+        let fate = if self.options.crd { "deleted, with the definition" } else { "kept, without effect" };
+        let version = &self.installed.server.version;
+        eprint!(
+            "Uninstall sidecar-policy ({pieces} objects) from this cluster ({version})? {policies}: {fate}. [y/N] "
+        );
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer)?;
+        Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    }
+
+    /// Takes every registration away, and lets go what waits for us.
+    async fn unregister(&mut self) -> Result<()> {
+        let registered = self.installed.registrations().await?;
+        let (refusing, others): (Vec<_>, Vec<_>) = registered.iter().partition(|piece| piece.refuses());
+        let names = initializer_names(&others);
+        self.site.initializer_names.extend(names);
+        for pieces in [refusing, others] {
+            for piece in &pieces {
+                self.remove(piece).await?;
+            }
+            // Every API server notices within that time. Before, what injects must not go, since what refuses would see it missing,
+            // nor the operator, since it would be asked.
+            if !pieces.is_empty() {
+                tokio::time::sleep(SETTLING).await;
+            }
+        }
+        self.release().await
+    }
+
+    /// Lets go what waits, until two looks in a row find nothing. A foreign configuration may go on putting names of ours on new
+    /// objects: so there is an end to it.
+    async fn release(&mut self) -> Result<()> {
+        let (since, mut clean, mut tries) = (Instant::now(), 0, 0);
+        while clean < 2 && tries < TRIES {
+            let mut waiting = self.waiting().await?;
+            clean = if waiting.is_empty() { clean + 1 } else { 0 };
+            if !waiting.is_empty() && since.elapsed() > PATIENCE {
+                tries += 1;
+                for object in &mut waiting {
+                    self.let_go(object, tries == TRIES).await?;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
+    }
+
+    async fn let_go(&mut self, object: &mut waiting::Waiting, is_last_try: bool) -> Result<()> {
+        waiting::clear(self.installed.client, object, &|name: &str| self.site.owns(name)).await;
+        match object.result {
+            Released::Cleared if object.pending.is_empty() => self.tell(title(object), Fate::Released, None),
+            Released::Cleared => {
+                let others = format!("still waits for {}, which is not ours", object.pending.join(", "));
+                self.tell(title(object), Fate::Released, Some(others))
+            }
+            _ if is_last_try => self.tell(title(object), Fate::Failed, object.message.take()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn remove_part(&mut self, part: Part) -> Result<()> {
+        for piece in self.installed.part(part).await? {
+            self.remove(&piece).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until an operator that still runs can do nothing any more. Where somebody has granted it more than we have, it could.
+    async fn wait_for_rights_to_go(&self) {
+        let account = format!("system:serviceaccount:{0}:{1}", self.installed.namespace, super::installed::OPERATOR);
+        let question = json!({ "spec": { "user": account, "resourceAttributes": {
+            "verb": "update", "group": "coordination.k8s.io", "resource": "leases", "name": crate::cluster::lease::NAME,
+            "namespace": self.installed.namespace,
+        } } });
+        let question: SubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
+        let since = Instant::now();
+        while since.elapsed() < LIMIT {
+            let api = Api::<SubjectAccessReview>::all(self.installed.client.clone());
+            let answer = call(api.create(&PostParams::default(), &question)).await;
+            if answer.ok().and_then(|answer| answer.status).is_none_or(|status| !status.allowed) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Writes what an operator writes that stops in good order: or the next one would take the removal for an emergency brake, and
+    /// register nothing for its `--repair-hold`.
+    async fn tell_policies(&mut self) -> Result<()> {
+        if self.options.crd {
+            return Ok(());
+        }
+        let message =
+            "the operator was uninstalled: new workloads get no template; install it again, or delete the policy";
+        let outcome = Outcome::Waiting { code: Code::Stopped, message: message.to_owned() };
+        for policy in stored(self.installed.client).await? {
+            let value = policy.value();
+            let status: SidecarPolicyStatus = serde_json::from_value(value["status"].clone()).unwrap_or_default();
+            let programmed = status.conditions.iter().find(|condition| condition.type_ == "Programmed");
+            let counts = programmed.is_some_and(|programmed| {
+                programmed.status == "True" || programmed.reason == Code::RemovedByHand.name()
+            });
+            if !counts {
+                continue;
+            }
+            let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
+            let conditions = condition::conditions(&outcome, &status.conditions, generation, Timestamp::now());
+            let patch = Patch::Merge(json!({ "status": { "conditions": conditions, "engine": null } }));
+            let api: Api<Object> = Api::all_with(self.installed.client.clone(), &policies::resource());
+            let title = format!("SidecarPolicy {}", policy.name());
+            match call(api.patch_status(policy.name(), &PatchParams::default(), &patch)).await {
+                Ok(_) => self.tell(title, Fate::Told, None)?,
+                Err(error) => self.tell(title, Fate::Failed, Some(error.to_string()))?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove_namespace(&mut self) -> Result<()> {
+        let Some(namespace) = self.installed.own_namespace().await?.filter(|piece| !piece.is_terminating()) else {
+            return Ok(());
+        };
+        if self.installed.lodgers().await?.is_empty() {
+            self.remove(&namespace).await?;
+        }
+        Ok(())
+    }
+
+    async fn remove(&mut self, piece: &Piece) -> Result<()> {
+        if piece.is_terminating() {
+            return Ok(());
+        }
+        let namespace = Some(piece.object.namespace()).filter(|namespace| !namespace.is_empty());
+        let api = live::api(self.installed.client, &piece.resource, namespace);
+        // What somebody has made anew meanwhile is seen by the next look.
+        let same = Preconditions { uid: piece.object.meta().uid.clone(), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
+        match call(api.delete(piece.object.name(), &parameters)).await {
+            Err(error) if matches!(error.code(), 404 | 409) => Ok(()),
+            Err(error) => self.tell(piece.title(), Fate::Failed, Some(error.to_string())),
+            Ok(_) => self.tell(piece.title(), Fate::Deleted, None),
+        }
+    }
+
+    /// What is there in spite of all.
+    async fn look_again(&mut self) -> Result<End> {
+        for piece in self.all().await?.into_iter().filter(|piece| !piece.is_terminating()) {
+            self.tell(piece.title(), Fate::Left, None)?;
+        }
+        self.tell_waiting().await?;
+        self.tell_kept().await?;
+        Ok(self.end())
+    }
+
+    /// What stays, as meant.
+    async fn tell_kept(&mut self) -> Result<()> {
+        if self.installed.own_namespace().await?.is_some_and(|namespace| !namespace.is_terminating()) {
+            let lodgers = self.installed.lodgers().await?;
+            if let Some(first) = lodgers.first() {
+                let message = format!("{} is in it, and is not ours", first.title());
+                self.tell(format!("Namespace {}", self.installed.namespace), Fate::Kept, Some(message))?;
+            }
+        }
+        if self.options.crd {
+            return Ok(());
+        }
+        let Some(definition) = self.installed.definition().await? else { return Ok(()) };
+        let policies = stored(self.installed.client).await?.len();
+        let message = format!("with {}; `--crd` takes that away, too", counted(policies, "policy", "policies"));
+        self.tell(definition.title(), Fate::Kept, Some(message))
+    }
+
+    /// Notes what is done, and shows it at once to people.
+    fn tell(&mut self, object: String, result: Fate, message: Option<String>) -> Result<()> {
+        if self.options.output == Output::Table {
+            let more = message.as_ref().map_or(String::new(), |message| format!(": {message}"));
+            writeln!(self.out, "{object}: {}{more}", result.word())?;
+            self.out.flush()?;
+        }
+        self.items.push(Item { object, result, message });
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let items = &self.items;
+        let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "UninstallReport", "items": items });
+        if self.options.output.is_written(document, self.out)? {
+            return Ok(());
+        }
+        if self.items.iter().all(|item| matches!(item.result, Fate::Kept | Fate::Terminating)) {
+            writeln!(self.out, "Nothing else of sidecar-policy is in this cluster.")?;
+        }
+        Ok(())
+    }
+}
+
+fn is_registration(piece: &Piece) -> bool {
+    super::installed::REGISTRATIONS.contains(&piece.resource.plural.as_str())
+}
+
+/// The names that our own registrations put on objects.
+fn initializer_names(pieces: &[&Piece]) -> Vec<String> {
+    let entries =
+        pieces.iter().flat_map(|piece| piece.object.value()["initializers"].as_array().cloned().unwrap_or_default());
+    entries.filter_map(|entry| entry["name"].as_str().map(str::to_owned)).collect()
+}
+
+fn title(object: &waiting::Waiting) -> String {
+    output::place(&object.resource, &object.namespace, &object.name)
+}

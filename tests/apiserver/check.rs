@@ -1,0 +1,325 @@
+//! `scpol check`: each line is seen to fail on purpose, and to be fine otherwise.
+
+use crate::support::{LIMIT, Operator, file, in_force, wait_condition, within};
+use crate::world::{DEPLOYMENTS, World, deployment, request, sidecar, waiting};
+use anyhow::{Result, ensure};
+use controlplane::{ControlPlane, User, Version};
+use k8s_openapi::ByteString;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+/// Where configurations are.
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations";
+/// The operator's Deployment.
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/scpol-system/deployments/scpol";
+
+/// What the checks have found, and how the command ended.
+struct Found {
+    code: i32,
+    items: Vec<Value>,
+    printed: String,
+}
+
+impl Found {
+    /// What a check has found: results and codes.
+    fn of(&self, check: &str) -> Vec<(&str, &str)> {
+        let items = self.items.iter().filter(|item| item["check"] == check);
+        items.map(|item| (item["result"].as_str().unwrap_or("-"), item["code"].as_str().unwrap_or("-"))).collect()
+    }
+
+    /// What is not as it should be, and has a fix.
+    fn bad(&self) -> Vec<(&str, &str, &str)> {
+        let bad = self.items.iter().filter(|item| !matches!(item["result"].as_str(), Some("Ok" | "Info")));
+        bad.map(|item| {
+            assert!(item["fix"].as_str().is_some_and(|fix| !fix.is_empty()), "nothing to do: {item}");
+            let text = |field: &str| item[field].as_str().unwrap_or("-");
+            (text("check"), text("result"), text("code"))
+        })
+        .collect()
+    }
+
+    fn says(&self, text: &str) -> Result<()> {
+        ensure!(self.printed.contains(text), "{text:?} is not in {}", self.printed);
+        Ok(())
+    }
+}
+
+async fn check_as(cluster: &ControlPlane, user: User, arguments: &[&str]) -> Result<Found> {
+    let output = Command::new(env!("CARGO_BIN_EXE_scpol"))
+        .args([&["check", "-o", "json"], arguments].concat())
+        .env("KUBECONFIG", cluster.kubeconfig(user))
+        .output()
+        .await?;
+    let [printed, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let report: Value = serde_json::from_str(&printed).unwrap_or_default();
+    let items = report["items"].as_array().cloned().unwrap_or_default();
+    Ok(Found { code: output.status.code().unwrap_or(-1), items, printed: printed + &errors })
+}
+
+async fn check(cluster: &ControlPlane, arguments: &[&str]) -> Result<Found> {
+    check_as(cluster, User::Admin, arguments).await
+}
+
+impl World {
+    /// What the controllers of a real cluster would write of the operator's Deployment.
+    async fn replicas_ready(&self, ready: i64) -> Result<()> {
+        let status = [("replicas", 2), ("readyReplicas", ready)];
+        let status =
+            status.map(|(field, value)| json!({ "op": "add", "path": format!("/status/{field}"), "value": value }));
+        let status = json!(status);
+        self.patch(&format!("{DEPLOYMENT}/status"), &status).await.map(drop)
+    }
+}
+
+#[tokio::test]
+async fn before_the_installation_it_tells_what_the_server_must_be_started_with() -> Result<()> {
+    let whole = ControlPlane::builder(Version::V1_13).start().await?;
+    let found = check(&whole, &["--pre"]).await?;
+    assert_eq!((found.code, found.bad()), (0, vec![]), "{}", found.printed);
+    assert_eq!(found.of("engine Initializer"), [("Ok", "-")]);
+    found.says("a trial create kept its list of initializers")?;
+    assert_eq!(found.of("engine MutatingAdmissionPolicy"), [("Info", "-")]);
+    let stored = whole.kubectl_output(User::Admin, &["get", "configmaps", "-n", "default", "-o", "name"]).await?;
+    assert_eq!(stored, "", "nothing was stored");
+    let found = check_as(&whole, User::Bystander, &["--pre"]).await?;
+    assert_eq!(found.of("your rights"), [("Problem", "SCP0304")], "{}", found.printed);
+    assert_eq!(found.of("your rights to grant"), [("Problem", "SCP0304")]);
+    assert_eq!((found.code, found.of("definition")), (1, vec![("Unknown", "SCP0326")]));
+    found.says("create/get/initialize/patch deployments.apps")?;
+    let found = check(&whole, &["--engine", "Sidecar"]).await?;
+    assert_eq!(found.code, 2);
+    found.says("`Sidecar` is no engine; write `Initializer`, ")?;
+    drop(whole);
+
+    let no_plugin = ControlPlane::builder(Version::V1_13).disable_initializers_plugin().start().await?;
+    let found = check(&no_plugin, &["--pre", "--engine", "initializer"]).await?;
+    assert_eq!((found.code, found.bad()), (1, vec![("engine Initializer", "Problem", "SCP0303")]), "{}", found.printed);
+    found
+        .says("--enable-admission-plugins=Initializers --runtime-config=admissionregistration.k8s.io/v1alpha1=true")?;
+    drop(no_plugin);
+
+    let no_api = ControlPlane::builder(Version::V1_13).disable_initializers_api().start().await?;
+    let found = check(&no_api, &["--pre", "--engine", "Initializer"]).await?;
+    assert_eq!((found.code, found.bad()), (1, vec![("engine Initializer", "Problem", "SCP0302")]), "{}", found.printed);
+    Ok(())
+}
+
+#[tokio::test]
+async fn on_a_current_server_it_tells_which_engines_there_are() -> Result<()> {
+    let cluster = ControlPlane::builder(Version::V1_36).start().await?;
+    let found = check(&cluster, &["--pre"]).await?;
+    assert_eq!((found.code, found.bad()), (0, vec![]), "{}", found.printed);
+    assert_eq!(found.of("engine Initializer"), [("Info", "-")]);
+    assert_eq!(found.of("engine MutatingAdmissionPolicy"), [("Ok", "-")]);
+    assert_eq!(found.of("engine Webhook"), [("Ok", "-")]);
+    let found = check(&cluster, &["--pre", "--engine", "Initializer"]).await?;
+    assert_eq!((found.code, found.bad()), (1, vec![("engine Initializer", "Problem", "SCP0301")]), "{}", found.printed);
+    let found = check(&cluster, &[]).await?;
+    let expected = [
+        ("definition", "Problem", "SCP0327"),
+        ("operator", "Problem", "SCP0327"),
+        ("leader", "Problem", "SCP0329"),
+        ("rights", "Problem", "SCP0304"),
+    ];
+    assert_eq!((found.code, found.bad()), (1, expected.to_vec()), "{}", found.printed);
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_an_installation_each_part_is_told_when_it_is_broken() -> Result<()> {
+    let world = World::new().await?;
+    world.install_all().await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    world.replicas_ready(2).await?;
+    let found = check(&world.cluster, &["--strict"]).await?;
+    assert_eq!((found.code, found.bad()), (0, vec![]), "{}", found.printed);
+    for check in [
+        "server",
+        "definition",
+        "operator",
+        "leader",
+        "release",
+        "rights",
+        "rights for Initializer",
+        "registrations",
+        "policies",
+        "waiting objects",
+    ] {
+        assert_eq!(found.of(check), [("Ok", "-")], "{check}: {}", found.printed);
+    }
+
+    world.replicas_ready(1).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!((found.code, found.bad()), (0, vec![("operator", "Warning", "SCP0329")]), "{}", found.printed);
+    assert_eq!(check(&world.cluster, &["--strict"]).await?.code, 1);
+    world.replicas_ready(0).await?;
+    let image = json!([{ "op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "sidecar-policy:99.0.0" }]);
+    world.patch(DEPLOYMENT, &image).await?;
+    let found = check(&world.cluster, &[]).await?;
+    let expected = [("operator", "Problem", "SCP0329"), ("release", "Warning", "SCP0328")];
+    assert_eq!((found.code, found.bad()), (1, expected.to_vec()), "{}", found.printed);
+    world.delete(DEPLOYMENT).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.bad(), [("operator", "Warning", "SCP0327")], "a replica works from elsewhere: {}", found.printed);
+
+    operator.signal("STOP")?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("leader"), [("Problem", "SCP0329")], "{}", found.printed);
+    found.says("has not renewed it for 6 s")?;
+    operator.signal("CONT")?;
+    world.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/scpol-initializer").await?;
+    world.operator_may("initialize", false).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("rights for Initializer"), [("Problem", "SCP0304")], "{}", found.printed);
+    assert_eq!(found.of("rights"), [("Ok", "-")], "{}", found.printed);
+    found.says("the ServiceAccount `scpol` may not: ")?;
+    world.cluster.apply_file(&file("config/install-legacy.yaml")).await?;
+    world.operator_may("initialize", true).await?;
+
+    world.policy("elsewhere", json!({ "targets": [{ "group": "example.io", "resource": "things" }], "template": sidecar("x")["template"] })).await?;
+    wait_condition(&world.cluster, "elsewhere", "Ready", "False", "TargetNotServed").await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("policy elsewhere"), [("Problem", "SCP0027")], "{}", found.printed);
+    world.delete_policy("elsewhere").await?;
+
+    let definition = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions/sidecarpolicies.scpol.dev";
+    let older =
+        json!([{ "op": "remove", "path": "/spec/validation/openAPIV3Schema/properties/spec/properties/validations" }]);
+    world.patch(definition, &older).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("definition"), [("Problem", "SCP0328")], "{}", found.printed);
+    found.says("it lacks `spec.validations`")?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_registered_and_what_waits_is_compared_with_the_policies() -> Result<()> {
+    let world = World::new().await?;
+    world.create(DEPLOYMENTS, &deployment("before")).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    world.policy("log", sidecar("log")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    in_force(&world.cluster, "log").await?;
+    world.status("envoy", "missed", 1).await?;
+    // From here on nobody repairs anything.
+    operator.kill().await?;
+    world.create_async(DEPLOYMENTS, &waiting("ours", &["envoy.scpol.dev"])).await?;
+    world.create_async(DEPLOYMENTS, &waiting("foreign", &["x.other.io", "envoy.scpol.dev"])).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("registrations"), [("Ok", "-")], "{}", found.printed);
+    assert_eq!(found.of("workloads"), [("Warning", "SCP0114")], "{}", found.printed);
+    assert_eq!(found.of("waiting objects"), [("Ok", "-")], "they are young: {}", found.printed);
+
+    let rename = json!([{ "op": "replace", "path": "/initializers/0/rules/0/resources/0", "value": "daemonsets" }]);
+    world.patch(&format!("{CONFIGURATIONS}/scpol-envoy"), &rename).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("registrations"), [("Problem", "SCP0324")], "{}", found.printed);
+    world.delete(&format!("{CONFIGURATIONS}/scpol-envoy")).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("registrations"), [("Problem", "SCP0306")], "{}", found.printed);
+    world
+        .patch(&format!("{CONFIGURATIONS}/scpol-log"), &json!([{ "op": "remove", "path": "/metadata/labels" }]))
+        .await?;
+    let found = check(&world.cluster, &[]).await?;
+    let codes = found.of("registrations");
+    assert_eq!(codes, [("Problem", "SCP0306"), ("Problem", "SCP0307"), ("Warning", "SCP0308")], "{}", found.printed);
+    let labels = json!({ "app.kubernetes.io/managed-by": "scpol" });
+    let orphan = json!({ "apiVersion": "admissionregistration.k8s.io/v1alpha1", "kind": "InitializerConfiguration", "metadata": { "name": "scpol-gone", "labels": labels } });
+    request(&world.admin, "POST", CONFIGURATIONS, &orphan).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert!(found.of("registrations").contains(&("Problem", "SCP0330")), "{}", found.printed);
+    found.says("no policy wants InitializerConfiguration scpol-gone")?;
+
+    // The server gives a create up after 30 s; so long nobody can tell that it waits in vain.
+    within(LIMIT * 2, "what waits has waited too long", || async {
+        Ok(check(&world.cluster, &[]).await?.of("waiting objects") == [("Problem", "SCP0310"), ("Warning", "SCP0310")])
+    })
+    .await
+}
+
+#[tokio::test]
+async fn who_may_not_look_learns_that_it_cannot_be_told() -> Result<()> {
+    let world = World::new().await?;
+    world.install_all().await?;
+    world.replicas_ready(2).await?;
+    let found = check_as(&world.cluster, User::Creator, &["--engine", "Initializer"]).await?;
+    assert_eq!(
+        found.of("engine Initializer"),
+        [("Ok", "-")],
+        "the refusal itself shows that the plugin is on: {}",
+        found.printed
+    );
+    for check in ["definition", "leader", "rights", "policies", "waiting objects"] {
+        assert_eq!(found.of(check), [("Unknown", "SCP0326")], "{check}: {}", found.printed);
+    }
+    assert_eq!(found.code, 2, "{}", found.printed);
+    found.says("checks could not be made: see above")
+}
+
+/// A certificate for the operator's Service and the authority that has signed it: `ca.crt`, `tls.crt`, `tls.key`.
+fn certificate() -> Result<[String; 3]> {
+    let ca_key = KeyPair::generate()?;
+    let mut ca = CertificateParams::new(Vec::new())?;
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_pem = ca.self_signed(&ca_key)?.pem();
+    let key = KeyPair::generate()?;
+    let leaf =
+        CertificateParams::new(["scpol.scpol-system.svc".to_owned()])?.signed_by(&key, &Issuer::new(ca, ca_key))?;
+    Ok([ca_pem, leaf.pem(), key.serialize_pem()])
+}
+
+#[tokio::test]
+async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behind_its_service() -> Result<()> {
+    const WEBHOOK: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    const SECRETS: &str = "/api/v1/namespaces/scpol-system/secrets";
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let base64 = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
+    let [ca, crt, key] = certificate()?;
+    let [other, ..] = certificate()?;
+    let webhook = json!({
+        "name": "inject.scpol.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+        "clientConfig": { "service": { "name": "scpol", "namespace": "scpol-system" }, "caBundle": base64(&ca) },
+        "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }],
+        "namespaceSelector": { "matchLabels": { "nowhere": "true" } },
+    });
+    let labels = json!({ "app.kubernetes.io/managed-by": "scpol" });
+    let configuration = json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": { "name": "scpol-pods", "labels": labels }, "webhooks": [webhook] });
+    world
+        .policy(
+            "pods",
+            json!({ "targets": [{ "group": "", "resource": "pods" }], "template": sidecar("x")["template"] }),
+        )
+        .await?;
+    assert_eq!(check(&world.cluster, &[]).await?.of("certificate"), [], "no webhook, no certificate");
+    request(&world.admin, "POST", WEBHOOK, &configuration).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("certificate"), [("Warning", "SCP0322")], "{}", found.printed);
+    assert_eq!(found.of("registrations"), [("Problem", "SCP0320")], "{}", found.printed);
+
+    let data =
+        json!({ "ca.crt": base64(&ca), "ca.key": base64(&key), "tls.crt": base64(&crt), "tls.key": base64(&key) });
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "scpol-webhook" }, "data": data });
+    request(&world.admin, "POST", SECRETS, &secret).await?;
+    let subset = json!({ "addresses": [{ "ip": "10.0.0.1" }], "ports": [{ "port": 8443 }] });
+    let endpoints =
+        json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": { "name": "scpol" }, "subsets": [subset] });
+    request(&world.admin, "POST", "/api/v1/namespaces/scpol-system/endpoints", &endpoints).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("certificate"), [("Ok", "-")], "{}", found.printed);
+    assert_eq!(found.of("registrations"), [("Ok", "-")], "{}", found.printed);
+
+    let bundle = |bundle: &str| json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": base64(bundle) }]);
+    world.patch(&format!("{WEBHOOK}/scpol-pods"), &bundle(&other)).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("certificate"), [("Ok", "-"), ("Problem", "SCP0322")], "{}", found.printed);
+    world.patch(&format!("{WEBHOOK}/scpol-pods"), &bundle(&(other + &ca))).await?;
+    assert_eq!(check(&world.cluster, &[]).await?.of("certificate"), [("Ok", "-")], "both, while it is renewed");
+    world.patch(&format!("{SECRETS}/scpol-webhook"), &json!([{ "op": "remove", "path": "/data/tls.key" }])).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("certificate").first(), Some(&("Problem", "SCP0322")), "{}", found.printed);
+    found.says("the Secret `scpol-webhook` has no `tls.key`")
+}

@@ -1,0 +1,147 @@
+//! `scpol status`: the numbers and lists are those of the stored workloads, with an operator and without.
+
+use crate::commands::scpol;
+use crate::support::{Operator, in_force, wait_condition};
+use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, sidecar, waiting};
+use anyhow::{Context, Result, ensure};
+use controlplane::{ControlPlane, User, Version};
+use serde_json::{Value, json};
+
+async fn report(world: &World, arguments: &[&str]) -> Result<(i32, Value)> {
+    let (code, printed) = scpol(&world.cluster, &[&["status", "-o", "json"], arguments].concat()).await?;
+    Ok((code, serde_json::from_str(&printed).with_context(|| printed.clone())?))
+}
+
+/// Runs what a report says is to be done.
+async fn follow(world: &World, command: &str) -> Result<()> {
+    let path = format!("{}:{}", world.cluster.assets().display(), std::env::var("PATH")?);
+    let output = tokio::process::Command::new("bash")
+        .args(["-c", &format!("set -o pipefail; {command}")])
+        .env("PATH", path)
+        .env("KUBECONFIG", world.cluster.kubeconfig(User::Admin))
+        .env("HOME", world.cluster.dir())
+        .output()
+        .await?;
+    ensure!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_policy_is_told_with_its_registration_its_numbers_and_what_has_missed_it() -> Result<()> {
+    let world = World::new().await?;
+    world.create(DEPLOYMENTS, &deployment("before")).await?;
+    let mut clash = deployment("clash");
+    clash["spec"]["template"]["spec"]["containers"][0]["name"] = json!("envoy");
+    world.create(DEPLOYMENTS, &clash).await?;
+    let (code, told) = scpol(&world.cluster, &["status"]).await?;
+    assert_eq!((code, told.trim()), (0, "There is no policy."));
+    world.policy("envoy", sidecar("envoy")).await?;
+    let (code, told) = scpol(&world.cluster, &["status", "envoy"]).await?;
+    assert!(code == 1 && told.starts_with("envoy: no operator has seen it"), "{code}: {told}");
+
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    in_force(&world.cluster, "envoy").await?;
+    world.create(DEPLOYMENTS, &deployment("old")).await?;
+    world
+        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
+        .await?;
+    // The operator has seen the edit once it injects the new template.
+    crate::support::within(crate::support::LIMIT, "the edit is in force", || async {
+        let name = format!(
+            "new-{}",
+            world.get(DEPLOYMENTS).await?.map_or(0, |list| list["items"].as_array().map_or(0, Vec::len))
+        );
+        let new = world.create(DEPLOYMENTS, &deployment(&name)).await?;
+        let is_new = new["spec"]["template"]["spec"]["containers"][1]["image"] == "envoy:2";
+        if !is_new {
+            world.delete(&path(&name)).await?;
+        }
+        Ok(is_new)
+    })
+    .await?;
+    world.status("envoy", "missed", 2).await?;
+    world.status("envoy", "outdated", 1).await?;
+    let (code, all) = report(&world, &[]).await?;
+    let line = &all["items"][0];
+    assert_eq!(
+        (code, &all["kind"], &line["engine"], &line["missed"]),
+        (0, &json!("StatusReport"), &json!("Initializer"), &json!(2))
+    );
+    let (_, table) = scpol(&world.cluster, &["status"]).await?;
+    assert!(table.starts_with("NAME ") && table.contains("envoy  True   Programmed  Initializer"), "{table}");
+
+    // From here on nobody runs: everything is counted from what is stored.
+    operator.kill().await?;
+    world.create_async(DEPLOYMENTS, &waiting("waits", &["envoy.scpol.dev"])).await?;
+    let (code, one) = report(&world, &["envoy"]).await?;
+    assert_eq!(code, 1, "something has missed it: {one}");
+    assert_eq!(
+        one["registrations"],
+        json!([{ "resource": "initializerconfigurations", "name": "scpol-envoy", "found": true }])
+    );
+    let sums = json!({ "resource": "deployments.apps", "matched": 4, "injected": 1, "outdated": 1, "missed": 2, "failed": 1, "pending": 1, "unknown": 0 });
+    assert_eq!(one["targets"], json!([sums]));
+    let rows: Vec<_> = one["workloads"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|row| [&row["name"], &row["result"], &row["code"]].map(|value| value.as_str().unwrap_or("-").to_owned()))
+        .collect();
+    assert_eq!(rows, [["clash", "Failed", "SCP0200"], ["before", "Missed", "SCP0114"], ["old", "Outdated", "-"]]);
+    let (_, table) = scpol(&world.cluster, &["status", "envoy", "--limit", "1"]).await?;
+    assert!(table.contains("and 2 more") && !table.contains("default/old"), "{table}");
+    assert!(table.contains("Deployment default/clash  failed  SCP0200"), "{table}");
+
+    world.break_glass().await?;
+    let (_, one) = report(&world, &["envoy", "--limit", "0"]).await?;
+    assert_eq!((&one["registrations"][0]["found"], &one["more"]), (&json!(false), &json!(0)));
+    let (_, table) = scpol(&world.cluster, &["status", "envoy"]).await?;
+    assert!(table.contains("scpol-envoy  NO"), "{table}");
+    for (arguments, says) in [(&["envo"][..], "did you mean `envoy`?"), (&["other"], "`scpol status` lists those")] {
+        let (code, printed) = scpol(&world.cluster, &[&["status"], arguments].concat()).await?;
+        assert!(code == 2 && printed.contains(says), "{arguments:?}: {code} {printed}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_to_be_done_about_a_missed_workload_has_it_injected() -> Result<()> {
+    let world = World::new().await?;
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "late" }, "spec": { "containers": [{ "name": "app", "image": "nginx" }] } });
+    world.create(PODS, &pod).await?;
+    world.create(DEPLOYMENTS, &deployment("late")).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let mut spec = sidecar("envoy");
+    spec["targets"] = json!([{ "group": "", "resource": "pods" }, { "group": "apps", "resource": "deployments" }]);
+    world.policy("envoy", spec).await?;
+    wait_condition(&world.cluster, "envoy", "Ready", "True", "Programmed").await?;
+    let (code, one) = report(&world, &["envoy"]).await?;
+    let fixes: Vec<_> =
+        one["workloads"].as_array().into_iter().flatten().filter_map(|row| row["fix"].as_str()).collect();
+    assert_eq!((code, fixes.len()), (1, 2), "{one}");
+    for fix in fixes {
+        follow(&world, fix).await?;
+    }
+    for path in [format!("{PODS}/late"), path("late")] {
+        assert_eq!(containers(&world.initialized(&path).await?), ["app", "envoy"]);
+    }
+    let (code, one) = report(&world, &["envoy"]).await?;
+    assert_eq!((code, &one["workloads"]), (0, &json!([])), "{one}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_definition_it_says_so_and_without_an_operator_it_counts() -> Result<()> {
+    let bare = ControlPlane::builder(Version::V1_36).start().await?;
+    let (code, told) = scpol(&bare, &["status"]).await?;
+    assert!(
+        code == 2 && told.contains("the server has no SidecarPolicies: install the operator first"),
+        "{code}: {told}"
+    );
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    world.create(DEPLOYMENTS, &deployment("web")).await?;
+    let (code, one) = report(&world, &["envoy"]).await?;
+    assert_eq!((code, &one["targets"][0]["missed"]), (1, &json!(1)), "{one}");
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! `scpol uninstall`: nothing is left, and no create hangs or is refused on the way.
+
+use crate::commands::scpol;
+use crate::support::{self, LIMIT, Operator, file, in_force, wait_condition, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, waiting};
+use anyhow::{Context, Result, ensure};
+use controlplane::{ControlPlane, Version};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Where what this server has is listed, by kind; `/` before a name is that of one object.
+const OURS: [&str; 10] = [
+    "/apis/apps/v1/namespaces/scpol-system/deployments",
+    "/api/v1/namespaces/scpol-system/services",
+    "/api/v1/namespaces/scpol-system/secrets",
+    "/api/v1/namespaces/scpol-system/serviceaccounts",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/scpol-system/roles",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/scpol-system/rolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles?labelSelector=app.kubernetes.io/part-of=sidecar-policy",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings?labelSelector=app.kubernetes.io/part-of=sidecar-policy",
+    "/apis/coordination.k8s.io/v1beta1/namespaces/scpol-system/leases",
+    "/apis/policy/v1beta1/namespaces/scpol-system/poddisruptionbudgets",
+];
+
+/// What stands in those lists.
+async fn listed(world: &World) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for list in OURS {
+        let current = list
+            .replace("policy/v1beta1", "policy/v1")
+            .replace("coordination.k8s.io/v1beta1", "coordination.k8s.io/v1");
+        let list = if world.cluster.version() == Version::V1_36 { &current } else { list };
+        let found = request(&world.admin, "GET", list, &Value::Null).await?;
+        let items = found["items"].as_array().with_context(|| format!("{list} is no list"))?;
+        names.extend(items.iter().map(|item| format!("{} {}", found["kind"], item["metadata"]["name"])));
+    }
+    Ok(names)
+}
+
+impl World {
+    /// What users install, the Deployment included. No controller makes pods of it here.
+    pub(crate) async fn install_all(&self) -> Result<()> {
+        let bundle = file(support::bundle(self.cluster.version()));
+        within(LIMIT, "the install file is applied", || async { Ok(self.cluster.apply_file(&bundle).await.is_ok()) })
+            .await
+    }
+
+    /// Nothing is left but the definition, its policies, and a Namespace that ends.
+    async fn is_clean(&self) -> Result<()> {
+        assert_eq!(listed(self).await?, [""; 0]);
+        let namespace = self.get("/api/v1/namespaces/scpol-system").await?;
+        ensure!(
+            namespace.is_none_or(|namespace| namespace["status"]["phase"] == "Terminating"),
+            "the Namespace is left"
+        );
+        ensure!(self.get("/apis/scpol.dev/v1alpha1/sidecarpolicies").await?.is_some(), "the definition is gone");
+        let (code, told) = scpol(&self.cluster, &["uninstall", "--check"]).await?;
+        ensure!(code == 0 && told.contains("is kept"), "{code}: {told}");
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn beside_an_operator_that_works_no_create_hangs_and_nothing_is_left() -> Result<()> {
+    let world = World::new().await?;
+    world.install_all().await?;
+    let names = ["--initializer-name", "old.example.io"];
+    let operator = Operator::ready(&world.cluster, &names).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    let mut strict = sidecar("strict");
+    strict["failurePolicy"] = json!("Fail");
+    strict["initializerName"] = json!("old.example.io");
+    world.policy("strict", strict).await?;
+    in_force(&world.cluster, "envoy").await?;
+    in_force(&world.cluster, "strict").await?;
+    world
+        .create_async(DEPLOYMENTS, &waiting("foreign-first", &["x.other.io", "old.example.io", "envoy.scpol.dev"]))
+        .await?;
+    let (code, told) = scpol(&world.cluster, &["uninstall"]).await?;
+    assert!(code == 2 && told.contains("give `--yes`"), "{code}: {told}");
+    let before = listed(&world).await?;
+    let (code, told) = scpol(&world.cluster, &["uninstall", "--dry-run"]).await?;
+    assert!(code == 0 && told.contains("InitializerConfiguration scpol-envoy: would be deleted"), "{code}: {told}");
+    assert!(told.contains("deployments.apps default/foreign-first: would be released"), "{told}");
+    assert_eq!(listed(&world).await?, before, "nothing was done");
+    let (code, told) = scpol(&world.cluster, &["uninstall", "--check"]).await?;
+    assert!(code == 1 && told.contains("Deployment scpol-system/scpol: is there"), "{code}: {told}");
+
+    let done = Arc::new(AtomicBool::new(false));
+    let creating = async {
+        let mut names = Vec::new();
+        while !done.load(Ordering::Relaxed) {
+            let name = format!("web-{}", names.len());
+            world.create_promptly(DEPLOYMENTS, &deployment(&name)).await.with_context(|| name.clone())?;
+            names.push(name);
+        }
+        anyhow::Ok(names)
+    };
+    let uninstalling = async {
+        let ended = scpol(&world.cluster, &["uninstall", "--yes"]).await;
+        done.store(true, Ordering::Relaxed);
+        ended
+    };
+    let (created, ended) = tokio::join!(creating, uninstalling);
+    let ((code, told), created) = (ended?, created?);
+    assert_eq!(code, 0, "{told}");
+    let line =
+        |what: &str| told.lines().position(|line| line.starts_with(what)).with_context(|| format!("{what}: {told}"));
+    assert!(line("InitializerConfiguration scpol-strict: deleted")? < line("Deployment scpol-system/scpol: deleted")?);
+    assert!(line("Deployment scpol-system/scpol: deleted")? < line("ClusterRole scpol-initializer: deleted")?);
+    assert!(line("ClusterRole scpol-initializer: deleted")? < line("Namespace scpol-system: deleted")?);
+    let first = world.get(&path(&created[0])).await?.context("it is gone")?;
+    assert_eq!(containers(&first), ["app", "envoy", "strict"], "the operator worked to the last");
+    let last = world.get(&path(created.last().context("none was created")?)).await?.context("it is gone")?;
+    assert_eq!(containers(&last), ["app"]);
+    let foreign = world.get(&path("foreign-first")).await?.context("it is gone")?;
+    assert_eq!(pending(&foreign), ["x.other.io"], "what is not ours stays");
+    world.is_clean().await?;
+    assert_eq!(world.configurations().await?, [""; 0]);
+    let ready = wait_condition(&world.cluster, "strict", "Ready", "False", "Stopped").await?;
+    assert!(ready["message"].as_str().unwrap_or_default().contains("was uninstalled"), "{ready}");
+    let (code, told) = scpol(&world.cluster, &["uninstall", "--yes"]).await?;
+    assert!(code == 0 && told.contains("Nothing else of sidecar-policy"), "{code}: {told}");
+    drop(operator);
+    Ok(())
+}
+
+#[tokio::test]
+async fn beside_an_operator_that_stands_still_creates_are_released_and_it_cannot_register_again() -> Result<()> {
+    let world = World::new().await?;
+    world.install_all().await?;
+    let operator = Operator::ready(&world.cluster, &["--repair-hold", "1s"]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    operator.signal("STOP")?;
+    let stuck = deployment("stuck");
+    let waits = world.create(DEPLOYMENTS, &stuck);
+    let uninstalls = async {
+        within(LIMIT, "a create hangs", || async {
+            Ok(world.get(&path("stuck")).await?.is_some_and(|stuck| pending(&stuck) == ["envoy.scpol.dev"]))
+        })
+        .await?;
+        scpol(&world.cluster, &["uninstall", "--yes", "-o", "json"]).await
+    };
+    let (created, ended) = tokio::join!(waits, uninstalls);
+    let (code, told) = ended?;
+    let report: Value = serde_json::from_str(&told).with_context(|| told.clone())?;
+    assert_eq!((code, &report["kind"]), (0, &json!("UninstallReport")), "{told}");
+    assert!(
+        report["items"].as_array().is_some_and(
+            |items| items.contains(&json!({ "object": "deployments.apps default/stuck", "result": "Released" }))
+        ),
+        "{told}"
+    );
+    assert_eq!(containers(&created?), ["app"]);
+    world.is_clean().await?;
+    operator.signal("CONT")?;
+    within(LIMIT, "the operator has noticed that it may do nothing", || async {
+        Ok(operator.log().contains("Cannot look at the lease"))
+    })
+    .await?;
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("after")).await?), ["app"]);
+    assert_eq!(world.configurations().await?, [""; 0]);
+    operator.kill().await
+}
+
+#[tokio::test]
+async fn an_operator_that_is_installed_again_takes_it_for_no_emergency_brake() -> Result<()> {
+    let world = World::new().await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    // It is down, as after a crash, and its registration is left.
+    operator.kill().await?;
+    // Without a controller that would end it, a Namespace could not be made anew here: so it is somebody else's.
+    let own = json!([{ "op": "remove", "path": "/metadata/labels" }]);
+    world.patch("/api/v1/namespaces/scpol-system", &own).await?;
+    let (code, told) = scpol(&world.cluster, &["uninstall", "-y"]).await?;
+    assert!(code == 0 && told.contains("SidecarPolicy envoy: status: not in force"), "{code}: {told}");
+    assert!(!told.contains("Namespace"), "{told}");
+    wait_condition(&world.cluster, "envoy", "Ready", "False", "Stopped").await?;
+    support::apply_without_deployment(&world.cluster).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    in_force(&world.cluster, "envoy").await?;
+    drop(operator);
+    Ok(())
+}
+
+/// What other engines would have registered, each with a name of ours, and one that is not ours.
+fn registrations() -> [(&'static str, Value); 7] {
+    let webhook = json!({
+        "name": "inject.scpol.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+        "clientConfig": { "service": { "name": "scpol", "namespace": "scpol-system" } },
+        "rules": [{ "apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["pods"] }],
+    });
+    let constraints = json!({ "resourceRules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }] });
+    let mutation = json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": "[JSONPatch{op: 'add', path: '/metadata/labels/x', value: 'y'}]" } });
+    [
+        ("mutatingwebhookconfigurations", json!({ "kind": "MutatingWebhookConfiguration", "webhooks": [webhook] })),
+        ("validatingwebhookconfigurations", json!({ "kind": "ValidatingWebhookConfiguration", "webhooks": [webhook] })),
+        (
+            "mutatingadmissionpolicies",
+            json!({ "kind": "MutatingAdmissionPolicy", "spec": { "matchConstraints": constraints, "mutations": [mutation], "reinvocationPolicy": "Never", "failurePolicy": "Ignore" } }),
+        ),
+        (
+            "mutatingadmissionpolicybindings",
+            json!({ "kind": "MutatingAdmissionPolicyBinding", "spec": { "policyName": "scpol-pods" } }),
+        ),
+        (
+            "validatingadmissionpolicies",
+            json!({ "kind": "ValidatingAdmissionPolicy", "spec": { "matchConstraints": constraints, "validations": [{ "expression": "true" }] } }),
+        ),
+        (
+            "validatingadmissionpolicybindings",
+            json!({ "kind": "ValidatingAdmissionPolicyBinding", "spec": { "policyName": "scpol-pods", "validationActions": ["Deny"] } }),
+        ),
+        (
+            "mutatingwebhookconfigurations",
+            json!({ "kind": "MutatingWebhookConfiguration", "metadata": { "name": "foreign" }, "webhooks": [] }),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_not_ours_stays() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::V1_36).audit_log()).await?;
+    world.install_all().await?;
+    for (resource, mut body) in registrations() {
+        body["apiVersion"] = json!("admissionregistration.k8s.io/v1");
+        if body["metadata"].is_null() {
+            body["metadata"] = json!({ "name": "scpol-pods", "labels": { "app.kubernetes.io/managed-by": "scpol" } });
+        }
+        request(&world.admin, "POST", &format!("/apis/admissionregistration.k8s.io/v1/{resource}"), &body).await?;
+    }
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "scpol-webhook" } });
+    request(&world.admin, "POST", "/api/v1/namespaces/scpol-system/secrets", &secret).await?;
+    let lodger = "/apis/apps/v1/namespaces/scpol-system/deployments";
+    request(&world.admin, "POST", lodger, &deployment("lodger")).await?;
+    let (code, told) = scpol(&world.cluster, &["uninstall", "--yes", "--operator-namespace", "elsewhere"]).await?;
+    assert!(code == 2 && told.contains("give `--operator-namespace scpol-system`"), "{code}: {told}");
+    // Half of it is gone already: by that it can be told, too.
+    world.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/scpol").await?;
+    let (code, told) = scpol(&world.cluster, &["uninstall", "--yes", "--operator-namespace", "elsewhere"]).await?;
+    assert!(code == 2 && told.contains("give `--operator-namespace scpol-system`"), "{code}: {told}");
+
+    world.policy("envoy", sidecar("envoy")).await?;
+    let (code, told) = scpol(&world.cluster, &["uninstall", "--yes", "--crd"]).await?;
+    assert!(code == 0 && told.contains("Deployment scpol-system/lodger is in it, and is not ours"), "{code}: {told}");
+    assert!(told.contains("Secret scpol-system/scpol-webhook: deleted"), "{told}");
+    assert_eq!(listed(&world).await?, ["\"DeploymentList\" \"lodger\""]);
+    let deleted = deletions(&world.cluster);
+    let place = |resource: &str| {
+        deleted.iter().position(|deleted| deleted == resource).with_context(|| format!("{resource}: {deleted:?}"))
+    };
+    for (refuses, injects) in [
+        ("validatingadmissionpolicybindings scpol-pods", "mutatingadmissionpolicybindings scpol-pods"),
+        ("validatingwebhookconfigurations scpol-pods", "mutatingwebhookconfigurations scpol-pods"),
+        ("mutatingwebhookconfigurations scpol-pods", "deployments scpol"),
+        ("deployments scpol", "clusterroles scpol"),
+        ("clusterroles scpol", "secrets scpol-webhook"),
+        ("secrets scpol-webhook", "customresourcedefinitions sidecarpolicies.scpol.dev"),
+    ] {
+        assert!(place(refuses)? < place(injects)?, "{refuses} before {injects}: {deleted:?}");
+    }
+    let foreign = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/foreign";
+    assert!(world.get(foreign).await?.is_some(), "what is not ours stays");
+    let (code, told) = scpol(&world.cluster, &["uninstall", "--check", "--crd"]).await?;
+    assert!(code == 0 && told.contains("Namespace scpol-system: is kept"), "{code}: {told}");
+    Ok(())
+}
+
+/// What `scpol` has deleted, in order.
+fn deletions(cluster: &ControlPlane) -> Vec<String> {
+    let text = |event: &Value, field: &str| event["objectRef"][field].as_str().unwrap_or_default().to_owned();
+    let events = cluster.audit().into_iter();
+    let deleted =
+        events.filter(|event| event["verb"] == "delete" && event["responseStatus"]["code"].as_i64() < Some(300));
+    deleted.map(|event| format!("{} {}", text(&event, "resource"), text(&event, "name"))).collect()
+}
