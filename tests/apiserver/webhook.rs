@@ -1,7 +1,7 @@
 //! The webhook engine: the server and the certificates of the library in this process, registered by URL with what is rendered.
 
 use crate::support::{LIMIT, within};
-use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, pod_template, request};
+use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, pending, pod_template, request};
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -181,7 +181,9 @@ impl Scene {
             body["spec"]["serviceName"] = json!("probe");
         }
         let root = if kind.group.is_empty() { "/api" } else { "/apis" };
-        let path = format!("{root}/{}/namespaces/{OPERATOR}/{}?dryRun=All", address.api_version, kind.resource);
+        // On 1.13 even what is not stored would wait for foreign initializers.
+        let query = "dryRun=All&includeUninitialized=1";
+        let path = format!("{root}/{}/namespaces/{OPERATOR}/{}?{query}", address.api_version, kind.resource);
         match request(&self.world.admin, "POST", &path, &body).await {
             Ok(shown) => Ok(Ok(shown)),
             Err(kube::Error::Api(status)) => Ok(Err(status.message)),
@@ -358,6 +360,21 @@ async fn what_must_not_be_stored_is_refused_with_the_reason() -> Result<()> {
     let error = world.create(PODS, &labelled("alone", "strict")).await.expect_err("it must be refused");
     assert!(error.to_string().contains("failed calling webhook \"validate.scpol.dev\""), "{error}");
     request(&world.admin, "POST", "/api/v1/namespaces/kube-system/pods", &labelled("alone", "strict")).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn validations_hold_where_the_server_gives_objects_initializers() -> Result<()> {
+    let scene = Scene::new(Version::V1_13, site()).await?;
+    let demand = json!({ "validations": [{ "expression": "has(object.metadata.annotations)", "message": "say why" }] });
+    scene.world.foreign("foreign", "other.example.org").await?;
+    scene.register(vec![simple("judge", &demand)?]).await?;
+    let error = scene.world.create_async(DEPLOYMENTS, &deployment("web")).await.expect_err("it must be refused");
+    assert!(error.to_string().contains("SidecarPolicy `judge` refuses this Deployment: SCP0210: say why"), "{error}");
+    let mut good = deployment("good");
+    good["metadata"]["annotations"] = json!({ "why": "because" });
+    let created = scene.world.create_async(DEPLOYMENTS, &good).await?;
+    assert_eq!((containers(&created), pending(&created).len()), (vec!["app".to_owned(), "judge".to_owned()], 1));
     Ok(())
 }
 
