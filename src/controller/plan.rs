@@ -149,9 +149,9 @@ impl Controller {
                 return Err(reason.clone());
             }
             match engine {
-                EngineName::Initializer if kind.resource == "jobs" && kind.is_in_table() => Err(Unavailable::new(
+                EngineName::Initializer if kind.is_job() => Err(Unavailable::new(
                     Code::TargetRefused,
-                    "spec.targets: the pod template of a Job cannot be changed once it is posted, as the Initializer engine does: target `pods` of group `\"\"`, or set `spec.engine: Webhook`",
+                    "spec.targets: the pod template of a Job cannot be changed once it is stored, as the Initializer engine does: target `pods` of group `\"\"`, or set `spec.engine: Auto`",
                 )),
                 EngineName::Initializer => Ok(()),
                 _ => self.rendered(engine, kind, policies).map(drop),
