@@ -24,4 +24,5 @@ mod parity_map;
 mod pods;
 mod replicas;
 mod rows;
+mod scenes;
 mod world;

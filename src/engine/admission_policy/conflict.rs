@@ -39,7 +39,7 @@ pub(super) fn fits(delivery: &Delivery<'_>, access: &Access, own: Option<&Own>, 
         }
     }
     if let Some(own) = own {
-        terms.extend(inner(delivery, access, own)?);
+        terms.extend(inner(delivery, access, own)?.iter().map(|term| variables.define("inner_fits", term)));
     }
     terms.extend(host_ports(delivery, access));
     terms.extend(volumes(delivery, access, variables));
