@@ -121,7 +121,9 @@ impl Scenes {
                 template[field] = self.pick(&values);
             }
         }
-        if template == json!({}) {
+        // The others only say where something goes.
+        let adds = ["containers", "initContainers", "volumes", "metadata", "env", "envFrom", "volumeMounts", "imagePullSecrets"];
+        if adds.iter().all(|field| template.get(field).is_none()) {
             template["metadata"] = json!({"labels": {"mesh": "on"}});
         }
         template
