@@ -274,7 +274,8 @@ mod tests {
 
     fn marked_pod(added: &Value, nulls: &Value, spec: &Value) -> Workload {
         let texts = |list: &Value| serde_json::from_value(list.clone()).unwrap();
-        let marker = Marker { hash: "0123456789abcdef".into(), added: texts(added), nulls: texts(nulls), ..Marker::default() };
+        let marker =
+            Marker { hash: "0123456789abcdef".into(), added: texts(added), nulls: texts(nulls), ..Marker::default() };
         let marker = marker.to_value();
         pod(json!({"metadata": {"annotations": {"injected.scpol.dev/p": marker}}, "spec": spec}))
     }

@@ -63,13 +63,22 @@ fn site() -> Site {
 
 /// Every set of policies that a resource has, as the operator would register it.
 fn by_kind(policies: &[Value]) -> Result<Vec<(Arc<Kind>, Vec<Arc<Policy>>)>> {
-    let parse = |policy: &Value| Policy::parse(policy, &site()).map(Arc::new).map_err(|faults| anyhow::anyhow!("{faults:?}"));
+    let parse =
+        |policy: &Value| Policy::parse(policy, &site()).map(Arc::new).map_err(|faults| anyhow::anyhow!("{faults:?}"));
     let policies = Policies::new(policies.iter().map(parse).collect::<Result<Vec<_>>>()?);
     let kinds: BTreeSet<Arc<Kind>> = policies.kinds().cloned().collect();
     let targeting = |kind: &Arc<Kind>| {
-        policies.iter().filter(|policy| policy.is_enforced() && policy.kinds.contains(kind)).cloned().collect::<Vec<_>>()
+        policies
+            .iter()
+            .filter(|policy| policy.is_enforced() && policy.kinds.contains(kind))
+            .cloned()
+            .collect::<Vec<_>>()
     };
-    Ok(kinds.into_iter().map(|kind| (kind.clone(), targeting(&kind))).filter(|(_, policies)| !policies.is_empty()).collect())
+    Ok(kinds
+        .into_iter()
+        .map(|kind| (kind.clone(), targeting(&kind)))
+        .filter(|(_, policies)| !policies.is_empty())
+        .collect())
 }
 
 /// The objects for the workloads of one case only, under names of its own.
@@ -177,7 +186,8 @@ async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
     }
     for is_binding in [false, true] {
         for (case, _, objects) in &expressible {
-            let is_meant = |object: &&Value| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding") == is_binding);
+            let is_meant =
+                |object: &&Value| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding") == is_binding);
             for object in objects.iter().filter(is_meant) {
                 world.register(object).await.with_context(|| case.name.clone())?;
             }
@@ -194,12 +204,19 @@ async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
                 continue;
             }
         };
-        injected += usize::from(matches!(&found.0, Stored::As(body) if body.to_string().contains("injected.scpol.dev/c")));
+        injected +=
+            usize::from(matches!(&found.0, Stored::As(body) if body.to_string().contains("injected.scpol.dev/c")));
         if found.0 != expected.0 {
             differences.push(format!("{}:\n  files  {expected:?}\n  server {found:?}", case.name));
         }
     }
-    assert!(differences.is_empty(), "{} of {} differ\n{}", differences.len(), expressible.len(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} of {} differ\n{}",
+        differences.len(),
+        expressible.len(),
+        differences.join("\n")
+    );
     assert!(inexpressible.len() <= 6, "{inexpressible:#?}");
     assert!(injected >= 150, "only {injected} were injected");
     Ok(())
@@ -211,11 +228,23 @@ const SCENES: std::ops::Range<u64> = 0..10;
 const WORKLOADS: usize = 8;
 /// The kinds of the scenes: how they are targeted, how an object begins, and where its pod lies.
 const KINDS: [(&str, &str, &str, &str, Content); 5] = [
-    (r#"{"group":"example.org","resource":"rollouts"}"#, "example.org/v1", "Rollout", "/spec/template", Content::Strange),
+    (
+        r#"{"group":"example.org","resource":"rollouts"}"#,
+        "example.org/v1",
+        "Rollout",
+        "/spec/template",
+        Content::Strange,
+    ),
     (r#"{"group":"","resource":"pods"}"#, "v1", "Pod", "", Content::Valid),
     (r#"{"group":"apps","resource":"deployments"}"#, "apps/v1", "Deployment", "/spec/template", Content::Valid),
     (r#"{"group":"apps","resource":"statefulsets"}"#, "apps/v1", "StatefulSet", "/spec/template", Content::Valid),
-    (r#"{"group":"batch","resource":"cronjobs"}"#, "batch/v1", "CronJob", "/spec/jobTemplate/spec/template", Content::Valid),
+    (
+        r#"{"group":"batch","resource":"cronjobs"}"#,
+        "batch/v1",
+        "CronJob",
+        "/spec/jobTemplate/spec/template",
+        Content::Valid,
+    ),
 ];
 
 /// A workload of that kind around `pod`.
@@ -251,7 +280,8 @@ fn around(mut pod: Value, api: &str, kind: &str, at: &str, id: &str) -> Value {
 /// What the engines that decide in Rust make of `workload`.
 fn decided(policies: &[(Arc<Kind>, Vec<Arc<Policy>>)], workload: &Value) -> Value {
     let (kind, policies) = &policies[0];
-    let namespace = json!({ "metadata": { "name": "default", "labels": { "kubernetes.io/metadata.name": "default" } } });
+    let namespace =
+        json!({ "metadata": { "name": "default", "labels": { "kubernetes.io/metadata.name": "default" } } });
     let workload = Workload::new(kind, workload.clone()).within(Some(Arc::new(namespace)));
     let patch = Decision::of(&Policies::new(policies.iter().cloned()), &workload, &site()).plan(&workload);
     workload.patched(&patch)
@@ -302,12 +332,100 @@ async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> 
         stored += usize::from(*found != Stored::Refused);
         injected += usize::from(*is_injected && *found != Stored::Refused);
         if expected != found {
-            differences.push(format!("{id}:\n  policies {}\n  workload {workload}\n  decided {expected:?}\n  server  {found:?}", json!(policies)));
+            differences.push(format!(
+                "{id}:\n  policies {}\n  workload {workload}\n  decided {expected:?}\n  server  {found:?}",
+                json!(policies)
+            ));
         }
     }
     let first: Vec<_> = differences.iter().take(5).cloned().collect();
-    assert!(differences.is_empty(), "{} of {} differ, {stored} stored\n{}", differences.len(), posts.len(), first.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} of {} differ, {stored} stored\n{}",
+        differences.len(),
+        posts.len(),
+        first.join("\n")
+    );
     assert!(stored > posts.len() / 3, "only {stored} of {} were stored", posts.len());
     assert!(injected > posts.len() / 6, "only {injected} of {} were injected", posts.len());
+    Ok(())
+}
+
+/// What users read when a create is refused, and that what fails when it runs refuses only under `Fail`.
+#[tokio::test]
+async fn a_refusal_names_the_policy_the_code_and_the_reason() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let cluster = world.capabilities().await?;
+    let pods = json!([{ "group": "", "resource": "pods" }]);
+    let judging = |expression: &str, message: Value, failure_policy: &str| {
+        let mut validation = json!({ "expression": expression, "message": "plain" });
+        if !message.is_null() {
+            validation["messageExpression"] = message;
+        }
+        json!({ "targets": pods, "failurePolicy": failure_policy, "validations": [validation] })
+    };
+    let refusing = |template: Value| json!({ "targets": pods, "failurePolicy": "Fail", "template": template });
+    let cases = [
+        (judging("object.spec.containers.size() > 1", Value::Null, "Ignore"), Some("refuses this Pod: SCP0210: plain")),
+        (
+            judging("false", json!("\"is \" + object.metadata.name"), "Ignore"),
+            Some("refuses this Pod: SCP0210: is web"),
+        ),
+        (judging("false", json!("\"two\\nlines\""), "Fail"), Some("refuses this Pod: SCP0210: plain")),
+        (judging("false", json!("string(object.spec.nowhere)"), "Ignore"), Some("refuses this Pod: SCP0210: plain")),
+        (judging("object.spec.nowhere == 1", Value::Null, "Ignore"), None),
+        (judging("object.spec.nowhere == 1", Value::Null, "Fail"), Some("no such key: nowhere")),
+        (judging("!has(object.metadata.uid) && !has(object.metadata.creationTimestamp)", Value::Null, "Fail"), None),
+        (refusing(json!({ "containers": [{ "name": "app", "image": "other" }] })), Some("refuses this Pod: SCP0213: ")),
+        (refusing(json!({ "containers": [{ "name": "side", "image": "x" }] })), None),
+    ];
+    let mut objects = Vec::new();
+    for (index, (spec, _)) in cases.iter().enumerate() {
+        let policy = json!({ "metadata": { "name": format!("p{index}") }, "spec": spec });
+        objects.extend(registrations(&format!("m{index}"), &[policy], &cluster)??);
+    }
+    objects.sort_by_key(|object| object["spec"]["policyName"].is_string());
+    for object in &objects {
+        world.register(object).await?;
+    }
+    settle(&world, &cluster).await?;
+    for (index, (spec, expected)) in cases.iter().enumerate() {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "web", "namespace": "default", "labels": { "case": format!("m{index}") } },
+            "spec": { "containers": [{ "name": "app", "image": "a" }] },
+        });
+        let (found, told) = post(&world, &pod).await?;
+        match expected {
+            Some(expected) => ensure!(
+                found == Stored::Refused && told.contains(expected) && told.contains("forbidden"),
+                "{spec}: {told}"
+            ),
+            None => ensure!(found != Stored::Refused, "{spec}: {told}"),
+        }
+    }
+    Ok(())
+}
+
+/// All policies that the documentation shows, in force together.
+#[tokio::test]
+async fn the_server_takes_what_becomes_of_the_samples() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let cluster = world.capabilities().await?;
+    let mut policies = Vec::new();
+    for entry in std::fs::read_dir(crate::support::file("samples"))? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(&path)?)?;
+        policies.extend(documents.into_iter().filter(|document| document["kind"] == "SidecarPolicy"));
+    }
+    ensure!(policies.len() >= 7, "{} policies", policies.len());
+    for (kind, policies) in by_kind(&policies)? {
+        for object in render(&kind, &policies, &cluster, &site())? {
+            world.register(&object).await?;
+        }
+    }
     Ok(())
 }

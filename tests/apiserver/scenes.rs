@@ -49,7 +49,15 @@ impl Scenes {
         if self.content == Content::Valid || !self.one_in(20) {
             return value;
         }
-        self.pick(&[json!(null), json!("text"), json!(7), json!([]), json!({}), json!([null, 7, {"name": "app"}]), json!(false)])
+        self.pick(&[
+            json!(null),
+            json!("text"),
+            json!(7),
+            json!([]),
+            json!({}),
+            json!([null, 7, {"name": "app"}]),
+            json!(false),
+        ])
     }
 
     /// The policies of one scene: the `spec`s, by name.
@@ -61,22 +69,38 @@ impl Scenes {
     fn policy(&mut self, index: usize, targets: &Value) -> Value {
         let mut spec = json!({ "targets": targets, "template": self.template(index), "priority": self.rng.i32(-1..2) });
         for (field, values, sides) in [
-            ("position", vec![json!({"containers": "Before"}), json!({"containers": "Before", "initContainers": "Before"})], 3),
+            (
+                "position",
+                vec![json!({"containers": "Before"}), json!({"containers": "Before", "initContainers": "Before"})],
+                3,
+            ),
             ("nativeSidecars", vec![json!("Always"), json!("Never")], 4),
             ("hostNetworkPods", vec![json!("Inject")], 2),
             ("optOut", vec![json!("Denied")], 4),
-            ("annotationSelector", vec![json!({"matchExpressions": [{"key": "a/b", "operator": "NotIn", "values": ["2"]}]})], 4),
-            ("labelSelector", vec![
-                json!({"matchLabels": {"app": "web"}}),
-                json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}, {"key": "app", "operator": "In", "values": ["web", "x"]}]}),
-            ], 4),
+            (
+                "annotationSelector",
+                vec![json!({"matchExpressions": [{"key": "a/b", "operator": "NotIn", "values": ["2"]}]})],
+                4,
+            ),
+            (
+                "labelSelector",
+                vec![
+                    json!({"matchLabels": {"app": "web"}}),
+                    json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}, {"key": "app", "operator": "In", "values": ["web", "x"]}]}),
+                ],
+                4,
+            ),
             ("namespaces", vec![json!(["de*t", "other"]), json!(["?efault"])], 6),
             ("namespaceSelector", vec![json!({"matchLabels": {"kubernetes.io/metadata.name": "default"}})], 6),
-            ("matchConditions", vec![
-                json!([{"name": "fails", "expression": "object.spec.nowhere == 1"}]),
-                json!([{"name": "holds", "expression": "object.metadata.labels.app == 'web' && !has(object.status)"}]),
-                json!([{"name": "name", "expression": "object.metadata.name.startsWith('w')"}]),
-            ], 4),
+            (
+                "matchConditions",
+                vec![
+                    json!([{"name": "fails", "expression": "object.spec.nowhere == 1"}]),
+                    json!([{"name": "holds", "expression": "object.metadata.labels.app == 'web' && !has(object.status)"}]),
+                    json!([{"name": "name", "expression": "object.metadata.name.startsWith('w')"}]),
+                ],
+                4,
+            ),
         ] {
             if self.one_in(sides) {
                 spec[field] = self.pick(&values);
@@ -101,7 +125,8 @@ impl Scenes {
         let lists = [("containers", containers), ("initContainers", inits)];
         for (field, names) in lists {
             if !names.is_empty() {
-                template[field] = names.iter().map(|name| self.container(name, volumes.first(), Content::Valid)).collect();
+                template[field] =
+                    names.iter().map(|name| self.container(name, volumes.first(), Content::Valid)).collect();
             }
         }
         if !volumes.is_empty() {
@@ -109,10 +134,33 @@ impl Scenes {
         }
         let volume = volumes.first().map_or("app", String::as_str);
         for (field, values, sides) in [
-            ("metadata", vec![json!({"labels": {"app": "web", "mesh": "on"}}), json!({"labels": {"mesh": "off"}}), json!({"annotations": {"a/b": "1", "own/c_d": ""}})], 3),
-            ("env", vec![json!([{"name": "A", "value": "1"}]), json!([{"name": "A", "value": ""}, {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}])], 3),
-            ("envFrom", vec![json!([{"configMapRef": {"name": "c"}}, {"prefix": "P_", "secretRef": {"name": "s"}}])], 5),
-            ("volumeMounts", vec![json!([{"name": volume, "mountPath": "/m"}]), json!([{"name": volume, "mountPath": "/d/"}])], 5),
+            (
+                "metadata",
+                vec![
+                    json!({"labels": {"app": "web", "mesh": "on"}}),
+                    json!({"labels": {"mesh": "off"}}),
+                    json!({"annotations": {"a/b": "1", "own/c_d": ""}}),
+                ],
+                3,
+            ),
+            (
+                "env",
+                vec![
+                    json!([{"name": "A", "value": "1"}]),
+                    json!([{"name": "A", "value": ""}, {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]),
+                ],
+                3,
+            ),
+            (
+                "envFrom",
+                vec![json!([{"configMapRef": {"name": "c"}}, {"prefix": "P_", "secretRef": {"name": "s"}}])],
+                5,
+            ),
+            (
+                "volumeMounts",
+                vec![json!([{"name": volume, "mountPath": "/m"}]), json!([{"name": volume, "mountPath": "/d/"}])],
+                5,
+            ),
             ("imagePullSecrets", vec![json!([{"name": "registry"}]), json!([{"name": "r2"}, {"name": "registry"}])], 5),
             ("appContainers", vec![json!(["app"]), json!(["w*", "?pp"])], 4),
             ("includeInitContainers", vec![json!(true)], 4),
@@ -122,7 +170,16 @@ impl Scenes {
             }
         }
         // The others only say where something goes.
-        let adds = ["containers", "initContainers", "volumes", "metadata", "env", "envFrom", "volumeMounts", "imagePullSecrets"];
+        let adds = [
+            "containers",
+            "initContainers",
+            "volumes",
+            "metadata",
+            "env",
+            "envFrom",
+            "volumeMounts",
+            "imagePullSecrets",
+        ];
         if adds.iter().all(|field| template.get(field).is_none()) {
             template["metadata"] = json!({"labels": {"mesh": "on"}});
         }
@@ -230,7 +287,8 @@ impl Scenes {
         }
         let mut metadata = self.metadata();
         if content == Content::Strange {
-            for field in ["containers", "initContainers", "volumes", "imagePullSecrets", "restartPolicy", "hostNetwork"] {
+            for field in ["containers", "initContainers", "volumes", "imagePullSecrets", "restartPolicy", "hostNetwork"]
+            {
                 if let Some(value) = spec.get(field).cloned() {
                     spec[field] = self.or_strange(value);
                 }

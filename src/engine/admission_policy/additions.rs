@@ -52,9 +52,8 @@ impl Additions<'_> {
         for at in 0..self.templates.len() {
             let template = &self.templates[at];
             let path = self.path(&format!("/metadata/annotations/{}", escaped(&template.delivery.template.marker_key)));
-            // A variable, since it is long.
             let marker = self.marker(at, variables);
-            fixed.push((template.fits.clone(), add(&path, &variables.define("marker", &marker))));
+            fixed.push((template.fits.clone(), add(&path, &variables.short("marker", marker))));
         }
         if dynamic.is_empty() {
             return Ok(list_of(&fixed));
@@ -80,12 +79,19 @@ impl Additions<'_> {
     /// That the item called `key` of the template at `at` is added to `list`, given that the template is injected.
     fn is_added(&self, at: usize, list: &'static List, key: &str, variables: &mut Variables) -> String {
         let mut terms = vec![format!("!({} in {})", quoted(key), self.access.names(list.field, variables))];
-        let has_it = |other: &Fitting<'_>| (list.items)(&other.delivery.template.spec).iter().any(|item| list.key_of(item) == key);
+        let has_it = |other: &Fitting<'_>| {
+            (list.items)(&other.delivery.template.spec).iter().any(|item| list.key_of(item) == key)
+        };
         terms.extend(self.earlier(at, has_it).into_iter().map(not));
         all(&terms)
     }
 
-    fn list_items(&self, list: &'static List, variables: &mut Variables, operations: &mut Conditional) -> Result<(), Inexpressible> {
+    fn list_items(
+        &self,
+        list: &'static List,
+        variables: &mut Variables,
+        operations: &mut Conditional,
+    ) -> Result<(), Inexpressible> {
         let (mut before, mut after) = (Conditional::new(), Conditional::new());
         let mut users = Vec::new();
         for (at, template) in self.templates.iter().enumerate() {
@@ -94,8 +100,12 @@ impl Additions<'_> {
                 let condition = all(&[template.fits.clone(), self.is_added(at, list, list.key_of(item), variables)]);
                 let value = value_of(item, list.field, variables)?;
                 match (list.place)(&template.delivery.template, item) {
-                    Place::Before => before.push((condition, add(&self.path(&format!("/spec/{}/0", list.field)), &value))),
-                    Place::After => after.push((condition, add(&self.path(&format!("/spec/{}/-", list.field)), &value))),
+                    Place::Before => {
+                        before.push((condition, add(&self.path(&format!("/spec/{}/0", list.field)), &value)))
+                    }
+                    Place::After => {
+                        after.push((condition, add(&self.path(&format!("/spec/{}/-", list.field)), &value)))
+                    }
                 }
             }
             users.extend((!items.is_empty()).then(|| template.fits.clone()));
@@ -142,7 +152,9 @@ impl Additions<'_> {
     fn is_new_entry(&self, at: usize, field: &str, key: &str, variables: &mut Variables) -> String {
         let mut terms = vec![format!("!({} in {})", quoted(key), self.access.entries(field, variables))];
         let map = MAPS.iter().find(|map| map.field == field);
-        let has_it = |other: &Fitting<'_>| map.is_some_and(|map| map.of(&other.delivery.template.spec).any(|(own, _)| own == key));
+        let has_it = |other: &Fitting<'_>| {
+            map.is_some_and(|map| map.of(&other.delivery.template.spec).any(|(own, _)| own == key))
+        };
         terms.extend(self.earlier(at, has_it).into_iter().map(not));
         all(&terms)
     }
@@ -173,7 +185,11 @@ impl Additions<'_> {
 
     /// The path of the list `inner` of the container at `i`, and what is below it.
     fn path_in(&self, field: &str, inner: &Inner, below: &str) -> String {
-        format!("{} + string(i) + {}", self.path(&format!("/spec/{field}/")), quoted(&format!("/{}{below}", inner.field)))
+        format!(
+            "{} + string(i) + {}",
+            self.path(&format!("/spec/{field}/")),
+            quoted(&format!("/{}{below}", inner.field))
+        )
     }
 
     fn lacks_inner(&self, container: &str, inner: &Inner) -> String {
@@ -207,8 +223,9 @@ impl Additions<'_> {
     /// For each of the user's containers in `list`, the numbers of those items of the template at `at` that are added to it.
     fn added_to_each(&self, at: usize, list: &OwnList, variables: &mut Variables) -> String {
         let items = self.templates[at].inner_items().enumerate();
-        let numbers: Conditional =
-            items.map(|(number, (inner, item))| (self.is_added_in(at, list, inner, item), number.to_string())).collect();
+        let numbers: Conditional = items
+            .map(|(number, (inner, item))| (self.is_added_in(at, list, inner, item), number.to_string()))
+            .collect();
         variables.define("added", &format!("{}.map(i, {})", list.indexes, list_of(&numbers)))
     }
 
@@ -282,7 +299,11 @@ impl Additions<'_> {
             return;
         }
         let created = all(&[self.access.lacks(list.field), any(&added)]);
-        record.created(created, self.pointer(&format!("/spec/{}", list.field)), self.is_null(&self.access.spec, list.field));
+        record.created(
+            created,
+            self.pointer(&format!("/spec/{}", list.field)),
+            self.is_null(&self.access.spec, list.field),
+        );
         for (item, is_added) in items.iter().zip(added) {
             let below = format!("/spec/{}/{}", list.field, escaped(list.key_of(item)));
             record.added(is_added, self.pointer(&below));
@@ -309,7 +330,8 @@ impl Additions<'_> {
     fn record_inner(&self, at: usize, variables: &mut Variables, record: &mut Record) {
         let template = &self.templates[at];
         let Some(own) = &template.own else { return };
-        let before = self.templates[..at].iter().filter(|other| other.own.is_some() && other.delivery.meets(&template.delivery));
+        let before =
+            self.templates[..at].iter().filter(|other| other.own.is_some() && other.delivery.meets(&template.delivery));
         let before: Vec<&Fitting<'_>> = before.collect();
         if before.iter().all(|other| other.reaches_like(template)) {
             for list in &own.lists {
@@ -346,8 +368,10 @@ impl Additions<'_> {
         let beginning = quoted(&format!("\"{}/spec/{}/", self.access.pointer, list.field));
         let end = |below: &str| Value::from(below).to_string().trim_start_matches('"').to_owned();
         let items: Vec<(&'static Inner, &RawObject)> = self.templates[at].inner_items().collect();
-        let ends: Vec<String> =
-            items.iter().map(|(inner, item)| end(&format!("/{}/{}", inner.field, escaped(&(inner.key)(item))))).collect();
+        let ends: Vec<String> = items
+            .iter()
+            .map(|(inner, item)| end(&format!("/{}/{}", inner.field, escaped(&(inner.key)(item)))))
+            .collect();
         let ends = super::cel::list(ends.iter().map(String::as_str));
         let (mut parts, mut nulls) = (Vec::new(), Conditional::new());
         for inner in &INNER {
@@ -427,7 +451,10 @@ impl Record {
         let mut text = format!("{beginning} + {}.join(\",\")", texts(self.added));
         if !self.nulls.is_empty() {
             let beginning = quoted(marker::NULLS);
-            text.push_str(&format!(" + [{}].map(n, size(n) == 0 ? \"\" : {beginning} + n.join(\",\"))[0]", texts(self.nulls)));
+            text.push_str(&format!(
+                " + [{}].map(n, size(n) == 0 ? \"\" : {beginning} + n.join(\",\"))[0]",
+                texts(self.nulls)
+            ));
         }
         format!("{text} + {}", quoted("]}"))
     }
@@ -461,7 +488,7 @@ fn add(path: &str, value: &str) -> String {
 }
 
 fn value_of(item: &RawObject, stem: &str, variables: &mut Variables) -> Result<String, Inexpressible> {
-    Ok(variables.define(&format!("value_{stem}"), &literal(&Value::Object(item.clone()))?))
+    Ok(variables.short(&format!("value_{stem}"), literal(&Value::Object(item.clone()))?))
 }
 
 /// `text` as a part of a JSON pointer.

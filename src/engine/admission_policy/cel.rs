@@ -9,8 +9,27 @@ const MAX_DEPTH: usize = 40;
 const MAX_INTEGER: u64 = 1 << 53;
 /// Words that no field can be selected by without brackets (the grammar of CEL).
 const RESERVED: [&str; 21] = [
-    "as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop", "namespace",
-    "null", "package", "return", "true", "var", "void", "while",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "false",
+    "for",
+    "function",
+    "if",
+    "import",
+    "in",
+    "let",
+    "loop",
+    "namespace",
+    "null",
+    "package",
+    "return",
+    "true",
+    "var",
+    "void",
+    "while",
 ];
 
 /// `text` as a literal.
@@ -91,11 +110,13 @@ pub(super) fn any(terms: &[String]) -> String {
     joined(terms, " || ", "false")
 }
 
+/// `nothing` is what no terms are, and what a term may be without a difference.
 fn joined(terms: &[String], operator: &str, nothing: &str) -> String {
-    match terms {
+    let terms: Vec<&str> = terms.iter().map(String::as_str).filter(|term| *term != nothing).collect();
+    match terms[..] {
         [] => nothing.to_owned(),
-        [term] => term.clone(),
-        terms => format!("({})", terms.join(operator)),
+        [term] => term.to_owned(),
+        _ => format!("({})", terms.join(operator)),
     }
 }
 
@@ -162,7 +183,8 @@ mod tests {
 
     #[test]
     fn every_text_survives_as_a_literal() {
-        let text: String = (0..0x100_u32).filter_map(char::from_u32).chain("$(VAR) %s 𝄞 \u{2028} \u{feff} \\u0041".chars()).collect();
+        let text: String =
+            (0..0x100_u32).filter_map(char::from_u32).chain("$(VAR) %s 𝄞 \u{2028} \u{feff} \\u0041".chars()).collect();
         assert!(holds(&format!("object == {}", quoted(&text)), &json!(text)));
         for c in text.chars() {
             assert!(holds(&format!("object == {}", quoted(&c.to_string())), &json!(c.to_string())), "{c:?}");
@@ -184,7 +206,14 @@ mod tests {
         for _ in 0..50 {
             deep = json!([deep]);
         }
-        for value in [json!(9_007_199_254_740_992_u64), json!(-9_007_199_254_740_992_i64), json!(u64::MAX), json!(1.0), json!(1e300), deep] {
+        for value in [
+            json!(9_007_199_254_740_992_u64),
+            json!(-9_007_199_254_740_992_i64),
+            json!(u64::MAX),
+            json!(1.0),
+            json!(1e300),
+            deep,
+        ] {
             assert!(literal(&json!({"a": [value]})).is_err(), "{value}");
         }
     }
@@ -192,7 +221,11 @@ mod tests {
     #[test]
     fn fields_of_any_name_can_be_selected() {
         for field in ["a", "_a9", "in", "namespace", "type", "", "a.b", "é", "9", "\"", "true", "if"] {
-            let source = format!("{}.orValue(0) == 7 && !{}.hasValue()", optional("object", field), optional("{\"x\": 1}", field));
+            let source = format!(
+                "{}.orValue(0) == 7 && !{}.hasValue()",
+                optional("object", field),
+                optional("{\"x\": 1}", field)
+            );
             assert!(holds(&source, &json!({field: 7})), "{source}");
         }
     }
@@ -200,10 +233,17 @@ mod tests {
     #[test]
     fn globs_mean_what_they_mean_elsewhere() {
         let subjects = ["", "a", "ab", "shop", "shop-a", "my-shop", "a.b", "axb", "shop\n-a", "é", "éa"];
-        for glob in ["*", "**", "?", "??", "a", "a*", "*a", "shop-*", "*-shop", "s*p", "*h*p*", "a.b", "a?b", "shop*a", "?*", "*?", "?a", "[a]", "é?"] {
+        for glob in [
+            "*", "**", "?", "??", "a", "a*", "*a", "shop-*", "*-shop", "s*p", "*h*p*", "a.b", "a?b", "shop*a", "?*",
+            "*?", "?a", "[a]", "é?",
+        ] {
             for subject in subjects {
                 let source = matches_one("object", &[glob.to_owned()]);
-                assert_eq!(holds(&source, &json!(subject)), WildMatch::new(glob).matches(subject), "{glob} {subject:?} {source}");
+                assert_eq!(
+                    holds(&source, &json!(subject)),
+                    WildMatch::new(glob).matches(subject),
+                    "{glob} {subject:?} {source}"
+                );
             }
         }
         let globs = ["x".to_owned(), "y".to_owned(), "a*".to_owned()];

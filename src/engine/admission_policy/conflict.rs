@@ -7,10 +7,10 @@ use super::delivery::Delivery;
 use super::equal::Comparison;
 use super::own::Own;
 use super::variables::Variables;
+use crate::api::v1alpha1::RawObject;
 use crate::inject::conflict::{self, ANY_IP, HostPort, Phase};
 use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
 use crate::inject::pod::Network;
-use crate::api::v1alpha1::RawObject;
 use std::collections::BTreeSet;
 
 type Text = Result<String, Inexpressible>;
@@ -47,7 +47,12 @@ pub(super) fn fits(delivery: &Delivery<'_>, access: &Access, own: Option<&Own>, 
 }
 
 /// That the name of `item` is not used differently.
-fn name_is_free(list: &'static List, item: &RawObject, access: &Access, variables: &mut Variables) -> Result<Vec<String>, Inexpressible> {
+fn name_is_free(
+    list: &'static List,
+    item: &RawObject,
+    access: &Access,
+    variables: &mut Variables,
+) -> Result<Vec<String>, Inexpressible> {
     let key = quoted(list.key_of(item));
     let mut terms = Vec::new();
     if list.scope == Scope::Volumes
@@ -84,7 +89,11 @@ fn inner(delivery: &Delivery<'_>, access: &Access, own: &Own) -> Result<Vec<Stri
             equal.push(format!("[{items}.filter(e, {is_it})].all(f, size(f) == 0 || {same})"));
         }
     }
-    Ok(own.lists.iter().map(|list| format!("{}.all(i, [{}].all(c, {}))", list.indexes, list.item("i"), all(&equal))).collect())
+    Ok(own
+        .lists
+        .iter()
+        .map(|list| format!("{}.all(i, [{}].all(c, {}))", list.indexes, list.item("i"), all(&equal)))
+        .collect())
 }
 
 /// The volumes that its containers and mounts name, and that the workload must have.
@@ -123,7 +132,8 @@ fn on(delivery: &Delivery<'_>, access: &Access, network: Network) -> Option<Stri
     let names = list(containers.iter().map(|container| container.name()));
     let uses = |list: &str, is_meant: &str, ports: &[String]| {
         let is_other = format!("!({} in {names})", access.text_in("c", "name"));
-        let terms = [is_other, is_meant.to_owned(), format!("{}.exists(p, {})", access.list_in("c", "ports"), any(ports))];
+        let terms =
+            [is_other, is_meant.to_owned(), format!("{}.exists(p, {})", access.list_in("c", "ports"), any(ports))];
         format!("{}.exists(c, {})", access.items(list), access.map_and("c", &all(&terms)))
     };
     let always = format!("{} == \"Always\"", access.text_in("c", "restartPolicy"));

@@ -55,7 +55,10 @@ impl<'a> Delivery<'a> {
         let plain = || Some(Cow::Borrowed(own));
         let native = || site.native_sidecars.then(|| Cow::Owned(own.with_native_sidecars()));
         let one = |template: Option<Cow<'a, Template>>| {
-            template.map(|template| Self { policy, template, matches: matches.to_owned(), ends: None }).into_iter().collect()
+            template
+                .map(|template| Self { policy, template, matches: matches.to_owned(), ends: None })
+                .into_iter()
+                .collect()
         };
         let ending = || match (site.native_sidecars, policy.spec.jobs) {
             (false, Jobs::Skip) => None,
@@ -80,8 +83,7 @@ impl<'a> Delivery<'a> {
 
     /// True if and only if one pod may get both.
     pub(super) fn meets(&self, other: &Delivery<'_>) -> bool {
-        self.policy.name != other.policy.name
-            && self.ends.zip(other.ends).is_none_or(|(ends, other)| ends == other)
+        self.policy.name != other.policy.name && self.ends.zip(other.ends).is_none_or(|(ends, other)| ends == other)
     }
 
     /// True if and only if it is for pods on the network of their host, too.

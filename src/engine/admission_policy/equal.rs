@@ -120,11 +120,9 @@ impl<'a> Comparison<'a> {
         let (item, other) = (format!("e{}", self.depth), format!("f{}", self.depth));
         let key = key_field(keyed);
         let same = match keyed.field {
-            "ports" => format!(
-                "{other}.{key} == {item}.{key} && {} == {}",
-                self.protocol_in(&other),
-                self.protocol_in(&item)
-            ),
+            "ports" => {
+                format!("{other}.{key} == {item}.{key} && {} == {}", self.protocol_in(&other), self.protocol_in(&item))
+            }
             _ => format!("{other}.{key} == {item}.{key}"),
         };
         let unique = format!("{actual}.all({item}, {actual}.exists_one({other}, {same}))");
@@ -221,12 +219,43 @@ mod tests {
     /// Values in which much is equal and little is the same.
     fn value() -> impl Strategy<Value = Value> {
         let scalar = proptest::sample::select(vec![
-            json!(null), json!(true), json!(false), json!(0), json!(1), json!(8080), json!(0.5), json!(""), json!("x"), json!("0.5"),
-            json!("500m"), json!("1Gi"), json!("1024Mi"), json!("1e3"), json!("1k"), json!("TCP"), json!("UDP"), json!("Always"),
+            json!(null),
+            json!(true),
+            json!(false),
+            json!(0),
+            json!(1),
+            json!(8080),
+            json!(0.5),
+            json!(""),
+            json!("x"),
+            json!("0.5"),
+            json!("500m"),
+            json!("1Gi"),
+            json!("1024Mi"),
+            json!("1e3"),
+            json!("1k"),
+            json!("TCP"),
+            json!("UDP"),
+            json!("Always"),
         ]);
         scalar.prop_recursive(5, 40, 4, |inner| {
-            let names = ["env", "ports", "name", "value", "protocol", "containerPort", "limits", "cpu", "volumeMounts", "mountPath",
-                "args", "sizeLimit", "timeoutSeconds", "a.b", "namespace"];
+            let names = [
+                "env",
+                "ports",
+                "name",
+                "value",
+                "protocol",
+                "containerPort",
+                "limits",
+                "cpu",
+                "volumeMounts",
+                "mountPath",
+                "args",
+                "sizeLimit",
+                "timeoutSeconds",
+                "a.b",
+                "namespace",
+            ];
             let object = proptest::collection::btree_map(proptest::sample::select(names.to_vec()), inner.clone(), 0..4);
             prop_oneof![
                 proptest::collection::vec(inner, 0..3).prop_map(Value::Array),
@@ -246,7 +275,8 @@ mod tests {
         let ports = item("containerPort", vec![json!(80), json!(81), json!("80")]);
         let mounts = item("mountPath", vec![json!("/a"), json!("/b")]);
         (value(), env, ports, mounts).prop_map(|(rest, env, ports, mounts)| {
-            let mut object = json!({"env": env, "ports": ports, "volumeMounts": mounts, "resources": {"limits": rest}, "x": rest});
+            let mut object =
+                json!({"env": env, "ports": ports, "volumeMounts": mounts, "resources": {"limits": rest}, "x": rest});
             object.as_object_mut().unwrap().clone()
         })
     }

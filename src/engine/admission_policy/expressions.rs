@@ -15,11 +15,7 @@ pub(super) const NOTES: &str = "deletionGracePeriodSeconds";
 ///
 /// # Errors
 /// If they cannot be made to.
-pub(super) fn define(
-    expression: &Expression,
-    stem: &str,
-    variables: &mut Variables,
-) -> Result<String, Inexpressible> {
+pub(super) fn define(expression: &Expression, stem: &str, variables: &mut Variables) -> Result<String, Inexpressible> {
     let places = expression.places_of_object();
     if places.iter().all(|place| !sees_hidden(place)) {
         return Ok(variables.define(stem, expression.source()));
@@ -82,7 +78,11 @@ mod tests {
 
     #[test]
     fn what_sees_nothing_hidden_is_left_as_it_is() {
-        for source in ["object.spec.replicas > 1 // status", "has(object.metadata.labels)", "object.data.status == \"metadata.name\""] {
+        for source in [
+            "object.spec.replicas > 1 // status",
+            "has(object.metadata.labels)",
+            "object.data.status == \"metadata.name\"",
+        ] {
             let mut variables = Variables::default();
             define(&compile(source), "c", &mut variables).unwrap();
             assert_eq!(variables.iter().collect::<Vec<_>>(), [("c", source)]);
@@ -94,7 +94,10 @@ mod tests {
         for (source, expected) in [
             ("object.metadata.name == 'object'", "variables.seen.metadata.name == 'object'"),
             ("has(object.status)||object.a", "has(variables.seen.status)||variables.seen.a"),
-            ("[1].exists(object, object == 1) && size(object) > 0", "[1].exists(object, object == 1) && size(variables.seen) > 0"),
+            (
+                "[1].exists(object, object == 1) && size(object) > 0",
+                "[1].exists(object, object == 1) && size(variables.seen) > 0",
+            ),
         ] {
             let mut variables = Variables::default();
             assert_eq!(define(&compile(source), "c", &mut variables).unwrap(), "variables.c");
@@ -120,7 +123,9 @@ mod tests {
             let mut expected = seen;
             expected["expected"] = Value::Null;
             // The copy has the field, too: compare without it.
-            let source = source.replace("object.expected", "dyn(object.other)").replace("k != \"status\"", "k != \"status\" && k != \"other\"");
+            let source = source
+                .replace("object.expected", "dyn(object.other)")
+                .replace("k != \"status\"", "k != \"status\" && k != \"other\"");
             with["other"] = expected;
             let expression = compile(&source);
             let variables = Seen { object: &with, namespace: None };

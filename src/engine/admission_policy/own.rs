@@ -175,7 +175,9 @@ fn source(item: &str, access: &Access) -> String {
     let [config_map, secret] = ["configMapRef", "secretRef"].map(|field| {
         let is_there = match access.shape {
             Shape::Typed => format!("{}.hasValue()", name(field)),
-            Shape::Free => format!("(type({item}.?{field}.orValue(null)) == map && type({}.orValue(null)) == string)", name(field)),
+            Shape::Free => {
+                format!("(type({item}.?{field}.orValue(null)) == map && type({}.orValue(null)) == string)", name(field))
+            }
         };
         (is_there, format!("\"{field}:\" + string({item}.{field}.name)"))
     });

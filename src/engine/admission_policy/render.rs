@@ -80,7 +80,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "Never",
         "matchConstraints": constraints(kind, policies, cluster),
-        "matchConditions": rows::common(kind, site),
+        "matchConditions": rows::conditions(&rows, policies, site),
         "variables": variables.to_value(),
         "mutations": mutations.map(patch).collect::<Vec<_>>(),
     }))
@@ -167,11 +167,29 @@ fn inject(
         .flat_map(|(policy, matches)| Delivery::all(policy, matches, kind, site, access, variables))
         .collect();
     let templates = fitting(deliveries, access, variables)?;
-    let additions = Additions { templates: &templates, access };
     // Whose it is cannot be told: each literal is one of some template's.
-    let operations = additions.operations(variables).map_err(|what| what.of(policies[0]))?;
-    let someone = any(&templates.iter().map(|template| template.fits.clone()).collect::<Vec<_>>());
-    Ok(format!("{} ? {} : ({someone} ? {operations} : [])", is_probing(site), answer()))
+    let blame = |what: Inexpressible| what.of(policies[0]);
+    let operations = match policies {
+        [_] => one_of(templates, access, variables).map_err(blame)?,
+        _ => {
+            let someone = any(&templates.iter().map(|template| template.fits.clone()).collect::<Vec<_>>());
+            let operations = Additions { templates: &templates, access }.operations(variables).map_err(blame)?;
+            format!("({someone} ? {operations} : [])")
+        }
+    };
+    Ok(format!("{} ? {} : {operations}", is_probing(site), answer()))
+}
+
+/// The operations of the first of `templates` that fits. At most one does: they are forms of one policy's.
+fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variables) -> Result<String, Inexpressible> {
+    let mut chosen = String::new();
+    for template in templates {
+        let condition = template.fits.clone();
+        let template = Fitting { fits: "true".to_owned(), ..template };
+        let operations = Additions { templates: &[template], access }.operations(variables)?;
+        chosen.push_str(&format!("{condition} ? {operations} : "));
+    }
+    Ok(format!("({chosen}[])"))
 }
 
 /// What a probe gets.
@@ -191,8 +209,7 @@ fn fitting<'a>(
     access: &Access,
     variables: &mut Variables,
 ) -> Result<Vec<Fitting<'a>>, Unavailable> {
-    let owns: Vec<_> =
-        deliveries.iter().map(|delivery| own::of(delivery, &deliveries, access, variables)).collect();
+    let owns: Vec<_> = deliveries.iter().map(|delivery| own::of(delivery, &deliveries, access, variables)).collect();
     let mut survive = Vec::new();
     for (delivery, own) in deliveries.iter().zip(&owns) {
         let mut terms = vec![delivery.matches.clone()];
@@ -200,7 +217,10 @@ fn fitting<'a>(
         terms.extend(rivals.map(|other| not(&other.matches)));
         let fits = conflict::fits(delivery, access, own.as_ref(), variables);
         terms.push(fits.map_err(|what| what.of(delivery.policy))?);
-        survive.push(variables.define("survives", &all(&terms)));
+        let survives = all(&terms);
+        // With one policy it is asked once.
+        let is_alone = deliveries.iter().all(|other| other.policy.name == delivery.policy.name);
+        survive.push(if is_alone { survives } else { variables.define("survives", &survives) });
     }
     let fits = together(&deliveries, survive, access, variables);
     let templates = deliveries.into_iter().zip(fits).zip(owns);
@@ -208,11 +228,17 @@ fn fitting<'a>(
 }
 
 /// On the network of the host, every port of a container is one of the host: where two survivors want one, none is injected.
-fn together(deliveries: &[Delivery<'_>], survive: Vec<String>, access: &Access, variables: &mut Variables) -> Vec<String> {
+fn together(
+    deliveries: &[Delivery<'_>],
+    survive: Vec<String>,
+    access: &Access,
+    variables: &mut Variables,
+) -> Vec<String> {
     let mut pairs = Vec::new();
     for (at, one) in deliveries.iter().enumerate() {
         for (other_at, other) in deliveries.iter().enumerate().skip(at + 1) {
-            if one.is_for_host_network() && other.is_for_host_network() && conflict::collide(one, other, Network::Host) {
+            if one.is_for_host_network() && other.is_for_host_network() && conflict::collide(one, other, Network::Host)
+            {
                 pairs.push(format!("({} && {})", survive[at], survive[other_at]));
             }
         }
@@ -320,4 +346,3 @@ pub(super) fn kind_name(kind: &Kind, cluster: &Capabilities) -> String {
     let served = || cluster.resource(kind).map(|resource| resource.kind);
     kind.kind.clone().or_else(served).unwrap_or_else(|| kind.resource.clone())
 }
-

@@ -16,9 +16,23 @@ use crate::workload::Kind;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rows 1 to 3, which are the same for every policy, as match conditions: what fails them costs nothing more. Neither
-/// variables nor the Namespace are to be had there.
-pub(super) fn common(kind: &Kind, site: &Site) -> Vec<Value> {
+/// How long the condition that no policy is for an object may be, in bytes: it is asked about every one.
+const MAX_CONDITION: usize = 20_000;
+
+/// The match conditions for `policies`: what fails them costs nothing more. Neither variables nor the Namespace are to be had
+/// there: rows 1 to 3, which are the same for every policy, and as much of row 7 as all of them have.
+pub(super) fn conditions(rows: &Rows<'_>, policies: &[&Policy], site: &Site) -> Vec<Value> {
+    let mut conditions = common(rows.kind, site);
+    let one = any(&policies.iter().map(|policy| all(&rows.at_hand(policy))).collect::<Vec<_>>());
+    let is_any = policies.iter().any(|policy| rows.at_hand(policy).is_empty());
+    if !is_any && one.len() <= MAX_CONDITION {
+        let expression = format!("{} || request.namespace == {}", one, quoted(&site.operator_namespace));
+        conditions.push(json!({ "name": "one-selects", "expression": expression }));
+    }
+    conditions
+}
+
+fn common(kind: &Kind, site: &Site) -> Vec<Value> {
     let annotations = "object.metadata.?annotations";
     let mirror = format!("!{annotations}[?\"kubernetes.io/config.mirror\"].hasValue()");
     let source = format!("{annotations}[?\"kubernetes.io/config.source\"].orValue(\"api\") == \"api\"");
@@ -28,7 +42,10 @@ pub(super) fn common(kind: &Kind, site: &Site) -> Vec<Value> {
     if kind.resource == "pods" {
         rows.push(("no-mirror-pod", format!("{mirror} && {source}")));
     }
-    rows.push(("not-protected", format!("!(request.namespace in {protected}) || request.namespace == {own} && {probe}")));
+    rows.push((
+        "not-protected",
+        format!("!(request.namespace in {protected}) || request.namespace == {own} && {probe}"),
+    ));
     rows.push(("not-terminating", "!has(object.metadata.deletionTimestamp)".to_owned()));
     rows.into_iter().map(|(name, expression)| json!({ "name": name, "expression": expression })).collect()
 }
@@ -91,13 +108,21 @@ impl Rows<'_> {
 
     /// Row 6: true where the pod has the marker of `policy` with the current hash.
     pub(super) fn is_marked(&self, policy: &Policy, variables: &mut Variables) -> String {
-        let (annotations, key) = (self.access.entries("annotations", variables), quoted(&policy.template.marker_key));
-        let value = format!("{annotations}[{key}]");
+        let key = quoted(&policy.template.marker_key);
         let current = quoted(&format!("{}{}{}", marker::BEGINNING, policy.template.hash, marker::ADDED));
-        let is_ours = format!("{value}.startsWith({current}) && {value}.matches({})", quoted(&marker::pattern()));
+        let is_ours =
+            |value: &str| format!("{value}.startsWith({current}) && {value}.matches({})", quoted(&marker::pattern()));
         match self.access.shape {
-            Shape::Typed => format!("({key} in {annotations} && {is_ours})"),
-            Shape::Free => format!("({key} in {annotations} && type({value}) == string && {is_ours})"),
+            Shape::Typed => {
+                let annotations =
+                    if self.access.is_pod { "object.metadata" } else { &format!("{}.?metadata", self.access.pod) };
+                format!("({})", is_ours(&format!("{annotations}.?annotations[?{key}].orValue(\"\")")))
+            }
+            Shape::Free => {
+                let annotations = self.access.entries("annotations", variables);
+                let value = format!("{annotations}[{key}]");
+                format!("({key} in {annotations} && type({value}) == string && {})", is_ours(&value))
+            }
         }
     }
 
@@ -122,6 +147,19 @@ impl Rows<'_> {
             terms.push(expressions::define(expression, "condition", variables)?);
         }
         Ok(terms)
+    }
+
+    /// As much of row 7 as can be asked without variables.
+    fn at_hand(&self, policy: &Policy) -> Vec<String> {
+        let mut terms = self.request(policy);
+        let map = |field: &str| format!("object.metadata.?{field}.orValue({{}})");
+        if let Some(selector) = &policy.spec.annotation_selector {
+            terms.extend(requirements(&map("annotations"), &selector.match_annotations, &selector.match_expressions));
+        }
+        if let Some(selector) = &policy.spec.label_selector {
+            terms.extend(requirements(&map("labels"), &selector.match_labels, &selector.match_expressions));
+        }
+        terms
     }
 
     /// What of row 7 the request alone tells: how the object is posted, and where.

@@ -59,6 +59,8 @@ fn spec(
 ) -> Result<Value, Unavailable> {
     let mut variables = Variables::default();
     let mut validations = vec![probe(site)];
+    let access = Access::of(kind, &mut Variables::default());
+    let conditions = rows::conditions(&Rows { access: &access, kind }, policies, site);
     let probing = format!("request.namespace == {}", quoted(&site.operator_namespace));
     for policy in policies {
         let own = policy.kinds.iter().find(|own| ***own == *kind).map_or(kind, AsRef::as_ref);
@@ -75,7 +77,7 @@ fn spec(
     Ok(json!({
         "failurePolicy": failure_policy,
         "matchConstraints": constraints(kind, policies, cluster),
-        "matchConditions": rows::common(kind, site),
+        "matchConditions": conditions,
         "variables": variables.to_value(),
         "validations": validations,
     }))
@@ -142,7 +144,8 @@ fn of_demand(demand: &Demand, selects: &str, told: &str, variables: &mut Variabl
     if let Some(expression) = &demand.message_expression {
         let better = expressions::define(expression, "message", variables)?;
         let (fallback, beginning) = (quoted(&message), quoted(&beginning));
-        let text = format!("[{better}.trim()].map(t, t == \"\" || t.contains(\"\\n\") ? {fallback} : {beginning} + t)[0]");
+        let text =
+            format!("[{better}.trim()].map(t, t == \"\" || t.contains(\"\\n\") ? {fallback} : {beginning} + t)[0]");
         validation["messageExpression"] = json!(text);
     }
     Ok(validation)

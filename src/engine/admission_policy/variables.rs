@@ -2,6 +2,10 @@
 
 use serde_json::{Value, json};
 
+/// Up to how many bytes an expression is short: a variable costs the server some microseconds, and all expressions together have
+/// to stay below their limit.
+const SHORT: usize = 1_000;
+
 /// Named expressions, each of which may use those before it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Variables(Vec<(String, String)>);
@@ -17,6 +21,11 @@ impl Variables {
         let name = names.into_iter().find(is_free).expect("numbers do not end");
         self.0.push((name.clone(), expression.to_owned()));
         format!("variables.{name}")
+    }
+
+    /// The same for what is needed once: a short expression stands for itself.
+    pub(super) fn short(&mut self, stem: &str, expression: String) -> String {
+        if expression.len() <= SHORT { expression } else { self.define(stem, &expression) }
     }
 
     /// The same for one that has its name by itself.
