@@ -61,8 +61,11 @@ fn site() -> Site {
     Site { native_sidecars: true, ..Site::new("scpol-system", ["vault".to_owned()], []) }
 }
 
+/// A resource, and the policies that target it in priority order.
+type Targeted = (Arc<Kind>, Vec<Arc<Policy>>);
+
 /// Every set of policies that a resource has, as the operator would register it.
-fn by_kind(policies: &[Value]) -> Result<Vec<(Arc<Kind>, Vec<Arc<Policy>>)>> {
+fn by_kind(policies: &[Value]) -> Result<Vec<Targeted>> {
     let parse =
         |policy: &Value| Policy::parse(policy, &site()).map(Arc::new).map_err(|faults| anyhow::anyhow!("{faults:?}"));
     let policies = Policies::new(policies.iter().map(parse).collect::<Result<Vec<_>>>()?);
@@ -278,7 +281,7 @@ fn around(mut pod: Value, api: &str, kind: &str, at: &str, id: &str) -> Value {
 }
 
 /// What the engines that decide in Rust make of `workload`.
-fn decided(policies: &[(Arc<Kind>, Vec<Arc<Policy>>)], workload: &Value) -> Value {
+fn decided(policies: &[Targeted], workload: &Value) -> Value {
     let (kind, policies) = &policies[0];
     let namespace =
         json!({ "metadata": { "name": "default", "labels": { "kubernetes.io/metadata.name": "default" } } });

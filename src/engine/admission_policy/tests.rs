@@ -126,7 +126,7 @@ fn what_cannot_be_said_exactly_is_not_said_and_the_policy_and_the_reason_are_tol
         ),
         (
             vec![
-                json!({ "template": { "env": (0..600).map(|n| json!({ "name": format!("VARIABLE_{n}"), "value": "x".repeat(60) })).collect::<Vec<_>>() } }),
+                json!({ "template": { "env": (0..250).map(|n| json!({ "name": format!("V{n:0>90}"), "value": "x".repeat(90) })).collect::<Vec<_>>() } }),
             ],
             "characters",
         ),
