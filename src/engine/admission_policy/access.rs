@@ -140,7 +140,7 @@ impl Access {
             Shape::Typed => format!("{items}.map(c, {})", self.text_in("c", "name")),
             Shape::Free => format!("{items}.filter(c, type(c) == map).map(c, {})", self.text_in("c", "name")),
         };
-        variables.once(&format!("names_{field}"), &names)
+        variables.define(&format!("names_{field}"), &names)
     }
 
     /// The map `field` of the pod's metadata; empty if there is none.
@@ -156,7 +156,7 @@ impl Access {
                 format!("{is_map} ? {pod}.metadata.{field} : dyn({{}})")
             }
         };
-        variables.once(&format!("pod_{field}"), &map)
+        variables.define(&format!("pod_{field}"), &map)
     }
 
     /// Whether the pod has no metadata; none if it always has.
@@ -188,6 +188,6 @@ impl Access {
     /// The names of the volumes that claim templates make; none if there never are any.
     pub(super) fn claims(&self, variables: &mut Variables) -> Option<String> {
         let names = "object.spec.?volumeClaimTemplates.orValue([]).map(c, c.metadata.?name.orValue(\"\"))";
-        self.has_claims.then(|| variables.once("claims", names))
+        self.has_claims.then(|| variables.define("claims", names))
     }
 }

@@ -247,7 +247,7 @@ fn together(
         return survive;
     }
     let is_free = not(&format!("{} && {}", access.is_on_host_network(), any(&pairs)));
-    let is_free = variables.once("together", &is_free);
+    let is_free = variables.define("together", &is_free);
     survive.into_iter().map(|survives| variables.define("fits", &all(&[survives, is_free.clone()]))).collect()
 }
 

@@ -103,7 +103,7 @@ impl Rows<'_> {
         }
         let items: Vec<String> =
             places.into_iter().map(|(is_there, value)| format!("{is_there} ? [string({value})] : []")).collect();
-        variables.once("said", &items.iter().map(|item| format!("({item})")).collect::<Vec<_>>().join(" + "))
+        variables.define("said", &items.iter().map(|item| format!("({item})")).collect::<Vec<_>>().join(" + "))
     }
 
     /// Row 6: true where the pod has the marker of `policy` with the current hash.
@@ -136,11 +136,11 @@ impl Rows<'_> {
             terms.extend(namespace_labels(selector, variables));
         }
         if let Some(selector) = &policy.spec.annotation_selector {
-            let map = variables.once("annotations", "object.metadata.?annotations.orValue({})");
+            let map = variables.define("annotations", "object.metadata.?annotations.orValue({})");
             terms.extend(requirements(&map, &selector.match_annotations, &selector.match_expressions));
         }
         if let Some(selector) = &policy.spec.label_selector {
-            let map = variables.once("labels", "object.metadata.?labels.orValue({})");
+            let map = variables.define("labels", "object.metadata.?labels.orValue({})");
             terms.extend(requirements(&map, &selector.match_labels, &selector.match_expressions));
         }
         for (_, expression) in &policy.conditions {
@@ -189,7 +189,7 @@ impl Rows<'_> {
 }
 
 fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<String> {
-    let map = variables.once("namespace_labels", "namespaceObject.metadata.?labels.orValue({})");
+    let map = variables.define("namespace_labels", "namespaceObject.metadata.?labels.orValue({})");
     let by_name = |key: &str| key == NAME_LABEL;
     let (named, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
         selector.match_labels.clone().into_iter().partition(|(key, _)| by_name(key));
@@ -199,7 +199,7 @@ fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<
     if !named.is_empty() || !of_name.is_empty() {
         let key = quoted(NAME_LABEL);
         // Whoever takes the label off a Namespace does not rename it.
-        let name = variables.once("namespace_name", &format!("{{{key}: {map}[?{key}].orValue(request.namespace)}}"));
+        let name = variables.define("namespace_name", &format!("{{{key}: {map}[?{key}].orValue(request.namespace)}}"));
         terms.extend(requirements(&name, &named, &of_name));
     }
     terms

@@ -146,6 +146,23 @@ fn the_api_must_be_served_in_version_one() {
 }
 
 #[test]
+fn servers_below_1_33_cannot_hide_fields_from_expressions() {
+    let judging = |expression: &str| policies(&[json!({ "validations": [{ "expression": expression }] })]);
+    let on = |minor, policies: &[Arc<Policy>]| {
+        let mut cluster = Capabilities::default();
+        cluster.minor = (1, minor);
+        validating(&policies[0].kinds[0], policies, &cluster, &site()).map_err(|unavailable| unavailable.code)
+    };
+    for (minor, expression, expected) in [
+        (30, "object.spec.replicas > 1", None),
+        (32, "object.metadata.name != ''", Some(Code::NotExpressible)),
+        (33, "object.metadata.name != ''", None),
+    ] {
+        assert_eq!(on(minor, &judging(expression)).err(), expected, "{minor} {expression}");
+    }
+}
+
+#[test]
 fn names_tell_the_resource_and_its_group() {
     assert_eq!(name(Kind::find("", "pods").unwrap()), "scpol-pods");
     assert_eq!(name(Kind::find("apps", "deployments").unwrap()), "scpol-deployments.apps");

@@ -28,14 +28,6 @@ impl Variables {
         if expression.len() <= SHORT { expression } else { self.define(stem, &expression) }
     }
 
-    /// The same for one that has its name by itself.
-    pub(super) fn once(&mut self, name: &str, expression: &str) -> String {
-        if self.0.iter().all(|(own, _)| own != name) {
-            self.0.push((name.to_owned(), expression.to_owned()));
-        }
-        format!("variables.{name}")
-    }
-
     /// Every expression with its name.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, expression)| (name.as_str(), expression.as_str()))
