@@ -3,7 +3,7 @@
 //! What the server has decoded into a type of its own has the shape of that type: lists are lists, and what is empty is not
 //! there. A custom resource may hold anything anywhere, and nothing may fail on it.
 
-use super::cel::optional;
+use super::cel::{optional, quoted};
 use super::variables::Variables;
 use crate::inject::content::{Entries, List};
 use crate::workload::Kind;
@@ -141,6 +141,16 @@ impl Access {
             Shape::Free => format!("{items}.filter(c, type(c) == map).map(c, {})", self.text_in("c", "name")),
         };
         variables.define(&format!("names_{field}"), &names)
+    }
+
+    /// That no item of a list of the pod's `spec` is called `name`.
+    pub(super) fn has_no(&self, name: &str, field: &str, variables: &mut Variables) -> String {
+        let is_free = format!("!({} in {})", quoted(name), self.names(field, variables));
+        match self.shape {
+            // Nearly always it is not there, and to see that costs least.
+            Shape::Typed if field != "containers" => format!("({} || {is_free})", self.lacks(field)),
+            _ => is_free,
+        }
     }
 
     /// The map `field` of the pod's metadata; empty if there is none.

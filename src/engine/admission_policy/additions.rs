@@ -78,7 +78,7 @@ impl Additions<'_> {
 
     /// That the item called `key` of the template at `at` is added to `list`, given that the template is injected.
     fn is_added(&self, at: usize, list: &'static List, key: &str, variables: &mut Variables) -> String {
-        let mut terms = vec![format!("!({} in {})", quoted(key), self.access.names(list.field, variables))];
+        let mut terms = vec![self.access.has_no(key, list.field, variables)];
         let has_it = |other: &Fitting<'_>| {
             (list.items)(&other.delivery.template.spec).iter().any(|item| list.key_of(item) == key)
         };

@@ -61,9 +61,16 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     let access = Access::of(kind_of(kind, policies), &mut variables);
     let rows = Rows { access: &access, kind };
     let (mut matches, mut notes) = (Vec::new(), Vec::new());
+    let mut one_matches = "true".to_owned();
     for policy in policies {
         let expression = does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?;
-        if policies.len() == 1 || policy.conditions.is_empty() {
+        if policies.len() == 1 {
+            // It is asked once, before all else.
+            one_matches = expression;
+            matches.push("true".to_owned());
+            continue;
+        }
+        if policy.conditions.is_empty() {
             matches.push(variables.define("matches", &expression));
             continue;
         }
@@ -73,6 +80,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         matches.push(format!("({NOTED} / {bit} % 2 == 1)"));
     }
     let inject = inject(&matches, policies, kind, site, &access, &mut variables)?;
+    let inject = format!("{} ? {} : ({one_matches} ? {inject} : [])", is_probing(site), answer());
     let takes_notes = !notes.is_empty();
     let mutations = notes.into_iter().chain([inject]).chain(takes_notes.then(forgotten));
     let patch = |expression| json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } });
@@ -152,7 +160,7 @@ fn is_probing(site: &Site) -> String {
     format!("request.namespace == {}", quoted(&site.operator_namespace))
 }
 
-/// The mutation that injects whatever is to be injected.
+/// The operations that inject whatever is to be injected.
 fn inject(
     matches: &[String],
     policies: &[&Policy],
@@ -169,15 +177,12 @@ fn inject(
     let templates = fitting(deliveries, access, variables)?;
     // Whose it is cannot be told: each literal is one of some template's.
     let blame = |what: Inexpressible| what.of(policies[0]);
-    let operations = match policies {
-        [_] => one_of(templates, access, variables).map_err(blame)?,
-        _ => {
-            let someone = any(&templates.iter().map(|template| template.fits.clone()).collect::<Vec<_>>());
-            let operations = Additions { templates: &templates, access }.operations(variables).map_err(blame)?;
-            format!("({someone} ? {operations} : [])")
-        }
-    };
-    Ok(format!("{} ? {} : {operations}", is_probing(site), answer()))
+    if policies.len() == 1 {
+        return one_of(templates, access, variables).map_err(blame);
+    }
+    let someone = any(&templates.iter().map(|template| template.fits.clone()).collect::<Vec<_>>());
+    let operations = Additions { templates: &templates, access }.operations(variables).map_err(blame)?;
+    Ok(format!("({someone} ? {operations} : [])"))
 }
 
 /// The operations of the first of `templates` that fits. At most one does: they are forms of one policy's.

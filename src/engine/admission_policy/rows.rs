@@ -73,37 +73,33 @@ impl Rows<'_> {
             }));
         }
         if policy.spec.opt_out == OptOut::Allowed {
-            let (said, name) = (self.said(variables), quoted(&policy.name));
+            let name = quoted(&policy.name);
             let words = "v.split(\",\").map(w, w.trim())";
-            terms.push(format!(
-                "!{said}.exists(v, v != \"true\" && {words}.exists(w, w != \"\") && !({name} in {words}))"
-            ));
+            let refuses = format!("v != \"true\" && {words}.exists(w, w != \"\") && !({name} in {words})");
+            let places = self.places_of_say(variables);
+            terms.extend(places.into_iter().map(|(value, is_text)| {
+                let refuses = if is_text { refuses.clone() } else { format!("type(v) == string && {refuses}") };
+                format!("!{value}.optMap(v, {refuses}).orValue(false)")
+            }));
         }
         terms
     }
 
-    /// What the workload says through `scpol.dev/inject`, in all places where it may.
-    fn said(&self, variables: &mut Variables) -> String {
+    /// Where the workload can say something through `scpol.dev/inject`, each as an optional, and whether that is text for sure.
+    fn places_of_say(&self, variables: &mut Variables) -> Vec<(String, bool)> {
         let key = quoted(INJECT_KEY);
-        let mut places: Vec<(String, String)> = ["annotations", "labels"]
-            .map(|field| {
-                let map = format!("object.metadata.?{field}");
-                (format!("{map}[?{key}].hasValue()"), format!("object.metadata.{field}[{key}]"))
-            })
-            .into();
-        if !self.access.pointer.is_empty() {
-            for field in ["annotations", "labels"] {
-                let map = self.access.entries(field, variables);
-                let is_text = match self.access.shape {
-                    Shape::Typed => format!("{key} in {map}"),
-                    Shape::Free => format!("type({map}[?{key}].orValue(null)) == string"),
-                };
-                places.push((is_text, format!("{map}[{key}]")));
+        let mut places = Vec::new();
+        for field in ["annotations", "labels"] {
+            places.push((format!("object.metadata.?{field}[?{key}]"), true));
+            if self.access.pointer.is_empty() {
+                continue;
             }
+            places.push(match self.access.shape {
+                Shape::Typed => (format!("{}.?metadata.?{field}[?{key}]", self.access.pod), true),
+                Shape::Free => (format!("{}[?{key}]", self.access.entries(field, variables)), false),
+            });
         }
-        let items: Vec<String> =
-            places.into_iter().map(|(is_there, value)| format!("{is_there} ? [string({value})] : []")).collect();
-        variables.define("said", &items.iter().map(|item| format!("({item})")).collect::<Vec<_>>().join(" + "))
+        places
     }
 
     /// Row 6: true where the pod has the marker of `policy` with the current hash.
