@@ -14,6 +14,7 @@ const PURE: &[&str] = &[
     "decision.rs",
     "workload.rs",
     "engine/mod.rs",
+    "engine/choice.rs",
     "engine/targets.rs",
     "engine/admission_policy",
     "engine/initializer/mod.rs",
