@@ -10,7 +10,8 @@
 //! ```
 //!
 //! One idea carries everything: **one pure [`policy::decide`], one pure [`inject::plan`]**. An [`engine`] is a way to have
-//! them asked at the right moment; [`engine::initializer`] is the one for Kubernetes 1.12 and 1.13.
+//! them asked at the right moment: [`engine::initializer`] for Kubernetes 1.12 and 1.13, [`engine::webhook`] from 1.9, and
+//! [`engine::admission_policy`] from 1.36, which has the API server itself ask them, as CEL.
 //!
 //! | to change | look in |
 //! |---|---|
@@ -20,7 +21,10 @@
 //! | what expressions mean | [`cel`] |
 //! | what an injected workload looks like, and conflicts | [`inject`] |
 //! | what becomes of one workload under many policies | [`decision`] |
-//! | what the API server is told, and the loop behind it | [`engine::initializer`] |
+//! | which engine serves which resource | [`engine::choice`], [`controller`] (`plan`) |
+//! | how registrations are written and proven | [`engine::registration`], [`engine::trial`], [`controller`] (`joint`) |
+//! | what Initializers are told, and the loop behind it | [`engine::initializer`] |
+//! | what becomes CEL, and what cannot | [`engine::admission_policy`] |
 //! | what a webhook registers, answers and shows as certificate | [`engine::webhook`] |
 //! | how policies become registrations and status | [`controller`] |
 //! | what `scpol lint` finds | [`lint`] |

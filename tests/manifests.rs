@@ -489,6 +489,22 @@ fn anchors(page: &Path) -> BTreeSet<String> {
 }
 
 #[test]
+fn the_readme_calls_those_versions_tested_whose_servers_the_tests_build() {
+    let page = read(&root().join("README.md"));
+    let rows = page.lines().skip_while(|line| !line.starts_with("| Kubernetes |")).skip(2);
+    let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
+    let tested = Regex::new(r"\*\*tested on (\d+\.\d+\.\d+)\*\*").unwrap();
+    let claims: BTreeSet<String> = rows.iter().filter_map(|row| Some(tested.captures(row)?[1].to_owned())).collect();
+    let built = Regex::new(r"k8s\.io/kubernetes v(\d+\.\d+\.\d+)").unwrap();
+    let modules = fs::read_dir(root().join("tests/controlplane/modules")).unwrap();
+    let modules = modules.map(|folder| folder.unwrap().path().join("go.mod"));
+    let servers: BTreeSet<String> =
+        modules.filter_map(|module| Some(built.captures(&read(&module))?[1].to_owned())).collect();
+    assert_eq!(claims, servers);
+    assert!(rows.iter().all(|row| tested.is_match(row) || row.contains("untested")), "{rows:?}");
+}
+
+#[test]
 fn every_link_leads_somewhere() {
     let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
     for page in pages() {

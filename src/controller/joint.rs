@@ -189,7 +189,7 @@ impl Controller {
         };
         match (wanted, in_force) {
             (Some(wanted), _) if wanted.undecided => {}
-            (None, in_force) => self.end_joint(kind, in_force),
+            (None, in_force) => self.end_joint(kind, in_force.as_ref()),
             (Some(wanted), None) => {
                 if !self.is_joint_held(kind, wanted, snapshot) && !retry_later {
                     self.raise_joint(kind, wanted.clone(), None);
@@ -251,7 +251,7 @@ impl Controller {
                 _ => None,
             }
         });
-        self.end_joint(kind, in_force);
+        self.end_joint(kind, in_force.as_ref());
     }
 
     /// True if the registration was deleted by hand not long ago, found out now or by an earlier leader.
@@ -325,10 +325,10 @@ impl Controller {
     }
 
     /// Takes everything away that is registered for `kind`.
-    fn end_joint(&mut self, kind: &Arc<Kind>, in_force: Option<InForce>) {
+    fn end_joint(&mut self, kind: &Arc<Kind>, in_force: Option<&InForce>) {
         let objects = self.obsolete(kind, &[]);
         // The policies may have gone to the Initializer engine, and not have arrived there yet.
-        if in_force.as_ref().is_some_and(|in_force| self.is_handing_over(in_force)) {
+        if in_force.is_some_and(|in_force| self.is_handing_over(in_force)) {
             return;
         }
         let Some(joint) = self.joints.get_mut(kind) else { return };
@@ -369,11 +369,9 @@ impl Controller {
     pub(super) fn raised(&mut self, kind: &Arc<Kind>, engine: EngineName, risen: Result<InForce, Unavailable>) {
         let Some(joint) = self.joints.get_mut(kind) else { return };
         if std::mem::take(&mut joint.deleted_meanwhile) {
-            let in_force = risen.ok();
             joint.phase = Phase::Out;
             let key = (String::from("registration"), registration::shared_name(kind));
             self.hold_joint(kind, &key);
-            drop(in_force);
             return;
         }
         match risen {

@@ -173,7 +173,7 @@ impl Controller {
         let reach = self.settings.reach.borrow().clone()?;
         let mut objects =
             webhook::render::render(kind, policies, &capabilities, &site, &reach.endpoint, reach.ca_bundle.as_deref())?;
-        if capabilities.registration(resources::VALIDATING_POLICIES).is_some()
+        if capabilities.registration(resources::VALIDATING_POLICIES).is_some_and(|served| served.version == "v1")
             && let Ok(validating) = admission_policy::validating(kind, policies, &capabilities, &site)
         {
             // What refuses does so without us where the server can.

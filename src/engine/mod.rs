@@ -1,4 +1,4 @@
-//! The ways to deliver a template. An engine is one folder: take the folder and its row in [`ENGINES`] away, and the engine
+//! The ways to deliver a template. An engine is one folder: take the folder and its row in `ENGINES` away, and the engine
 //! is gone.
 //!
 //! [`initializer`] registers policies, one by one, and acts on stored objects. The others register *resources*: all

@@ -326,9 +326,9 @@ fn revision_of(object: &Value) -> Option<String> {
     webhook::render::revision_of(object).map(str::to_owned).or_else(|| admission_policy::revision_of(object))
 }
 
-/// API servers read webhook configurations from a watch, and admission policies once a second; the first request of a new
-/// connection to us takes its time.
-const PROBE_LIMIT: Duration = Duration::from_secs(5);
+/// API servers read webhook configurations from a watch, and admission policies once a second; they compile those, which takes
+/// half a second for a large one.
+const PROBE_LIMIT: Duration = Duration::from_secs(8);
 /// Between two trials.
 const PROBE_PAUSE: Duration = Duration::from_millis(50);
 /// After so long every API server has taken a registration over, where no trial can show it.

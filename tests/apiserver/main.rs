@@ -27,6 +27,7 @@ mod parity_map;
 mod pods;
 mod replicas;
 mod rows;
+mod scenes;
 mod status;
 mod uninstall;
 mod webhook;

@@ -2,7 +2,8 @@
 //! stored as what was posted as it is where the engine is. For the whole corpus of `tests/golden`, and nothing is left out but
 //! by the engine's own verdict.
 
-use crate::corpus::{self, Case, Stored, collection};
+use crate::corpus::{self, Stored, collection};
+use crate::scenes::{Content, Scenes};
 use crate::support::{LIMIT, within};
 use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
@@ -10,9 +11,11 @@ use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use sidecar_policy::cluster::capabilities::Capabilities;
+use sidecar_policy::decision::Decision;
+use sidecar_policy::engine::Unavailable;
 use sidecar_policy::engine::admission_policy::{self, render, revision_of};
 use sidecar_policy::policy::{Policies, Policy, Site};
-use sidecar_policy::workload::Kind;
+use sidecar_policy::workload::{Kind, Workload};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -58,8 +61,11 @@ fn site() -> Site {
     Site { native_sidecars: true, ..Site::new("scpol-system", ["vault".to_owned()], []) }
 }
 
+/// A resource, and the policies that target it in priority order.
+type Targeted = (Arc<Kind>, Vec<Arc<Policy>>);
+
 /// Every set of policies that a resource has, as the operator would register it.
-fn by_kind(policies: &[Value]) -> Result<Vec<(Arc<Kind>, Vec<Arc<Policy>>)>> {
+fn by_kind(policies: &[Value]) -> Result<Vec<Targeted>> {
     let parse =
         |policy: &Value| Policy::parse(policy, &site()).map(Arc::new).map_err(|faults| anyhow::anyhow!("{faults:?}"));
     let policies = Policies::new(policies.iter().map(parse).collect::<Result<Vec<_>>>()?);
@@ -78,16 +84,10 @@ fn by_kind(policies: &[Value]) -> Result<Vec<(Arc<Kind>, Vec<Arc<Policy>>)>> {
         .collect())
 }
 
-/// The objects for one case only, under names of its own.
-fn registrations(
-    case: &Case,
-    cluster: &Capabilities,
-) -> Result<Result<Vec<Value>, sidecar_policy::engine::Unavailable>> {
-    let Some(id) = case.workload["metadata"]["labels"]["case"].as_str() else {
-        anyhow::bail!("{} has no label", case.name)
-    };
+/// The objects for the workloads of one case only, under names of its own.
+fn registrations(id: &str, policies: &[Value], cluster: &Capabilities) -> Result<Result<Vec<Value>, Unavailable>> {
     let mut objects = Vec::new();
-    for (kind, policies) in by_kind(&case.policies).with_context(|| case.name.clone())? {
+    for (kind, policies) in by_kind(policies)? {
         match render(&kind, &policies, cluster, &site()) {
             Ok(rendered) => objects.extend(rendered),
             Err(unavailable) => return Ok(Err(unavailable)),
@@ -148,7 +148,8 @@ async fn probe(world: &World, objects: &[Value]) -> Result<()> {
             },
         })
     };
-    within(LIMIT, "the registrations answer", || async {
+    // Every one of them is compiled first.
+    within(4 * LIMIT, "the registrations answer", || async {
         let (asked, _) = post(world, &pod("ask")).await?;
         let (refused, told) = post(world, &pod("refuse")).await?;
         let Stored::As(asked) = asked else { return Ok(false) };
@@ -177,7 +178,8 @@ async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
     }
     let (mut expressible, mut inexpressible) = (Vec::new(), Vec::new());
     for (case, expected) in cases.iter().zip(by_hand) {
-        match registrations(case, &cluster)? {
+        let id = case.workload["metadata"]["labels"]["case"].as_str().context("a label")?;
+        match registrations(id, &case.policies, &cluster).with_context(|| case.name.clone())? {
             Ok(objects) => expressible.push((case, expected, objects)),
             Err(unavailable) => {
                 ensure!(unavailable.code == Code::NotExpressible, "{}: {unavailable}", case.name);
@@ -220,5 +222,213 @@ async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
     );
     assert!(inexpressible.len() <= 6, "{inexpressible:#?}");
     assert!(injected >= 150, "only {injected} were injected");
+    Ok(())
+}
+
+/// The seeds of the scenes of each kind; `SCENES=100..200` sets others.
+const SCENES: std::ops::Range<u64> = 0..10;
+/// How many workloads each scene has.
+const WORKLOADS: usize = 8;
+/// The kinds of the scenes: how they are targeted, how an object begins, and where its pod lies.
+const KINDS: [(&str, &str, &str, &str, Content); 5] = [
+    (
+        r#"{"group":"example.org","resource":"rollouts"}"#,
+        "example.org/v1",
+        "Rollout",
+        "/spec/template",
+        Content::Strange,
+    ),
+    (r#"{"group":"","resource":"pods"}"#, "v1", "Pod", "", Content::Valid),
+    (r#"{"group":"apps","resource":"deployments"}"#, "apps/v1", "Deployment", "/spec/template", Content::Valid),
+    (r#"{"group":"apps","resource":"statefulsets"}"#, "apps/v1", "StatefulSet", "/spec/template", Content::Valid),
+    (
+        r#"{"group":"batch","resource":"cronjobs"}"#,
+        "batch/v1",
+        "CronJob",
+        "/spec/jobTemplate/spec/template",
+        Content::Valid,
+    ),
+];
+
+/// A workload of that kind around `pod`.
+fn around(mut pod: Value, api: &str, kind: &str, at: &str, id: &str) -> Value {
+    let selector = json!({ "matchLabels": { "app": "web" } });
+    let mut body = match kind {
+        "Pod" => pod,
+        "CronJob" => {
+            pod["spec"]["restartPolicy"] = json!("OnFailure");
+            json!({ "spec": { "schedule": "0 0 * * *", "jobTemplate": { "spec": { "template": pod } } } })
+        }
+        "StatefulSet" => {
+            let claim = json!({ "metadata": { "name": "p0" }, "spec": {
+                "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } } });
+            json!({ "spec": { "selector": selector, "serviceName": "s", "template": pod, "volumeClaimTemplates": [claim] } })
+        }
+        "Rollout" => json!({ "spec": { "template": pod } }),
+        _ => json!({ "spec": { "selector": selector, "template": pod } }),
+    };
+    debug_assert!(body.pointer(at).is_some());
+    body["apiVersion"] = json!(api);
+    body["kind"] = json!(kind);
+    if !body["metadata"].is_object() {
+        body["metadata"] = json!({});
+    }
+    body["metadata"]["name"] = json!("web");
+    body["metadata"]["namespace"] = json!("default");
+    body["metadata"]["labels"]["case"] = json!(id);
+    body["metadata"]["labels"]["app"] = json!("web");
+    body
+}
+
+/// What the engines that decide in Rust make of `workload`.
+fn decided(policies: &[Targeted], workload: &Value) -> Value {
+    let (kind, policies) = &policies[0];
+    let namespace =
+        json!({ "metadata": { "name": "default", "labels": { "kubernetes.io/metadata.name": "default" } } });
+    let workload = Workload::new(kind, workload.clone()).within(Some(Arc::new(namespace)));
+    let patch = Decision::of(&Policies::new(policies.iter().cloned()), &workload, &site()).plan(&workload);
+    workload.patched(&patch)
+}
+
+#[tokio::test]
+async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> Result<()> {
+    let asked = std::env::var("SCENES").unwrap_or_default();
+    let asked = asked.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
+    let scenes = asked.unwrap_or(SCENES);
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    corpus::define(&world).await?;
+    let cluster = world.capabilities().await?;
+    let mut posts = Vec::new();
+    let mut objects = Vec::new();
+    for (number, (target, api, kind, at, content)) in KINDS.into_iter().enumerate() {
+        for scene in scenes.clone() {
+            let id = format!("s{number}-{scene}");
+            let mut made = Scenes::new(scene, content);
+            let target: Value = serde_json::from_str(target)?;
+            let policies: Vec<Value> = made
+                .policies(&json!([target]))
+                .into_iter()
+                .map(|(name, spec)| json!({ "metadata": { "name": name }, "spec": spec }))
+                .collect();
+            let parsed = by_kind(&policies)?;
+            objects.extend(registrations(&id, &policies, &cluster)??);
+            for _ in 0..WORKLOADS {
+                let workload = around(made.pod(), api, kind, at, &id);
+                let decided = decided(&parsed, &workload);
+                let expected = post(&world, &decided).await;
+                posts.push((id.clone(), policies.clone(), decided != workload, workload, expected));
+            }
+        }
+    }
+    objects.sort_by_key(|object| object["spec"]["policyName"].is_string());
+    for object in &objects {
+        world.register(object).await?;
+    }
+    settle(&world, &cluster).await?;
+    let (mut differences, mut injected, mut stored) = (Vec::new(), 0, 0);
+    for (id, policies, is_injected, workload, expected) in &posts {
+        let found = post(&world, workload).await;
+        let (Ok((expected, _)), Ok((found, _))) = (expected, &found) else {
+            differences.push(format!("{id}: {expected:?}\n  server {found:?}"));
+            continue;
+        };
+        stored += usize::from(*found != Stored::Refused);
+        injected += usize::from(*is_injected && *found != Stored::Refused);
+        if expected != found {
+            differences.push(format!(
+                "{id}:\n  policies {}\n  workload {workload}\n  decided {expected:?}\n  server  {found:?}",
+                json!(policies)
+            ));
+        }
+    }
+    let first: Vec<_> = differences.iter().take(5).cloned().collect();
+    assert!(
+        differences.is_empty(),
+        "{} of {} differ, {stored} stored\n{}",
+        differences.len(),
+        posts.len(),
+        first.join("\n")
+    );
+    assert!(stored > posts.len() / 3, "only {stored} of {} were stored", posts.len());
+    assert!(injected > posts.len() / 6, "only {injected} of {} were injected", posts.len());
+    Ok(())
+}
+
+/// What users read when a create is refused, and that what fails when it runs refuses only under `Fail`.
+#[tokio::test]
+async fn a_refusal_names_the_policy_the_code_and_the_reason() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let cluster = world.capabilities().await?;
+    let pods = json!([{ "group": "", "resource": "pods" }]);
+    let judging = |expression: &str, message: Value, failure_policy: &str| {
+        let mut validation = json!({ "expression": expression, "message": "plain" });
+        if !message.is_null() {
+            validation["messageExpression"] = message;
+        }
+        json!({ "targets": pods, "failurePolicy": failure_policy, "validations": [validation] })
+    };
+    let refusing = |template: Value| json!({ "targets": pods, "failurePolicy": "Fail", "template": template });
+    let cases = [
+        (judging("object.spec.containers.size() > 1", Value::Null, "Ignore"), Some("refuses this Pod: SCP0210: plain")),
+        (
+            judging("false", json!("\"is \" + object.metadata.name"), "Ignore"),
+            Some("refuses this Pod: SCP0210: is web"),
+        ),
+        (judging("false", json!("\"two\\nlines\""), "Fail"), Some("refuses this Pod: SCP0210: plain")),
+        (judging("false", json!("string(object.spec.nowhere)"), "Ignore"), Some("refuses this Pod: SCP0210: plain")),
+        (judging("object.spec.nowhere == 1", Value::Null, "Ignore"), None),
+        (judging("object.spec.nowhere == 1", Value::Null, "Fail"), Some("no such key: nowhere")),
+        (judging("!has(object.metadata.uid) && !has(object.metadata.creationTimestamp)", Value::Null, "Fail"), None),
+        (refusing(json!({ "containers": [{ "name": "app", "image": "other" }] })), Some("refuses this Pod: SCP0213: ")),
+        (refusing(json!({ "containers": [{ "name": "side", "image": "x" }] })), None),
+    ];
+    let mut objects = Vec::new();
+    for (index, (spec, _)) in cases.iter().enumerate() {
+        let policy = json!({ "metadata": { "name": format!("p{index}") }, "spec": spec });
+        objects.extend(registrations(&format!("m{index}"), &[policy], &cluster)??);
+    }
+    objects.sort_by_key(|object| object["spec"]["policyName"].is_string());
+    for object in &objects {
+        world.register(object).await?;
+    }
+    settle(&world, &cluster).await?;
+    for (index, (spec, expected)) in cases.iter().enumerate() {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "web", "namespace": "default", "labels": { "case": format!("m{index}") } },
+            "spec": { "containers": [{ "name": "app", "image": "a" }] },
+        });
+        let (found, told) = post(&world, &pod).await?;
+        match expected {
+            Some(expected) => ensure!(
+                found == Stored::Refused && told.contains(expected) && told.contains("forbidden"),
+                "{spec}: {told}"
+            ),
+            None => ensure!(found != Stored::Refused, "{spec}: {told}"),
+        }
+    }
+    Ok(())
+}
+
+/// All policies that the documentation shows, in force together.
+#[tokio::test]
+async fn the_server_takes_what_becomes_of_the_samples() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let cluster = world.capabilities().await?;
+    let mut policies = Vec::new();
+    for entry in std::fs::read_dir(crate::support::file("samples"))? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(&path)?)?;
+        policies.extend(documents.into_iter().filter(|document| document["kind"] == "SidecarPolicy"));
+    }
+    ensure!(policies.len() >= 7, "{} policies", policies.len());
+    for (kind, policies) in by_kind(&policies)? {
+        for object in render(&kind, &policies, &cluster, &site())? {
+            world.register(&object).await?;
+        }
+    }
     Ok(())
 }

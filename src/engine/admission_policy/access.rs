@@ -3,7 +3,7 @@
 //! What the server has decoded into a type of its own has the shape of that type: lists are lists, and what is empty is not
 //! there. A custom resource may hold anything anywhere, and nothing may fail on it.
 
-use super::cel::optional;
+use super::cel::{optional, quoted};
 use super::variables::Variables;
 use crate::inject::content::{Entries, List};
 use crate::workload::Kind;
@@ -140,7 +140,17 @@ impl Access {
             Shape::Typed => format!("{items}.map(c, {})", self.text_in("c", "name")),
             Shape::Free => format!("{items}.filter(c, type(c) == map).map(c, {})", self.text_in("c", "name")),
         };
-        variables.once(&format!("names_{field}"), &names)
+        variables.define(&format!("names_{field}"), &names)
+    }
+
+    /// That no item of a list of the pod's `spec` is called `name`.
+    pub(super) fn has_no(&self, name: &str, field: &str, variables: &mut Variables) -> String {
+        let is_free = format!("!({} in {})", quoted(name), self.names(field, variables));
+        match self.shape {
+            // Nearly always it is not there, and to see that costs least.
+            Shape::Typed if field != "containers" => format!("({} || {is_free})", self.lacks(field)),
+            _ => is_free,
+        }
     }
 
     /// The map `field` of the pod's metadata; empty if there is none.
@@ -156,7 +166,7 @@ impl Access {
                 format!("{is_map} ? {pod}.metadata.{field} : dyn({{}})")
             }
         };
-        variables.once(&format!("pod_{field}"), &map)
+        variables.define(&format!("pod_{field}"), &map)
     }
 
     /// Whether the pod has no metadata; none if it always has.
@@ -188,6 +198,6 @@ impl Access {
     /// The names of the volumes that claim templates make; none if there never are any.
     pub(super) fn claims(&self, variables: &mut Variables) -> Option<String> {
         let names = "object.spec.?volumeClaimTemplates.orValue([]).map(c, c.metadata.?name.orValue(\"\"))";
-        self.has_claims.then(|| variables.once("claims", names))
+        self.has_claims.then(|| variables.define("claims", names))
     }
 }

@@ -52,7 +52,8 @@ impl Additions<'_> {
         for at in 0..self.templates.len() {
             let template = &self.templates[at];
             let path = self.path(&format!("/metadata/annotations/{}", escaped(&template.delivery.template.marker_key)));
-            fixed.push((template.fits.clone(), add(&path, &self.marker(at, variables))));
+            let marker = self.marker(at, variables);
+            fixed.push((template.fits.clone(), add(&path, &variables.short("marker", marker))));
         }
         if dynamic.is_empty() {
             return Ok(list_of(&fixed));
@@ -77,7 +78,7 @@ impl Additions<'_> {
 
     /// That the item called `key` of the template at `at` is added to `list`, given that the template is injected.
     fn is_added(&self, at: usize, list: &'static List, key: &str, variables: &mut Variables) -> String {
-        let mut terms = vec![format!("!({} in {})", quoted(key), self.access.names(list.field, variables))];
+        let mut terms = vec![self.access.has_no(key, list.field, variables)];
         let has_it = |other: &Fitting<'_>| {
             (list.items)(&other.delivery.template.spec).iter().any(|item| list.key_of(item) == key)
         };
@@ -200,20 +201,32 @@ impl Additions<'_> {
 
     fn inner_items(&self, at: usize, variables: &mut Variables) -> Result<Vec<String>, Inexpressible> {
         let template = &self.templates[at];
+        let items: Vec<(&'static Inner, &RawObject)> = template.inner_items().collect();
         let mut operations = Vec::new();
         for list in template.own.iter().flat_map(|own| &own.lists) {
-            let mut items = Conditional::new();
-            for inner in &INNER {
-                for item in (inner.items)(&template.delivery.template.spec) {
-                    let path = self.path_in(list.field, inner, "/-");
-                    let value = value_of(item, inner.field, variables)?;
-                    items.push((self.is_added_in(at, list, inner, item), add(&path, &value)));
-                }
-            }
-            let each = format!("{}.map(i, {}).flatten()", list.indexes, list_of(&items));
+            let values: Vec<Value> = items.iter().map(|(_, item)| Value::Object((*item).clone())).collect();
+            let values = variables.define("inner", &literal(&Value::Array(values))?);
+            let ends = items.iter().map(|(inner, _)| format!("/{}/-", inner.field)).collect::<Vec<_>>();
+            let ends = super::cel::list(ends.iter().map(String::as_str));
+            let path = format!("{} + string(i) + {ends}[n]", self.path(&format!("/spec/{}/", list.field)));
+            let added = self.added_to_each(at, list, variables);
+            let each = format!(
+                "{}.transformList(k, i, {added}[k].map(n, {})).flatten()",
+                list.indexes,
+                add(&path, &format!("{values}[n]"))
+            );
             operations.push(format!("({} ? {each} : [])", template.fits));
         }
         Ok(operations)
+    }
+
+    /// For each of the user's containers in `list`, the numbers of those items of the template at `at` that are added to it.
+    fn added_to_each(&self, at: usize, list: &OwnList, variables: &mut Variables) -> String {
+        let items = self.templates[at].inner_items().enumerate();
+        let numbers: Conditional = items
+            .map(|(number, (inner, item))| (self.is_added_in(at, list, inner, item), number.to_string()))
+            .collect();
+        variables.define("added", &format!("{}.map(i, {})", list.indexes, list_of(&numbers)))
     }
 
     /// That `item` of the template at `at` is added to the container at `i` of `list`, given that the template is injected.
@@ -238,7 +251,7 @@ impl Additions<'_> {
     fn marker(&self, at: usize, variables: &mut Variables) -> String {
         let mut record = Record::default();
         self.record_metadata(&mut record);
-        self.record_inner(at, &mut record);
+        self.record_inner(at, variables, &mut record);
         for list in &LISTS {
             self.record_list(at, list, variables, &mut record);
         }
@@ -314,71 +327,79 @@ impl Additions<'_> {
     }
 
     /// What goes into containers is recorded container by container, in the order in which any template reached them first.
-    fn record_inner(&self, at: usize, record: &mut Record) {
+    fn record_inner(&self, at: usize, variables: &mut Variables, record: &mut Record) {
         let template = &self.templates[at];
         let Some(own) = &template.own else { return };
-        let before: Vec<&Fitting<'_>> = self.templates[..at]
-            .iter()
-            .filter(|other| other.own.is_some() && other.delivery.meets(&template.delivery))
-            .collect();
+        let before =
+            self.templates[..at].iter().filter(|other| other.own.is_some() && other.delivery.meets(&template.delivery));
+        let before: Vec<&Fitting<'_>> = before.collect();
         if before.iter().all(|other| other.reaches_like(template)) {
             for list in &own.lists {
-                self.record_containers(at, list, &list.indexes, record);
+                let (added, nulls) = self.records_of_each(at, list, variables);
+                record.dynamic(format!("{added}.flatten()"), nulls.map(|nulls| format!("{nulls}.flatten()")));
             }
             return;
         }
-        let own_fits = template.fits.clone();
         let all_of_them: Vec<&Fitting<'_>> = before.into_iter().chain([template]).collect();
         for (rank, first) in all_of_them.iter().enumerate() {
-            for first_list in first.own.iter().flat_map(|own| &own.lists) {
-                let Some(list) = template.list(first_list.field) else { continue };
-                let mut terms = vec![format!("i in {}", first_list.indexes)];
-                if first.fits != own_fits {
-                    terms.push(first.fits.clone());
-                }
-                for earlier in &all_of_them[..rank] {
-                    if let Some(reached) = earlier.list(first_list.field) {
-                        terms.push(format!("!({} && i in {})", earlier.fits, reached.indexes));
-                    }
-                }
-                let indexes = format!("{}.filter(i, {})", list.indexes, all(&terms));
-                self.record_containers(at, list, &indexes, record);
+            for reached in first.own.iter().flat_map(|own| &own.lists) {
+                let Some(list) = template.list(reached.field) else { continue };
+                let mut terms = vec![format!("i in {}", reached.indexes)];
+                terms.extend((first.fits != template.fits).then(|| first.fits.clone()));
+                terms.extend(all_of_them[..rank].iter().filter_map(|earlier| {
+                    Some(format!("!({} && i in {})", earlier.fits, earlier.list(reached.field)?.indexes))
+                }));
+                let condition = all(&terms);
+                let of_those = |records: String| {
+                    format!("{}.transformList(k, i, {condition}, {records}[k]).flatten()", list.indexes)
+                };
+                let (added, nulls) = self.records_of_each(at, list, variables);
+                record.dynamic(of_those(added), nulls.map(of_those));
             }
         }
     }
 
-    /// What the template at `at` adds to the containers at `indexes` of `list`.
-    fn record_containers(&self, at: usize, list: &OwnList, indexes: &str, record: &mut Record) {
+    /// For each of the user's containers in `list`, what the template at `at` adds to it as a marker has it; and what of that was
+    /// null.
+    fn records_of_each(&self, at: usize, list: &OwnList, variables: &mut Variables) -> (String, Option<String>) {
+        let added = format!("{}[k]", self.added_to_each(at, list, variables));
         let container = list.item("i");
         let name = own::escaped(&self.access.text_in(&container, "name"), self.access);
         let beginning = quoted(&format!("\"{}/spec/{}/", self.access.pointer, list.field));
-        let pointer = |below: &str| {
-            let end = Value::from(below).to_string();
-            format!("{beginning} + {name} + {}", quoted(end.trim_start_matches('"')))
-        };
-        let (mut added, mut nulls) = (Conditional::new(), Conditional::new());
+        let end = |below: &str| Value::from(below).to_string().trim_start_matches('"').to_owned();
+        let items: Vec<(&'static Inner, &RawObject)> = self.templates[at].inner_items().collect();
+        let ends: Vec<String> = items
+            .iter()
+            .map(|(inner, item)| end(&format!("/{}/{}", inner.field, escaped(&(inner.key)(item)))))
+            .collect();
+        let ends = super::cel::list(ends.iter().map(String::as_str));
+        let (mut parts, mut nulls) = (Vec::new(), Conditional::new());
         for inner in &INNER {
-            let items = (inner.items)(&self.templates[at].delivery.template.spec);
-            let conditions: Vec<String> = items.iter().map(|item| self.is_added_in(at, list, inner, item)).collect();
-            if items.is_empty() {
-                continue;
-            }
-            let lacks = self.lacks_inner(&container, inner);
-            let (created, parent) = (all(&[lacks, any(&conditions)]), pointer(&format!("/{}", inner.field)));
+            let is_in = |(own, _): &(&'static Inner, &RawObject)| own.field == inner.field;
+            let Some(first) = items.iter().position(is_in) else { continue };
+            let last = first + items.iter().filter(|item| is_in(item)).count() - 1;
+            let range = format!("n >= {first} && n <= {last}");
+            let created = format!("{} && {added}.exists(n, {range})", self.lacks_inner(&container, inner));
+            let parent = format!("{beginning} + {name} + {}", quoted(&end(&format!("/{}", inner.field))));
             if let Some(is_null) = self.is_null(&container, inner.field) {
-                nulls.push((all(&[created.clone(), is_null]), parent.clone()));
+                nulls.push((format!("{created} && {is_null}"), parent.clone()));
             }
-            added.push((created, parent));
-            for (item, condition) in items.iter().zip(conditions) {
-                added.push((condition, pointer(&format!("/{}/{}", inner.field, escaped(&(inner.key)(item))))));
-            }
+            parts.push(list_of(&[(created, parent)]));
+            parts.push(format!("{added}.filter(n, {range}).map(n, {beginning} + {name} + {ends}[n])"));
         }
-        let each = |items: &Conditional| format!("{indexes}.map(i, {}).flatten()", list_of(items));
-        record.dynamic(each(&added), (!nulls.is_empty()).then(|| each(&nulls)));
+        let each = |list_of_texts: &str| format!("{}.transformList(k, i, {list_of_texts})", list.indexes);
+        let nulls = (!nulls.is_empty()).then(|| variables.define("nulls", &each(&list_of(&nulls))));
+        (variables.define("records", &each(&format!("[{}].flatten()", parts.join(",\n")))), nulls)
     }
 }
 
 impl Fitting<'_> {
+    /// What it adds to the user's own containers, with the list that each goes into.
+    fn inner_items(&self) -> impl Iterator<Item = (&'static Inner, &RawObject)> {
+        let spec = &self.delivery.template.spec;
+        INNER.iter().flat_map(|inner| (inner.items)(spec).iter().map(move |item| (inner, item)))
+    }
+
     /// The containers of the list `field` that it reaches into.
     fn list(&self, field: &str) -> Option<&OwnList> {
         self.own.iter().flat_map(|own| &own.lists).find(|list| list.field == field)
@@ -467,7 +488,7 @@ fn add(path: &str, value: &str) -> String {
 }
 
 fn value_of(item: &RawObject, stem: &str, variables: &mut Variables) -> Result<String, Inexpressible> {
-    Ok(variables.define(&format!("value_{stem}"), &literal(&Value::Object(item.clone()))?))
+    Ok(variables.short(&format!("value_{stem}"), literal(&Value::Object(item.clone()))?))
 }
 
 /// `text` as a part of a JSON pointer.

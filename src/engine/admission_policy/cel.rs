@@ -110,11 +110,13 @@ pub(super) fn any(terms: &[String]) -> String {
     joined(terms, " || ", "false")
 }
 
+/// `nothing` is what no terms are, and what a term may be without a difference.
 fn joined(terms: &[String], operator: &str, nothing: &str) -> String {
-    match terms {
+    let terms: Vec<&str> = terms.iter().map(String::as_str).filter(|term| *term != nothing).collect();
+    match terms[..] {
         [] => nothing.to_owned(),
-        [term] => term.clone(),
-        terms => format!("({})", terms.join(operator)),
+        [term] => term.to_owned(),
+        _ => format!("({})", terms.join(operator)),
     }
 }
 

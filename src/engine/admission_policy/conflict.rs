@@ -39,7 +39,7 @@ pub(super) fn fits(delivery: &Delivery<'_>, access: &Access, own: Option<&Own>, 
         }
     }
     if let Some(own) = own {
-        terms.extend(inner(delivery, access, own)?);
+        terms.extend(inner(delivery, access, own)?.iter().map(|term| variables.define("inner_fits", term)));
     }
     terms.extend(host_ports(delivery, access));
     terms.extend(volumes(delivery, access, variables));
@@ -61,9 +61,9 @@ fn name_is_free(
         terms.push(format!("!({key} in {claims})"));
     }
     for other in list.scope() {
-        let names = access.names(other.field, variables);
+        let is_free = access.has_no(list.key_of(item), other.field, variables);
         if !other.is(list) {
-            terms.push(format!("!({key} in {names})"));
+            terms.push(is_free);
             continue;
         }
         let equal = Comparison::new(access).fields(item, "c", list.fields, "")?;
@@ -72,7 +72,7 @@ fn name_is_free(
         let equal = format!("{items}.all(c, !{} || {equal})", access.map_and("c", &format!("({is_it})")));
         // A variable: it is looked at only where the name is there.
         let equal = variables.define(&format!("equal_{}", list.field), &equal);
-        terms.push(format!("(!({key} in {names}) || {equal})"));
+        terms.push(format!("({is_free} || {equal})"));
     }
     Ok(terms)
 }

@@ -71,7 +71,7 @@ impl<'a> Delivery<'a> {
             (NativeSidecars::Always, _) => one(native()),
             (NativeSidecars::ForJobs, Ends::Always) => one(ending()),
             (NativeSidecars::ForJobs, Ends::AsItSays) => {
-                let ends = variables.once("ends", &ends(access));
+                let ends = variables.short("ends", ends(access));
                 let form = |template: Option<Cow<'a, Template>>, term: String, ends| {
                     let matches = all(&[matches.to_owned(), term]);
                     template.map(|template| Self { policy, template, matches, ends: Some(ends) })

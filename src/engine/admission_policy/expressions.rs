@@ -26,7 +26,7 @@ pub(super) fn define(expression: &Expression, stem: &str, variables: &mut Variab
             expression.source().trim()
         )));
     }
-    let seen = variables.once("seen", &seen());
+    let seen = variables.define("seen", &seen());
     let mut source = String::new();
     let mut end = 0;
     for place in &places {
@@ -54,6 +54,11 @@ pub(super) fn sees_notes(expression: &Expression) -> bool {
         let fields: Vec<&str> = place.fields.iter().map(String::as_str).collect();
         matches!(fields[..], [] | ["metadata"] | ["metadata", NOTES, ..])
     })
+}
+
+/// True if and only if one of `variables` is that copy: it takes functions that servers have from 1.33 on.
+pub(super) fn is_seen(variables: &Variables) -> bool {
+    variables.iter().any(|(_, expression)| expression == seen())
 }
 
 /// The object as [`Workload::seen_by_expressions`](crate::workload::Workload::seen_by_expressions) has it.

@@ -93,3 +93,6 @@ impl Inexpressible {
         Unavailable::new(Code::NotExpressible, message)
     }
 }
+
+#[cfg(test)]
+mod tests;

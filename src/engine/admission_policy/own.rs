@@ -68,7 +68,7 @@ pub(super) fn of(
     let lists: Vec<OwnList> = fields
         .iter()
         .map(|&field| {
-            let items = variables.once(&format!("items_{field}"), &access.items(field));
+            let items = variables.define(&format!("items_{field}"), &access.items(field));
             let indexes = format!("{items}.transformList(i, c, {is_own}, i)");
             let indexes = variables.define(&format!("own_{field}"), &indexes);
             OwnList { field, items, indexes }
@@ -87,8 +87,8 @@ fn ours(deliveries: &[Delivery<'_>], variables: &mut Variables) -> String {
     });
     let names: Vec<String> = names.collect();
     match names.is_empty() {
-        true => variables.once("ours", "[\"\"].filter(n, false)"),
-        false => variables.once("ours", &format!("[{}].flatten()", names.join(",\n"))),
+        true => variables.define("ours", "[\"\"].filter(n, false)"),
+        false => variables.define("ours", &format!("[{}].flatten()", names.join(",\n"))),
     }
 }
 
@@ -107,7 +107,7 @@ fn marked(deliveries: &[Delivery<'_>], access: &Access, variables: &mut Variable
     terms.push(format!("v.matches({})", quoted(&marker::pattern())));
     let start = marker::BEGINNING.len() + 16 + marker::ADDED.len();
     let pointers = format!("\",\" + string(v).substring({start}).split({})[0]", quoted(marker::NULLS));
-    variables.once("marked", &format!("{annotations}.transformList(k, v, {}, {pointers})", all(&terms)))
+    variables.define("marked", &format!("{annotations}.transformList(k, v, {}, {pointers})", all(&terms)))
 }
 
 /// That a marker lists the container that is called `name`.

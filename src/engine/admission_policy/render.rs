@@ -61,9 +61,16 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     let access = Access::of(kind_of(kind, policies), &mut variables);
     let rows = Rows { access: &access, kind };
     let (mut matches, mut notes) = (Vec::new(), Vec::new());
+    let mut one_matches = "true".to_owned();
     for policy in policies {
         let expression = does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?;
-        if policies.len() == 1 || policy.conditions.is_empty() {
+        if policies.len() == 1 {
+            // It is asked once, before all else.
+            one_matches = expression;
+            matches.push("true".to_owned());
+            continue;
+        }
+        if policy.conditions.is_empty() {
             matches.push(variables.define("matches", &expression));
             continue;
         }
@@ -73,6 +80,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         matches.push(format!("({NOTED} / {bit} % 2 == 1)"));
     }
     let inject = inject(&matches, policies, kind, site, &access, &mut variables)?;
+    let inject = format!("{} ? {} : ({one_matches} ? {inject} : [])", is_probing(site), answer());
     let takes_notes = !notes.is_empty();
     let mutations = notes.into_iter().chain([inject]).chain(takes_notes.then(forgotten));
     let patch = |expression| json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } });
@@ -80,7 +88,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "Never",
         "matchConstraints": constraints(kind, policies, cluster),
-        "matchConditions": rows::common(kind, site),
+        "matchConditions": rows::conditions(&rows, policies, site),
         "variables": variables.to_value(),
         "mutations": mutations.map(patch).collect::<Vec<_>>(),
     }))
@@ -152,7 +160,7 @@ fn is_probing(site: &Site) -> String {
     format!("request.namespace == {}", quoted(&site.operator_namespace))
 }
 
-/// The mutation that injects whatever is to be injected.
+/// The operations that inject whatever is to be injected.
 fn inject(
     matches: &[String],
     policies: &[&Policy],
@@ -167,11 +175,26 @@ fn inject(
         .flat_map(|(policy, matches)| Delivery::all(policy, matches, kind, site, access, variables))
         .collect();
     let templates = fitting(deliveries, access, variables)?;
-    let additions = Additions { templates: &templates, access };
     // Whose it is cannot be told: each literal is one of some template's.
-    let operations = additions.operations(variables).map_err(|what| what.of(policies[0]))?;
+    let blame = |what: Inexpressible| what.of(policies[0]);
+    if policies.len() == 1 {
+        return one_of(templates, access, variables).map_err(blame);
+    }
     let someone = any(&templates.iter().map(|template| template.fits.clone()).collect::<Vec<_>>());
-    Ok(format!("{} ? {} : ({someone} ? {operations} : [])", is_probing(site), answer()))
+    let operations = Additions { templates: &templates, access }.operations(variables).map_err(blame)?;
+    Ok(format!("({someone} ? {operations} : [])"))
+}
+
+/// The operations of the first of `templates` that fits. At most one does: they are forms of one policy's.
+fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variables) -> Result<String, Inexpressible> {
+    let mut chosen = String::new();
+    for template in templates {
+        let condition = template.fits.clone();
+        let template = Fitting { fits: "true".to_owned(), ..template };
+        let operations = Additions { templates: &[template], access }.operations(variables)?;
+        chosen.push_str(&format!("{condition} ? {operations} : "));
+    }
+    Ok(format!("({chosen}[])"))
 }
 
 /// What a probe gets.
@@ -199,7 +222,10 @@ fn fitting<'a>(
         terms.extend(rivals.map(|other| not(&other.matches)));
         let fits = conflict::fits(delivery, access, own.as_ref(), variables);
         terms.push(fits.map_err(|what| what.of(delivery.policy))?);
-        survive.push(variables.define("survives", &all(&terms)));
+        let survives = all(&terms);
+        // With one policy it is asked once.
+        let is_alone = deliveries.iter().all(|other| other.policy.name == delivery.policy.name);
+        survive.push(if is_alone { survives } else { variables.define("survives", &survives) });
     }
     let fits = together(&deliveries, survive, access, variables);
     let templates = deliveries.into_iter().zip(fits).zip(owns);
@@ -226,7 +252,7 @@ fn together(
         return survive;
     }
     let is_free = not(&format!("{} && {}", access.is_on_host_network(), any(&pairs)));
-    let is_free = variables.once("together", &is_free);
+    let is_free = variables.define("together", &is_free);
     survive.into_iter().map(|survives| variables.define("fits", &all(&[survives, is_free.clone()]))).collect()
 }
 

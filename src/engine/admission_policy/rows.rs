@@ -16,9 +16,23 @@ use crate::workload::Kind;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rows 1 to 3, which are the same for every policy, as match conditions: what fails them costs nothing more. Neither
-/// variables nor the Namespace are to be had there.
-pub(super) fn common(kind: &Kind, site: &Site) -> Vec<Value> {
+/// How long the condition that no policy is for an object may be, in bytes: it is asked about every one.
+const MAX_CONDITION: usize = 20_000;
+
+/// The match conditions for `policies`: what fails them costs nothing more. Neither variables nor the Namespace are to be had
+/// there: rows 1 to 3, which are the same for every policy, and as much of row 7 as all of them have.
+pub(super) fn conditions(rows: &Rows<'_>, policies: &[&Policy], site: &Site) -> Vec<Value> {
+    let mut conditions = common(rows.kind, site);
+    let one = any(&policies.iter().map(|policy| all(&rows.at_hand(policy))).collect::<Vec<_>>());
+    let is_any = policies.iter().any(|policy| rows.at_hand(policy).is_empty());
+    if !is_any && one.len() <= MAX_CONDITION {
+        let expression = format!("{} || request.namespace == {}", one, quoted(&site.operator_namespace));
+        conditions.push(json!({ "name": "one-selects", "expression": expression }));
+    }
+    conditions
+}
+
+fn common(kind: &Kind, site: &Site) -> Vec<Value> {
     let annotations = "object.metadata.?annotations";
     let mirror = format!("!{annotations}[?\"kubernetes.io/config.mirror\"].hasValue()");
     let source = format!("{annotations}[?\"kubernetes.io/config.source\"].orValue(\"api\") == \"api\"");
@@ -59,48 +73,52 @@ impl Rows<'_> {
             }));
         }
         if policy.spec.opt_out == OptOut::Allowed {
-            let (said, name) = (self.said(variables), quoted(&policy.name));
+            let name = quoted(&policy.name);
             let words = "v.split(\",\").map(w, w.trim())";
-            terms.push(format!(
-                "!{said}.exists(v, v != \"true\" && {words}.exists(w, w != \"\") && !({name} in {words}))"
-            ));
+            let refuses = format!("v != \"true\" && {words}.exists(w, w != \"\") && !({name} in {words})");
+            let places = self.places_of_say(variables);
+            terms.extend(places.into_iter().map(|(value, is_text)| {
+                let refuses = if is_text { refuses.clone() } else { format!("type(v) == string && {refuses}") };
+                format!("!{value}.optMap(v, {refuses}).orValue(false)")
+            }));
         }
         terms
     }
 
-    /// What the workload says through `scpol.dev/inject`, in all places where it may.
-    fn said(&self, variables: &mut Variables) -> String {
+    /// Where the workload can say something through `scpol.dev/inject`, each as an optional, and whether that is text for sure.
+    fn places_of_say(&self, variables: &mut Variables) -> Vec<(String, bool)> {
         let key = quoted(INJECT_KEY);
-        let mut places: Vec<(String, String)> = ["annotations", "labels"]
-            .map(|field| {
-                let map = format!("object.metadata.?{field}");
-                (format!("{map}[?{key}].hasValue()"), format!("object.metadata.{field}[{key}]"))
-            })
-            .into();
-        if !self.access.pointer.is_empty() {
-            for field in ["annotations", "labels"] {
-                let map = self.access.entries(field, variables);
-                let is_text = match self.access.shape {
-                    Shape::Typed => format!("{key} in {map}"),
-                    Shape::Free => format!("type({map}[?{key}].orValue(null)) == string"),
-                };
-                places.push((is_text, format!("{map}[{key}]")));
+        let mut places = Vec::new();
+        for field in ["annotations", "labels"] {
+            places.push((format!("object.metadata.?{field}[?{key}]"), true));
+            if self.access.pointer.is_empty() {
+                continue;
             }
+            places.push(match self.access.shape {
+                Shape::Typed => (format!("{}.?metadata.?{field}[?{key}]", self.access.pod), true),
+                Shape::Free => (format!("{}[?{key}]", self.access.entries(field, variables)), false),
+            });
         }
-        let items: Vec<String> =
-            places.into_iter().map(|(is_there, value)| format!("{is_there} ? [string({value})] : []")).collect();
-        variables.once("said", &items.iter().map(|item| format!("({item})")).collect::<Vec<_>>().join(" + "))
+        places
     }
 
     /// Row 6: true where the pod has the marker of `policy` with the current hash.
     pub(super) fn is_marked(&self, policy: &Policy, variables: &mut Variables) -> String {
-        let (annotations, key) = (self.access.entries("annotations", variables), quoted(&policy.template.marker_key));
-        let value = format!("{annotations}[{key}]");
+        let key = quoted(&policy.template.marker_key);
         let current = quoted(&format!("{}{}{}", marker::BEGINNING, policy.template.hash, marker::ADDED));
-        let is_ours = format!("{value}.startsWith({current}) && {value}.matches({})", quoted(&marker::pattern()));
+        let is_ours =
+            |value: &str| format!("{value}.startsWith({current}) && {value}.matches({})", quoted(&marker::pattern()));
         match self.access.shape {
-            Shape::Typed => format!("({key} in {annotations} && {is_ours})"),
-            Shape::Free => format!("({key} in {annotations} && type({value}) == string && {is_ours})"),
+            Shape::Typed => {
+                let annotations =
+                    if self.access.is_pod { "object.metadata" } else { &format!("{}.?metadata", self.access.pod) };
+                format!("({})", is_ours(&format!("{annotations}.?annotations[?{key}].orValue(\"\")")))
+            }
+            Shape::Free => {
+                let annotations = self.access.entries("annotations", variables);
+                let value = format!("{annotations}[{key}]");
+                format!("({key} in {annotations} && type({value}) == string && {})", is_ours(&value))
+            }
         }
     }
 
@@ -114,17 +132,30 @@ impl Rows<'_> {
             terms.extend(namespace_labels(selector, variables));
         }
         if let Some(selector) = &policy.spec.annotation_selector {
-            let map = variables.once("annotations", "object.metadata.?annotations.orValue({})");
+            let map = variables.define("annotations", "object.metadata.?annotations.orValue({})");
             terms.extend(requirements(&map, &selector.match_annotations, &selector.match_expressions));
         }
         if let Some(selector) = &policy.spec.label_selector {
-            let map = variables.once("labels", "object.metadata.?labels.orValue({})");
+            let map = variables.define("labels", "object.metadata.?labels.orValue({})");
             terms.extend(requirements(&map, &selector.match_labels, &selector.match_expressions));
         }
         for (_, expression) in &policy.conditions {
             terms.push(expressions::define(expression, "condition", variables)?);
         }
         Ok(terms)
+    }
+
+    /// As much of row 7 as can be asked without variables.
+    fn at_hand(&self, policy: &Policy) -> Vec<String> {
+        let mut terms = self.request(policy);
+        let map = |field: &str| format!("object.metadata.?{field}.orValue({{}})");
+        if let Some(selector) = &policy.spec.annotation_selector {
+            terms.extend(requirements(&map("annotations"), &selector.match_annotations, &selector.match_expressions));
+        }
+        if let Some(selector) = &policy.spec.label_selector {
+            terms.extend(requirements(&map("labels"), &selector.match_labels, &selector.match_expressions));
+        }
+        terms
     }
 
     /// What of row 7 the request alone tells: how the object is posted, and where.
@@ -154,7 +185,7 @@ impl Rows<'_> {
 }
 
 fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<String> {
-    let map = variables.once("namespace_labels", "namespaceObject.metadata.?labels.orValue({})");
+    let map = variables.define("namespace_labels", "namespaceObject.metadata.?labels.orValue({})");
     let by_name = |key: &str| key == NAME_LABEL;
     let (named, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
         selector.match_labels.clone().into_iter().partition(|(key, _)| by_name(key));
@@ -164,7 +195,7 @@ fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<
     if !named.is_empty() || !of_name.is_empty() {
         let key = quoted(NAME_LABEL);
         // Whoever takes the label off a Namespace does not rename it.
-        let name = variables.once("namespace_name", &format!("{{{key}: {map}[?{key}].orValue(request.namespace)}}"));
+        let name = variables.define("namespace_name", &format!("{{{key}: {map}[?{key}].orValue(request.namespace)}}"));
         terms.extend(requirements(&name, &named, &of_name));
     }
     terms

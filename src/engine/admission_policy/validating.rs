@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The ValidatingAdmissionPolicies, with their bindings, for `policies` on `kind`: none if nothing is ever refused. They judge what
-/// any engine has made of an object.
+/// any engine has made of an object, on servers from 1.30 on.
 ///
 /// # Errors
 /// What cannot be expressed exactly, and in which policy.
@@ -59,6 +59,8 @@ fn spec(
 ) -> Result<Value, Unavailable> {
     let mut variables = Variables::default();
     let mut validations = vec![probe(site)];
+    let access = Access::of(kind, &mut Variables::default());
+    let conditions = rows::conditions(&Rows { access: &access, kind }, policies, site);
     let probing = format!("request.namespace == {}", quoted(&site.operator_namespace));
     for policy in policies {
         let own = policy.kinds.iter().find(|own| ***own == *kind).map_or(kind, AsRef::as_ref);
@@ -66,6 +68,11 @@ fn spec(
         let rows = Rows { access: &access, kind };
         let told = format!("SidecarPolicy `{}` refuses this {}", policy.name, kind_name(kind, cluster));
         let own = of_policy(policy, &rows, site, &told, &mut variables).map_err(|what| what.of(policy))?;
+        if expressions::is_seen(&variables) && cluster.minor != (0, 0) && !cluster.at_least(1, 33) {
+            let what = "on a server below 1.33 its expressions must not look at all of `object` or `object.metadata`, nor at what \
+                        only the server sets; name the fields that are meant";
+            return Err(Inexpressible::new(what).of(policy));
+        }
         validations.extend(own.into_iter().map(|mut validation| {
             let expression = validation["expression"].as_str().unwrap_or_default();
             validation["expression"] = json!(format!("{probing} || {expression}"));
@@ -75,7 +82,7 @@ fn spec(
     Ok(json!({
         "failurePolicy": failure_policy,
         "matchConstraints": constraints(kind, policies, cluster),
-        "matchConditions": rows::common(kind, site),
+        "matchConditions": conditions,
         "variables": variables.to_value(),
         "validations": validations,
     }))

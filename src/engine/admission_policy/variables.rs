@@ -2,6 +2,10 @@
 
 use serde_json::{Value, json};
 
+/// Up to how many bytes an expression is short: a variable costs the server some microseconds, and all expressions together have
+/// to stay below their limit.
+const SHORT: usize = 1_000;
+
 /// Named expressions, each of which may use those before it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Variables(Vec<(String, String)>);
@@ -19,12 +23,9 @@ impl Variables {
         format!("variables.{name}")
     }
 
-    /// The same for one that has its name by itself.
-    pub(super) fn once(&mut self, name: &str, expression: &str) -> String {
-        if self.0.iter().all(|(own, _)| own != name) {
-            self.0.push((name.to_owned(), expression.to_owned()));
-        }
-        format!("variables.{name}")
+    /// The same for what is needed once: a short expression stands for itself.
+    pub(super) fn short(&mut self, stem: &str, expression: String) -> String {
+        if expression.len() <= SHORT { expression } else { self.define(stem, &expression) }
     }
 
     /// Every expression with its name.

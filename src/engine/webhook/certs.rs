@@ -4,7 +4,7 @@
 //! # Guarantees
 //! Whatever fails, the last good certificate is shown on. A handshake sees the certificate of the moment: none is cut by a
 //! change. A leaf of a new authority is shown only after [`Certificates::is_published`] was told that every registration has
-//! the bundle with it; so the controller must tell, and [`authority`](super::authority) says how it goes on.
+//! the bundle with it; so the controller must tell, and [`authority`] says how it goes on.
 
 use super::authority::{self, Action, Lifetimes, Stored};
 use crate::api::code::Code;

@@ -172,11 +172,11 @@ mod tests {
         };
         assert!(hashes(&mut force, &[&old]).is_empty(), "nothing is registered");
         registered(&mut force, &[&old]);
-        assert_eq!(hashes(&mut force, &[&old]), [old.spec_hash.clone()]);
+        assert_eq!(hashes(&mut force, &[&old]), [&*old.spec_hash]);
         assert_eq!(force.now(&snapshot(&[&old])).1, BTreeSet::from(["0123456789abcdef".to_owned()]));
-        assert_eq!(hashes(&mut force, &[&new]), [old.spec_hash.clone()], "the edit has not been tried");
+        assert_eq!(hashes(&mut force, &[&new]), [&*old.spec_hash], "the edit has not been tried");
         registered(&mut force, &[&new]);
-        assert_eq!(hashes(&mut force, &[&new]), [new.spec_hash.clone()]);
+        assert_eq!(hashes(&mut force, &[&new]), [&*new.spec_hash]);
         assert!(hashes(&mut force, &[&policy("a", "x:2", true)]).is_empty(), "suspended, and off at once");
         assert!(hashes(&mut force, &[]).is_empty(), "deleted");
         force.changed((resources::MUTATING_WEBHOOKS, Ok(watcher::Event::Delete(registration(&[])))));

@@ -59,11 +59,14 @@ fn answered(bytes: &[u8], call: Call, namespace: Option<Arc<Value>>) -> Option<A
     };
     review.needs_namespace(&POLICIES);
     let answer = review.answer(call, Some(REVISION), &POLICIES, &site(true), namespace);
-    let (asked, answered): (Value, Value) =
-        (from_slice(bytes).expect("it has been read"), from_slice(&answer.body).expect("an answer is JSON"));
+    let answered: Value = from_slice(&answer.body).expect("an answer is JSON");
     let response = &answered["response"];
-    assert_eq!((&answered["apiVersion"], &answered["kind"]), (&asked["apiVersion"], &json!("AdmissionReview")));
-    assert_eq!(response["uid"], asked["request"]["uid"]);
+    assert_eq!(answered["kind"], "AdmissionReview");
+    // What nobody reads of a review may be broken.
+    if let Ok(asked) = from_slice::<Value>(bytes) {
+        assert_eq!(answered["apiVersion"], asked["apiVersion"]);
+        assert_eq!(response["uid"], asked["request"]["uid"]);
+    }
     assert_eq!(response["patch"].is_null(), response["patchType"].is_null());
     match call {
         Call::Mutate => assert_eq!(response["allowed"], true, "{answered}"),

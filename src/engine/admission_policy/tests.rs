@@ -1,0 +1,169 @@
+use super::*;
+use crate::policy::Site;
+use crate::workload::Kind;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn site() -> Site {
+    Site { native_sidecars: true, ..Site::new("scpol-system", [], []) }
+}
+
+fn policies(specs: &[Value]) -> Vec<Arc<Policy>> {
+    let parse = |(index, spec): (usize, &Value)| {
+        let object = json!({ "metadata": { "name": format!("p{index}"), "uid": format!("u{index}") }, "spec": spec });
+        Arc::new(Policy::parse(&object, &site()).unwrap())
+    };
+    specs.iter().enumerate().map(parse).collect()
+}
+
+fn rendered(specs: &[Value]) -> Result<Vec<Value>, Unavailable> {
+    let policies = policies(specs);
+    render(&policies[0].kinds[0], &policies, &Capabilities::default(), &site())
+}
+
+fn names(objects: &[Value]) -> Vec<String> {
+    let name = |object: &Value| {
+        format!("{} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
+    };
+    objects.iter().map(name).collect()
+}
+
+fn container(name: &str) -> Value {
+    json!({ "containers": [{ "name": name, "image": "x" }] })
+}
+
+#[test]
+fn what_is_registered_follows_from_what_policies_can_do() {
+    let objects = rendered(&[json!({ "template": container("a") })]).unwrap();
+    let injecting =
+        ["MutatingAdmissionPolicy scpol-deployments.apps", "MutatingAdmissionPolicyBinding scpol-deployments.apps"];
+    assert_eq!(names(&objects), injecting);
+    let judging =
+        json!({ "validations": [{ "expression": "true" }], "targets": [{ "group": "", "resource": "secrets" }] });
+    let expected =
+        ["ValidatingAdmissionPolicy scpol-secrets-ignore", "ValidatingAdmissionPolicyBinding scpol-secrets-ignore"];
+    assert_eq!(names(&rendered(&[judging]).unwrap()), expected);
+    let refusing = json!({ "template": container("a"), "failurePolicy": "Fail" });
+    let expected = [
+        injecting[0],
+        injecting[1],
+        "ValidatingAdmissionPolicy scpol-deployments.apps",
+        "ValidatingAdmissionPolicyBinding scpol-deployments.apps",
+    ];
+    let objects = rendered(&[refusing]).unwrap();
+    assert_eq!(names(&objects), expected);
+    for object in &objects {
+        assert_eq!(object["metadata"]["labels"], json!({ "app.kubernetes.io/managed-by": "scpol" }));
+        assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], "u0");
+        assert_eq!(revision_of(object).is_some(), !object["kind"].as_str().unwrap().ends_with("Binding"));
+    }
+}
+
+#[test]
+fn the_revision_changes_with_what_is_registered_and_with_nothing_else() {
+    let revision = |spec: Value| revision_of(&rendered(&[spec]).unwrap()[0]).unwrap();
+    let one = revision(json!({ "template": container("a") }));
+    assert_eq!(one.len(), 16);
+    assert_eq!(one, revision(json!({ "template": container("a"), "validations": [] })));
+    assert_ne!(one, revision(json!({ "template": container("b") })));
+    assert_ne!(one, revision(json!({ "template": container("a"), "namespaces": ["x"] })));
+}
+
+#[test]
+fn only_policies_with_conditions_beside_others_have_mutations_of_their_own() {
+    let plain = json!({ "template": container("a") });
+    let asking = |name: &str| json!({ "template": container(name), "matchConditions": [{ "name": "c", "expression": "object.spec.x == 1" }] });
+    for (specs, expected) in [
+        (vec![plain.clone()], 1),
+        (vec![asking("b")], 1),
+        (vec![plain.clone(), plain.clone()], 1),
+        (vec![plain.clone(), asking("b")], 3),
+        (vec![asking("c"), plain, asking("b")], 4),
+    ] {
+        let mutations = rendered(&specs).unwrap()[0]["spec"]["mutations"].as_array().unwrap().len();
+        assert_eq!(mutations, expected, "{specs:?}");
+    }
+}
+
+#[test]
+fn versions_that_are_named_are_matched_exactly() {
+    let of = |versions: &[&str]| {
+        let target = |version: &&str| json!({ "group": "apps", "version": version, "resource": "deployments" });
+        let targets: Vec<Value> = versions.iter().map(target).collect();
+        rendered(&[json!({ "targets": targets, "template": container("a") })]).unwrap()[0]["spec"]["matchConstraints"]
+            .clone()
+    };
+    assert_eq!(
+        (&of(&["*"])["matchPolicy"], &of(&["*"])["resourceRules"][0]["apiVersions"]),
+        (&json!("Equivalent"), &json!(["*"]))
+    );
+    assert_eq!(
+        (&of(&["v1"])["matchPolicy"], &of(&["v1"])["resourceRules"][0]["apiVersions"]),
+        (&json!("Exact"), &json!(["v1"]))
+    );
+}
+
+#[test]
+fn what_cannot_be_said_exactly_is_not_said_and_the_policy_and_the_reason_are_told() {
+    let large: Vec<Value> =
+        (0..60).map(|index| json!({ "name": format!("c{index}"), "image": "x", "args": ["y".repeat(900)] })).collect();
+    let all = |field: &str| json!([{ "name": "c", "expression": field }]);
+    let custom = |path: &str| json!({ "targets": [{ "group": "example.org", "resource": "rollouts", "templatePath": path }], "template": container("a") });
+    for (specs, expected) in [
+        (
+            vec![
+                json!({ "template": { "containers": [{ "name": "a", "image": "x", "securityContext": { "runAsUser": 9_007_199_254_740_992_i64 } }] } }),
+            ],
+            "`9007199254740992`",
+        ),
+        (vec![custom("spec.a"), custom("spec.b")], "lies at `spec.b` for it, at `spec.a` for SidecarPolicy `p0`"),
+        (
+            vec![
+                json!({ "template": container("a") }),
+                json!({ "template": container("b"), "matchConditions": all("size(object) > 1") }),
+            ],
+            "condition `c`",
+        ),
+        (
+            vec![
+                json!({ "template": { "env": (0..250).map(|n| json!({ "name": format!("V{n:0>90}"), "value": "x".repeat(90) })).collect::<Vec<_>>() } }),
+            ],
+            "characters",
+        ),
+    ] {
+        let unavailable = rendered(&specs).unwrap_err();
+        assert_eq!(unavailable.code, Code::NotExpressible);
+        assert!(unavailable.message.contains(expected), "{unavailable}");
+        assert!(unavailable.message.starts_with("SidecarPolicy `p"), "{unavailable}");
+    }
+    // The largest template there may be is no trouble.
+    assert!(rendered(&[json!({ "template": { "containers": large } })]).is_ok());
+}
+
+#[test]
+fn the_api_must_be_served_in_version_one() {
+    assert_eq!(check(&Capabilities::default()).unwrap_err().code, Code::AdmissionPolicyApiOff);
+}
+
+#[test]
+fn servers_below_1_33_cannot_hide_fields_from_expressions() {
+    let judging = |expression: &str| policies(&[json!({ "validations": [{ "expression": expression }] })]);
+    let on = |minor, policies: &[Arc<Policy>]| {
+        let mut cluster = Capabilities::default();
+        cluster.minor = (1, minor);
+        validating(&policies[0].kinds[0], policies, &cluster, &site()).map_err(|unavailable| unavailable.code)
+    };
+    for (minor, expression, expected) in [
+        (30, "object.spec.replicas > 1", None),
+        (32, "object.metadata.name != ''", Some(Code::NotExpressible)),
+        (33, "object.metadata.name != ''", None),
+    ] {
+        assert_eq!(on(minor, &judging(expression)).err(), expected, "{minor} {expression}");
+    }
+}
+
+#[test]
+fn names_tell_the_resource_and_its_group() {
+    assert_eq!(name(Kind::find("", "pods").unwrap()), "scpol-pods");
+    assert_eq!(name(Kind::find("apps", "deployments").unwrap()), "scpol-deployments.apps");
+}
