@@ -93,15 +93,44 @@ pub async fn remove(client: &Client, resource: &ApiResource, name: &str) -> Resu
     }
 }
 
-/// Asks the server whether we may do `verb` to `resource` of `group` in all namespaces.
+/// Asks the server whether we may do `verb` to `resource` of `group`: in `namespace`, or in all of them.
 ///
 /// # Errors
 /// If the server does not answer.
-pub async fn may(client: &Client, verb: &str, group: &str, resource: &str) -> Result<bool, CallError> {
-    let question = json!({ "spec": { "resourceAttributes": { "verb": verb, "group": group, "resource": resource } } });
+pub async fn may(
+    client: &Client,
+    verb: &str,
+    group: &str,
+    resource: &str,
+    namespace: Option<&str>,
+) -> Result<bool, CallError> {
+    let attributes = json!({ "verb": verb, "group": group, "resource": resource, "namespace": namespace });
+    let question = json!({ "spec": { "resourceAttributes": attributes } });
     let question: SelfSubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
     let answer = call(Api::all(client.clone()).create(&PostParams::default(), &question)).await?;
     Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// Asks the server whether we may do everything that it takes to deliver by `engine` at `place`.
+///
+/// # Errors
+/// If the server does not answer.
+pub async fn may_deliver(place: &Place, engine: EngineName) -> Result<bool, CallError> {
+    const REGISTERING: [&str; 6] = ["get", "list", "watch", "create", "update", "delete"];
+    let Place { client, namespace, kind, .. } = place;
+    let registered = engine
+        .registers()
+        .iter()
+        .flat_map(|resource| REGISTERING.map(|verb| (verb, resources::GROUP, *resource, None)));
+    let completed = ["patch", "initialize"].map(|verb| (verb, kind.group.as_str(), kind.resource.as_str(), None));
+    let completed = completed.into_iter().filter(|_| engine == EngineName::Initializer);
+    let tried = ("create", kind.group.as_str(), kind.resource.as_str(), Some(namespace.as_str()));
+    for (verb, group, resource, namespace) in registered.chain(completed).chain([tried]) {
+        if !may(client, verb, group, resource, namespace).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn value(object: &DynamicObject) -> Value {
@@ -346,10 +375,18 @@ fn without_effect(place: &Place, engine: EngineName, why: Option<&str>) -> Unava
         (_, Some(why)) => {
             Unavailable::new(Code::WebhookUnreachable, format!("the API server gets no answer from the webhook: {why}"))
         }
+        // Without an entry that must be answered, the server keeps to itself that it could not call.
+        (_, None) if !webhook::render::has_probe(&place.capabilities) => Unavailable::new(
+            Code::WebhookUnreachable,
+            format!(
+                "{tried}, and this server ({}) does not tell why: can it reach the webhook, and are `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` not in its `--disable-admission-plugins`? See its log",
+                place.capabilities.version
+            ),
+        ),
         (_, None) => Unavailable::new(
             Code::WebhookOff,
             format!(
-                "{tried}: can the API server reach the webhook, and is the admission plugin on? See that `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` are not in `--disable-admission-plugins`"
+                "{tried}: is the admission plugin on? See that `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` are not in `--disable-admission-plugins`"
             ),
         ),
     }

@@ -3,7 +3,8 @@
 use super::{Context, Note};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{
-    AnnotationSelector, EngineChoice, FailurePolicy, LabelSelector, NativeSidecars, Operator, Requirement, SidecarPolicySpec,
+    AnnotationSelector, EngineChoice, FailurePolicy, LabelSelector, NativeSidecars, Operator, Requirement,
+    SidecarPolicySpec,
 };
 use crate::policy::Site;
 use crate::policy::checks::NAME_LABEL;

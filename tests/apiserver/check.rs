@@ -15,15 +15,15 @@ const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initia
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/scpol-system/deployments/scpol";
 
 /// What the checks have found, and how the command ended.
-struct Found {
-    code: i32,
+pub(crate) struct Found {
+    pub(crate) code: i32,
     items: Vec<Value>,
-    printed: String,
+    pub(crate) printed: String,
 }
 
 impl Found {
     /// What a check has found: results and codes.
-    fn of(&self, check: &str) -> Vec<(&str, &str)> {
+    pub(crate) fn of(&self, check: &str) -> Vec<(&str, &str)> {
         let items = self.items.iter().filter(|item| item["check"] == check);
         items.map(|item| (item["result"].as_str().unwrap_or("-"), item["code"].as_str().unwrap_or("-"))).collect()
     }
@@ -39,7 +39,7 @@ impl Found {
         .collect()
     }
 
-    fn says(&self, text: &str) -> Result<()> {
+    pub(crate) fn says(&self, text: &str) -> Result<()> {
         ensure!(self.printed.contains(text), "{text:?} is not in {}", self.printed);
         Ok(())
     }
@@ -57,7 +57,7 @@ async fn check_as(cluster: &ControlPlane, user: User, arguments: &[&str]) -> Res
     Ok(Found { code: output.status.code().unwrap_or(-1), items, printed: printed + &errors })
 }
 
-async fn check(cluster: &ControlPlane, arguments: &[&str]) -> Result<Found> {
+pub(crate) async fn check(cluster: &ControlPlane, arguments: &[&str]) -> Result<Found> {
     check_as(cluster, User::Admin, arguments).await
 }
 

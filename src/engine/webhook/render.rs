@@ -132,6 +132,12 @@ const VALIDATING: What =
 /// The entry that only probes reach, in the operator's own namespace.
 const PROBE_ENTRY: &str = "probe.scpol.dev";
 
+/// True if and only if registrations have an entry that probes alone reach, and that must be answered: so they learn why we are
+/// not reached.
+pub fn has_probe(cluster: &Capabilities) -> bool {
+    knows_namespaces(cluster)
+}
+
 /// True if and only if every Namespace has its name as a label.
 fn knows_namespaces(cluster: &Capabilities) -> bool {
     cluster.at_least(1, 21)
@@ -196,7 +202,7 @@ impl Scene<'_> {
         if let Some(selector) = self.objects(policies) {
             main["objectSelector"] = selector;
         }
-        if !knows_namespaces(self.cluster) {
+        if !has_probe(self.cluster) {
             return vec![main];
         }
         let mut probe = self.entry(what, PROBE_ENTRY, policies, revision);
