@@ -263,7 +263,12 @@ async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<bo
     let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     let own = shared_name(&place.kind);
     let is_of_kind = |name: &str| name.strip_suffix(IGNORING).unwrap_or(name) == own;
-    for stored in call(api.list(&ours)).await? {
+    let listed = match call(api.list(&ours)).await {
+        // What we may not see, we have not made; or it was made when we might.
+        Err(error) if error.code() == 403 => return Ok(false),
+        listed => listed?,
+    };
+    for stored in listed {
         let stored = value(&stored);
         let is_wanted = wanted.iter().any(|object| name_of(object) == name_of(&stored) && covers(&stored, object));
         if is_of_kind(name_of(&stored)) && !is_wanted {
@@ -298,7 +303,7 @@ fn probing(kind: &Kind, resource: &ApiResource, shows: Shows) -> Value {
 }
 
 /// True if and only if `stored` has everything that `wanted` says, however the server has completed it.
-fn covers(stored: &Value, wanted: &Value) -> bool {
+pub fn covers(stored: &Value, wanted: &Value) -> bool {
     match (stored, wanted) {
         (Value::Object(stored), Value::Object(wanted)) => {
             wanted.iter().all(|(key, wanted)| stored.get(key).is_some_and(|stored| covers(stored, wanted)))
@@ -351,7 +356,7 @@ async fn establish(
 }
 
 /// The revision that a registration puts on what is tried.
-fn revision_of(object: &Value) -> Option<String> {
+pub fn revision_of(object: &Value) -> Option<String> {
     webhook::render::revision_of(object).map(str::to_owned).or_else(|| admission_policy::revision_of(object))
 }
 
@@ -411,8 +416,9 @@ async fn probe(place: &Place, revision: &str, shows: Shows) -> Result<Seen, Unav
             let is_there = shows == Shows::Injects && answers.split(',').any(|answer| answer == revision);
             Ok(if is_there { Seen::Yes } else { Seen::NotYet(None) })
         }
-        Err(error) if error.to_string().contains(revision) => Ok(Seen::Yes),
+        // It names the URL, and so the revision: that is no answer.
         Err(error) if error.to_string().contains("failed calling webhook") => Ok(Seen::NotYet(Some(error.to_string()))),
+        Err(error) if shows == Shows::Refuses && error.to_string().contains(revision) => Ok(Seen::Yes),
         Err(error) if error.code() == 422 && !kind.is_in_table() => Ok(Seen::CannotTell(format!(
             "registered, and nobody knows whether new {} show it: one that was tried is not valid: {}",
             kind.resource,

@@ -106,9 +106,8 @@ async fn policies_of_one_resource_that_name_different_engines_are_told_which_cam
     Ok(())
 }
 
-/// A server that was started with `argument`; what serves a policy that takes any engine, and why those that are named do not.
+/// A server of 1.36 that was started with `argument`; what serves a policy that takes any engine, and why those that are named do not.
 struct Switched {
-    version: Version,
     argument: &'static str,
     auto: Result<&'static str, &'static str>,
     policies: Option<(&'static str, &'static str)>,
@@ -119,49 +118,37 @@ const POLICIES_OFF: Option<(&str, &str)> =
     Some(("AdmissionPolicyPluginOff", "--feature-gates=MutatingAdmissionPolicy=true"));
 const WEBHOOKS_OFF: Option<(&str, &str)> = Some(("WebhookOff", "--disable-admission-plugins"));
 /// The harness runs without the plugin `ServiceAccount`.
-const SWITCHED: [Switched; 5] = [
+const SWITCHED: [Switched; 4] = [
     Switched {
-        version: Version::V1_36,
         argument: "--feature-gates=MutatingAdmissionPolicy=false",
         auto: Ok("Webhook"),
         policies: POLICIES_OFF,
         webhooks: None,
     },
     Switched {
-        version: Version::V1_36,
         argument: "--disable-admission-plugins=ServiceAccount,MutatingAdmissionPolicy",
         auto: Ok("Webhook"),
         policies: POLICIES_OFF,
         webhooks: None,
     },
     Switched {
-        version: Version::V1_36,
         argument: "--disable-admission-plugins=ServiceAccount,MutatingAdmissionWebhook,ValidatingAdmissionWebhook",
         auto: Ok("MutatingAdmissionPolicy"),
         policies: None,
         webhooks: WEBHOOKS_OFF,
     },
     Switched {
-        version: Version::V1_36,
         argument: "--disable-admission-plugins=ServiceAccount,MutatingAdmissionPolicy,MutatingAdmissionWebhook,ValidatingAdmissionWebhook",
         auto: Err("WebhookOff"),
         policies: POLICIES_OFF,
         webhooks: WEBHOOKS_OFF,
     },
-    Switched {
-        version: Version::V1_13,
-        argument: "--disable-admission-plugins=ServiceAccount,MutatingAdmissionWebhook,ValidatingAdmissionWebhook",
-        auto: Ok("Initializer"),
-        policies: Some(("AdmissionPolicyApiOff", "1.36 or later")),
-        // This server does not tell a webhook that is off from one that it cannot reach.
-        webhooks: Some(("WebhookUnreachable", "--disable-admission-plugins")),
-    },
 ];
 
 #[tokio::test]
 async fn an_engine_that_is_switched_off_is_passed_over_and_where_it_is_named_the_flag_is() -> Result<()> {
-    for Switched { version, argument, auto, policies, webhooks } in SWITCHED {
-        let world = World::with(ControlPlane::builder(version).extra_arg(argument)).await?;
+    for Switched { argument, auto, policies, webhooks } in SWITCHED {
+        let world = World::with(ControlPlane::builder(Version::V1_36).extra_arg(argument)).await?;
         let operator = Operator::ready(&world.cluster, &[]).await?;
         world.policy("auto", sidecar("auto")).await?;
         world.policy("policies", on("statefulsets", by("MutatingAdmissionPolicy", sidecar("policies")))).await?;

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 /// So long creates may still fail after the one command.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// Creates with kubectl until it succeeds.
-async fn create_succeeds(world: &World, name: &str) -> Result<()> {
-    let since = Instant::now();
+/// Creates with kubectl until it succeeds, which must be soon after `since`.
+async fn create_succeeds(world: &World, name: &str, since: Instant) -> Result<()> {
     loop {
         let manifest = deployment(name).to_string();
         let created = tokio::time::timeout(AT_ONCE, world.cluster.apply_manifests(&manifest)).await;
@@ -77,10 +76,11 @@ async fn with_initializers_the_three_steps_let_everything_go() -> Result<()> {
             .await?;
             break_glass(&world).await?;
             let since = Instant::now();
-            create_succeeds(&world, "after").await?;
-            // The page says to wait so long before what waits is released.
-            tokio::time::sleep(Duration::from_secs(3).saturating_sub(since.elapsed())).await;
-            scpol(&world.cluster, &["drain"]).await
+            // The page says to wait so long: nothing shows when the last API server has noticed.
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let (succeeds, drained) =
+                tokio::join!(create_succeeds(&world, "after", since), scpol(&world.cluster, &["drain"]));
+            succeeds.and(drained)
         };
         let (created, told) = tokio::join!(waits, steps);
         let (code, told) = told.with_context(|| format!("{failure:?}"))?;
@@ -134,7 +134,7 @@ async fn where_creates_are_refused_and_the_operator_may_not_repair_it_one_comman
         .await?;
         wait_condition(&world.cluster, "envoy", "Programmed", "False", "MissingRight").await?;
         break_glass(&world).await?;
-        create_succeeds(&world, "after").await.with_context(|| engine.to_owned())?;
+        create_succeeds(&world, "after", Instant::now()).await.with_context(|| engine.to_owned())?;
         assert!(world.registered().await?.is_empty());
         assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("late")).await?), ["app"]);
         assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
@@ -156,7 +156,7 @@ async fn on_an_old_server_a_webhook_that_cannot_answer_holds_up_no_create() -> R
     wait_condition(&world.cluster, "envoy", "Programmed", "False", "MissingRight").await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("during")).await?), ["app"]);
     break_glass(&world).await?;
-    create_succeeds(&world, "after").await?;
+    create_succeeds(&world, "after", Instant::now()).await?;
     assert!(world.registered().await?.is_empty());
     drop(operator);
     Ok(())

@@ -110,6 +110,23 @@ pub fn revision_of(registration: &Value) -> Option<&str> {
     path.rsplit('/').next().filter(|revision| revision.len() == REVISION)
 }
 
+/// Where and by which authorities `registration`, which is stored, has the webhook called; none if it does not say.
+pub fn reach_of(registration: &Value) -> Option<(Endpoint, Option<Vec<u8>>)> {
+    let client = &registration["webhooks"][0]["clientConfig"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let bundle = client["caBundle"].as_str().and_then(|bundle| STANDARD.decode(bundle).ok());
+    let endpoint = match client["url"].as_str() {
+        // Our own path has two segments.
+        Some(url) => Endpoint::Url(url.rsplitn(3, '/').nth(2)?.to_owned()),
+        None => {
+            let service = &client["service"];
+            let port = service["port"].as_u64().map_or(Some(HTTPS), |port| u16::try_from(port).ok())?;
+            Endpoint::Service { namespace: text(&service["namespace"])?, name: text(&service["name"])?, port }
+        }
+    };
+    Some((endpoint, bundle.filter(|bundle| !bundle.is_empty())))
+}
+
 /// The value of [`POLICIES`].
 fn listed(policies: &[&Policy]) -> String {
     let by_name: BTreeMap<_, _> = policies.iter().map(|policy| (&policy.name, &policy.spec_hash)).collect();
