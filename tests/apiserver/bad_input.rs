@@ -30,7 +30,12 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
             "TargetRefused",
         ),
         ("any-target", with("targets", json!([{ "group": "apps", "resource": "*" }])), "Accepted", "TargetRefused"),
-        ("jobs", with("targets", json!([{ "group": "batch", "resource": "jobs" }])), "Accepted", "TargetRefused"),
+        (
+            "jobs",
+            json!({ "engine": "Initializer", "targets": [{ "group": "batch", "resource": "jobs" }], "template": sidecar("x")["template"] }),
+            "Accepted",
+            "TargetRefused",
+        ),
         ("twins", json!({ "template": { "containers": [container, container] } }), "Accepted", "DuplicateName"),
         (
             "undefined",

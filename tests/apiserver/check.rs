@@ -121,6 +121,7 @@ async fn on_a_current_server_it_tells_which_engines_there_are() -> Result<()> {
         ("operator", "Problem", "SCP0327"),
         ("leader", "Problem", "SCP0329"),
         ("rights", "Problem", "SCP0304"),
+        ("rights for MutatingAdmissionPolicy", "Problem", "SCP0304"),
     ];
     assert_eq!((found.code, found.bad()), (1, expected.to_vec()), "{}", found.printed);
     Ok(())
