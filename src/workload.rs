@@ -84,6 +84,11 @@ impl Kind {
         Kind { groups: vec![group.clone()], group, resource: resource.to_owned(), kind: None, pod_path }
     }
 
+    /// True if and only if it is the Job, whose pod template cannot be changed once it is stored.
+    pub fn is_job(&self) -> bool {
+        self.resource == "jobs" && self.is_in_table()
+    }
+
     /// True if and only if `group` serves it.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)

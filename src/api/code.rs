@@ -58,7 +58,7 @@ codes! {
     /// An expression is not well-formed, uses what is not there, or does not give what it must.
     16 InvalidExpression "Correct the expression at the line and column that the message names.";
     /// The target may not be chosen.
-    17 TargetRefused "Target workloads that carry a pod template: deployments, statefulsets, daemonsets, cronjobs, or pods.";
+    17 TargetRefused "Target workloads that carry a pod template: deployments, statefulsets, daemonsets, cronjobs, jobs, or pods. Jobs need another engine than `Initializer`.";
     /// Two targets name one resource, and different places of its pod template.
     18 AmbiguousTemplatePath "Give one `templatePath` for each resource.";
     /// Two containers, volumes, ports or mounts of the template collide with each other.
@@ -140,8 +140,8 @@ codes! {
     116 OptOutIgnored "Remove the annotation or label, or set `spec.optOut: Allowed`.";
     /// `scpol.dev/inject` is empty, or names a policy that does not exist.
     117 InvalidOptOut "Use `\"true\"`, `\"false\"`, or names of policies, separated by commas.";
-    /// The kind cannot be changed through this engine.
-    118 UnsupportedKind "Target pods instead.";
+    /// The Initializer engine cannot change objects of that kind, as Jobs: another engine serves them.
+    118 UnsupportedKind "See that the webhook engine can be used, or target pods instead.";
 
     /// The workload uses a name of the template differently.
     200 NameConflict "Rename in the workload or in the template.";

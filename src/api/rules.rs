@@ -10,7 +10,7 @@ use super::crd;
 use super::format;
 use super::schema::{self, Fault, FaultKind};
 use super::targets;
-use super::v1alpha1::{Operator, RawObject, Requirement, SidecarPolicySpec, Template};
+use super::v1alpha1::{EngineChoice, Operator, RawObject, Requirement, SidecarPolicySpec, Template};
 use crate::cel::{Expression, Gives};
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -211,10 +211,14 @@ fn rows() -> Vec<Row> {
         },
         Row {
             code: Code::TargetRefused,
-            must: "must not be `jobs`: the pod template of a Job cannot be changed once it is posted; use \
-                   `{group: \"\", resource: pods}`",
-            cel: Vec::new(),
-            find: |policy| blamed_targets(policy.spec, |class| matches!(class, targets::Class::Job).then(String::new)),
+            must: "must not be `jobs` with `spec.engine: Initializer`: the pod template of a Job cannot be changed once it is \
+                   stored; use `spec.engine: Auto`, or `{group: \"\", resource: pods}`",
+            cel: vec![("spec", targets::spares_jobs().into())],
+            find: |policy| {
+                let by_initializer = policy.spec.engine == EngineChoice::Initializer;
+                let jobs = |class| (by_initializer && matches!(class, targets::Class::Job)).then(String::new);
+                blamed_targets(policy.spec, jobs)
+            },
         },
         Row {
             code: Code::TargetRefused,
@@ -658,7 +662,7 @@ fn faulty_expressions(policy: &Subject<'_>) -> Vec<Finding> {
 // Targets
 
 /// The targets whose class `explain` blames.
-fn blamed_targets(spec: &SidecarPolicySpec, explain: fn(targets::Class) -> Option<String>) -> Vec<Finding> {
+fn blamed_targets(spec: &SidecarPolicySpec, explain: impl Fn(targets::Class) -> Option<String>) -> Vec<Finding> {
     let blamed = spec.targets.iter().enumerate().filter_map(|(index, target)| {
         let detail = explain(targets::classify(target))?;
         Some(Finding { field: format!("spec.targets[{index}].resource"), detail })

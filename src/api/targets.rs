@@ -12,7 +12,7 @@ pub(super) enum Class {
     Served,
     /// A built-in kind whose pod, if it has one, nothing is put into: for validations only.
     Bare,
-    /// A Job.
+    /// A Job, whose pod template cannot be changed once it is stored: for every engine but the Initializer one.
     Job,
     /// What no policy may choose.
     Refused,
@@ -88,6 +88,12 @@ pub(super) fn refuses_resources() -> String {
     format!("!({built_in} && self.resource in [{}])", names.join(", "))
 }
 
+/// CEL: no target is a Job where the engine acts on what is stored.
+pub(super) fn spares_jobs() -> &'static str {
+    "!has(self.engine) || self.engine != 'Initializer' || !has(self.targets) || !self.targets.exists(target, \
+     target.group == 'batch' && target.resource == 'jobs')"
+}
+
 /// What `target` is.
 pub(super) fn classify(target: &Target) -> Class {
     let resource = target.resource.as_str();
@@ -100,10 +106,7 @@ pub(super) fn classify(target: &Target) -> Class {
         None if !format::is_group(&target.group) || !format::is_resource(resource) => Class::Served,
         None if !is_built_in(&target.group) => Class::Served,
         None if is_refused() => Class::Refused,
-        None => KINDS
-            .iter()
-            .find(is_meant)
-            .map_or(Class::Bare, |kind| if kind.resource == "jobs" { Class::Job } else { Class::Misnamed(kind) }),
+        None => KINDS.iter().find(is_meant).map_or(Class::Bare, |kind| Class::Misnamed(kind)),
     }
 }
 

@@ -177,6 +177,7 @@ impl Process {
         tokio::spawn(policies::follow(client.clone(), site.clone(), sender));
         let (reached, reach) =
             watch::channel(Err(Unavailable::new(Code::Reconciling, "the webhook does not serve yet")));
+        let (demand, demanded) = watch::channel(false);
         let (endpoint, names) = endpoint(options.webhook_url.as_ref(), &namespace);
         let certificates = Arc::new(match &options.webhook_cert_dir {
             Some(folder) => Certificates::of_files(folder, names, metrics.clone()),
@@ -191,6 +192,7 @@ impl Process {
             endpoint,
             certificates: certificates.clone(),
             ready: health.webhook_settled.clone(),
+            demanded,
         };
         let listener = TcpListener::bind(options.webhook_listen)
             .await
@@ -211,6 +213,7 @@ impl Process {
             settings: controller::Settings {
                 repair_hold: options.repair_hold,
                 reach,
+                demand,
                 certificates: Some(certificates),
             },
             grace: options.shutdown_grace,

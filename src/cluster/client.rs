@@ -257,6 +257,18 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Why a watch failed, in the server's own words where it has refused it.
+pub fn why(error: &watcher::Error) -> String {
+    use watcher::Error as E;
+    match error {
+        E::InitialListFailed(kube::Error::Api(status))
+        | E::WatchStartFailed(kube::Error::Api(status))
+        | E::WatchFailed(kube::Error::Api(status))
+        | E::WatchError(status) => status.message.clone(),
+        other => chain(other),
+    }
+}
+
 /// Waits for `call`, at most [`CALL_LIMIT`].
 ///
 /// # Errors

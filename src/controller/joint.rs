@@ -4,11 +4,11 @@
 //! there twice for a moment: whoever comes second finds the marker and does nothing.
 
 use super::entry::outcome_of;
-use super::{Controller, Finished, RETRY};
+use super::{Blocked, Controller, Finished, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
-use crate::cluster::client::{Reconnect, chain};
+use crate::cluster::client::{Reconnect, why};
 use crate::cluster::object::Object;
 use crate::cluster::policies::Snapshot;
 use crate::engine::registration::{self, Generations, Key, Place, Unproven, is_marked, kind_of};
@@ -63,6 +63,8 @@ enum Phase {
 pub(super) struct InForce {
     wanted: Wanted,
     unproven: Option<Unproven>,
+    /// Why what was registered before is still there beside it.
+    left: Option<Unproven>,
     /// As far as they are known: an edit by hand raises one.
     generations: Generations,
 }
@@ -116,7 +118,7 @@ impl Controller {
         match event {
             Ok(watcher::Event::Init) => {
                 // The connection was lost: perhaps the server is another one now.
-                self.suspicious |= !self.unread.contains(resource);
+                self.suspicious |= !self.unread.contains(resource) && !self.unreadable.contains_key(resource);
                 self.relisted.retain(|(other, _), _| other != resource);
             }
             Ok(watcher::Event::InitApply(object)) => drop(self.relisted.insert(key(&object), object.value())),
@@ -127,7 +129,10 @@ impl Controller {
                 self.relisted = others;
                 self.registered.extend(listed);
                 self.unread.remove(resource);
-                self.unreadable.remove(resource);
+                self.refused.remove(resource);
+                if self.unreadable.remove(resource).is_some() {
+                    self.plan = None;
+                }
             }
             Ok(watcher::Event::Apply(object)) => drop(self.registered.insert(key(&object), object.value())),
             Ok(watcher::Event::Delete(object)) => {
@@ -135,16 +140,29 @@ impl Controller {
                 self.registered_deleted(&object);
             }
             Err(error) => {
-                let message = chain(&error);
+                let message = why(&error);
                 warn!(resource, error = message, "Cannot follow registrations; trying again");
-                self.unread.remove(resource);
-                let code = if message.contains("forbidden") { Code::MissingRight } else { Code::NotSynced };
-                let message = format!("cannot list and watch {resource}: {message}");
-                if self.unreadable.insert(resource, Unavailable::new(code, message)).is_none() {
-                    self.plan = None;
-                }
+                self.is_unreadable(resource, &message);
             }
         }
+    }
+
+    /// Takes over that `resource` cannot be read, as `message` says. True if there is nothing to wait for: a right is missing.
+    pub(super) fn is_unreadable(&mut self, resource: &'static str, message: &str) -> bool {
+        if !message.contains("forbidden") {
+            return false;
+        }
+        let since = *self.refused.entry(resource).or_insert_with(Instant::now);
+        let was_read = !self.unread.contains(resource) && resource != resources::INITIALIZERS;
+        if was_read && since.elapsed() < REFUSED {
+            return false;
+        }
+        self.unread.remove(resource);
+        let message = format!("cannot list and watch {resource}: {message}");
+        if self.unreadable.insert(resource, Unavailable::new(Code::MissingRight, message)).is_none() {
+            self.plan = None;
+        }
+        true
     }
 
     fn registered_deleted(&mut self, object: &Object) {
@@ -189,6 +207,7 @@ impl Controller {
         };
         match (wanted, in_force) {
             (Some(wanted), _) if wanted.undecided => {}
+            (None, None) if retry_later => {}
             (None, in_force) => self.end_joint(kind, in_force.as_ref()),
             (Some(wanted), None) => {
                 if !self.is_joint_held(kind, wanted, snapshot) && !retry_later {
@@ -204,6 +223,8 @@ impl Controller {
                     }
                 } else if let Some(edited) = self.edited(&in_force) {
                     self.note_edit(wanted, &edited);
+                    self.raise_joint(kind, wanted.clone(), Some(in_force));
+                } else if in_force.left.is_some() && !retry_later {
                     self.raise_joint(kind, wanted.clone(), Some(in_force));
                 }
             }
@@ -299,8 +320,9 @@ impl Controller {
         self.tasks.spawn(async move {
             let risen = async {
                 let (unproven, generations) = registration::bring_up(&place, wanted.engine, &wanted.objects).await?;
-                registration::take_down(&place, &obsolete).await?;
-                Ok(InForce { wanted: wanted.clone(), unproven, generations })
+                let left =
+                    registration::take_down(&place, &obsolete).await.err().map(|error| still_there(error.into()));
+                Ok(InForce { wanted: wanted.clone(), unproven, left, generations })
             };
             let risen = risen.await;
             Finished::Raised(kind, wanted.engine, risen)
@@ -381,22 +403,19 @@ impl Controller {
                 for key in in_force.generations.keys() {
                     self.registered.entry(key.clone()).or_insert(Value::Null);
                 }
+                (joint.trouble, joint.retry_at) = (None, in_force.left.as_ref().map(|_| Instant::now() + RETRY));
                 joint.phase = Phase::Up(in_force);
-                (joint.trouble, joint.retry_at) = (None, None);
                 self.publish_delivered();
             }
             Err(reason) => {
                 warn!(resource = kind.resource, %engine, code = %reason.code, message = reason.message, "Not in force");
                 self.shared.metrics.reconcile_errors.inc();
                 joint.phase = Phase::Out;
-                joint.retry_at = Some(Instant::now() + RETRY);
-                joint.trouble = Some(reason.clone());
-                let is_of_engine =
-                    matches!(reason.code, Code::MissingRight | Code::AdmissionPolicyPluginOff | Code::WebhookOff);
-                if is_of_engine {
-                    self.blocked.insert(engine, (reason, Instant::now()));
-                    self.plan = None;
-                }
+                // Another engine may do it at once.
+                let is_blocked = is_lasting(&reason);
+                joint.retry_at = Some(if is_blocked { Instant::now() } else { Instant::now() + RETRY });
+                joint.trouble = (!is_blocked).then(|| reason.clone());
+                self.block(engine, kind, &reason);
             }
         }
     }
@@ -431,7 +450,8 @@ impl Controller {
     /// Why nobody knows whether `policy` is in force.
     pub(super) fn doubt(&self, policy: &str) -> Option<Unproven> {
         let in_force = self.joints.values().filter(|joint| joint.engine_of(policy).is_some());
-        in_force.filter_map(Joint::in_force).find_map(|in_force| in_force.unproven.clone())
+        let mut doubts = in_force.filter_map(Joint::in_force);
+        doubts.find_map(|in_force| in_force.unproven.clone().or_else(|| in_force.left.clone()))
     }
 
     /// What this process serves and refuses nothing: it can go when the process goes.
@@ -450,19 +470,63 @@ impl Controller {
         }
     }
 
-    /// Forgets what engines could not do, where it may have changed.
-    pub(super) fn unblock(&mut self) {
-        let is_over = |since: &Instant| since.elapsed() > UNBLOCK;
-        let before = self.blocked.len();
-        self.blocked.retain(|_, (reason, since)| reason.code != Code::MissingRight || !is_over(since));
-        if self.blocked.len() != before {
+    /// Notes that `engine` does not work, on `kind` or at all, if that is why it did not.
+    pub(super) fn block(&mut self, engine: EngineName, kind: &Arc<Kind>, reason: &Unavailable) {
+        if !is_lasting(reason) {
+            return;
+        }
+        // A right may be missing for one kind alone.
+        let kind = (reason.code == Code::MissingRight).then(|| kind.clone());
+        self.blocked.insert((engine, kind), (reason.clone(), Instant::now()));
+        self.plan = None;
+    }
+
+    /// Why `engine` does not work on `kind`, as far as it has been tried.
+    pub(super) fn why_blocked(&self, engine: EngineName, kind: &Arc<Kind>) -> Option<&Unavailable> {
+        let found = self.blocked.get(&(engine, None)).or_else(|| self.blocked.get(&(engine, Some(kind.clone()))));
+        found.map(|(reason, _)| reason)
+    }
+
+    /// Asks for the rights that were missing: somebody may have granted them.
+    pub(super) fn ask_again(&mut self) {
+        let due = self.blocked.iter_mut().filter(|(_, (_, since))| since.elapsed() > ASKING);
+        let due = due.filter_map(|((engine, kind), (_, since))| {
+            *since = Instant::now();
+            Some((*engine, kind.clone()?))
+        });
+        for (engine, kind) in due.collect::<Vec<_>>() {
+            let place = self.place_of(&kind);
+            self.tasks.spawn(async move {
+                let is_granted = registration::may_deliver(&place, engine).await.unwrap_or_default();
+                Finished::Asked((engine, Some(kind)), is_granted)
+            });
+        }
+    }
+
+    /// Takes over whether a right is there that was missing.
+    pub(super) fn asked(&mut self, blocked: &Blocked, is_granted: bool) {
+        if is_granted && self.blocked.remove(blocked).is_some() {
             self.plan = None;
         }
     }
 }
 
-/// How long a missing right is believed to be missing.
-const UNBLOCK: Duration = Duration::from_secs(30);
+/// How often it is asked whether a missing right has been granted.
+const ASKING: Duration = Duration::from_secs(10);
+/// How long an API server may refuse lists after its start, before it has read who may do what.
+const REFUSED: Duration = Duration::from_secs(10);
+
+/// True if and only if trying again by itself changes nothing: a right must be granted, or the server be started otherwise.
+fn is_lasting(reason: &Unavailable) -> bool {
+    matches!(
+        reason.code,
+        Code::MissingRight | Code::AdmissionPolicyPluginOff | Code::WebhookOff | Code::InitializersPluginOff
+    )
+}
+
+fn still_there(reason: Unavailable) -> Unproven {
+    (reason.code, format!("what another engine had registered cannot be taken away: {reason}"))
+}
 
 fn held(until: Timestamp) -> Unavailable {
     let message = format!(

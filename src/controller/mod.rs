@@ -17,8 +17,8 @@ use self::status::Force;
 use self::watches::{Watching, any_progress};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
-use crate::cluster::capabilities::Capabilities;
-use crate::cluster::client::{Progress, Reconnect, chain};
+use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::cluster::client::{Progress, Reconnect, why};
 use crate::cluster::object::Object;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
@@ -59,6 +59,8 @@ pub struct Settings {
     pub repair_hold: Duration,
     /// How the API server reaches the webhook of this operator, or why it does not.
     pub reach: watch::Receiver<Reachable>,
+    /// Told when a policy cannot be delivered otherwise than by that webhook.
+    pub demand: watch::Sender<bool>,
     /// Told once every registration has the authorities that [`Self::reach`] names.
     pub certificates: Option<Arc<Certificates>>,
 }
@@ -86,8 +88,10 @@ pub struct Controller {
     /// What of it has not been read yet, and what cannot be read.
     unread: BTreeSet<&'static str>,
     unreadable: BTreeMap<&'static str, Unavailable>,
+    /// Since when the server has refused a list that it once gave: an API server that has just started knows no rights yet.
+    refused: BTreeMap<&'static str, Instant>,
     /// What engines turned out not to do, though they seemed to be able to; and since when that is known.
-    blocked: BTreeMap<EngineName, (Unavailable, Instant)>,
+    blocked: BTreeMap<Blocked, (Unavailable, Instant)>,
     /// A watch was begun anew: perhaps the server is another one now.
     suspicious: bool,
     watches: HashMap<Arc<Kind>, Watching>,
@@ -106,6 +110,9 @@ pub struct Controller {
     stored: Vec<(String, String, i64)>,
 }
 
+/// What does not work: an engine, on one kind or on all.
+type Blocked = (EngineName, Option<Arc<Kind>>);
+
 /// What a task has come to.
 enum Finished {
     Rose(String, Box<InitializerConfiguration>, Result<Option<Unproven>, Unavailable>),
@@ -113,6 +120,8 @@ enum Finished {
     Tried((String, String, Arc<Kind>), Trial),
     Raised(Arc<Kind>, EngineName, Result<InForce, Unavailable>),
     Lowered(Arc<Kind>, Result<(), String>),
+    /// Whether the right is there that was missing.
+    Asked(Blocked, bool),
     Other,
 }
 
@@ -140,6 +149,7 @@ impl Controller {
             relisted: Registered::new(),
             unread: BTreeSet::new(),
             unreadable: BTreeMap::new(),
+            refused: BTreeMap::new(),
             blocked: BTreeMap::new(),
             suspicious: false,
             watches: HashMap::new(),
@@ -286,16 +296,30 @@ impl Controller {
             _ => self.plan = None,
         }
         match event {
-            Ok(watcher::Event::Init) => self.listing.clear(),
+            Ok(watcher::Event::Init) => {
+                self.suspicious |=
+                    self.configurations.is_some() && !self.unreadable.contains_key(resources::INITIALIZERS);
+                self.listing.clear();
+            }
             Ok(watcher::Event::InitApply(object)) => {
                 self.listing.insert(object.name().to_owned(), parsed(&object));
             }
-            Ok(watcher::Event::InitDone) => self.configurations = Some(std::mem::take(&mut self.listing)),
+            Ok(watcher::Event::InitDone) => {
+                self.unreadable.remove(resources::INITIALIZERS);
+                self.configurations = Some(std::mem::take(&mut self.listing));
+            }
             Ok(watcher::Event::Apply(object)) => {
                 self.configurations.get_or_insert_default().insert(object.name().to_owned(), parsed(&object));
             }
             Ok(watcher::Event::Delete(object)) => self.configuration_deleted(&object),
-            Err(error) => warn!(error = chain(&error), "Cannot follow initializer configurations; trying again"),
+            Err(error) => {
+                let message = why(&error);
+                warn!(error = message, "Cannot follow initializer configurations; trying again");
+                // Other engines need not wait for what this one may not do.
+                if self.configurations.is_none() && self.is_unreadable(resources::INITIALIZERS, &message) {
+                    self.configurations = Some(BTreeMap::new());
+                }
+            }
         }
     }
 
@@ -332,6 +356,7 @@ impl Controller {
             }
             Finished::Raised(kind, engine, risen) => self.raised(&kind, engine, risen),
             Finished::Lowered(kind, fallen) => self.lowered(&kind, fallen),
+            Finished::Asked(blocked, is_granted) => self.asked(&blocked, is_granted),
             Finished::Other => {}
         }
     }
@@ -364,7 +389,11 @@ impl Controller {
                 self.shared.metrics.reconcile_errors.inc();
                 entry.phase = Phase::Out;
                 entry.retry_at = Some(Instant::now() + RETRY);
-                entry.outcome = outcome_of(unavailable);
+                entry.outcome = outcome_of(unavailable.clone());
+                let kinds = entry.kinds.clone();
+                for kind in &kinds {
+                    self.block(EngineName::Initializer, kind, &unavailable);
+                }
             }
         }
     }
@@ -374,7 +403,7 @@ impl Controller {
             .entries
             .values()
             .any(|entry| matches!(entry.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. }));
-        self.unblock();
+        self.ask_again();
         if self.trials.values().any(|trial| matches!(trial, Trial::Open(_, at) if *at <= Instant::now())) {
             self.plan = None;
         }

@@ -145,16 +145,20 @@ impl Controller {
         choice::choose(policies, &|engine, kind, policies| {
             engine.check(&capabilities)?;
             let unreadable = engine.registers().iter().find_map(|resource| self.unreadable.get(resource));
-            if let Some(reason) = self.blocked.get(&engine).map(|(reason, _)| reason).or(unreadable) {
+            if let Some(reason) = self.why_blocked(engine, kind).or(unreadable) {
                 return Err(reason.clone());
             }
             match engine {
-                EngineName::Initializer if kind.resource == "jobs" && kind.is_in_table() => Err(Unavailable::new(
+                EngineName::Initializer if kind.is_job() => Err(Unavailable::new(
                     Code::TargetRefused,
-                    "spec.targets: the pod template of a Job cannot be changed once it is posted, as the Initializer engine does: target `pods` of group `\"\"`, or set `spec.engine: Webhook`",
+                    "spec.targets: the pod template of a Job cannot be changed once it is stored, as the Initializer engine does: target `pods` of group `\"\"`, or set `spec.engine: Auto`",
                 )),
                 EngineName::Initializer => Ok(()),
-                _ => self.rendered(engine, kind, policies).map(drop),
+                EngineName::MutatingAdmissionPolicy => self.rendered(engine, kind, policies).map(drop),
+                EngineName::Webhook => {
+                    self.settings.demand.send_if_modified(|demand| !std::mem::replace(demand, true));
+                    self.rendered(engine, kind, policies).map(drop)
+                }
             }
         })
     }
@@ -173,7 +177,11 @@ impl Controller {
         let reach = self.settings.reach.borrow().clone()?;
         let mut objects =
             webhook::render::render(kind, policies, &capabilities, &site, &reach.endpoint, reach.ca_bundle.as_deref())?;
-        if capabilities.registration(resources::VALIDATING_POLICIES).is_some_and(|served| served.version == "v1")
+        let is_readable = [resources::VALIDATING_POLICIES, resources::VALIDATING_BINDINGS]
+            .iter()
+            .all(|resource| !self.unreadable.contains_key(resource));
+        if is_readable
+            && capabilities.registration(resources::VALIDATING_POLICIES).is_some_and(|served| served.version == "v1")
             && let Ok(validating) = admission_policy::validating(kind, policies, &capabilities, &site)
         {
             // What refuses does so without us where the server can.

@@ -93,15 +93,44 @@ pub async fn remove(client: &Client, resource: &ApiResource, name: &str) -> Resu
     }
 }
 
-/// Asks the server whether we may do `verb` to `resource` of `group` in all namespaces.
+/// Asks the server whether we may do `verb` to `resource` of `group`: in `namespace`, or in all of them.
 ///
 /// # Errors
 /// If the server does not answer.
-pub async fn may(client: &Client, verb: &str, group: &str, resource: &str) -> Result<bool, CallError> {
-    let question = json!({ "spec": { "resourceAttributes": { "verb": verb, "group": group, "resource": resource } } });
+pub async fn may(
+    client: &Client,
+    verb: &str,
+    group: &str,
+    resource: &str,
+    namespace: Option<&str>,
+) -> Result<bool, CallError> {
+    let attributes = json!({ "verb": verb, "group": group, "resource": resource, "namespace": namespace });
+    let question = json!({ "spec": { "resourceAttributes": attributes } });
     let question: SelfSubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
     let answer = call(Api::all(client.clone()).create(&PostParams::default(), &question)).await?;
     Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+/// Asks the server whether we may do everything that it takes to deliver by `engine` at `place`.
+///
+/// # Errors
+/// If the server does not answer.
+pub async fn may_deliver(place: &Place, engine: EngineName) -> Result<bool, CallError> {
+    const REGISTERING: [&str; 6] = ["get", "list", "watch", "create", "update", "delete"];
+    let Place { client, namespace, kind, .. } = place;
+    let registered = engine
+        .registers()
+        .iter()
+        .flat_map(|resource| REGISTERING.map(|verb| (verb, resources::GROUP, *resource, None)));
+    let completed = ["patch", "initialize"].map(|verb| (verb, kind.group.as_str(), kind.resource.as_str(), None));
+    let completed = completed.into_iter().filter(|_| engine == EngineName::Initializer);
+    let tried = ("create", kind.group.as_str(), kind.resource.as_str(), Some(namespace.as_str()));
+    for (verb, group, resource, namespace) in registered.chain(completed).chain([tried]) {
+        if !may(client, verb, group, resource, namespace).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn value(object: &DynamicObject) -> Value {
@@ -234,7 +263,12 @@ async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<bo
     let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     let own = shared_name(&place.kind);
     let is_of_kind = |name: &str| name.strip_suffix(IGNORING).unwrap_or(name) == own;
-    for stored in call(api.list(&ours)).await? {
+    let listed = match call(api.list(&ours)).await {
+        // What we may not see, we have not made; or it was made when we might.
+        Err(error) if error.code() == 403 => return Ok(false),
+        listed => listed?,
+    };
+    for stored in listed {
         let stored = value(&stored);
         let is_wanted = wanted.iter().any(|object| name_of(object) == name_of(&stored) && covers(&stored, object));
         if is_of_kind(name_of(&stored)) && !is_wanted {
@@ -269,7 +303,7 @@ fn probing(kind: &Kind, resource: &ApiResource, shows: Shows) -> Value {
 }
 
 /// True if and only if `stored` has everything that `wanted` says, however the server has completed it.
-fn covers(stored: &Value, wanted: &Value) -> bool {
+pub fn covers(stored: &Value, wanted: &Value) -> bool {
     match (stored, wanted) {
         (Value::Object(stored), Value::Object(wanted)) => {
             wanted.iter().all(|(key, wanted)| stored.get(key).is_some_and(|stored| covers(stored, wanted)))
@@ -322,7 +356,7 @@ async fn establish(
 }
 
 /// The revision that a registration puts on what is tried.
-fn revision_of(object: &Value) -> Option<String> {
+pub fn revision_of(object: &Value) -> Option<String> {
     webhook::render::revision_of(object).map(str::to_owned).or_else(|| admission_policy::revision_of(object))
 }
 
@@ -346,10 +380,18 @@ fn without_effect(place: &Place, engine: EngineName, why: Option<&str>) -> Unava
         (_, Some(why)) => {
             Unavailable::new(Code::WebhookUnreachable, format!("the API server gets no answer from the webhook: {why}"))
         }
+        // Without an entry that must be answered, the server keeps to itself that it could not call.
+        (_, None) if !webhook::render::has_probe(&place.capabilities) => Unavailable::new(
+            Code::WebhookUnreachable,
+            format!(
+                "{tried}, and this server ({}) does not tell why: can it reach the webhook, and are `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` not in its `--disable-admission-plugins`? See its log",
+                place.capabilities.version
+            ),
+        ),
         (_, None) => Unavailable::new(
             Code::WebhookOff,
             format!(
-                "{tried}: can the API server reach the webhook, and is the admission plugin on? See that `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` are not in `--disable-admission-plugins`"
+                "{tried}: is the admission plugin on? See that `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` are not in `--disable-admission-plugins`"
             ),
         ),
     }
@@ -374,8 +416,9 @@ async fn probe(place: &Place, revision: &str, shows: Shows) -> Result<Seen, Unav
             let is_there = shows == Shows::Injects && answers.split(',').any(|answer| answer == revision);
             Ok(if is_there { Seen::Yes } else { Seen::NotYet(None) })
         }
-        Err(error) if error.to_string().contains(revision) => Ok(Seen::Yes),
+        // It names the URL, and so the revision: that is no answer.
         Err(error) if error.to_string().contains("failed calling webhook") => Ok(Seen::NotYet(Some(error.to_string()))),
+        Err(error) if shows == Shows::Refuses && error.to_string().contains(revision) => Ok(Seen::Yes),
         Err(error) if error.code() == 422 && !kind.is_in_table() => Ok(Seen::CannotTell(format!(
             "registered, and nobody knows whether new {} show it: one that was tried is not valid: {}",
             kind.resource,

@@ -7,7 +7,7 @@ use crate::inject::{self, Template};
 use crate::workload::{Kind, Workload};
 use http::Request;
 use kube::Client;
-use kube::core::ApiResource;
+use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -99,7 +99,11 @@ pub async fn template(
     add_volumes(&mut workload, template);
     let Ok(patch) = inject::plan(&workload, &[template], &[template]) else { return Ok(()) };
     let object = workload.patched(&patch);
-    match create(client, resource, namespace, &object, Strictness::Strict).await {
+    let mut tried = create(client, resource, namespace, &object, Strictness::Strict).await;
+    if let (Ok(_), Some((stand_in, object))) = (&tried, stand_in(kind, &object)) {
+        tried = create(client, &stand_in, namespace, &object, Strictness::Strict).await;
+    }
+    match tried {
         Ok(_) => Ok(()),
         Err(error) if matches!(error.code(), 400 | 422) && kind.is_in_table() => {
             let message = format!("spec.template: this server refuses a {} with it: {}", resource.kind, cause(&error));
@@ -109,6 +113,16 @@ pub async fn template(
         Err(error) if error.code() != 0 => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// A Deployment of the same pods, where `object` is a StatefulSet: old servers, 1.13 for one, take any pod template in that, and
+/// then make no pod of it.
+fn stand_in(kind: &Kind, object: &Value) -> Option<(ApiResource, Value)> {
+    let is_stateful = kind.is_in_table() && kind.resource == "statefulsets";
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"));
+    let spec = json!({ "replicas": 0, "selector": object["spec"]["selector"], "template": object["spec"]["template"] });
+    let object = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": object["metadata"], "spec": spec });
+    is_stateful.then_some((resource, object))
 }
 
 /// The volumes that `template` mounts and does not bring: the workload has them.

@@ -166,13 +166,14 @@ impl Note {
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
 /// Every such look.
-const CHECKS: [Check; 14] = [
+const CHECKS: [Check; 15] = [
     selection::contradictions,
     selection::namespaces,
     selection::targets,
     selection::pods,
     selection::fail_on_pods,
     selection::endless_jobs,
+    selection::jobs,
     expressions::constant,
     template::images,
     template::requests,

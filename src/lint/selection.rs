@@ -3,7 +3,8 @@
 use super::{Context, Note};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{
-    AnnotationSelector, FailurePolicy, LabelSelector, NativeSidecars, Operator, Requirement, SidecarPolicySpec,
+    AnnotationSelector, EngineChoice, FailurePolicy, LabelSelector, NativeSidecars, Operator, Requirement,
+    SidecarPolicySpec,
 };
 use crate::policy::Site;
 use crate::policy::checks::NAME_LABEL;
@@ -271,12 +272,26 @@ pub(super) fn endless_jobs(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     if spec.native_sidecars != NativeSidecars::Never || !has_containers {
         return Vec::new();
     }
-    let Some(index) = targeting(spec, "cronjobs").next() else { return Vec::new() };
+    let Some(index) = targeting(spec, "cronjobs").chain(targeting(spec, "jobs")).next() else { return Vec::new() };
     let message = format!(
-        "is `Never`, and `spec.targets[{index}]` is `cronjobs`: a plain sidecar keeps their Jobs from ending; leave it out \
-         for `ForJobs`, or remove that target"
+        "is `Never`, and `spec.targets[{index}]` is `{}`: a plain sidecar keeps Jobs from ending; leave it out for `ForJobs`, \
+         or remove that target",
+        spec.targets[index].resource
     );
     vec![Note::new(Code::JobsNeverEnd, "spec.nativeSidecars", message)]
+}
+
+/// Jobs, where Initializers are.
+pub(super) fn jobs(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
+    if context.minor.is_none() || !context.may_use_initializers(spec) || spec.engine == EngineChoice::Initializer {
+        return Vec::new();
+    }
+    let note = |index| {
+        let message = "is `jobs`: Initializers cannot change the pod template of a Job, so this server must call the webhook of \
+                       the operator for it; see that it can (`scpol check --engine Webhook`), or target `pods`";
+        Note::new(Code::UnsupportedKind, format!("spec.targets[{index}].resource"), message)
+    };
+    targeting(spec, "jobs").map(note).collect()
 }
 
 #[cfg(test)]

@@ -15,15 +15,15 @@ const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initia
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/scpol-system/deployments/scpol";
 
 /// What the checks have found, and how the command ended.
-struct Found {
-    code: i32,
+pub(crate) struct Found {
+    pub(crate) code: i32,
     items: Vec<Value>,
-    printed: String,
+    pub(crate) printed: String,
 }
 
 impl Found {
     /// What a check has found: results and codes.
-    fn of(&self, check: &str) -> Vec<(&str, &str)> {
+    pub(crate) fn of(&self, check: &str) -> Vec<(&str, &str)> {
         let items = self.items.iter().filter(|item| item["check"] == check);
         items.map(|item| (item["result"].as_str().unwrap_or("-"), item["code"].as_str().unwrap_or("-"))).collect()
     }
@@ -39,7 +39,7 @@ impl Found {
         .collect()
     }
 
-    fn says(&self, text: &str) -> Result<()> {
+    pub(crate) fn says(&self, text: &str) -> Result<()> {
         ensure!(self.printed.contains(text), "{text:?} is not in {}", self.printed);
         Ok(())
     }
@@ -57,7 +57,7 @@ async fn check_as(cluster: &ControlPlane, user: User, arguments: &[&str]) -> Res
     Ok(Found { code: output.status.code().unwrap_or(-1), items, printed: printed + &errors })
 }
 
-async fn check(cluster: &ControlPlane, arguments: &[&str]) -> Result<Found> {
+pub(crate) async fn check(cluster: &ControlPlane, arguments: &[&str]) -> Result<Found> {
     check_as(cluster, User::Admin, arguments).await
 }
 
@@ -322,4 +322,73 @@ async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behin
     let found = check(&world.cluster, &[]).await?;
     assert_eq!(found.of("certificate").first(), Some(&("Problem", "SCP0322")), "{}", found.printed);
     found.says("the Secret `scpol-webhook` has no `tls.key`")
+}
+
+#[tokio::test]
+async fn what_policies_share_is_compared_with_what_the_operator_would_register() -> Result<()> {
+    const ROOT: &str = "/apis/admissionregistration.k8s.io/v1";
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let spec = |engine: &str, group: &str, resource: &str| {
+        let targets = json!([{ "group": group, "resource": resource }]);
+        json!({ "engine": engine, "targets": targets, "failurePolicy": "Fail", "template": sidecar("x")["template"] })
+    };
+    world.policy("hooked", spec("Webhook", "apps", "deployments")).await?;
+    world.policy("native", spec("MutatingAdmissionPolicy", "", "pods")).await?;
+    in_force(&world.cluster, "hooked").await?;
+    in_force(&world.cluster, "native").await?;
+    // From here on nobody repairs anything.
+    operator.signal("STOP")?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("registrations"), [("Ok", "-")], "{}", found.printed);
+    assert_eq!(found.of("certificate"), [("Ok", "-")], "{}", found.printed);
+    for (resource, name, edit, told) in [
+        (
+            "mutatingwebhookconfigurations",
+            "scpol-deployments.apps",
+            json!([{ "op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail" }]),
+            "MutatingWebhookConfiguration scpol-deployments.apps is not as its policies want it",
+        ),
+        (
+            "mutatingadmissionpolicies",
+            "scpol-pods",
+            json!([{ "op": "add", "path": "/spec/matchConditions/-", "value": { "name": "never", "expression": "false" } }]),
+            "MutatingAdmissionPolicy scpol-pods is not as its policies want it",
+        ),
+        (
+            "mutatingadmissionpolicybindings",
+            "scpol-pods",
+            json!([{ "op": "replace", "path": "/spec/policyName", "value": "another" }]),
+            "MutatingAdmissionPolicyBinding scpol-pods is not as its policies want it",
+        ),
+        (
+            "validatingadmissionpolicies",
+            "scpol-deployments.apps",
+            json!([{ "op": "replace", "path": "/spec/failurePolicy", "value": "Ignore" }]),
+            "ValidatingAdmissionPolicy scpol-deployments.apps is not as its policies want it",
+        ),
+    ] {
+        let path = format!("{ROOT}/{resource}/{name}");
+        let before = world.get(&path).await?.unwrap_or_default();
+        world.patch(&path, &edit).await?;
+        let found = check(&world.cluster, &[]).await?;
+        assert_eq!(found.of("registrations"), [("Problem", "SCP0324")], "{}", found.printed);
+        found.says(told)?;
+        let part = if before["webhooks"].is_null() { "spec" } else { "webhooks" };
+        world.patch(&path, &json!([{ "op": "replace", "path": format!("/{part}"), "value": before[part] }])).await?;
+    }
+    let webhook = format!("{ROOT}/mutatingwebhookconfigurations/scpol-deployments.apps");
+    let bundle = json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "" }]);
+    world.patch(&webhook, &bundle).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("certificate"), [("Ok", "-"), ("Problem", "SCP0322")], "{}", found.printed);
+    world.delete(&webhook).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("registrations"), [("Problem", "SCP0306")], "{}", found.printed);
+    found.says("policy `hooked` is said to be in force, and there is no mutatingwebhookconfigurations")?;
+    operator.signal("CONT")?;
+    wait_condition(&world.cluster, "hooked", "Ready", "False", "RemovedByHand").await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("policy hooked"), [("Problem", "SCP0306")], "{}", found.printed);
+    Ok(())
 }

@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// The engines that a server of that version has, as policies name them.
-const ENGINES: [(Version, &[&str]); 2] =
+pub(crate) const ENGINES: [(Version, &[&str]); 2] =
     [(Version::V1_13, &["Webhook"]), (Version::V1_36, &["Webhook", "MutatingAdmissionPolicy"])];
 
 async fn world(version: Version) -> Result<World> {
     World::with(ControlPlane::builder(version)).await
 }
 
-fn by(engine: &str, mut spec: Value) -> Value {
+pub(crate) fn by(engine: &str, mut spec: Value) -> Value {
     spec["engine"] = json!(engine);
     spec
 }
 
 /// What `status.engine` says.
-async fn engine_of(world: &World, policy: &str) -> Result<Value> {
+pub(crate) async fn engine_of(world: &World, policy: &str) -> Result<Value> {
     Ok(policies(&world.cluster).get(policy).await?.data["status"]["engine"].clone())
 }
 
@@ -50,7 +50,7 @@ async fn a_policy_is_in_force_within_seconds_and_its_workloads_have_the_sidecar(
 }
 
 /// Waits until new Deployments get these containers; nothing is stored.
-async fn shows(world: &World, expected: &[&str]) -> Result<()> {
+pub(crate) async fn shows(world: &World, expected: &[&str]) -> Result<()> {
     within(LIMIT, &format!("new Deployments have {expected:?}"), || async {
         let path = format!("{DEPLOYMENTS}?dryRun=All");
         Ok(containers(&request(&world.creator, "POST", &path, &deployment("probe")).await?) == expected)
@@ -59,7 +59,7 @@ async fn shows(world: &World, expected: &[&str]) -> Result<()> {
 }
 
 /// The one command of the break-glass page.
-async fn break_glass(world: &World) -> Result<()> {
+pub(crate) async fn break_glass(world: &World) -> Result<()> {
     let page = std::fs::read_to_string(crate::support::file("docs/break-glass.md"))?;
     let version = world.cluster.version();
     let of_version = |line: &&str| line.contains("initializerconfigurations") == (version == Version::V1_13);

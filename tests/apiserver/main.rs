@@ -17,6 +17,8 @@ mod corpus;
 mod crd;
 mod custom;
 mod engines;
+mod engines_bad_input;
+mod engines_break_glass;
 mod initializer;
 mod install;
 mod language;

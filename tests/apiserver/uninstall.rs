@@ -6,6 +6,7 @@ use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, re
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -187,54 +188,22 @@ async fn an_operator_that_is_installed_again_takes_it_for_no_emergency_brake() -
     Ok(())
 }
 
-/// What other engines would have registered, each with a name of ours, and one that is not ours.
-fn registrations() -> [(&'static str, Value); 7] {
-    let webhook = json!({
-        "name": "inject.scpol.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
-        "clientConfig": { "service": { "name": "scpol", "namespace": "scpol-system" } },
-        "rules": [{ "apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["pods"] }],
-    });
-    let constraints = json!({ "resourceRules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }] });
-    let mutation = json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": "[JSONPatch{op: 'add', path: '/metadata/labels/x', value: 'y'}]" } });
-    [
-        ("mutatingwebhookconfigurations", json!({ "kind": "MutatingWebhookConfiguration", "webhooks": [webhook] })),
-        ("validatingwebhookconfigurations", json!({ "kind": "ValidatingWebhookConfiguration", "webhooks": [webhook] })),
-        (
-            "mutatingadmissionpolicies",
-            json!({ "kind": "MutatingAdmissionPolicy", "spec": { "matchConstraints": constraints, "mutations": [mutation], "reinvocationPolicy": "Never", "failurePolicy": "Ignore" } }),
-        ),
-        (
-            "mutatingadmissionpolicybindings",
-            json!({ "kind": "MutatingAdmissionPolicyBinding", "spec": { "policyName": "scpol-pods" } }),
-        ),
-        (
-            "validatingadmissionpolicies",
-            json!({ "kind": "ValidatingAdmissionPolicy", "spec": { "matchConstraints": constraints, "validations": [{ "expression": "true" }] } }),
-        ),
-        (
-            "validatingadmissionpolicybindings",
-            json!({ "kind": "ValidatingAdmissionPolicyBinding", "spec": { "policyName": "scpol-pods", "validationActions": ["Deny"] } }),
-        ),
-        (
-            "mutatingwebhookconfigurations",
-            json!({ "kind": "MutatingWebhookConfiguration", "metadata": { "name": "foreign" }, "webhooks": [] }),
-        ),
-    ]
-}
-
 #[tokio::test]
 async fn on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_not_ours_stays() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36).audit_log()).await?;
     world.install_all().await?;
-    for (resource, mut body) in registrations() {
-        body["apiVersion"] = json!("admissionregistration.k8s.io/v1");
-        if body["metadata"].is_null() {
-            body["metadata"] = json!({ "name": "scpol-pods", "labels": { "app.kubernetes.io/managed-by": "scpol" } });
-        }
-        request(&world.admin, "POST", &format!("/apis/admissionregistration.k8s.io/v1/{resource}"), &body).await?;
-    }
-    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "scpol-webhook" } });
-    request(&world.admin, "POST", "/api/v1/namespaces/scpol-system/secrets", &secret).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let must = |engine: &str, group: &str, resource: &str| {
+        let targets = json!([{ "group": group, "resource": resource }]);
+        json!({ "engine": engine, "targets": targets, "failurePolicy": "Fail", "template": sidecar("envoy")["template"] })
+    };
+    world.policy("native", must("MutatingAdmissionPolicy", "", "pods")).await?;
+    world.policy("hooked", must("Webhook", "apps", "deployments")).await?;
+    in_force(&world.cluster, "native").await?;
+    in_force(&world.cluster, "hooked").await?;
+    let foreign = json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": { "name": "foreign" }, "webhooks": [] });
+    let webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    request(&world.admin, "POST", webhooks, &foreign).await?;
     let lodger = "/apis/apps/v1/namespaces/scpol-system/deployments";
     request(&world.admin, "POST", lodger, &deployment("lodger")).await?;
     let (code, told) = scpol(&world.cluster, &["uninstall", "--yes", "--operator-namespace", "elsewhere"]).await?;
@@ -244,7 +213,6 @@ async fn on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_n
     let (code, told) = scpol(&world.cluster, &["uninstall", "--yes", "--operator-namespace", "elsewhere"]).await?;
     assert!(code == 2 && told.contains("give `--operator-namespace scpol-system`"), "{code}: {told}");
 
-    world.policy("envoy", sidecar("envoy")).await?;
     let (code, told) = scpol(&world.cluster, &["uninstall", "--yes", "--crd"]).await?;
     assert!(code == 0 && told.contains("Deployment scpol-system/lodger is in it, and is not ours"), "{code}: {told}");
     assert!(told.contains("Secret scpol-system/scpol-webhook: deleted"), "{told}");
@@ -255,18 +223,21 @@ async fn on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_n
     };
     for (refuses, injects) in [
         ("validatingadmissionpolicybindings scpol-pods", "mutatingadmissionpolicybindings scpol-pods"),
-        ("validatingwebhookconfigurations scpol-pods", "mutatingwebhookconfigurations scpol-pods"),
-        ("mutatingwebhookconfigurations scpol-pods", "deployments scpol"),
+        (
+            "validatingadmissionpolicybindings scpol-deployments.apps",
+            "mutatingwebhookconfigurations scpol-deployments.apps",
+        ),
+        ("mutatingwebhookconfigurations scpol-deployments.apps", "deployments scpol"),
         ("deployments scpol", "clusterroles scpol"),
         ("clusterroles scpol", "secrets scpol-webhook"),
         ("secrets scpol-webhook", "customresourcedefinitions sidecarpolicies.scpol.dev"),
     ] {
         assert!(place(refuses)? < place(injects)?, "{refuses} before {injects}: {deleted:?}");
     }
-    let foreign = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/foreign";
-    assert!(world.get(foreign).await?.is_some(), "what is not ours stays");
+    assert!(world.get(&format!("{webhooks}/foreign")).await?.is_some(), "what is not ours stays");
     let (code, told) = scpol(&world.cluster, &["uninstall", "--check", "--crd"]).await?;
     assert!(code == 0 && told.contains("Namespace scpol-system: is kept"), "{code}: {told}");
+    drop(operator);
     Ok(())
 }
 
@@ -277,4 +248,93 @@ fn deletions(cluster: &ControlPlane) -> Vec<String> {
     let deleted =
         events.filter(|event| event["verb"] == "delete" && event["responseStatus"]["code"].as_i64() < Some(300));
     deleted.map(|event| format!("{} {}", text(&event, "resource"), text(&event, "name"))).collect()
+}
+
+/// Everything that the server has, of every kind that it lists, as `resource namespace/name`. Events go by themselves.
+async fn everything(world: &World) -> Result<BTreeSet<String>> {
+    let groups = request(&world.admin, "GET", "/apis", &Value::Null).await?;
+    let groups = groups["groups"].as_array().context("groups")?.clone();
+    let preferred = groups.iter().filter_map(|group| group["preferredVersion"]["groupVersion"].as_str());
+    let roots = ["/api/v1".to_owned()].into_iter().chain(preferred.map(|version| format!("/apis/{version}")));
+    let mut found = BTreeSet::new();
+    for root in roots {
+        let served = request(&world.admin, "GET", &root, &Value::Null).await?;
+        for resource in served["resources"].as_array().into_iter().flatten() {
+            let name = resource["name"].as_str().unwrap_or_default();
+            let is_listed = resource["verbs"].as_array().is_some_and(|verbs| verbs.contains(&json!("list")));
+            if !is_listed || matches!(name, "events" | "componentstatuses") {
+                continue;
+            }
+            let list = request(&world.admin, "GET", &format!("{root}/{name}"), &Value::Null).await?;
+            let items = list["items"].as_array().cloned().unwrap_or_default();
+            let place = |item: &Value| {
+                let text = |field: &str| item["metadata"][field].as_str().unwrap_or_default().to_owned();
+                format!("{name} {}/{}", text("namespace"), text("name"))
+            };
+            found.extend(items.iter().map(place));
+        }
+    }
+    Ok(found)
+}
+
+/// The install file of a version, with which engines its policies are in force, and what they register.
+const INSTALLS: [(Version, [&str; 2]); 2] =
+    [(Version::V1_13, ["Initializer", "Webhook"]), (Version::V1_36, ["MutatingAdmissionPolicy", "Webhook"])];
+
+#[tokio::test]
+async fn of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_was_injected() -> Result<()> {
+    for (version, engines) in INSTALLS {
+        let cluster = ControlPlane::builder(version).start().await?;
+        let (admin, creator) = (cluster.admin(), cluster.client(controlplane::User::Creator));
+        let world = World { cluster, admin, creator };
+        // What the server makes for itself comes some moments after its start.
+        let own = |name: &String| name.ends_with("default/kubernetes") || name.contains(" kube-system/");
+        let before = everything(&world).await?;
+        world.install_all().await?;
+        let operator = Operator::ready(&world.cluster, &[]).await?;
+        let resources = ["deployments", "statefulsets"];
+        for (engine, resource) in engines.into_iter().zip(resources) {
+            let spec = json!({
+                "engine": engine, "targets": [{ "group": "apps", "resource": resource }],
+                "template": sidecar(resource)["template"], "validations": [{ "expression": "object.metadata.name != 'bad'", "message": "bad" }],
+            });
+            world.policy(resource, spec).await?;
+            in_force(&world.cluster, resource).await?;
+            let mut workload = deployment("web");
+            if resource == "statefulsets" {
+                (workload["kind"], workload["spec"]["serviceName"]) = (json!("StatefulSet"), json!("web"));
+            }
+            let path = format!("/apis/apps/v1/namespaces/default/{resource}");
+            let created = request(&world.admin, "POST", &path, &workload).await?;
+            assert_eq!(containers(&created), ["app", resource], "{version:?} {engine}");
+        }
+        let registered = world.registered().await?;
+        assert!(registered.len() >= 3, "{registered:?}");
+        let (code, told) = scpol(&world.cluster, &["uninstall", "--yes"]).await?;
+        assert_eq!(code, 0, "{told}");
+        let left: BTreeSet<String> = &everything(&world).await? - &before;
+        let left: Vec<&str> = left.iter().filter(|name| !own(name)).map(String::as_str).collect();
+        let expected = [
+            "apiservices /v1alpha1.scpol.dev",
+            "customresourcedefinitions /sidecarpolicies.scpol.dev",
+            "deployments default/web",
+            "namespaces /scpol-system",
+            "sidecarpolicies /deployments",
+            "sidecarpolicies /statefulsets",
+            "statefulsets default/web",
+        ];
+        assert_eq!(left, expected, "{version:?}");
+        let namespace = world.get("/api/v1/namespaces/scpol-system").await?.context("nobody ends it here")?;
+        assert_eq!(namespace["status"]["phase"], "Terminating");
+        for policy in resources {
+            wait_condition(&world.cluster, policy, "Ready", "False", "Stopped").await?;
+        }
+        assert_eq!(
+            containers(&request(&world.admin, "POST", DEPLOYMENTS, &deployment("bad")).await?),
+            ["app"],
+            "{version:?}"
+        );
+        drop(operator);
+    }
+    Ok(())
 }

@@ -5,14 +5,16 @@ use super::report::Item;
 use crate::api::code::Code;
 use crate::cli::installed::{OPERATOR, Piece, Way, needed};
 use crate::cli::status;
-use crate::cluster::capabilities::registration::{INITIALIZERS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
-use crate::engine::EngineName;
+use crate::cluster::capabilities::registration::{
+    INITIALIZERS, MUTATING_WEBHOOKS, VALIDATING_BINDINGS, VALIDATING_POLICIES, VALIDATING_WEBHOOKS,
+};
 use crate::engine::initializer::registration::is_as;
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::InitializerConfiguration;
-use crate::engine::targets;
-use crate::policy::Policy;
+use crate::engine::{EngineName, admission_policy, registration, targets, webhook};
+use crate::policy::{Policy, Site};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 const CHECK: &str = "registrations";
 
@@ -71,11 +73,18 @@ fn left(subject: &Subject<'_>, ours: &[&Piece]) -> Vec<Item> {
     orphans.map(item).collect()
 }
 
-/// What is not as the operator has made it. Of what several policies share the operator alone can tell.
+/// What is not as the operator has made it.
 fn edited(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
-    if piece.resource.plural != INITIALIZERS {
-        return None;
-    }
+    let is_edited = match piece.resource.plural.as_str() {
+        INITIALIZERS => is_own_edited(subject, piece)?,
+        _ => is_shared_edited(subject, piece)?,
+    };
+    let message = format!("{} is not as its policies want it", piece.title());
+    is_edited.then(|| Item::problem(CHECK, Code::RegistrationEdited, message))
+}
+
+/// Of what one policy has for itself; none if it cannot be told.
+fn is_own_edited(subject: &Subject<'_>, piece: &Piece) -> Option<bool> {
     let stored: InitializerConfiguration = serde_json::from_value(piece.object.value()).ok()?;
     let owner = subject.policies.iter().find(|policy| render::name(&policy.name) == piece.object.name())?;
     if !owner.is_enforced() || targets::check(owner, subject.server()).is_err() {
@@ -86,8 +95,37 @@ fn edited(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
     let is_alone = engines_of(subject, &owner.name) == EngineName::Initializer.as_str();
     let own = owner.kinds.iter().filter(|kind| is_alone || kinds.contains(*kind)).cloned().collect::<Vec<_>>();
     let wanted = render::configuration(owner, &own, subject.server());
-    let message = format!("{} is not as its policy wants it", piece.title());
-    (!is_as(&stored, &wanted)).then(|| Item::problem(CHECK, Code::RegistrationEdited, message))
+    Some(!is_as(&stored, &wanted))
+}
+
+/// Of what several policies share; none if it cannot be told. It is rendered anew with what it says itself of the webhook and of
+/// its policies; where that has another revision, the operator was started with other flags than we were, or has not caught up
+/// with a policy.
+fn is_shared_edited(subject: &Subject<'_>, piece: &Piece) -> Option<bool> {
+    let stored = piece.object.value();
+    let kind = registration::kind_of(piece.object.name())?;
+    let owners = stored["metadata"]["ownerReferences"].as_array()?;
+    let is_owner = |policy: &&Arc<Policy>| owners.iter().any(|owner| owner["name"] == policy.name.as_str());
+    let owners: Vec<Arc<Policy>> = subject.policies.iter().filter(is_owner).cloned().collect();
+    let site = Site { native_sidecars: subject.server().native_sidecars, ..subject.site.clone() };
+    let rendered = match piece.resource.plural.as_str() {
+        MUTATING_WEBHOOKS | VALIDATING_WEBHOOKS => {
+            let (endpoint, bundle) = webhook::render::reach_of(&stored)?;
+            webhook::render::render(&kind, &owners, subject.server(), &site, &endpoint, bundle.as_deref())
+        }
+        VALIDATING_POLICIES | VALIDATING_BINDINGS => {
+            admission_policy::validating(&kind, &owners, subject.server(), &site)
+        }
+        _ => admission_policy::render(&kind, &owners, subject.server(), &site),
+    };
+    let wanted = rendered.ok()?.into_iter().find(|object| {
+        object["kind"] == piece.resource.kind.as_str() && object["metadata"]["name"] == stored["metadata"]["name"]
+    })?;
+    let is_comparable = registration::revision_of(&wanted) == registration::revision_of(&stored);
+    // What comes from a list does not say what it is.
+    let is_as_wanted =
+        || ["metadata", "spec", "webhooks"].iter().all(|part| registration::covers(&stored[part], &wanted[part]));
+    is_comparable.then(|| !is_as_wanted())
 }
 
 /// The engines by which the policy `name` is in force.

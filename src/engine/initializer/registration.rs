@@ -61,7 +61,7 @@ pub async fn bring_up(
 async fn check_rights(shared: &Shared, kinds: &[Arc<Kind>]) -> Result<(), Unavailable> {
     for kind in kinds {
         for verb in ["patch", "initialize"] {
-            if !registration::may(&shared.client, verb, &kind.group, &kind.resource).await? {
+            if !registration::may(&shared.client, verb, &kind.group, &kind.resource, None).await? {
                 let message = format!(
                     "the operator may not `{verb}` {} (group `{}`) in all namespaces; apply the shipped RBAC, or grant the verb",
                     kind.resource, kind.group

@@ -110,6 +110,23 @@ pub fn revision_of(registration: &Value) -> Option<&str> {
     path.rsplit('/').next().filter(|revision| revision.len() == REVISION)
 }
 
+/// Where and by which authorities `registration`, which is stored, has the webhook called; none if it does not say.
+pub fn reach_of(registration: &Value) -> Option<(Endpoint, Option<Vec<u8>>)> {
+    let client = &registration["webhooks"][0]["clientConfig"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let bundle = client["caBundle"].as_str().and_then(|bundle| STANDARD.decode(bundle).ok());
+    let endpoint = match client["url"].as_str() {
+        // Our own path has two segments.
+        Some(url) => Endpoint::Url(url.rsplitn(3, '/').nth(2)?.to_owned()),
+        None => {
+            let service = &client["service"];
+            let port = service["port"].as_u64().map_or(Some(HTTPS), |port| u16::try_from(port).ok())?;
+            Endpoint::Service { namespace: text(&service["namespace"])?, name: text(&service["name"])?, port }
+        }
+    };
+    Some((endpoint, bundle.filter(|bundle| !bundle.is_empty())))
+}
+
 /// The value of [`POLICIES`].
 fn listed(policies: &[&Policy]) -> String {
     let by_name: BTreeMap<_, _> = policies.iter().map(|policy| (&policy.name, &policy.spec_hash)).collect();
@@ -131,6 +148,12 @@ const VALIDATING: What =
 
 /// The entry that only probes reach, in the operator's own namespace.
 const PROBE_ENTRY: &str = "probe.scpol.dev";
+
+/// True if and only if registrations have an entry that probes alone reach, and that must be answered: so they learn why we are
+/// not reached.
+pub fn has_probe(cluster: &Capabilities) -> bool {
+    knows_namespaces(cluster)
+}
 
 /// True if and only if every Namespace has its name as a label.
 fn knows_namespaces(cluster: &Capabilities) -> bool {
@@ -196,7 +219,7 @@ impl Scene<'_> {
         if let Some(selector) = self.objects(policies) {
             main["objectSelector"] = selector;
         }
-        if !knows_namespaces(self.cluster) {
+        if !has_probe(self.cluster) {
             return vec![main];
         }
         let mut probe = self.entry(what, PROBE_ENTRY, policies, revision);

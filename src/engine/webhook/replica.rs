@@ -3,16 +3,17 @@
 use super::certs::Certificates;
 use super::render::Endpoint;
 use super::server::{self, Webhook};
-use super::{check, force};
+use super::{NAME, check, force};
 use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
 use crate::engine::{EngineName, Unavailable};
 use crate::metrics::Metrics;
-use crate::policy::Site;
+use crate::policy::{Policy, Site};
 use jiff::Timestamp;
 use kube::Client;
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -53,15 +54,18 @@ pub struct Replica {
     pub certificates: Arc<Certificates>,
     /// True while nobody needs the webhook, and once it serves.
     pub ready: Arc<AtomicBool>,
+    /// True once the controller has found that a policy cannot be delivered otherwise.
+    pub demanded: watch::Receiver<bool>,
 }
 
 impl Replica {
     /// Serves on `listener` from when a policy may need it until `stop` is true, and tells how it is `reached`.
     pub async fn run(self, listener: TcpListener, reached: watch::Sender<Reachable>, mut stop: watch::Receiver<bool>) {
-        let mut snapshots = self.snapshots.clone();
+        let (mut snapshots, mut demanded) = (self.snapshots.clone(), self.demanded.clone());
         let needed = snapshots.wait_for(|snapshot| is_needed(snapshot, &self.capabilities));
         tokio::select! {
             needed = needed => if needed.is_err() { return },
+            Ok(_) = demanded.wait_for(|demanded| *demanded) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
         self.ready.store(false, Ordering::Relaxed);
@@ -108,13 +112,20 @@ impl Replica {
 /// True if a policy may be delivered by webhook here.
 fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
     let has_initializers = EngineName::Initializer.check(capabilities).is_ok();
-    let may_need = |choice| match choice {
+    let is_delivered = |policy: &Policy| {
+        let status = snapshot.stored.get(&policy.name).map(|stored| &stored.status["engine"]);
+        status.and_then(Value::as_str).is_some_and(|engines| engines.split(',').any(|engine| engine == NAME))
+    };
+    let may_need = |policy: &Policy| match policy.spec.engine {
         EngineChoice::Webhook => true,
-        EngineChoice::Auto => !has_initializers,
+        // What another replica has found out stands in the status.
+        EngineChoice::Auto => {
+            !has_initializers || policy.kinds.iter().any(|kind| kind.is_job()) || is_delivered(policy)
+        }
         EngineChoice::Initializer | EngineChoice::MutatingAdmissionPolicy => false,
     };
     let mut enforced = snapshot.policies.iter().filter(|policy| policy.is_enforced());
-    check(capabilities).is_ok() && enforced.any(|policy| may_need(policy.spec.engine))
+    check(capabilities).is_ok() && enforced.any(|policy| may_need(policy))
 }
 
 /// Keeps the certificate, and tells when registrations must follow.

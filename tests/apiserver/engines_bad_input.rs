@@ -1,0 +1,429 @@
+//! What keeps the engines that act inside the API server from working: each has a condition with its code, a line of
+//! `scpol check`, and no create ever fails or waits for it.
+
+use crate::check::{Found, check};
+use crate::engines::{by, engine_of, shows};
+use crate::support::{self, LIMIT, Operator, in_force, wait_condition, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, pod_template, request, sidecar};
+use anyhow::{Context, Result, ensure};
+use controlplane::{ControlPlane, User, Version};
+use k8s_openapi::ByteString;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use std::path::Path;
+
+const STATEFULSETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
+
+async fn world(version: Version) -> Result<World> {
+    World::with(ControlPlane::builder(version)).await
+}
+
+/// `spec` for another resource of `apps`.
+fn on(resource: &str, mut spec: Value) -> Value {
+    spec["targets"] = json!([{ "group": "apps", "resource": resource }]);
+    spec
+}
+
+fn statefulset(name: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": name },
+        "spec": { "serviceName": name, "selector": { "matchLabels": { "app": name } }, "template": pod_template(name) },
+    })
+}
+
+/// A policy that is not in force, and why; `scpol check` says the same. Gives the message.
+async fn refused(world: &World, policy: &str, condition: &str, reason: &str) -> Result<String> {
+    let told = wait_condition(&world.cluster, policy, condition, "False", reason).await?;
+    let ready = wait_condition(&world.cluster, policy, "Ready", "False", reason).await?;
+    let [told, message] = [told, ready].map(|told| told["message"].as_str().unwrap_or_default().to_owned());
+    let code = message.split(':').next().unwrap_or_default();
+    ensure!(code.starts_with("SCP0") && told.starts_with(code), "{policy}: {message} but {told}");
+    let found: Found = check(&world.cluster, &[]).await?;
+    ensure!(found.of(&format!("policy {policy}")) == [("Problem", code)], "{policy} {code}: {}", found.printed);
+    Ok(message)
+}
+
+#[tokio::test]
+async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unless_the_engine_is_named() -> Result<()> {
+    let world = world(Version::V1_36).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("plain", sidecar("plain")).await?;
+    in_force(&world.cluster, "plain").await?;
+    assert_eq!(engine_of(&world, "plain").await?, "MutatingAdmissionPolicy");
+    // It looks at a whole object, and calls something `variables`.
+    let mut odd = sidecar("odd");
+    odd["matchConditions"] =
+        json!([{ "name": "odd", "expression": "[object].exists(variables, has(variables.spec))" }]);
+    world.policy("odd", odd).await?;
+    in_force(&world.cluster, "odd").await?;
+    for policy in ["plain", "odd"] {
+        within(LIMIT, "the webhook serves both", || async { Ok(engine_of(&world, policy).await? == "Webhook") })
+            .await?;
+    }
+    let created = world.create_promptly(DEPLOYMENTS, &deployment("both")).await?;
+    assert_eq!(containers(&created), ["app", "odd", "plain"]);
+
+    world.edit_policy("odd", json!({ "engine": "MutatingAdmissionPolicy" })).await?;
+    let message = refused(&world, "odd", "Programmed", "NotExpressible").await?;
+    assert!(message.contains("`[object].exists(variables"), "{message}");
+    within(LIMIT, "the other one goes back", || async {
+        Ok(engine_of(&world, "plain").await? == "MutatingAdmissionPolicy")
+    })
+    .await?;
+    shows(&world, &["app", "plain"]).await?;
+    world.edit_policy("odd", json!({ "matchConditions": null })).await?;
+    in_force(&world.cluster, "odd").await?;
+    shows(&world, &["app", "odd", "plain"]).await?;
+
+    // Each item of a list takes more room in an expression than it has in JSON.
+    let arguments = vec!["a"; 14_000];
+    let large = json!({ "template": { "containers": [{ "name": "large", "image": "x:1", "args": arguments }] } });
+    world.policy("large", on("statefulsets", large)).await?;
+    in_force(&world.cluster, "large").await?;
+    assert_eq!(engine_of(&world, "large").await?, "Webhook");
+    let created = world.create_promptly(STATEFULSETS, &statefulset("large")).await?;
+    assert_eq!(containers(&created), ["app", "large"]);
+    world.edit_policy("large", json!({ "engine": "MutatingAdmissionPolicy" })).await?;
+    let message = refused(&world, "large", "Programmed", "NotExpressible").await?;
+    assert!(message.contains("make templates smaller"), "{message}");
+    assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn policies_of_one_resource_that_name_different_engines_are_told_which_came_first() -> Result<()> {
+    let world = world(Version::V1_36).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("a", by("Webhook", sidecar("a"))).await?;
+    world.policy("b", by("MutatingAdmissionPolicy", sidecar("b"))).await?;
+    in_force(&world.cluster, "a").await?;
+    let message = refused(&world, "b", "Programmed", "EngineMismatch").await?;
+    assert!(message.contains("SidecarPolicy `a`, which comes first"), "{message}");
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app", "a"]);
+    world.edit_policy("b", json!({ "engine": "Auto" })).await?;
+    in_force(&world.cluster, "b").await?;
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("both")).await?), ["app", "a", "b"]);
+    Ok(())
+}
+
+/// A server of 1.36 that was started with `argument`; what serves a policy that takes any engine, and why those that are named do not.
+struct Switched {
+    argument: &'static str,
+    auto: Result<&'static str, &'static str>,
+    policies: Option<(&'static str, &'static str)>,
+    webhooks: Option<(&'static str, &'static str)>,
+}
+
+const POLICIES_OFF: Option<(&str, &str)> =
+    Some(("AdmissionPolicyPluginOff", "--feature-gates=MutatingAdmissionPolicy=true"));
+const WEBHOOKS_OFF: Option<(&str, &str)> = Some(("WebhookOff", "--disable-admission-plugins"));
+/// The harness runs without the plugin `ServiceAccount`.
+const SWITCHED: [Switched; 4] = [
+    Switched {
+        argument: "--feature-gates=MutatingAdmissionPolicy=false",
+        auto: Ok("Webhook"),
+        policies: POLICIES_OFF,
+        webhooks: None,
+    },
+    Switched {
+        argument: "--disable-admission-plugins=ServiceAccount,MutatingAdmissionPolicy",
+        auto: Ok("Webhook"),
+        policies: POLICIES_OFF,
+        webhooks: None,
+    },
+    Switched {
+        argument: "--disable-admission-plugins=ServiceAccount,MutatingAdmissionWebhook,ValidatingAdmissionWebhook",
+        auto: Ok("MutatingAdmissionPolicy"),
+        policies: None,
+        webhooks: WEBHOOKS_OFF,
+    },
+    Switched {
+        argument: "--disable-admission-plugins=ServiceAccount,MutatingAdmissionPolicy,MutatingAdmissionWebhook,ValidatingAdmissionWebhook",
+        auto: Err("WebhookOff"),
+        policies: POLICIES_OFF,
+        webhooks: WEBHOOKS_OFF,
+    },
+];
+
+#[tokio::test]
+async fn an_engine_that_is_switched_off_is_passed_over_and_where_it_is_named_the_flag_is() -> Result<()> {
+    for Switched { argument, auto, policies, webhooks } in SWITCHED {
+        let world = World::with(ControlPlane::builder(Version::V1_36).extra_arg(argument)).await?;
+        let operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("auto", sidecar("auto")).await?;
+        world.policy("policies", on("statefulsets", by("MutatingAdmissionPolicy", sidecar("policies")))).await?;
+        world.policy("webhooks", on("daemonsets", by("Webhook", sidecar("webhooks")))).await?;
+        for (policy, expected) in [("policies", policies), ("webhooks", webhooks)] {
+            match expected {
+                None => in_force(&world.cluster, policy).await?,
+                Some((reason, flag)) => {
+                    let message = refused(&world, policy, "Programmed", reason).await?;
+                    assert!(message.contains(flag), "{argument}: {message}");
+                }
+            }
+        }
+        match auto {
+            Ok(engine) => {
+                in_force(&world.cluster, "auto").await?;
+                assert_eq!(engine_of(&world, "auto").await?, engine, "{argument}");
+                shows(&world, &["app", "auto"]).await?;
+            }
+            Err(reason) => drop(refused(&world, "auto", "Programmed", reason).await?),
+        }
+        let expected: &[&str] = if auto.is_ok() { &["app", "auto"] } else { &["app"] };
+        let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+        assert_eq!(containers(&created), expected, "{argument}");
+        // What does not work is not left behind.
+        let registered = world.registered().await?;
+        let of = |resource: &str| registered.iter().any(|name| name.contains(resource));
+        assert_eq!(of("scpol-statefulsets.apps"), policies.is_none(), "{argument}: {registered:?}");
+        assert_eq!(of("scpol-daemonsets.apps"), webhooks.is_none(), "{argument}: {registered:?}");
+        assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_plugin_of_initializers_a_policy_that_names_no_engine_is_served_by_the_webhook() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_plugin()).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    assert_eq!(engine_of(&world, "envoy").await?, "Webhook");
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app", "envoy"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_webhook_that_the_server_cannot_reach_is_told_in_its_own_words() -> Result<()> {
+    for version in [Version::V1_13, Version::V1_36] {
+        let world = world(version).await?;
+        // Nobody listens there.
+        let _operator = Operator::ready(&world.cluster, &["--webhook-url", "https://127.0.0.1:1"]).await?;
+        world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
+        world.policy("auto", on("statefulsets", sidecar("auto"))).await?;
+        let message = refused(&world, "envoy", "Programmed", "WebhookUnreachable").await?;
+        let words: &[&str] = match version {
+            Version::V1_13 => &["can it reach the webhook"],
+            Version::V1_36 => &["failed calling webhook", "connection refused"],
+        };
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+        wait_condition(&world.cluster, "envoy", "Reconciling", "True", "WebhookUnreachable").await?;
+        in_force(&world.cluster, "auto").await?;
+        assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app"]);
+        assert_eq!(containers(&world.create_promptly(STATEFULSETS, &statefulset("db")).await?), ["app", "auto"]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_template_that_the_server_refuses_is_told_and_nothing_of_it_is_registered() -> Result<()> {
+    for (version, engines) in crate::engines::ENGINES {
+        for engine in engines {
+            let world = world(version).await?;
+            let _operator = Operator::ready(&world.cluster, &[]).await?;
+            world.policy("good", by(engine, sidecar("good"))).await?;
+            let bad =
+                json!({ "containers": [{ "name": "bad", "image": "x:1", "ports": [{ "containerPort": 70_000 }] }] });
+            world.policy("bad", by(engine, json!({ "template": bad }))).await?;
+            world.policy("alone", on("statefulsets", by(engine, json!({ "template": bad })))).await?;
+            for policy in ["bad", "alone"] {
+                let message = refused(&world, policy, "Accepted", "TemplateInvalid").await?;
+                assert!(message.contains("containerPort") && message.contains("70000"), "{engine}: {message}");
+                wait_condition(&world.cluster, policy, "Stalled", "True", "TemplateInvalid").await?;
+            }
+            in_force(&world.cluster, "good").await?;
+            let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+            assert_eq!(containers(&created), ["app", "good"], "{engine}");
+            let registered = world.registered().await?;
+            assert!(registered.iter().all(|name| !name.contains("statefulsets")), "{registered:?}");
+            let good = json!([{ "name": "bad", "image": "x:1", "ports": [{ "containerPort": 7_000 }] }]);
+            world.edit_policy("bad", json!({ "template": { "containers": good } })).await?;
+            in_force(&world.cluster, "bad").await?;
+            shows(&world, &["app", "bad", "good"]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// An authority and a certificate of it for `names` that ends in `year`: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
+fn certificate(names: &[&str], year: i32) -> Result<[String; 4]> {
+    let ca_key = KeyPair::generate()?;
+    let mut ca = CertificateParams::new(Vec::new())?;
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let (ca_pem, ca_key_pem) = (ca.self_signed(&ca_key)?.pem(), ca_key.serialize_pem());
+    let key = KeyPair::generate()?;
+    let mut leaf = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
+    (leaf.not_before, leaf.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(year, 1, 1));
+    let leaf = leaf.signed_by(&key, &Issuer::new(ca, ca_key))?.pem();
+    Ok([ca_pem, ca_key_pem, leaf, key.serialize_pem()])
+}
+
+/// The names by which the server calls a webhook of these tests.
+const NAMES: [&str; 3] = ["scpol.scpol-system.svc", "scpol.scpol-system.svc.cluster.local", "127.0.0.1"];
+const SECRETS: &str = "/api/v1/namespaces/scpol-system/secrets";
+
+#[tokio::test]
+async fn a_secret_of_which_nothing_can_be_used_is_made_anew() -> Result<()> {
+    let [ca, ca_key, crt, _] = certificate(&NAMES, 2090)?;
+    let [.., expired, expired_key] = certificate(&NAMES, 2021)?;
+    let [_, _, _, other_key] = certificate(&NAMES, 2090)?;
+    let cases = [
+        ("expired", [&ca, &ca_key, &expired, &expired_key]),
+        ("garbage", [&"?".to_owned(), &"\u{0}".to_owned(), &"-----BEGIN CERTIFICATE-----".to_owned(), &String::new()]),
+        ("wrong-key", [&ca, &ca_key, &crt, &other_key]),
+        ("wrong-authority-key", [&ca, &other_key, &crt, &other_key]),
+    ];
+    for version in [Version::V1_13, Version::V1_36] {
+        let world = world(version).await?;
+        world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
+        for (name, files) in &cases {
+            let keys = ["ca.crt", "ca.key", "tls.crt", "tls.key"].iter().zip(files);
+            let data: serde_json::Map<_, _> =
+                keys.map(|(key, text)| ((*key).to_owned(), json!(ByteString(text.as_bytes().to_vec())))).collect();
+            let secret =
+                json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "scpol-webhook" }, "data": data });
+            request(&world.admin, "POST", SECRETS, &secret).await?;
+            let operator = Operator::ready(&world.cluster, &[]).await?;
+            shows(&world, &["app", "envoy"]).await.context(*name)?;
+            let created = world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
+            assert_eq!(containers(&created), ["app", "envoy"], "{version:?} {name}");
+            let stored = world.get(&format!("{SECRETS}/scpol-webhook")).await?.context("it is there")?;
+            assert_ne!(stored["data"]["tls.crt"], data["tls.crt"], "{name}");
+            let found = check(&world.cluster, &[]).await?;
+            assert_eq!(found.of("certificate"), [("Ok", "-")], "{name}: {}", found.printed);
+            operator.kill().await?;
+            world.delete(&format!("{SECRETS}/scpol-webhook")).await?;
+        }
+    }
+    Ok(())
+}
+
+fn write(folder: &Path, [ca, _, crt, key]: &[String; 4]) -> Result<()> {
+    for (name, text) in [("ca.crt", ca), ("tls.crt", crt), ("tls.key", key)] {
+        std::fs::write(folder.join(name), text)?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn certificate_files_that_cannot_be_used_are_told_and_taken_once_they_can() -> Result<()> {
+    let world = world(Version::V1_36).await?;
+    let good = certificate(&NAMES, 2090)?;
+    let [.., other_key] = certificate(&NAMES, 2090)?;
+    let [ca, ca_key, crt, _] = good.clone();
+    let cases = [
+        ("expired", certificate(&NAMES, 2021)?, "is not valid now"),
+        ("elsewhere", certificate(&["elsewhere.example.com"], 2090)?, "is not for `scpol.scpol-system.svc`"),
+        ("mismatched", [ca, ca_key, crt, other_key], "`tls.key` is not the key of `tls.crt`"),
+    ];
+    for (name, files, told) in &cases {
+        let folder = tempfile::tempdir()?;
+        write(folder.path(), files)?;
+        let path = folder.path().to_str().context("a path")?;
+        let mut operator = Operator::start(&world.cluster, &["--webhook-cert-dir", path])?;
+        world.policy(name, by("Webhook", sidecar("envoy"))).await?;
+        let message = refused(&world, name, "Programmed", "CertificateInvalid").await?;
+        assert!(message.contains(told), "{name}: {message}");
+        let (status, body) = operator.get("/readyz").await?;
+        assert!(status == 503 && body.contains("certificate"), "{name}: {status} {body}");
+        shows(&world, &["app"]).await?;
+        write(folder.path(), &good)?;
+        in_force(&world.cluster, name).await?;
+        operator.wait_ready().await?;
+        shows(&world, &["app", "envoy"]).await?;
+        world.delete_policy(name).await?;
+        within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
+        operator.kill().await?;
+    }
+    Ok(())
+}
+
+/// Waits until the operator may do `verb` to what engines register, or may not any more.
+async fn operator_may(world: &World, verb: &str, resource: &str, allowed: bool) -> Result<()> {
+    let operator = world.cluster.client(User::Operator);
+    let attributes = json!({ "verb": verb, "group": "admissionregistration.k8s.io", "resource": resource });
+    let question = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": { "resourceAttributes": attributes } });
+    within(LIMIT, &format!("`{verb}` {resource} is {allowed}"), || async {
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        Ok(request(&operator, "POST", path, &question).await?["status"]["allowed"] == allowed)
+    })
+    .await
+}
+
+/// An engine, what grants its rights, what it registers, and the engine that serves in its place.
+const RIGHTS: [(Version, &str, &str, &str, &str); 4] = [
+    (Version::V1_13, "Initializer", "scpol-initializer", "initializerconfigurations", "Webhook"),
+    (Version::V1_13, "Webhook", "scpol-webhook", "mutatingwebhookconfigurations", "Initializer"),
+    (Version::V1_36, "MutatingAdmissionPolicy", "scpol-admission-policy", "mutatingadmissionpolicies", "Webhook"),
+    (Version::V1_36, "Webhook", "scpol-webhook", "mutatingwebhookconfigurations", "MutatingAdmissionPolicy"),
+];
+
+#[tokio::test]
+async fn an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_are_granted() -> Result<()> {
+    for (version, engine, binding, resource, other) in RIGHTS {
+        let world = world(version).await?;
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{binding}");
+        world.delete(&path).await?;
+        operator_may(&world, "list", resource, false).await?;
+        let operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("auto", sidecar("auto")).await?;
+        world.policy("named", on("statefulsets", by(engine, sidecar("named")))).await?;
+        in_force(&world.cluster, "auto").await?;
+        assert_eq!(engine_of(&world, "auto").await?, other, "{engine}");
+        assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app", "auto"]);
+        let message = refused(&world, "named", "Programmed", "MissingRight").await?;
+        assert!(message.contains(&format!("cannot list resource \"{resource}\"")), "{engine}: {message}");
+        wait_condition(&world.cluster, "named", "Reconciling", "True", "MissingRight").await?;
+        assert_eq!(containers(&world.create_promptly(STATEFULSETS, &statefulset("db")).await?), ["app"]);
+        support::apply_without_deployment(&world.cluster).await?;
+        in_force(&world.cluster, "named").await?;
+        let created = world.create_promptly(STATEFULSETS, &statefulset("db-2")).await?;
+        assert_eq!(containers(&created), ["app", "named"], "{engine}");
+        // Taken away while it works: what was registered cannot be changed any more, and what is new is served otherwise.
+        world.delete(&path).await?;
+        operator_may(&world, "create", resource, false).await?;
+        world.policy("late", on("daemonsets", by(engine, sidecar("late")))).await?;
+        let message = refused(&world, "late", "Programmed", "MissingRight").await?;
+        assert!(message.contains(resource) || message.contains("daemonsets"), "{engine}: {message}");
+        world.edit_policy("late", json!({ "engine": "Auto" })).await?;
+        in_force(&world.cluster, "late").await?;
+        assert_eq!(engine_of(&world, "late").await?, other, "{engine}");
+        support::apply_without_deployment(&world.cluster).await?;
+        world.edit_policy("late", json!({ "engine": engine })).await?;
+        within(2 * LIMIT, "it is served as it says", || async { Ok(engine_of(&world, "late").await? == engine) })
+            .await?;
+        in_force(&world.cluster, "late").await?;
+        assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_job_is_injected_by_every_engine_but_initializers() -> Result<()> {
+    const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+    let mut pod = pod_template("report");
+    pod["spec"]["restartPolicy"] = json!("Never");
+    let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "report" }, "spec": { "template": pod } });
+    let mut spec = sidecar("envoy");
+    spec["targets"] = json!([{ "group": "batch", "resource": "jobs" }, { "group": "apps", "resource": "deployments" }]);
+    spec["jobs"] = json!("Inject");
+    for (version, engines) in [(Version::V1_13, "Initializer,Webhook"), (Version::V1_36, "MutatingAdmissionPolicy")] {
+        let world = world(version).await?;
+        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("envoy", spec.clone()).await?;
+        in_force(&world.cluster, "envoy").await?;
+        assert_eq!(engine_of(&world, "envoy").await?, engines);
+        let created = world.create_promptly(JOBS, &job).await?;
+        let native = &created["spec"]["template"]["spec"]["initContainers"];
+        match version {
+            Version::V1_13 => assert_eq!(containers(&created), ["app", "envoy"]),
+            Version::V1_36 => {
+                assert_eq!((&native[0]["name"], &native[0]["restartPolicy"]), (&json!("envoy"), &json!("Always")))
+            }
+        }
+        assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app", "envoy"]);
+        world.status("envoy", "injected", 2).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! The break-glass page, step by step as it says, on every engine: with an operator that stands still, and with one that lives
+//! and cannot do its work.
+
+use crate::commands::scpol;
+use crate::engines::{break_glass, by};
+use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar};
+use anyhow::{Context, Result, ensure};
+use controlplane::{ControlPlane, User, Version};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// So long creates may still fail after the one command.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// Creates with kubectl until it succeeds, which must be soon after `since`.
+async fn create_succeeds(world: &World, name: &str, since: Instant) -> Result<()> {
+    loop {
+        let manifest = deployment(name).to_string();
+        let created = tokio::time::timeout(AT_ONCE, world.cluster.apply_manifests(&manifest)).await;
+        if matches!(created, Ok(Ok(_))) {
+            ensure!(since.elapsed() < AT_ONCE, "{name}: created after {:?}", since.elapsed());
+            return Ok(());
+        }
+        ensure!(since.elapsed() < AT_ONCE, "{name}: {created:?}");
+    }
+}
+
+/// Takes the rights to do `what` from the operator, and waits until it has lost them.
+async fn take_rights(world: &World, bindings: &[&str], verb: &str, group: &str, resource: &str) -> Result<()> {
+    for binding in bindings {
+        world.delete(&format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{binding}")).await?;
+    }
+    let attributes = json!({ "verb": verb, "group": group, "resource": resource });
+    let question = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": { "resourceAttributes": attributes } });
+    let operator = world.cluster.client(User::Operator);
+    within(LIMIT, "the operator has lost the right", || async {
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        Ok(request(&operator, "POST", path, &question).await?["status"]["allowed"] == false)
+    })
+    .await
+}
+
+/// How the operator comes not to work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Failure {
+    /// It stands still.
+    Frozen,
+    /// It lives, and every PATCH of it is refused.
+    MayNotPatch,
+}
+
+#[tokio::test]
+async fn with_initializers_the_three_steps_let_everything_go() -> Result<()> {
+    for failure in [Failure::Frozen, Failure::MayNotPatch] {
+        let world = World::new().await?;
+        let operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("envoy", by("Initializer", sidecar("envoy"))).await?;
+        in_force(&world.cluster, "envoy").await?;
+        assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("before")).await?), ["app", "envoy"]);
+        match failure {
+            Failure::Frozen => operator.signal("STOP")?,
+            Failure::MayNotPatch => {
+                let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/scpol-initializer";
+                let rule = json!({ "apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"] });
+                world.patch(role, &json!([{ "op": "replace", "path": "/rules/1", "value": rule }])).await?;
+                world.operator_may("patch", false).await?;
+            }
+        }
+        let stuck = deployment("stuck");
+        let waits = world.create(DEPLOYMENTS, &stuck);
+        let steps = async {
+            within(LIMIT, "a create hangs", || async {
+                Ok(world.get(&path("stuck")).await?.is_some_and(|stuck| pending(&stuck) == ["envoy.scpol.dev"]))
+            })
+            .await?;
+            break_glass(&world).await?;
+            let since = Instant::now();
+            // The page says to wait so long: nothing shows when the last API server has noticed.
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let (succeeds, drained) =
+                tokio::join!(create_succeeds(&world, "after", since), scpol(&world.cluster, &["drain"]));
+            succeeds.and(drained)
+        };
+        let (created, told) = tokio::join!(waits, steps);
+        let (code, told) = told.with_context(|| format!("{failure:?}"))?;
+        assert!(code == 0 && told.contains("stuck"), "{failure:?}: {code} {told}");
+        assert_eq!(containers(&created?), ["app"], "{failure:?}");
+        let (code, told) = scpol(&world.cluster, &["drain", "--list"]).await?;
+        assert!(code == 0 && told.contains("Nothing waits for an initializer."), "{failure:?}: {told}");
+        if failure == Failure::Frozen {
+            operator.signal("CONT")?;
+        }
+        wait_condition(&world.cluster, "envoy", "Ready", "False", "RemovedByHand").await?;
+        assert!(world.registered().await?.is_empty());
+        assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("late")).await?), ["app"]);
+    }
+    Ok(())
+}
+
+/// What somebody did to a registration, so that it does not inject any more.
+fn spoilt(engine: &str) -> (&'static str, serde_json::Value) {
+    match engine {
+        // An authority that has not signed what the operator shows.
+        "Webhook" => {
+            ("mutatingwebhookconfigurations", json!([{ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }]))
+        }
+        _ => (
+            "mutatingadmissionpolicies",
+            json!([{ "op": "add", "path": "/spec/matchConditions/-", "value": { "name": "never", "expression": "false" } }]),
+        ),
+    }
+}
+
+#[tokio::test]
+async fn where_creates_are_refused_and_the_operator_may_not_repair_it_one_command_lets_them_go() -> Result<()> {
+    for engine in ["Webhook", "MutatingAdmissionPolicy"] {
+        let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+        let operator = Operator::ready(&world.cluster, &[]).await?;
+        let mut spec = by(engine, sidecar("envoy"));
+        spec["failurePolicy"] = json!("Fail");
+        world.policy("envoy", spec).await?;
+        in_force(&world.cluster, "envoy").await?;
+        assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("before")).await?), ["app", "envoy"]);
+        let (resource, edit) = spoilt(engine);
+        let bindings = ["scpol-webhook", "scpol-admission-policy"];
+        take_rights(&world, &bindings, "update", "admissionregistration.k8s.io", resource).await?;
+        world.patch(&format!("/apis/admissionregistration.k8s.io/v1/{resource}/scpol-deployments.apps"), &edit).await?;
+        within(LIMIT, "creates are refused", || async {
+            let path = format!("{DEPLOYMENTS}?dryRun=All");
+            let refused = request(&world.creator, "POST", &path, &deployment("refused")).await;
+            Ok(refused.is_err_and(|error| error.to_string().contains("SidecarPolicy `envoy` refuses")))
+        })
+        .await?;
+        wait_condition(&world.cluster, "envoy", "Programmed", "False", "MissingRight").await?;
+        break_glass(&world).await?;
+        create_succeeds(&world, "after", Instant::now()).await.with_context(|| engine.to_owned())?;
+        assert!(world.registered().await?.is_empty());
+        assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("late")).await?), ["app"]);
+        assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn on_an_old_server_a_webhook_that_cannot_answer_holds_up_no_create() -> Result<()> {
+    let world = World::new().await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let (resource, edit) = spoilt("Webhook");
+    take_rights(&world, &["scpol-webhook"], "update", "admissionregistration.k8s.io", resource).await?;
+    world
+        .patch(&format!("/apis/admissionregistration.k8s.io/v1beta1/{resource}/scpol-deployments.apps"), &edit)
+        .await?;
+    wait_condition(&world.cluster, "envoy", "Programmed", "False", "MissingRight").await?;
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("during")).await?), ["app"]);
+    break_glass(&world).await?;
+    create_succeeds(&world, "after", Instant::now()).await?;
+    assert!(world.registered().await?.is_empty());
+    drop(operator);
+    Ok(())
+}
