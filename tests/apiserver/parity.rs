@@ -3,7 +3,7 @@
 
 use crate::agreement;
 use crate::corpus::{self, Case, Stored, collection};
-use crate::webhook::{Scene, policy, site};
+use crate::webhook_scene::{Scene, policy, site};
 use crate::world::{World, request};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, Version};
