@@ -4,7 +4,7 @@
 use crate::agreement;
 use crate::corpus::{self, Case, Stored, collection};
 use crate::parity_map;
-use crate::webhook::{Scene, policy, site};
+use crate::webhook_scene::{Scene, policy, site};
 use crate::world::{World, request};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, Version};
