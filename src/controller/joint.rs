@@ -102,6 +102,9 @@ impl Controller {
         let capabilities = self.shared.capabilities();
         let ours = watcher::Config::default().labels("app.kubernetes.io/managed-by=scpol");
         let mut streams = SelectAll::new();
+        (self.registered, self.relisted) = (Registered::new(), Registered::new());
+        self.unread.clear();
+        self.unreadable.retain(|resource, _| *resource == resources::INITIALIZERS);
         for name in resources::ALL.into_iter().filter(|name| *name != resources::INITIALIZERS) {
             let Some(resource) = capabilities.registration(name) else { continue };
             self.unread.insert(name);
@@ -475,8 +478,9 @@ impl Controller {
         if !is_lasting(reason) {
             return;
         }
-        // A right may be missing for one kind alone.
-        let kind = (reason.code == Code::MissingRight).then(|| kind.clone());
+        // A right may be missing for one kind alone, and expressions are of one.
+        let is_of_kind = matches!(reason.code, Code::MissingRight | Code::NotExpressible);
+        let kind = is_of_kind.then(|| kind.clone());
         self.blocked.insert((engine, kind), (reason.clone(), Instant::now()));
         self.plan = None;
     }
@@ -489,7 +493,10 @@ impl Controller {
 
     /// Asks for the rights that were missing: somebody may have granted them.
     pub(super) fn ask_again(&mut self) {
-        let due = self.blocked.iter_mut().filter(|(_, (_, since))| since.elapsed() > ASKING);
+        let due = self
+            .blocked
+            .iter_mut()
+            .filter(|(_, (reason, since))| reason.code == Code::MissingRight && since.elapsed() > ASKING);
         let due = due.filter_map(|((engine, kind), (_, since))| {
             *since = Instant::now();
             Some((*engine, kind.clone()?))
@@ -516,11 +523,16 @@ const ASKING: Duration = Duration::from_secs(10);
 /// How long an API server may refuse lists after its start, before it has read who may do what.
 const REFUSED: Duration = Duration::from_secs(10);
 
-/// True if and only if trying again by itself changes nothing: a right must be granted, or the server be started otherwise.
+/// True if and only if trying again by itself changes nothing: a right must be granted, the server be started otherwise, or
+/// a policy be edited.
 fn is_lasting(reason: &Unavailable) -> bool {
     matches!(
         reason.code,
-        Code::MissingRight | Code::AdmissionPolicyPluginOff | Code::WebhookOff | Code::InitializersPluginOff
+        Code::MissingRight
+            | Code::AdmissionPolicyPluginOff
+            | Code::WebhookOff
+            | Code::InitializersPluginOff
+            | Code::NotExpressible
     )
 }
 

@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
@@ -49,6 +49,10 @@ use tracing::{error, info, warn};
 const RETRY: Duration = Duration::from_secs(10);
 /// How long after a change of the policies all workloads are counted anew: several changes in a row count as one.
 const RECOUNT_DELAY: Duration = Duration::from_secs(1);
+/// How often the server is asked again what it can do, while all is well: a node with an older kubelet may have come.
+const DISCOVERY_AT_REST: Duration = Duration::from_secs(15 * 60);
+/// How many templates are tried at one time: each is a create in the eyes of the server.
+const TRIALS: usize = 8;
 /// How often the server is asked again what it can do, while a policy waits for it.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
 
@@ -79,6 +83,7 @@ pub struct Controller {
     /// What is to be; none when something that it depends on has changed.
     plan: Option<Plan>,
     trials: Trials,
+    trial_slots: Arc<Semaphore>,
     /// The registrations that policies share, by resource.
     joints: BTreeMap<Arc<Kind>, Joint>,
     /// Everything of ours that is registered for several policies, as stored.
@@ -94,6 +99,8 @@ pub struct Controller {
     blocked: BTreeMap<Blocked, (Unavailable, Instant)>,
     /// A watch was begun anew: perhaps the server is another one now.
     suspicious: bool,
+    /// The server has begun or ceased to serve something that engines register.
+    is_served_otherwise: bool,
     watches: HashMap<Arc<Kind>, Watching>,
     /// The watch of Namespaces, from when a policy first decides by them.
     namespaces: Option<Watching>,
@@ -144,6 +151,7 @@ impl Controller {
             listing: BTreeMap::new(),
             plan: None,
             trials: Trials::new(),
+            trial_slots: Arc::new(Semaphore::new(TRIALS)),
             joints: BTreeMap::new(),
             registered: Registered::new(),
             relisted: Registered::new(),
@@ -152,6 +160,7 @@ impl Controller {
             refused: BTreeMap::new(),
             blocked: BTreeMap::new(),
             suspicious: false,
+            is_served_otherwise: false,
             watches: HashMap::new(),
             namespaces: None,
             tasks: JoinSet::new(),
@@ -184,6 +193,9 @@ impl Controller {
                 _ = tick.tick() => self.ticked().await,
             }
             self.pass().await;
+            if std::mem::take(&mut self.is_served_otherwise) {
+                registered = self.follow_registered();
+            }
         }
     }
 
@@ -273,6 +285,7 @@ impl Controller {
         let prints: Vec<_> = snapshot.stored.iter().map(print).collect();
         if prints != self.stored {
             self.stored = prints;
+            self.blocked.retain(|_, (reason, _)| reason.code != Code::NotExpressible);
             self.plan = None;
         }
         let mut fingerprint: Vec<_> =
@@ -411,7 +424,10 @@ impl Controller {
         if std::mem::take(&mut self.suspicious) {
             self.blocked.clear();
             self.discover().await;
-        } else if lost || (waiting && self.discovered.elapsed() > DISCOVERY_PERIOD) {
+        } else if lost
+            || self.discovered.elapsed() > DISCOVERY_AT_REST
+            || (waiting && self.discovered.elapsed() > DISCOVERY_PERIOD)
+        {
             self.discover().await;
         }
         if self.shared.namespaces.take_relabelled() {
@@ -443,6 +459,9 @@ impl Controller {
                     self.blocked.clear();
                 }
                 self.plan = None;
+                let before = self.shared.capabilities();
+                let is_same = |name: &&str| before.registration(name) == capabilities.registration(name);
+                self.is_served_otherwise |= !resources::ALL.iter().all(is_same);
                 self.shared.set_capabilities(capabilities);
                 self.groups = groups;
             }

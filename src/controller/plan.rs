@@ -58,6 +58,7 @@ impl Controller {
     /// Works out what is to be.
     pub(super) async fn draw(&mut self, snapshot: &Snapshot) -> Plan {
         let mut plan = Plan::default();
+        self.trials.retain(|(name, ..), _| snapshot.stored.contains_key(name));
         let mut eligible = Vec::new();
         for (name, stored) in snapshot.stored.iter() {
             match self.judge(name, stored, snapshot).await {
@@ -221,7 +222,9 @@ impl Controller {
         self.trials.retain(|(name, hash, _), _| *name != key.0 || *hash == key.1);
         self.trials.insert(key.clone(), Trial::Running);
         let (shared, policy, kind) = (self.shared.clone(), policy.clone(), kind.clone());
+        let slots = self.trial_slots.clone();
         self.tasks.spawn(async move {
+            let _slot = slots.acquire_owned().await;
             let namespace = &shared.site().operator_namespace;
             let tried = trial::template(&shared.client, &kind, &resource, namespace, &policy.template).await;
             let trial = match tried {

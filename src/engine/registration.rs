@@ -53,17 +53,25 @@ pub async fn apply(client: &Client, resource: &ApiResource, wanted: &Value) -> R
     let name = object.metadata.name.clone().unwrap_or_default();
     let api = Api::<DynamicObject>::all_with(client.clone(), resource);
     let written = match call(api.get_opt(&name)).await? {
-        None => call(api.create(&PostParams::default(), &object)).await?,
+        None => call(api.create(&PostParams::default(), &object)).await,
         Some(stored) if is_ours(&value(&stored)) => {
             object.metadata.resource_version = stored.metadata.resource_version;
-            call(api.replace(&name, &PostParams::default(), &object)).await?
+            call(api.replace(&name, &PostParams::default(), &object)).await
         }
         Some(_) => {
             let message = format!("{} `{name}` exists, and we did not make it: delete or rename it", resource.kind);
             return Err(Unavailable::new(Code::NameTaken, message));
         }
     };
-    Ok(value(&written))
+    match written {
+        Ok(written) => Ok(value(&written)),
+        // The server reads expressions when they are written.
+        Err(error) if matches!(error.code(), 400 | 413 | 422) && resource.kind.contains("AdmissionPolicy") => {
+            let message = format!("the server does not take the {} `{name}`: {error}", resource.kind);
+            Err(Unavailable::new(Code::NotExpressible, message))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Deletes the registration `name` if it is ours; marks it first, so that nobody takes this for a removal by hand.
@@ -183,7 +191,8 @@ pub type Unproven = (Code, String);
 /// What refuses is taken away before what injects changes: it must never demand what is not injected yet, or any more.
 ///
 /// # Errors
-/// Why they are not in force; nothing of them is registered then, unless the server is away.
+/// Why they are not in force. Nothing of them is registered then, unless the server is away or has not taken them: then what
+/// there was before is still there.
 pub async fn bring_up(
     place: &Place,
     engine: EngineName,
@@ -201,7 +210,9 @@ pub async fn bring_up(
     for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
         match establish(place, engine, &step, shows, &mut generations).await {
             Ok(doubt) => unproven = unproven.or(doubt),
-            Err(reason) if reason.code == Code::ServerAway => return Err(reason),
+            Err(reason) if matches!(reason.code, Code::ServerAway | Code::NotExpressible | Code::NameTaken) => {
+                return Err(reason);
+            }
             Err(reason) => {
                 let keys: Vec<_> = objects.iter().filter_map(|object| place.key_of(object)).collect();
                 take_down(place, &keys).await?;

@@ -3,7 +3,8 @@
 
 use crate::agreement;
 use crate::corpus::{self, Case, Stored, collection};
-use crate::webhook::{Scene, policy, site};
+use crate::parity_map;
+use crate::webhook_scene::{Scene, policy, site};
 use crate::world::{World, request};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, Version};
@@ -37,6 +38,16 @@ const NOT_ON_1_36: [(&str, &str); 14] = [
 const SHOWS: &str = "the server shows webhooks an absent field as null or empty, or stores no null";
 const NO_LIST: &str = "the server has no initializers, and drops the list";
 const NO_GROUP: &str = "the server has no group `extensions`";
+
+#[test]
+fn every_exception_stands_in_the_documentation() -> Result<()> {
+    let page = std::fs::read_to_string(crate::support::file("docs/engines.md"))?;
+    let tables = [&agreement::NOT_HERE[..], &NOT_ON_1_13, &NOT_ON_1_36, &parity_map::NOT_HERE];
+    let names = tables.into_iter().flatten().map(|(name, _)| *name).chain(parity_map::NOT_EXPRESSIBLE);
+    let missing: Vec<_> = names.filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    Ok(())
+}
 
 #[tokio::test]
 async fn a_webhook_of_1_13_stores_the_corpus_as_scpol_inject_says() -> Result<()> {

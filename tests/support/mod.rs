@@ -57,6 +57,8 @@ pub async fn apply_without_deployment(cluster: &ControlPlane) -> Result<()> {
 pub struct Operator {
     process: Child,
     log: PathBuf,
+    /// Shown when it is dropped.
+    pub is_log_shown: bool,
     port: u16,
 }
 
@@ -85,7 +87,7 @@ impl Operator {
             .stdout(Stdio::null())
             .stderr(output)
             .spawn()?;
-        Ok(Self { process, log, port })
+        Ok(Self { process, log, is_log_shown: true, port })
     }
 
     /// Starts the operator and waits until it is ready.
@@ -176,8 +178,10 @@ impl Drop for Operator {
         // It may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
-        // Shown only where the test fails: the test runner keeps it otherwise.
-        eprintln!("--- log of the operator ---\n{}", self.log());
+        if self.is_log_shown {
+            // Only where the test fails: the test runner keeps it otherwise.
+            eprintln!("--- log of the operator ---\n{}", self.log());
+        }
     }
 }
 

@@ -35,6 +35,8 @@ pub type Reachable = Result<Arc<Reach>, Unavailable>;
 
 /// Between two attempts to get a certificate.
 const PAUSE: Duration = Duration::from_secs(2);
+/// How often the server is asked what it can do: as often as the controller does at rest.
+const SURVEY: Duration = Duration::from_secs(15 * 60);
 
 /// What a replica serves with.
 pub struct Replica {
@@ -85,6 +87,7 @@ impl Replica {
             )),
             tokio::spawn(follow_namespaces(self.client.clone(), self.snapshots.clone(), webhook.clone(), progress)),
             tokio::spawn(keep(self.certificates.clone(), self.endpoint.clone(), reached)),
+            tokio::spawn(survey(self.client.clone(), webhook.clone())),
         ];
         info!(address = ?listener.local_addr().ok(), "The webhook serves");
         self.ready.store(true, Ordering::Relaxed);
@@ -141,6 +144,20 @@ async fn keep(certificates: Arc<Certificates>, endpoint: Endpoint, reached: watc
         }
     };
     tokio::join!(certificates.run(), tell);
+}
+
+/// Asks the server now and then whether native sidecars are to be had: a node with an older kubelet may have come.
+async fn survey(client: Client, webhook: Arc<Webhook>) {
+    loop {
+        tokio::time::sleep(SURVEY).await;
+        match Capabilities::discover(&client, |_| false).await {
+            Ok(Capabilities { native_sidecars, .. }) => {
+                let site = Site { native_sidecars, ..Site::clone(&webhook.site.load()) };
+                webhook.site.store(Arc::new(site));
+            }
+            Err(error) => warn!(%error, "Cannot ask the server what it can do"),
+        }
+    }
 }
 
 /// Follows the Namespaces from when a policy decides by more than their names.

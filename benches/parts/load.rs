@@ -1,0 +1,91 @@
+//! Clients that create.
+
+use super::statistics::quantile;
+use crate::support::Operator;
+use anyhow::{Context, Result, ensure};
+use controlplane::ControlPlane;
+use futures::StreamExt;
+use http::Request;
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+use std::time::Instant;
+
+/// What a phase of creates came to: objects in a second, and milliseconds from the create to its answer.
+pub(super) struct Phase {
+    pub(super) rate: f64,
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+}
+
+/// `count` creates, as many at once as there are `clients`; `create` makes the one of that number.
+pub(super) async fn phase<F: Future<Output = Result<()>>>(
+    clients: usize,
+    count: usize,
+    create: impl Fn(usize) -> F,
+) -> Result<Phase> {
+    let start = Instant::now();
+    let creates = futures::stream::iter(0..count).map(|number| {
+        let create = create(number);
+        async move {
+            let start = Instant::now();
+            create.await?;
+            Ok::<_, anyhow::Error>(start.elapsed().as_secs_f64() * 1000.0)
+        }
+    });
+    let times: Vec<f64> =
+        creates.buffer_unordered(clients).collect::<Vec<_>>().await.into_iter().collect::<Result<_>>()?;
+    let rate = count as f64 / start.elapsed().as_secs_f64();
+    Ok(Phase { rate, p50: quantile(times.clone(), 0.5), p99: quantile(times, 0.99) })
+}
+
+/// One request, which must succeed; gives the text of the answer.
+pub(super) async fn send(
+    client: &Client,
+    method: &str,
+    path: &str,
+    content_type: &str,
+    body: &Value,
+) -> Result<String> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("Content-Type", content_type)
+        .body(Body::from(serde_json::to_vec(body)?))?;
+    let answer = client.send(request).await?;
+    let status = answer.status();
+    let text = String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?;
+    ensure!(status.is_success(), "{method} {path}: {status}: {text}");
+    Ok(text)
+}
+
+/// Megabytes (10^6 bytes) of memory that the process holds now, or has held at most (`VmRSS`, `VmHWM`), by the kernel's count.
+pub(super) fn resident_megabytes(pid: u32, field: &str) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
+        .with_context(|| format!("no {field}"))?;
+    let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
+    Ok(kibibytes * 1024.0 / 1e6)
+}
+
+/// Seconds of processor time that a process has taken so far, of all its threads.
+pub(super) fn processor_seconds(pid: u32) -> Result<f64> {
+    /// `CLK_TCK` of Linux, whatever the kernel's own pace (proc(5), `utime`).
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // After the name, which may have anything in it, `utime` and `stime` are the 12th and 13th field.
+    let (_, fields) = stat.rsplit_once(')').context("no name")?;
+    let times = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    Ok(times.sum::<Result<f64, _>>()? / TICKS)
+}
+
+/// The operator, ready, with the log that users have; it is long, and not shown.
+pub(super) async fn operator(cluster: &ControlPlane, flags: &[&str]) -> Result<Operator> {
+    let flags = [&["--log-level", "info"], flags].concat();
+    let mut operator = Operator::ready(cluster, &flags).await?;
+    operator.is_log_shown = false;
+    Ok(operator)
+}

@@ -1,0 +1,115 @@
+//! Certificates that are renewed while creates are under way.
+
+use crate::support::{LIMIT, within};
+use crate::webhook_scene::{OPERATOR, POLL, Scene, kinds, pod, simple, site};
+use crate::world::{PODS, containers};
+use anyhow::{Context, Result, ensure};
+use controlplane::Version;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use sidecar_policy::engine::webhook::certs::SECRET;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// More than an API server keeps connections for: some handshakes are always under way.
+const CLIENTS: usize = 64;
+
+/// What became of the creates.
+pub(crate) struct Rotation {
+    /// How many came out with their sidecar.
+    pub(crate) created: usize,
+    /// What the others came to.
+    pub(crate) failed: Vec<String>,
+    /// How many handshakes there were until the last certificate was shown.
+    pub(crate) handshakes: usize,
+}
+
+impl Rotation {
+    /// Renews the leaf and then the authority, as the operator does it, while clients create; and goes on until there are
+    /// `least` creates.
+    pub(crate) async fn run(version: Version, least: usize) -> Result<Self> {
+        let scene = Arc::new(Scene::new(version, site()).await?);
+        scene.register(vec![simple("envoy", &json!({}))?]).await?;
+        let (renewing, publishing) = keep(&scene);
+        let (done, ended) = watch::channel(false);
+        let (created, failed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let creators: Vec<_> = (0..CLIENTS)
+            .map(|_| tokio::spawn(create_until(scene.clone(), ended.clone(), created.clone(), failed.clone())))
+            .collect();
+        renew(&scene).await?;
+        let handshakes = scene.counted.handshakes.load(Ordering::Relaxed);
+        let enough = created.load(Ordering::Relaxed).max(least / 2) + least / 2;
+        let all = || async { Ok(created.load(Ordering::Relaxed) >= enough) };
+        within(10 * LIMIT, "there are enough creates", all).await?;
+        done.send_replace(true);
+        for creator in creators {
+            creator.await?;
+        }
+        ensure!(!publishing.is_finished() && !renewing.is_finished(), "somebody has given up");
+        renewing.abort();
+        publishing.abort();
+        let failed = std::mem::take(&mut *failed.lock().expect("nobody panics with it"));
+        Ok(Self { created: created.load(Ordering::Relaxed), failed, handshakes })
+    }
+}
+
+/// Renews what is due, and publishes it as the controller does: registrations first, and then the word that they are there.
+fn keep(scene: &Arc<Scene>) -> (JoinHandle<()>, JoinHandle<Result<()>>) {
+    let (renewing, publishing) = (scene.clone(), scene.clone());
+    let renewing = tokio::spawn(async move { renewing.certificates.run().await });
+    let publishing = tokio::spawn(async move {
+        let mut changed = publishing.certificates.changed();
+        while changed.changed().await.is_ok() {
+            let bundle = publishing.certificates.ca_bundle().context("a bundle")?;
+            // A slow one: meanwhile, API servers know nothing of the change.
+            tokio::time::sleep(10 * POLL).await;
+            for kind in kinds() {
+                publishing.write(kind).await?;
+            }
+            publishing.certificates.is_published(&bundle, Timestamp::now());
+        }
+        Ok(())
+    });
+    (renewing, publishing)
+}
+
+async fn create_until(
+    scene: Arc<Scene>,
+    ended: watch::Receiver<bool>,
+    created: Arc<AtomicUsize>,
+    failed: Arc<Mutex<Vec<String>>>,
+) {
+    while !*ended.borrow() {
+        let answer = scene.world.create(&format!("{PODS}?dryRun=All"), &pod("web")).await;
+        match answer.map(|created| containers(&created)) {
+            Ok(found) if found == ["app", "envoy"] => drop(created.fetch_add(1, Ordering::Relaxed)),
+            other => failed.lock().expect("nobody panics with it").push(format!("{other:?}")),
+        }
+    }
+}
+
+/// Has the leaf made anew, and then all of it, and waits until nothing of the old is trusted any more.
+async fn renew(scene: &Scene) -> Result<()> {
+    let first = scene.certificates.ca_bundle().context("a bundle")?;
+    let leaf = || async { anyhow::Ok(scene.secret().await?["data"]["tls.crt"].clone()) };
+    let before: Value = leaf().await?;
+    let path = format!("/api/v1/namespaces/{OPERATOR}/secrets/{SECRET}");
+    scene.world.patch(&path, &json!([{ "op": "remove", "path": "/data/tls.crt" }])).await?;
+    within(LIMIT, "another leaf is there", || async {
+        Ok(leaf().await.is_ok_and(|now: Value| now.is_string() && now != before))
+    })
+    .await?;
+    ensure!(scene.certificates.ca_bundle().as_ref() == Some(&first), "the authority is another one");
+    scene.world.delete(&path).await?;
+    let has = |both: bool, bundle: Vec<u8>| bundle != first && both == bundle.ends_with(&first);
+    within(LIMIT, "both authorities are published", || async {
+        Ok(has(true, scene.certificates.ca_bundle().unwrap_or_default()))
+    })
+    .await?;
+    within(LIMIT, "the old authority is gone", || async {
+        Ok(has(false, scene.certificates.ca_bundle().unwrap_or_default()))
+    })
+    .await
+}

@@ -1,0 +1,231 @@
+//! A webhook of the library in this process, registered by URL with a server, with what is rendered.
+
+use crate::support::{LIMIT, within};
+use crate::world::{World, pod_template, request};
+use anyhow::{Context, Result, bail};
+use controlplane::{ControlPlane, Version};
+use jiff::SignedDuration;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use serde_json::{Value, json};
+use sidecar_policy::cluster::capabilities::Capabilities;
+use sidecar_policy::engine::registration::shared_name;
+use sidecar_policy::engine::webhook::authority::Lifetimes;
+use sidecar_policy::engine::webhook::certs::{Certificates, SECRET};
+use sidecar_policy::engine::webhook::render::{Endpoint, render, revision_of};
+use sidecar_policy::engine::webhook::review::{PROBE_KEY, PROBE_REFUSE};
+use sidecar_policy::engine::webhook::server::{self, Webhook};
+use sidecar_policy::metrics::Metrics;
+use sidecar_policy::policy::{Policies, Policy, Site};
+use sidecar_policy::workload::Kind;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Where the operator would run.
+pub(crate) const OPERATOR: &str = "scpol-system";
+/// How often the certificates are looked at.
+pub(crate) const POLL: Duration = Duration::from_millis(100);
+
+/// Shows certificates, and counts how often.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    certificates: Arc<Certificates>,
+    pub(crate) handshakes: AtomicUsize,
+}
+
+impl ResolvesServerCert for Counted {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.handshakes.fetch_add(1, Ordering::Relaxed);
+        self.certificates.resolve(hello)
+    }
+}
+
+/// A server, and a webhook that it calls.
+pub(crate) struct Scene {
+    pub(crate) world: World,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) webhook: Arc<Webhook>,
+    pub(crate) certificates: Arc<Certificates>,
+    pub(crate) counted: Arc<Counted>,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) serving: JoinHandle<()>,
+}
+
+impl Scene {
+    pub(crate) async fn new(version: Version, site: Site) -> Result<Self> {
+        Self::with(World::with(ControlPlane::builder(version)).await?, site, |_| false).await
+    }
+
+    /// In `world`, where groups of custom resources are asked about as well for which `is_wanted` is true.
+    pub(crate) async fn with(world: World, site: Site, is_wanted: impl Fn(&str) -> bool) -> Result<Self> {
+        let capabilities = Capabilities::discover(&world.admin, is_wanted).await?;
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let endpoint = Endpoint::Url(format!("https://{}", listener.local_addr()?));
+        let metrics = Arc::new(Metrics::new());
+        let lifetimes = Lifetimes { settle: SignedDuration::from_secs(2), ..Lifetimes::default() };
+        let names = vec!["127.0.0.1".to_owned()];
+        let certificates = Certificates::of_secret(world.admin.clone(), OPERATOR, names, metrics.clone());
+        let certificates = Arc::new(certificates.with(POLL, lifetimes));
+        certificates.refresh().await?;
+        let webhook = Arc::new(Webhook::new(world.admin.clone(), Arc::new(site), metrics));
+        let (stop, stopped) = watch::channel(false);
+        let counted = Arc::new(Counted { certificates: certificates.clone(), handshakes: AtomicUsize::new(0) });
+        let serving = tokio::spawn(server::serve(listener, counted.clone(), webhook.clone(), stopped));
+        Ok(Self { world, capabilities, webhook, certificates, counted, endpoint, stop, serving })
+    }
+
+    fn policies(&self) -> Vec<Arc<Policy>> {
+        self.webhook.policies.load().iter().cloned().collect()
+    }
+
+    fn rendered(&self, kind: &Kind) -> Result<Vec<Value>> {
+        let (site, bundle) = (self.webhook.site.load(), self.certificates.ca_bundle());
+        Ok(render(kind, &self.policies(), &self.capabilities, &site, &self.endpoint, bundle.as_deref())?)
+    }
+
+    /// Where registrations of that shape are.
+    fn collection(registration: &Value) -> Result<String> {
+        let api = registration["apiVersion"].as_str().context("an apiVersion")?;
+        let kind = registration["kind"].as_str().context("a kind")?;
+        Ok(format!("/apis/{api}/{}s", kind.to_lowercase()))
+    }
+
+    /// Puts `policies` in force, and waits until probes show it.
+    pub(crate) async fn register(&self, policies: Vec<Policy>) -> Result<()> {
+        let policies = Policies::new(policies.into_iter().map(Arc::new));
+        let kinds: BTreeMap<Arc<Kind>, ()> = policies.kinds().map(|kind| (kind.clone(), ())).collect();
+        self.webhook.policies.store(Arc::new(policies));
+        for kind in kinds.into_keys() {
+            self.write(&kind).await?;
+            self.in_force(&kind).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the registrations of `kind`, over those that are there.
+    pub(crate) async fn write(&self, kind: &Kind) -> Result<()> {
+        for mut registration in self.rendered(kind)? {
+            let collection = Self::collection(&registration)?;
+            let path = format!("{collection}/{}", shared_name(kind));
+            match self.world.get(&path).await? {
+                None => drop(request(&self.world.admin, "POST", &collection, &registration).await?),
+                Some(there) => {
+                    registration["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"].clone();
+                    request(&self.world.admin, "PUT", &path, &registration).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until creates of `kind` show the revisions that are registered.
+    async fn in_force(&self, kind: &Kind) -> Result<()> {
+        for registration in self.rendered(kind)? {
+            let revision = revision_of(&registration).context("a revision")?.to_owned();
+            let refuses = registration["kind"] == "ValidatingWebhookConfiguration";
+            let what = format!("{} {revision} of {kind:?} is in force", registration["kind"]);
+            within(LIMIT, &what, || async {
+                let answer = self.probe(kind, if refuses { PROBE_REFUSE } else { "" }).await?;
+                Ok(match answer {
+                    Ok(shown) => shown["metadata"]["annotations"][PROBE_KEY] == revision,
+                    Err(message) if refuses => message.contains(&revision),
+                    Err(message) => bail!(message),
+                })
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// What a create of a probe gives, or with which message it is refused; nothing is stored.
+    async fn probe(&self, kind: &Kind, value: &str) -> Result<std::result::Result<Value, String>> {
+        let address = self.capabilities.resource(kind).context("it is served")?;
+        let mut body = json!({
+            "apiVersion": address.api_version, "kind": address.kind,
+            "metadata": { "name": "probe", "namespace": OPERATOR, "labels": { PROBE_KEY: value } },
+        });
+        // The namespace takes only what the strictest level of Pod Security lets through.
+        let strict = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
+        let pod = json!({
+            "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
+            "containers": [{ "name": "probe", "image": "none:1", "securityContext": strict }],
+        });
+        let labels = json!({ "app": "probe" });
+        match address.kind.as_str() {
+            "Pod" => body["spec"] = pod,
+            "CronJob" => {
+                let template = json!({ "spec": { "restartPolicy": "Never", "containers": pod["containers"] } });
+                body["spec"] = json!({ "schedule": "0 0 1 1 *", "jobTemplate": { "spec": { "template": template } } });
+            }
+            "PersistentVolumeClaim" => {
+                body["spec"] =
+                    json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Mi" } } });
+            }
+            _ => {
+                let template = json!({ "metadata": { "labels": labels }, "spec": pod });
+                body["spec"] = json!({ "selector": { "matchLabels": labels }, "template": template });
+            }
+        }
+        if address.kind == "StatefulSet" {
+            body["spec"]["serviceName"] = json!("probe");
+        }
+        let root = if kind.group.is_empty() { "/api" } else { "/apis" };
+        // On 1.13 even what is not stored would wait for foreign initializers.
+        let query = "dryRun=All&includeUninitialized=1";
+        let path = format!("{root}/{}/namespaces/{OPERATOR}/{}?{query}", address.api_version, kind.resource);
+        match request(&self.world.admin, "POST", &path, &body).await {
+            Ok(shown) => Ok(Ok(shown)),
+            Err(kube::Error::Api(status)) => Ok(Err(status.message)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The Secret of the certificates.
+    pub(crate) async fn secret(&self) -> Result<Value> {
+        self.world.get(&format!("/api/v1/namespaces/{OPERATOR}/secrets/{SECRET}")).await?.context("it is there")
+    }
+
+    /// Stops in good order.
+    pub(crate) async fn stop(self) -> Result<World> {
+        self.stop.send_replace(true);
+        self.serving.await?;
+        Ok(self.world)
+    }
+}
+
+pub(crate) fn site() -> Site {
+    Site::new(OPERATOR, ["vault".to_owned()], [])
+}
+
+/// A policy as it would be read from the server.
+pub(crate) fn policy(object: &Value) -> Result<Policy> {
+    let mut object = object.clone();
+    object["metadata"]["uid"] = json!("11111111-2222-3333-4444-555555555555");
+    Policy::parse(&object, &site()).map_err(|faults| anyhow::anyhow!("{faults:?}"))
+}
+
+pub(crate) fn simple(name: &str, more: &Value) -> Result<Policy> {
+    let targets = json!([{ "group": "", "resource": "pods" }, { "group": "apps", "resource": "deployments" }]);
+    let mut spec = json!({ "targets": targets, "template": { "containers": [{ "name": name, "image": "envoy:1" }] } });
+    for (field, value) in more.as_object().context("fields")? {
+        spec[field] = value.clone();
+    }
+    policy(&json!({ "metadata": { "name": name }, "spec": spec }))
+}
+
+pub(crate) fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "app": name } },
+        "spec": pod_template(name)["spec"],
+    })
+}
+
+pub(crate) fn kinds() -> [&'static Arc<Kind>; 2] {
+    [("", "pods"), ("apps", "deployments")].map(|(group, resource)| Kind::find(group, resource).expect("built-in"))
+}
