@@ -510,7 +510,7 @@ fn anchors(page: &Path) -> BTreeSet<String> {
 
 #[test]
 fn the_readme_calls_those_versions_tested_whose_servers_the_tests_build() {
-    let page = read(&root().join("README.md"));
+    let page = read(root().join("README.md"));
     let rows = page.lines().skip_while(|line| !line.starts_with("| Kubernetes |")).skip(2);
     let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
     let tested = Regex::new(r"\*\*tested on (\d+\.\d+\.\d+)\*\*").unwrap();

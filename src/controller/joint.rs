@@ -324,7 +324,7 @@ impl Controller {
             let risen = async {
                 let (unproven, generations) = registration::bring_up(&place, wanted.engine, &wanted.objects).await?;
                 let left =
-                    registration::take_down(&place, &obsolete).await.err().map(|error| still_there(error.into()));
+                    registration::take_down(&place, &obsolete).await.err().map(|error| still_there(&error.into()));
                 Ok(InForce { wanted: wanted.clone(), unproven, left, generations })
             };
             let risen = risen.await;
@@ -536,7 +536,7 @@ fn is_lasting(reason: &Unavailable) -> bool {
     )
 }
 
-fn still_there(reason: Unavailable) -> Unproven {
+fn still_there(reason: &Unavailable) -> Unproven {
     (reason.code, format!("what another engine had registered cannot be taken away: {reason}"))
 }
 

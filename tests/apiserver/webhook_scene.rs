@@ -159,6 +159,11 @@ impl Scene {
         let labels = json!({ "app": "probe" });
         match address.kind.as_str() {
             "Pod" => body["spec"] = pod,
+            // The server makes a selector of its own.
+            "Job" => {
+                body["spec"] = json!({ "template": { "spec": pod } });
+                body["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
+            }
             "CronJob" => {
                 let template = json!({ "spec": { "restartPolicy": "Never", "containers": pod["containers"] } });
                 body["spec"] = json!({ "schedule": "0 0 1 1 *", "jobTemplate": { "spec": { "template": template } } });

@@ -433,6 +433,21 @@ mod tests {
     }
 
     #[test]
+    fn a_registration_tells_where_it_is_called_and_whom_it_trusts() {
+        let kind = Kind::find("apps", "deployments").unwrap();
+        let elsewhere = Endpoint::Service { namespace: "a".into(), name: "b".into(), port: 8443 };
+        for (endpoint, bundle) in
+            [(service(), Some(&b"ca"[..])), (elsewhere, None), (Endpoint::Url("https://192.0.2.1:8443".into()), None)]
+        {
+            let policies = [policy("a", &json!({}))];
+            let rendered = render(kind, &policies, &cluster(36), &site(), &endpoint, bundle).unwrap();
+            assert_eq!(reach_of(&rendered[0]), Some((endpoint, bundle.map(<[u8]>::to_vec))));
+        }
+        assert_eq!(reach_of(&json!({ "webhooks": [{ "clientConfig": {} }] })), None);
+        assert_eq!(reach_of(&json!({ "webhooks": [{ "clientConfig": { "url": "x" } }] })), None);
+    }
+
+    #[test]
     fn a_current_server_gets_one_mutating_registration_with_an_entry_for_probes() {
         let [registration] = &rendered(36, &[policy("b", &json!({})), policy("a", &json!({}))])[..] else { panic!() };
         assert_eq!(registration["apiVersion"], "admissionregistration.k8s.io/v1");
