@@ -4,7 +4,7 @@ use crate::support::{LIMIT, within};
 use crate::webhook_scene::{OPERATOR, POLL, Scene, kinds, pod, simple, site};
 use crate::world::{PODS, containers};
 use anyhow::{Context, Result, ensure};
-use controlplane::Version;
+use controlplane::{ControlPlane, Version};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sidecar_policy::engine::webhook::certs::SECRET;
@@ -15,13 +15,18 @@ use tokio::task::JoinHandle;
 
 /// More than an API server keeps connections for: some handshakes are always under way.
 const CLIENTS: usize = 64;
+/// So much of the API server's log is looked through for calls that failed.
+const LINES: usize = 10_000;
 
 /// What became of the creates.
 pub(crate) struct Rotation {
     /// How many came out with their sidecar.
     pub(crate) created: usize,
-    /// What the others came to.
+    /// What creates were refused with, and what the API server says of calls that failed and were let through.
     pub(crate) failed: Vec<String>,
+    /// How many came out without it though their call was answered: where the machine has too much to do, the Namespace is not
+    /// read in time.
+    pub(crate) late: usize,
     /// How many handshakes there were until the last certificate was shown.
     pub(crate) handshakes: usize,
 }
@@ -34,14 +39,13 @@ impl Rotation {
         scene.register(vec![simple("envoy", &json!({}))?]).await?;
         let (renewing, publishing) = keep(&scene);
         let (done, ended) = watch::channel(false);
-        let (created, failed) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
-        let creators: Vec<_> = (0..CLIENTS)
-            .map(|_| tokio::spawn(create_until(scene.clone(), ended.clone(), created.clone(), failed.clone())))
-            .collect();
+        let tally = Arc::new(Tally::default());
+        let creators: Vec<_> =
+            (0..CLIENTS).map(|_| tokio::spawn(create_until(scene.clone(), ended.clone(), tally.clone()))).collect();
         renew(&scene).await?;
         let handshakes = scene.counted.handshakes.load(Ordering::Relaxed);
-        let enough = created.load(Ordering::Relaxed).max(least / 2) + least / 2;
-        let all = || async { Ok(created.load(Ordering::Relaxed) >= enough) };
+        let enough = tally.created.load(Ordering::Relaxed).max(least / 2) + least / 2;
+        let all = || async { Ok(tally.created.load(Ordering::Relaxed) >= enough) };
         within(10 * LIMIT, "there are enough creates", all).await?;
         done.send_replace(true);
         for creator in creators {
@@ -50,9 +54,19 @@ impl Rotation {
         ensure!(!publishing.is_finished() && !renewing.is_finished(), "somebody has given up");
         renewing.abort();
         publishing.abort();
-        let failed = std::mem::take(&mut *failed.lock().expect("nobody panics with it"));
-        Ok(Self { created: created.load(Ordering::Relaxed), failed, handshakes })
+        let failed_open = failed_open(&scene.world.cluster);
+        let [created, bare] = [&tally.created, &tally.bare].map(|count| count.load(Ordering::Relaxed));
+        let late = bare.saturating_sub(failed_open.len());
+        let mut failed = std::mem::take(&mut *tally.refused.lock().expect("nobody panics with it"));
+        failed.extend(failed_open);
+        Ok(Self { created, failed, late, handshakes })
     }
+}
+
+/// What the API server has logged of each call that failed, after which it let the object in.
+pub(crate) fn failed_open(cluster: &ControlPlane) -> Vec<String> {
+    let log = cluster.log_tail(LINES);
+    log.lines().filter(|line| line.contains("failing open")).map(str::to_owned).collect()
 }
 
 /// Renews what is due, and publishes it as the controller does: registrations first, and then the word that they are there.
@@ -75,18 +89,23 @@ fn keep(scene: &Arc<Scene>) -> (JoinHandle<()>, JoinHandle<Result<()>>) {
     (renewing, publishing)
 }
 
-async fn create_until(
-    scene: Arc<Scene>,
-    ended: watch::Receiver<bool>,
-    created: Arc<AtomicUsize>,
-    failed: Arc<Mutex<Vec<String>>>,
-) {
+#[derive(Default)]
+struct Tally {
+    created: AtomicUsize,
+    bare: AtomicUsize,
+    refused: Mutex<Vec<String>>,
+}
+
+async fn create_until(scene: Arc<Scene>, ended: watch::Receiver<bool>, tally: Arc<Tally>) {
     while !*ended.borrow() {
-        let answer = scene.world.create(&format!("{PODS}?dryRun=All"), &pod("web")).await;
-        match answer.map(|created| containers(&created)) {
-            Ok(found) if found == ["app", "envoy"] => drop(created.fetch_add(1, Ordering::Relaxed)),
-            other => failed.lock().expect("nobody panics with it").push(format!("{other:?}")),
-        }
+        match scene.world.create(&format!("{PODS}?dryRun=All"), &pod("web")).await {
+            Ok(created) if containers(&created) == ["app", "envoy"] => tally.created.fetch_add(1, Ordering::Relaxed),
+            Ok(_) => tally.bare.fetch_add(1, Ordering::Relaxed),
+            Err(error) => {
+                tally.refused.lock().expect("nobody panics with it").push(error.to_string());
+                continue;
+            }
+        };
     }
 }
 

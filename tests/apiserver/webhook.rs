@@ -1,6 +1,6 @@
 //! The webhook engine: the server and the certificates of the library in this process, registered by URL with what is rendered.
 
-use crate::rotation::Rotation;
+use crate::rotation::{Rotation, failed_open};
 use crate::support::{LIMIT, within};
 use crate::webhook_scene::{Scene, pod, simple, site};
 use crate::world::{DEPLOYMENTS, PODS, containers, deployment, pending, request};
@@ -71,6 +71,8 @@ async fn what_matches_gets_its_sidecar_at_create(version: Version) -> Result<()>
     // Nobody is there any more: creates go on.
     let world = scene.stop().await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("later")).await?), ["app"]);
+    let is_told = || async { Ok(!failed_open(&world.cluster).is_empty()) };
+    within(LIMIT, "the API server's log tells of the call that failed", is_told).await?;
     Ok(())
 }
 
@@ -263,8 +265,9 @@ async fn no_create_fails_while_the_certificates_are_renewed_on_1_36() -> Result<
 /// `SCPOL_ROTATION_CREATES` says how many creates there are at least.
 async fn no_create_fails_while_the_certificates_are_renewed(version: Version) -> Result<()> {
     let least: usize = std::env::var("SCPOL_ROTATION_CREATES").ok().map_or(Ok(2000), |count| count.parse())?;
-    let Rotation { created, failed, handshakes } = Rotation::run(version, least).await?;
+    let Rotation { created, failed, late, handshakes } = Rotation::run(version, least).await?;
     assert!(failed.is_empty(), "{} of {created} failed: {:?}", failed.len(), &failed[..failed.len().min(5)]);
+    assert!(late <= created / 10, "{late} beside {created} were answered too late");
     ensure!(handshakes > 100, "too few handshakes to prove anything: {handshakes}");
     Ok(())
 }
