@@ -21,7 +21,7 @@ pub(super) async fn rotation(figures: &mut Vec<Figure>) -> Result<()> {
         );
         figures.extend([
             told(format!("rotation, {version}: creates while leaf and authority change"), all as f64, ""),
-            told(format!("rotation, {version}: answered, but the Namespace was not read in 1 s"), late as f64, ""),
+            told(format!("rotation, {version}: answered, and came out without their sidecar"), late as f64, ""),
             at_most(format!("rotation, {version}: failed calls"), failed.len() as f64, "", 0.0),
         ]);
     }

@@ -109,7 +109,8 @@ fn same_scalar(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> bool {
     {
         return wanted == actual;
     }
-    if name == "protocol" {
+    // What is no scalar is no protocol either.
+    if name == "protocol" && !matches!(wanted, Value::Array(_) | Value::Object(_)) {
         return protocol(wanted) == protocol(actual);
     }
     match (wanted, actual) {

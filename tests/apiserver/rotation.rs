@@ -24,8 +24,7 @@ pub(crate) struct Rotation {
     pub(crate) created: usize,
     /// What creates were refused with, and what the API server says of calls that failed and were let through.
     pub(crate) failed: Vec<String>,
-    /// How many came out without it though their call was answered: where the machine has too much to do, the Namespace is not
-    /// read in time.
+    /// How many came out without it though no call of theirs failed.
     pub(crate) late: usize,
     /// How many handshakes there were until the last certificate was shown.
     pub(crate) handshakes: usize,

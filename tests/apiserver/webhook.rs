@@ -267,7 +267,7 @@ async fn no_create_fails_while_the_certificates_are_renewed(version: Version) ->
     let least: usize = std::env::var("SCPOL_ROTATION_CREATES").ok().map_or(Ok(2000), |count| count.parse())?;
     let Rotation { created, failed, late, handshakes } = Rotation::run(version, least).await?;
     assert!(failed.is_empty(), "{} of {created} failed: {:?}", failed.len(), &failed[..failed.len().min(5)]);
-    assert!(late <= created / 10, "{late} beside {created} were answered too late");
+    assert_eq!(late, 0, "beside {created} were answered, and came out without their sidecar");
     ensure!(handshakes > 100, "too few handshakes to prove anything: {handshakes}");
     Ok(())
 }

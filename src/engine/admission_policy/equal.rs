@@ -295,6 +295,19 @@ mod tests {
         near
     }
 
+    #[test]
+    fn a_protocol_that_is_no_text_is_compared_as_elsewhere() {
+        let with = |protocol: Value| json!({ "protocol": protocol });
+        let values =
+            [json!([null]), json!({ "env": null }), json!("TCP"), json!("UDP"), json!(7), json!([]), json!({})];
+        for (wanted, actual) in values.iter().flat_map(|wanted| values.iter().map(move |actual| (wanted, actual))) {
+            let (wanted, actual) = (with(wanted.clone()), with(actual.clone()));
+            let wanted = wanted.as_object().unwrap();
+            let expected = equal::difference(wanted, actual.as_object().unwrap(), Fields::Open).is_none();
+            assert_eq!(holds(wanted, &actual, Fields::Open), expected, "{wanted:?} {actual}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 300, ..ProptestConfig::default() })]
 
