@@ -44,6 +44,7 @@ pub mod cluster;
 pub mod controller;
 pub mod convert;
 pub mod decision;
+mod digest;
 pub mod engine;
 pub mod inject;
 pub mod lint;

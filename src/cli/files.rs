@@ -1,5 +1,6 @@
 //! What the commands on files share: which files, which policies, how a workload is called.
 
+use crate::cel::formats::is_label;
 use crate::decision::Decision;
 use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Place, Walk};
 use crate::policy::{Policies, Policy, Site};
@@ -146,13 +147,21 @@ pub(super) struct Operator {
     pub(super) initializer_names: Vec<String>,
 }
 
+/// The name of a Namespace; empty where an environment variable is.
+pub(super) fn namespace_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || is_label(text) {
+        return Ok(text.to_owned());
+    }
+    Err("no Namespace can have this name; write whole names, lower case, without `*`, as in `logging,shop`".to_owned())
+}
+
 /// What the operator would be told by its own flags.
 #[derive(Args, Debug)]
 pub(super) struct SiteOptions {
     #[command(flatten)]
     pub(super) operator: Operator,
     /// Namespaces that no policy reaches, as the operator has them
-    #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
     protected_namespaces: Vec<String>,
     /// Version of the server and its nodes, which decides whether native sidecars can be had [default: a current one;
     /// of a live workload, its server's]

@@ -8,6 +8,7 @@ use crate::cluster::client::{CallError, call};
 use crate::cluster::lease;
 use crate::cluster::object::Object;
 use crate::engine::initializer::render;
+use crate::engine::object::shared_name;
 use crate::policy::Policy;
 use crate::workload::Kind;
 use anyhow::{Context, Result, bail};
@@ -22,18 +23,6 @@ const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "sidecar-policy");
 pub(super) const OPERATOR: &str = "scpol";
 /// The Secret with the certificate of the webhook.
 pub(super) const CERTIFICATE: &str = "scpol-webhook";
-
-/// What engines register, in the order in which it may go: what refuses a workload without its sidecar goes before what gives
-/// it one.
-pub(super) const REGISTRATIONS: [&str; 7] = [
-    registration::VALIDATING_BINDINGS,
-    registration::VALIDATING_POLICIES,
-    registration::VALIDATING_WEBHOOKS,
-    registration::MUTATING_BINDINGS,
-    registration::MUTATING_POLICIES,
-    registration::MUTATING_WEBHOOKS,
-    registration::INITIALIZERS,
-];
 
 /// One object of an installation.
 #[derive(Clone, Debug)]
@@ -60,9 +49,7 @@ impl Piece {
 
     /// True if and only if it refuses workloads, and changes none.
     pub(super) fn refuses(&self) -> bool {
-        let refusing =
-            [registration::VALIDATING_BINDINGS, registration::VALIDATING_POLICIES, registration::VALIDATING_WEBHOOKS];
-        refusing.contains(&self.resource.plural.as_str())
+        registration::refuses(&self.resource.plural)
     }
 }
 
@@ -103,7 +90,7 @@ pub(super) struct Installed<'a> {
 }
 
 impl Installed<'_> {
-    /// What engines have registered under our label, in the order of [`REGISTRATIONS`].
+    /// What engines have registered under our label, in the order of [`registration::ALL`].
     pub(super) async fn registrations(&self) -> Result<Vec<Piece>> {
         let mut found = self.all_registrations().await?;
         found.retain(Piece::is_generated);
@@ -113,7 +100,7 @@ impl Installed<'_> {
     /// Everything of the kinds that engines register, whoever has made it.
     pub(super) async fn all_registrations(&self) -> Result<Vec<Piece>> {
         let mut found = Vec::new();
-        for resource in REGISTRATIONS.iter().filter_map(|plural| self.server.registration(plural)) {
+        for resource in registration::ALL.iter().filter_map(|plural| self.server.registration(plural)) {
             found.extend(self.list(&resource, None, None).await?);
         }
         Ok(found)
@@ -292,14 +279,6 @@ pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
     let parts = [(policy.injects(), true), (!policy.validations.is_empty(), false)];
     let parts = policy.kinds.iter().flat_map(|kind| parts.map(|(is_there, injects)| (kind, is_there, injects)));
     parts.filter(|(_, is_there, _)| *is_there).map(|(kind, _, injects)| ways(kind, injects)).collect()
-}
-
-/// The name of what is registered for all policies on `kind`.
-pub(super) fn shared_name(kind: &Kind) -> String {
-    match kind.group.as_str() {
-        "" => format!("scpol-{}", kind.resource),
-        group => format!("scpol-{}.{group}", kind.resource),
-    }
 }
 
 #[cfg(test)]

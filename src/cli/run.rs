@@ -1,5 +1,6 @@
 //! `scpol run`: composes the operator process.
 
+use super::files::namespace_name;
 use super::{Cluster, End};
 use crate::api::code::Code;
 use crate::cluster::capabilities::Capabilities;
@@ -63,7 +64,7 @@ pub(super) struct Options {
     #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
     initializer_names: Vec<String>,
     /// Namespaces that no policy reaches, besides kube-system, kube-public, kube-node-lease and the operator's own
-    #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',')]
+    #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
     protected_namespaces: Vec<String>,
     /// How long a registration that somebody deleted by hand is not made again
     #[arg(long, value_name = "DURATION", env = "SCPOL_REPAIR_HOLD", default_value = "10m", value_parser = humantime::parse_duration)]

@@ -17,7 +17,7 @@ use super::{Cluster, End, live};
 use crate::api::code::Code;
 use crate::api::condition::{self, Outcome};
 use crate::api::v1alpha1::SidecarPolicyStatus;
-use crate::cluster::capabilities::Capabilities;
+use crate::cluster::capabilities::{Capabilities, registration};
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
@@ -448,7 +448,7 @@ impl<W: Write> Removal<'_, W> {
 }
 
 fn is_registration(piece: &Piece) -> bool {
-    super::installed::REGISTRATIONS.contains(&piece.resource.plural.as_str())
+    registration::ALL.contains(&piece.resource.plural.as_str())
 }
 
 /// The names that our own registrations put on objects.

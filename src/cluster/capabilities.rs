@@ -28,16 +28,22 @@ pub mod registration {
     pub const VALIDATING_POLICIES: &str = "validatingadmissionpolicies";
     /// Puts a ValidatingAdmissionPolicy in force.
     pub const VALIDATING_BINDINGS: &str = "validatingadmissionpolicybindings";
-    /// All of them.
+    /// All of them, in the order in which they may go: what refuses a workload without its sidecar before what gives it one,
+    /// and what puts something in force before that.
     pub const ALL: [&str; 7] = [
-        INITIALIZERS,
-        MUTATING_WEBHOOKS,
-        VALIDATING_WEBHOOKS,
-        MUTATING_POLICIES,
-        MUTATING_BINDINGS,
-        VALIDATING_POLICIES,
         VALIDATING_BINDINGS,
+        VALIDATING_POLICIES,
+        VALIDATING_WEBHOOKS,
+        MUTATING_BINDINGS,
+        MUTATING_POLICIES,
+        MUTATING_WEBHOOKS,
+        INITIALIZERS,
     ];
+
+    /// True if and only if what is registered as `resource` refuses workloads, and changes none.
+    pub fn refuses(resource: &str) -> bool {
+        [VALIDATING_BINDINGS, VALIDATING_POLICIES, VALIDATING_WEBHOOKS].contains(&resource)
+    }
 }
 
 /// What is served: group, version, plural name.

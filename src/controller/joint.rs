@@ -11,7 +11,8 @@ use crate::cluster::capabilities::registration as resources;
 use crate::cluster::client::{Reconnect, why};
 use crate::cluster::object::Object;
 use crate::cluster::policies::Snapshot;
-use crate::engine::registration::{self, Generations, Key, Place, Unproven, is_marked, kind_of};
+use crate::engine::object::{kind_of, shared_name};
+use crate::engine::registration::{self, Generations, Key, Place, Unproven, is_marked};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
@@ -395,7 +396,7 @@ impl Controller {
         let Some(joint) = self.joints.get_mut(kind) else { return };
         if std::mem::take(&mut joint.deleted_meanwhile) {
             joint.phase = Phase::Out;
-            let key = (String::from("registration"), registration::shared_name(kind));
+            let key = (String::from("registration"), shared_name(kind));
             self.hold_joint(kind, &key);
             return;
         }

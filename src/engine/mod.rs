@@ -8,6 +8,7 @@
 pub mod admission_policy;
 pub mod choice;
 pub mod initializer;
+pub mod object;
 pub mod registration;
 mod report;
 pub mod targets;

@@ -3,6 +3,7 @@
 //! Nothing that lacks our label is ever touched. What we remove ourselves is marked first: whatever vanishes without the
 //! mark was removed by somebody else, which is an emergency brake.
 
+use super::object::{IGNORING, PROBE, PROBE_REFUSE, shared_name};
 use super::trial::{self, Strictness};
 use super::{EngineName, Unavailable, admission_policy, webhook};
 use crate::api::code::Code;
@@ -145,25 +146,6 @@ fn value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).expect("an object is JSON")
 }
 
-/// The name of what is registered for all policies on `kind`.
-pub fn shared_name(kind: &Kind) -> String {
-    match kind.group.as_str() {
-        "" => format!("scpol-{}", kind.resource),
-        group => format!("scpol-{}.{group}", kind.resource),
-    }
-}
-
-/// The end of the name of a second registration beside the first: what lets through where it cannot tell.
-pub const IGNORING: &str = "-ignore";
-
-/// The kind whose shared registration is called `name`.
-pub fn kind_of(name: &str) -> Option<Arc<Kind>> {
-    let rest = name.strip_prefix("scpol-")?;
-    let rest = rest.strip_suffix(IGNORING).unwrap_or(rest);
-    let (resource, group) = rest.split_once('.').unwrap_or((rest, ""));
-    Some(Kind::of(group, resource, None))
-}
-
 /// Where what is shared by the policies on one kind is registered and tried.
 pub struct Place {
     /// For every request.
@@ -228,15 +210,7 @@ pub async fn bring_up(
 /// # Errors
 /// If the server cannot be reached; to be called again then.
 pub async fn take_down(place: &Place, keys: &[Key]) -> Result<(), CallError> {
-    const ORDER: [&str; 6] = [
-        resources::VALIDATING_BINDINGS,
-        resources::VALIDATING_POLICIES,
-        resources::VALIDATING_WEBHOOKS,
-        resources::MUTATING_BINDINGS,
-        resources::MUTATING_POLICIES,
-        resources::MUTATING_WEBHOOKS,
-    ];
-    for resource in ORDER {
+    for resource in resources::ALL {
         let Some(served) = place.capabilities.registration(resource) else { continue };
         for (_, name) in keys.iter().filter(|(other, _)| other == resource) {
             remove(&place.client, &served, name).await?;
@@ -308,16 +282,20 @@ async fn released(place: &Place) -> Result<(), CallError> {
 /// An object that asks whether a registration is in force.
 fn probing(kind: &Kind, resource: &ApiResource, shows: Shows) -> Value {
     let mut object = trial::sample(kind, resource);
-    let asks = if shows == Shows::Refuses { "refuse" } else { "inject" };
-    object["metadata"]["labels"][trial::PROBE_LABEL] = Value::from(asks);
+    let asks = if shows == Shows::Refuses { PROBE_REFUSE } else { "inject" };
+    object["metadata"]["labels"][PROBE] = Value::from(asks);
     object
 }
 
-/// True if and only if `stored` has everything that `wanted` says, however the server has completed it.
+/// True if and only if `stored` has everything that `wanted` says, however the server has completed it. What is wanted empty
+/// is empty or missing.
 pub fn covers(stored: &Value, wanted: &Value) -> bool {
     match (stored, wanted) {
+        (Value::Null, Value::Object(wanted)) => wanted.is_empty(),
+        (Value::Null, Value::Array(wanted)) => wanted.is_empty(),
+        (Value::Object(stored), Value::Object(wanted)) if wanted.is_empty() => stored.is_empty(),
         (Value::Object(stored), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, wanted)| stored.get(key).is_some_and(|stored| covers(stored, wanted)))
+            wanted.iter().all(|(key, wanted)| covers(stored.get(key).unwrap_or(&Value::Null), wanted))
         }
         (Value::Array(stored), Value::Array(wanted)) => {
             stored.len() == wanted.len() && stored.iter().zip(wanted).all(|(stored, wanted)| covers(stored, wanted))
@@ -423,7 +401,7 @@ async fn probe(place: &Place, revision: &str, shows: Shows) -> Result<Seen, Unav
     let object = probing(kind, &resource, shows);
     match trial::create(client, &resource, namespace, &object, Strictness::Lenient).await {
         Ok(answer) => {
-            let answers = answer["metadata"]["annotations"][trial::PROBE_LABEL].as_str().unwrap_or_default();
+            let answers = answer["metadata"]["annotations"][PROBE].as_str().unwrap_or_default();
             let is_there = shows == Shows::Injects && answers.split(',').any(|answer| answer == revision);
             Ok(if is_there { Seen::Yes } else { Seen::NotYet(None) })
         }
@@ -436,5 +414,31 @@ async fn probe(place: &Place, revision: &str, shows: Shows) -> Result<Seen, Unav
             trial::cause(&error)
         ))),
         Err(error) => Err(trial::refused(&error, &resource, namespace)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_has_completed_is_covered_and_what_somebody_has_added_is_not() {
+        let wanted = json!({ "failurePolicy": "Ignore", "rules": [{ "resources": ["pods"] }], "selector": {}, "conditions": [] });
+        for (path, stored, expected) in [
+            ("/more", json!(1), true),
+            ("/rules/0/scope", json!("*"), true),
+            ("/selector", Value::Null, true),
+            ("/conditions", Value::Null, true),
+            ("/failurePolicy", json!("Fail"), false),
+            ("/failurePolicy", Value::Null, false),
+            ("/rules", json!([]), false),
+            ("/selector", json!({ "matchLabels": { "a": "b" } }), false),
+            ("/conditions", json!([{ "name": "never" }]), false),
+        ] {
+            let mut object = wanted.clone();
+            let (parent, field) = path.rsplit_once('/').unwrap();
+            object.pointer_mut(parent).unwrap()[field] = stored.clone();
+            assert_eq!(covers(&object, &wanted), expected, "{path} {stored}");
+        }
     }
 }

@@ -14,8 +14,6 @@ use std::sync::Arc;
 
 /// The name of every object that is tried.
 const NAME: &str = "scpol-probe";
-/// The label of an object on which a registration shows that it is in force; see [`crate::engine::webhook`].
-pub const PROBE_LABEL: &str = "scpol.dev/probe";
 
 /// Posts `object` to `namespace` without storing it. Gives what would have been stored.
 ///

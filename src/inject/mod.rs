@@ -26,7 +26,6 @@ use marker::Marker;
 use merge::{Addition, Group, Shape};
 use pod::Pod;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 /// A template that is ready to be injected.
 ///
@@ -90,7 +89,7 @@ impl Template {
 fn hash(spec: &v1alpha1::Template) -> String {
     // serde_json's maps are sorted by key, so that going through `Value` is the canonical form.
     let canonical = serde_json::to_value(spec).expect("a template is JSON").to_string();
-    Sha256::digest(canonical).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    crate::digest::short(canonical)
 }
 
 /// The pairs of `templates`, by index, that add one name or one host port differently; each pair once, lower index

@@ -15,7 +15,6 @@ use crate::inject::{Template, is_native_sidecar};
 use crate::workload::{Kind, Workload};
 use checks::Common;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -45,6 +44,7 @@ impl Site {
         initializer_names: impl IntoIterator<Item = String>,
     ) -> Self {
         let built_in = PROTECTED_NAMESPACES.iter().map(|&name| name.to_owned());
+        let protected = protected.into_iter().filter(|name| !name.is_empty());
         Self {
             operator_namespace: operator_namespace.to_owned(),
             protected_namespaces: built_in.chain([operator_namespace.to_owned()]).chain(protected).collect(),
@@ -261,7 +261,7 @@ impl Policy {
 fn hash(spec: &SidecarPolicySpec) -> String {
     // serde_json's maps are sorted by key, so that going through `Value` is the canonical form.
     let canonical = serde_json::to_value(spec).expect("a spec is JSON").to_string();
-    Sha256::digest(canonical).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    crate::digest::short(canonical)
 }
 
 /// What a policy says of one workload.

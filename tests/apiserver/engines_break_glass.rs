@@ -107,7 +107,7 @@ fn spoilt(engine: &str) -> (&'static str, serde_json::Value) {
         }
         _ => (
             "mutatingadmissionpolicies",
-            json!([{ "op": "add", "path": "/spec/matchConditions/-", "value": { "name": "never", "expression": "false" } }]),
+            json!([{ "op": "add", "path": "/spec/matchConditions", "value": [{ "name": "never", "expression": "false" }] }]),
         ),
     }
 }

@@ -9,11 +9,11 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 use sidecar_policy::cluster::capabilities::Capabilities;
-use sidecar_policy::engine::registration::shared_name;
+use sidecar_policy::engine::object::shared_name;
+use sidecar_policy::engine::object::{PROBE, PROBE_REFUSE};
 use sidecar_policy::engine::webhook::authority::Lifetimes;
 use sidecar_policy::engine::webhook::certs::{Certificates, SECRET};
 use sidecar_policy::engine::webhook::render::{Endpoint, render, revision_of};
-use sidecar_policy::engine::webhook::review::{PROBE_KEY, PROBE_REFUSE};
 use sidecar_policy::engine::webhook::server::{self, Webhook};
 use sidecar_policy::metrics::Metrics;
 use sidecar_policy::policy::{Policies, Policy, Site};
@@ -133,7 +133,7 @@ impl Scene {
             within(LIMIT, &what, || async {
                 let answer = self.probe(kind, if refuses { PROBE_REFUSE } else { "" }).await?;
                 Ok(match answer {
-                    Ok(shown) => shown["metadata"]["annotations"][PROBE_KEY] == revision,
+                    Ok(shown) => shown["metadata"]["annotations"][PROBE] == revision,
                     Err(message) if refuses => message.contains(&revision),
                     Err(message) => bail!(message),
                 })
@@ -148,7 +148,7 @@ impl Scene {
         let address = self.capabilities.resource(kind).context("it is served")?;
         let mut body = json!({
             "apiVersion": address.api_version, "kind": address.kind,
-            "metadata": { "name": "probe", "namespace": OPERATOR, "labels": { PROBE_KEY: value } },
+            "metadata": { "name": "probe", "namespace": OPERATOR, "labels": { PROBE: value } },
         });
         // The namespace takes only what the strictest level of Pod Security lets through.
         let strict = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });

@@ -11,6 +11,7 @@ use crate::cluster::capabilities::registration::{
 use crate::engine::initializer::registration::is_as;
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::InitializerConfiguration;
+use crate::engine::object::kind_of;
 use crate::engine::{EngineName, admission_policy, registration, targets, webhook};
 use crate::policy::{Policy, Site};
 use std::collections::BTreeSet;
@@ -103,7 +104,7 @@ fn is_own_edited(subject: &Subject<'_>, piece: &Piece) -> Option<bool> {
 /// with a policy.
 fn is_shared_edited(subject: &Subject<'_>, piece: &Piece) -> Option<bool> {
     let stored = piece.object.value();
-    let kind = registration::kind_of(piece.object.name())?;
+    let kind = kind_of(piece.object.name())?;
     let owners = stored["metadata"]["ownerReferences"].as_array()?;
     let is_owner = |policy: &&Arc<Policy>| owners.iter().any(|owner| owner["name"] == policy.name.as_str());
     let owners: Vec<Arc<Policy>> = subject.policies.iter().filter(is_owner).cloned().collect();

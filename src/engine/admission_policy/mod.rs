@@ -37,7 +37,7 @@ mod rows;
 mod validating;
 mod variables;
 
-pub use render::{name, render, revision_of};
+pub use render::{render, revision_of};
 pub use validating::validating;
 
 use crate::api::code::Code;
@@ -45,11 +45,6 @@ use crate::cluster::capabilities::{Capabilities, registration};
 use crate::engine::Unavailable;
 use crate::policy::Policy;
 
-/// The key of the label by which an object in the operator's namespace asks whether a registration is in force, and of the
-/// annotation that it gets for an answer. The label's value [`PROBE_REFUSE`] asks those that refuse.
-pub const PROBE: &str = "scpol.dev/probe";
-/// The value of the label [`PROBE`] of an object that is to be refused.
-pub const PROBE_REFUSE: &str = "refuse";
 /// The group of everything that is registered here.
 const API: &str = "admissionregistration.k8s.io/v1";
 /// How long an expression may be, in characters: `DefaultMaxRequestSizeBytes` is far away, cel-go's parser is not.

@@ -7,28 +7,19 @@ use super::delivery::Delivery;
 use super::rows::{self, Rows};
 use super::validating::validating;
 use super::variables::Variables;
-use super::{API, Inexpressible, MAX_EXPRESSION, MAX_OBJECT, PROBE, conflict, expressions, own};
-use crate::api::{MANAGED_BY, MANAGER};
+use super::{API, Inexpressible, MAX_EXPRESSION, MAX_OBJECT, conflict, expressions, own};
 use crate::cluster::capabilities::Capabilities;
 use crate::engine::Unavailable;
+use crate::engine::object::{self, PROBE};
 use crate::inject::pod::Network;
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How many policies of one resource may have conditions of their own: as many as a number that JSON keeps has bits.
 const MAX_NOTES: usize = 52;
-
-/// The name of what is registered for `kind`.
-pub fn name(kind: &Kind) -> String {
-    match kind.group.as_str() {
-        "" => format!("scpol-{}", kind.resource),
-        group => format!("scpol-{}.{group}", kind.resource),
-    }
-}
 
 /// Everything that the API server needs so that `policies`, all enforced ones that target `kind`, in priority order, take effect
 /// on it: the whole set, never a delta.
@@ -45,10 +36,10 @@ pub fn render(
     let mut objects = Vec::new();
     if !injecting.is_empty() {
         let spec = mutating(kind, &injecting, cluster, site)?;
-        let policy = registered("MutatingAdmissionPolicy", &name(kind), &injecting, spec);
+        let policy = registered("MutatingAdmissionPolicy", &object::shared_name(kind), &injecting, spec);
         fits(&policy, injecting[0])?;
         objects.push(policy);
-        objects.push(binding("MutatingAdmissionPolicyBinding", &name(kind), &injecting, json!({})));
+        objects.push(binding("MutatingAdmissionPolicyBinding", &object::shared_name(kind), &injecting, json!({})));
     }
     objects.extend(validating(kind, policies, cluster, site)?);
     Ok(objects)
@@ -61,12 +52,12 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     let access = Access::of(kind_of(kind, policies), &mut variables);
     let rows = Rows { access: &access, kind };
     let (mut matches, mut notes) = (Vec::new(), Vec::new());
-    let mut one_matches = "true".to_owned();
+    // What is asked once, before all else.
+    let mut first = rows::is_ordinary(kind);
     for policy in policies {
         let expression = does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?;
         if policies.len() == 1 {
-            // It is asked once, before all else.
-            one_matches = expression;
+            first.push(expression);
             matches.push("true".to_owned());
             continue;
         }
@@ -80,14 +71,15 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         matches.push(format!("({NOTED} / {bit} % 2 == 1)"));
     }
     let inject = inject(&matches, policies, kind, site, &access, &mut variables)?;
-    let inject = format!("{} ? {} : ({one_matches} ? {inject} : [])", is_probing(site), answer());
+    let inject = format!("{} ? {} : ({} ? {inject} : [])", rows::is_own(site), answer(), all(&first));
     let takes_notes = !notes.is_empty();
     let mutations = notes.into_iter().chain([inject]).chain(takes_notes.then(forgotten));
     let patch = |expression| json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } });
     Ok(json!({
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "Never",
-        "matchConstraints": constraints(kind, policies, cluster),
+        "matchConstraints": constraints(kind, policies, cluster, site),
+        // Also where there are none: what somebody adds by hand is to be seen.
         "matchConditions": rows::conditions(&rows, policies, site),
         "variables": variables.to_value(),
         "mutations": mutations.map(patch).collect::<Vec<_>>(),
@@ -142,7 +134,7 @@ fn note(policy: &Policy, index: usize) -> Result<u64, Inexpressible> {
 
 /// Notes `bit` where `expression` is true.
 fn noted(expression: &str, bit: u64, site: &Site) -> String {
-    let is_meant = all(&[not(&is_probing(site)), expression.to_owned()]);
+    let is_meant = all(&[not(&rows::is_own(site)), expression.to_owned()]);
     let path = format!("/metadata/{}", expressions::NOTES);
     format!("{is_meant} ? [JSONPatch{{op: \"add\", path: \"{path}\", value: {NOTED} + {bit}}}] : []")
 }
@@ -155,10 +147,6 @@ fn forgotten() -> String {
 }
 
 // Injection
-
-fn is_probing(site: &Site) -> String {
-    format!("request.namespace == {}", quoted(&site.operator_namespace))
-}
 
 /// The operations that inject whatever is to be injected.
 fn inject(
@@ -197,11 +185,11 @@ fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variable
     Ok(format!("({chosen}[])"))
 }
 
-/// What a probe gets.
+/// What a probe gets, and nothing else in its namespace.
 fn answer() -> String {
-    let annotation = PROBE.replace('/', "~1");
+    let (annotation, is_probe) = (PROBE.replace('/', "~1"), rows::is_probe());
     format!(
-        "[?(has(object.metadata.annotations) ? optional.none() : optional.of(JSONPatch{{op: \"add\", path: \
+        "!({is_probe}) ? [] : [?(has(object.metadata.annotations) ? optional.none() : optional.of(JSONPatch{{op: \"add\", path: \
          \"/metadata/annotations\", value: {{}}}})), JSONPatch{{op: \"add\", path: \"/metadata/annotations/{annotation}\", \
          value: variables.revision}}]"
     )
@@ -258,8 +246,9 @@ fn together(
 
 // Objects
 
-/// Which requests are matched: creates through any version that one of `policies` names.
-pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilities) -> Value {
+/// Which requests are matched: creates through any version that one of `policies` names, where no namespace is protected but
+/// for the operator's own, in which probes are.
+pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Site) -> Value {
     let targets: Vec<_> = policies.iter().flat_map(|policy| policy.targets_of(kind)).collect();
     let is_any = targets.iter().any(|target| target.version == "*");
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -279,17 +268,23 @@ pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilit
     };
     // A version that is named means objects that are posted through it, and no conversion of others.
     let policy = if is_any { "Equivalent" } else { "Exact" };
-    json!({ "matchPolicy": policy, "resourceRules": versions.into_iter().map(rule).collect::<Vec<_>>() })
+    let protected = site.protected_namespaces.iter().filter(|name| **name != site.operator_namespace);
+    json!({
+        "matchPolicy": policy,
+        "objectSelector": {},
+        "excludeResourceRules": [],
+        "namespaceSelector": { "matchExpressions": [object::namespaces("NotIn", protected)] },
+        "resourceRules": versions.into_iter().map(rule).collect::<Vec<_>>(),
+    })
 }
 
 /// A policy of the API server with `spec`, and a variable `revision` before the others.
 pub(super) fn registered(kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
-    let digest = Sha256::digest(spec.to_string());
-    let revision: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let revision = crate::digest::short(spec.to_string());
     if let Some(variables) = spec["variables"].as_array_mut() {
         variables.insert(0, json!({ "name": "revision", "expression": quoted(&revision) }));
     }
-    let mut object = object(kind, name, policies);
+    let mut object = bare(kind, name, policies);
     object["metadata"]["annotations"] = json!({ REVISION: revision });
     object["spec"] = spec;
     object
@@ -307,19 +302,13 @@ pub fn revision_of(object: &Value) -> Option<String> {
 /// Puts the policy `name` in force everywhere; `spec` has what the kind of binding wants beside.
 pub(super) fn binding(kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
     spec["policyName"] = json!(name);
-    let mut object = object(kind, name, policies);
+    let mut object = bare(kind, name, policies);
     object["spec"] = spec;
     object
 }
 
-fn object(kind: &str, name: &str, policies: &[&Policy]) -> Value {
-    let owners = policies.iter().filter(|policy| !policy.uid.is_empty()).map(|policy| {
-        json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "name": policy.name, "uid": policy.uid })
-    });
-    json!({
-        "apiVersion": API, "kind": kind,
-        "metadata": { "name": name, "labels": { MANAGED_BY: MANAGER }, "ownerReferences": owners.collect::<Vec<_>>() },
-    })
+fn bare(kind: &str, name: &str, policies: &[&Policy]) -> Value {
+    json!({ "apiVersion": API, "kind": kind, "metadata": object::metadata(name, policies) })
 }
 
 /// That the server takes `object`, of which `policy` is the first, as far as its size goes.

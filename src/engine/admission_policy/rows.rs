@@ -2,13 +2,14 @@
 //!
 //! Nothing here fails when it runs, but for the users' own expressions.
 
+use super::Inexpressible;
 use super::access::{Access, Shape};
 use super::cel::{all, any, list, matches_one, not, quoted};
 use super::expressions;
 use super::variables::Variables;
-use super::{Inexpressible, PROBE};
 use crate::api::INJECT_KEY;
 use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement};
+use crate::engine::object::PROBE;
 use crate::inject::marker;
 use crate::policy::checks::NAME_LABEL;
 use crate::policy::{Policy, Site};
@@ -19,35 +20,34 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How long the condition that no policy is for an object may be, in bytes: it is asked about every one.
 const MAX_CONDITION: usize = 20_000;
 
-/// The match conditions for `policies`: what fails them costs nothing more. Neither variables nor the Namespace are to be had
-/// there: rows 1 to 3, which are the same for every policy, and as much of row 7 as all of them have.
+/// The match conditions for `policies`, if any would spare the server something: that one of them can be for the object, as far as
+/// that can be told where neither variables nor the Namespace are to be had. Any condition costs the server one more copy of
+/// each object, so none is there that nearly always holds.
 pub(super) fn conditions(rows: &Rows<'_>, policies: &[&Policy], site: &Site) -> Vec<Value> {
-    let mut conditions = common(rows.kind, site);
     let one = any(&policies.iter().map(|policy| all(&rows.at_hand(policy))).collect::<Vec<_>>());
     let is_any = policies.iter().any(|policy| rows.at_hand(policy).is_empty());
-    if !is_any && one.len() <= MAX_CONDITION {
-        let expression = format!("{} || request.namespace == {}", one, quoted(&site.operator_namespace));
-        conditions.push(json!({ "name": "one-selects", "expression": expression }));
+    if is_any || one.len() > MAX_CONDITION {
+        return Vec::new();
     }
-    conditions
+    vec![json!({ "name": "one-selects", "expression": format!("{one} || {}", is_own(site)) })]
 }
 
-fn common(kind: &Kind, site: &Site) -> Vec<Value> {
-    let annotations = "object.metadata.?annotations";
-    let mirror = format!("!{annotations}[?\"kubernetes.io/config.mirror\"].hasValue()");
-    let source = format!("{annotations}[?\"kubernetes.io/config.source\"].orValue(\"api\") == \"api\"");
-    let protected = list(site.protected_namespaces.iter().map(String::as_str));
-    let (own, probe) = (quoted(&site.operator_namespace), is_probe());
-    let mut rows = Vec::new();
-    if kind.resource == "pods" {
-        rows.push(("no-mirror-pod", format!("{mirror} && {source}")));
+/// Row 1, and what is left of rows 2 and 3: true for what nobody has to leave alone. Protected namespaces but our own are out by
+/// the selector, and nothing that is created is terminating: the server sees to that before admission.
+pub(super) fn is_ordinary(kind: &Kind) -> Vec<String> {
+    if kind.resource != "pods" {
+        return Vec::new();
     }
-    rows.push((
-        "not-protected",
-        format!("!(request.namespace in {protected}) || request.namespace == {own} && {probe}"),
-    ));
-    rows.push(("not-terminating", "!has(object.metadata.deletionTimestamp)".to_owned()));
-    rows.into_iter().map(|(name, expression)| json!({ "name": name, "expression": expression })).collect()
+    let annotations = "object.metadata.?annotations";
+    vec![
+        format!("!{annotations}[?\"kubernetes.io/config.mirror\"].hasValue()"),
+        format!("{annotations}[?\"kubernetes.io/config.source\"].orValue(\"api\") == \"api\""),
+    ]
+}
+
+/// That the object is in the operator's own namespace, which is protected: nothing there is injected or judged but for probes.
+pub(super) fn is_own(site: &Site) -> String {
+    format!("request.namespace == {}", quoted(&site.operator_namespace))
 }
 
 /// Whether the object is a probe, in the operator's own namespace.

@@ -1,6 +1,5 @@
 use super::*;
 use crate::policy::Site;
-use crate::workload::Kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -160,10 +159,4 @@ fn servers_below_1_33_cannot_hide_fields_from_expressions() {
     ] {
         assert_eq!(on(minor, &judging(expression)).err(), expected, "{minor} {expression}");
     }
-}
-
-#[test]
-fn names_tell_the_resource_and_its_group() {
-    assert_eq!(name(Kind::find("", "pods").unwrap()), "scpol-pods");
-    assert_eq!(name(Kind::find("apps", "deployments").unwrap()), "scpol-deployments.apps");
 }

@@ -6,14 +6,15 @@
 use super::access::Access;
 use super::cel::{all, not, quoted};
 use super::expressions;
-use super::render::{binding, constraints, fits, kind_name, name, registered};
+use super::render::{binding, constraints, fits, kind_name, registered};
 use super::rows::{self, Rows, is_wanted};
 use super::variables::Variables;
-use super::{Inexpressible, PROBE, PROBE_REFUSE, delivery};
+use super::{Inexpressible, delivery};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, NativeSidecars};
 use crate::cluster::capabilities::Capabilities;
 use crate::engine::Unavailable;
+use crate::engine::object::{IGNORING, PROBE, PROBE_REFUSE, shared_name};
 use crate::policy::{Demand, Policy, Site};
 use crate::workload::Kind;
 use serde_json::{Value, json};
@@ -35,7 +36,7 @@ pub fn validating(
         policies.iter().map(AsRef::as_ref).filter(judges).partition(|policy| policy.refuses());
     let mut objects = Vec::new();
     for (failure_policy, name, policies) in
-        [("Fail", name(kind), refusing), ("Ignore", format!("{}-ignore", name(kind)), others)]
+        [("Fail", shared_name(kind), refusing), ("Ignore", shared_name(kind) + IGNORING, others)]
     {
         if policies.is_empty() {
             continue;
@@ -60,8 +61,11 @@ fn spec(
     let mut variables = Variables::default();
     let mut validations = vec![probe(site)];
     let access = Access::of(kind, &mut Variables::default());
-    let conditions = rows::conditions(&Rows { access: &access, kind }, policies, site);
-    let probing = format!("request.namespace == {}", quoted(&site.operator_namespace));
+    let probing = rows::is_own(site);
+    let mut guards = rows::is_ordinary(kind);
+    guards.push(format!("(!({probing}) || {})", rows::is_probe()));
+    let mut conditions = vec![json!({ "name": "ordinary", "expression": all(&guards) })];
+    conditions.extend(rows::conditions(&Rows { access: &access, kind }, policies, site));
     for policy in policies {
         let own = policy.kinds.iter().find(|own| ***own == *kind).map_or(kind, AsRef::as_ref);
         let access = Access::of(own, &mut variables);
@@ -81,7 +85,7 @@ fn spec(
     }
     Ok(json!({
         "failurePolicy": failure_policy,
-        "matchConstraints": constraints(kind, policies, cluster),
+        "matchConstraints": constraints(kind, policies, cluster, site),
         "matchConditions": conditions,
         "variables": variables.to_value(),
         "validations": validations,
@@ -91,7 +95,7 @@ fn spec(
 /// What shows that these are in force.
 fn probe(site: &Site) -> Value {
     let label = format!("object.metadata.?labels[?{}].orValue(\"\")", quoted(PROBE));
-    let own = format!("request.namespace == {}", quoted(&site.operator_namespace));
+    let own = rows::is_own(site);
     let mut probe = validation(&not(&format!("{own} && {label} == {}", quoted(PROBE_REFUSE))), "refused as asked");
     probe["messageExpression"] = json!("\"refused as asked, revision \" + variables.revision");
     probe

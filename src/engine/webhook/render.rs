@@ -11,28 +11,22 @@
 //! It is `Exact`: the rules name every group that serves the resource, so that nothing slips by; and a policy that names a
 //! version means only what is posted through that version.
 
-use super::review::PROBE_KEY;
 use crate::api::code::Code;
 use crate::api::v1alpha1::LabelSelector;
-use crate::api::{MANAGED_BY, MANAGER};
 use crate::cluster::capabilities::{Capabilities, registration};
-use crate::engine::registration::shared_name;
+use crate::engine::object::{self, PROBE, namespaces, shared_name};
 use crate::engine::{Unavailable, targets};
-use crate::policy::checks::NAME_LABEL;
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The annotation that says which policies are in force by a registration: a JSON object of their names, each with the hash of
 /// its spec.
 pub const POLICIES: &str = "scpol.dev/policies";
-/// How many hex digits a revision has.
-pub const REVISION: usize = 16;
 /// How long an API server waits for us, in seconds. An answer takes some milliseconds; one second of the three may go into
 /// reading a Namespace, and creates of a frozen operator should not wait longer than people notice.
 const TIMEOUT: u32 = 3;
@@ -107,7 +101,7 @@ pub fn render(
 pub fn revision_of(registration: &Value) -> Option<&str> {
     let client = &registration["webhooks"][0]["clientConfig"];
     let path = client["url"].as_str().or_else(|| client["service"]["path"].as_str())?;
-    path.rsplit('/').next().filter(|revision| revision.len() == REVISION)
+    path.rsplit('/').next().filter(|revision| revision.len() == crate::digest::LENGTH)
 }
 
 /// Where and by which authorities `registration`, which is stored, has the webhook called; none if it does not say.
@@ -185,8 +179,7 @@ struct Scene<'a> {
 impl Scene<'_> {
     fn registration(&self, what: &What, policies: &[&Policy]) -> Value {
         let mut registration = self.at_revision(what, policies, "");
-        let digest = Sha256::digest(registration.to_string());
-        let revision: String = digest.iter().take(REVISION / 2).map(|byte| format!("{byte:02x}")).collect();
+        let revision = crate::digest::short(registration.to_string());
         for entry in registration["webhooks"].as_array_mut().into_iter().flatten() {
             entry["clientConfig"] = self.client(what, &revision);
         }
@@ -195,16 +188,12 @@ impl Scene<'_> {
 
     fn at_revision(&self, what: &What, policies: &[&Policy], revision: &str) -> Value {
         let address = self.cluster.registration(what.resource).expect("the engine has been checked");
-        let owner = |policy: &&Policy| json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "name": policy.name, "uid": policy.uid, "controller": false });
+        let mut metadata = object::metadata(&shared_name(self.kind), policies);
+        metadata["annotations"] = json!({ POLICIES: listed(policies) });
         json!({
             "apiVersion": address.api_version,
             "kind": address.kind,
-            "metadata": {
-                "name": shared_name(self.kind),
-                "labels": { MANAGED_BY: MANAGER },
-                "annotations": { POLICIES: listed(policies) },
-                "ownerReferences": policies.iter().map(owner).collect::<Vec<_>>(),
-            },
+            "metadata": metadata,
             "webhooks": self.entries(what, policies, revision),
         })
     }
@@ -225,8 +214,8 @@ impl Scene<'_> {
         let mut probe = self.entry(what, PROBE_ENTRY, policies, revision);
         // So that a probe learns why we are not reached; nothing but probes can be refused by it.
         probe["failurePolicy"] = json!("Fail");
-        probe["namespaceSelector"] = json!({ "matchExpressions": [names("In", [&self.site.operator_namespace])] });
-        probe["objectSelector"] = json!({ "matchExpressions": [{ "key": PROBE_KEY, "operator": "Exists" }] });
+        probe["namespaceSelector"] = json!({ "matchExpressions": [namespaces("In", [&self.site.operator_namespace])] });
+        probe["objectSelector"] = json!({ "matchExpressions": [{ "key": PROBE, "operator": "Exists" }] });
         vec![main, probe]
     }
 
@@ -306,8 +295,8 @@ impl Scene<'_> {
         let named: Option<BTreeSet<&str>> =
             reachable.map(Iterator::collect).filter(|names: &BTreeSet<_>| !names.is_empty());
         let by_name = match &named {
-            Some(named) => names("In", named),
-            None => names("NotIn", protected),
+            Some(named) => namespaces("In", named),
+            None => namespaces("NotIn", protected),
         };
         let shared = shared(policies, |policy| policy.spec.namespace_selector.as_ref());
         Some(selector(shared, Some(by_name)))
@@ -360,11 +349,6 @@ fn selector(shared: Option<&LabelSelector>, further: Option<Value>) -> Value {
         selector["matchExpressions"] = json!(requirements);
     }
     selector
-}
-
-fn names<'a, T: AsRef<str> + ?Sized + 'a>(operator: &str, names: impl IntoIterator<Item = &'a T>) -> Value {
-    let names: Vec<&str> = names.into_iter().map(AsRef::as_ref).collect();
-    json!({ "key": NAME_LABEL, "operator": operator, "values": names })
 }
 
 /// As API servers check label values: empty, or at most 63 letters, digits, `-`, `_` and `.`, at both ends none of the last three.

@@ -13,6 +13,7 @@
 
 use crate::api::code::Code;
 use crate::decision::{Decision, JUDGED, Left, Outcome};
+use crate::engine::object::{PROBE, PROBE_REFUSE};
 use crate::inject::undo_anywhere;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{Kind, Workload};
@@ -23,11 +24,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The label of objects in the operator's own namespace that show whether a registration is in force; and the annotation
-/// that they get: the revision of the registration.
-pub const PROBE_KEY: &str = "scpol.dev/probe";
-/// The value of [`PROBE_KEY`] that has the validating call refuse the object.
-pub const PROBE_REFUSE: &str = "refuse";
 /// The largest review that is read, in bytes: an object of 3 MiB, which is the most that an API server reads in one request
 /// (apiserver, `MaxRequestBodyBytes`), and 64 KiB for what stands around it, such as the groups of the user. A create comes
 /// with one copy of its object.
@@ -335,7 +331,7 @@ fn written(api_version: &str, response: Response<'_>) -> Vec<u8> {
 /// The answer to a probe, if this is one.
 fn probe(api_version: &str, request: &Request, call: Call, revision: Option<&str>, site: &Site) -> Option<Vec<u8>> {
     let metadata = &request.object["metadata"];
-    let asked = metadata["labels"].get(PROBE_KEY).filter(|_| request.namespace == site.operator_namespace)?;
+    let asked = metadata["labels"].get(PROBE).filter(|_| request.namespace == site.operator_namespace)?;
     let response = allowed(&request.uid);
     Some(match (call, revision) {
         (Call::Mutate, Some(revision)) => written(api_version, response.patched(&annotated(metadata, revision))),
@@ -347,13 +343,13 @@ fn probe(api_version: &str, request: &Request, call: Call, revision: Option<&str
 }
 
 fn annotated(metadata: &Value, revision: &str) -> Patch {
-    let key = PROBE_KEY.replace('/', "~1");
+    let key = PROBE.replace('/', "~1");
     // Another engine may have answered before, while a resource goes from one to the other.
-    let answers = metadata["annotations"][PROBE_KEY].as_str().into_iter().chain([revision]);
+    let answers = metadata["annotations"][PROBE].as_str().into_iter().chain([revision]);
     let value = answers.collect::<Vec<_>>().join(",");
     let operation = match metadata["annotations"].is_object() {
         true => json!({ "op": "add", "path": format!("/metadata/annotations/{key}"), "value": value }),
-        false => json!({ "op": "add", "path": "/metadata/annotations", "value": { PROBE_KEY: value } }),
+        false => json!({ "op": "add", "path": "/metadata/annotations", "value": { PROBE: value } }),
     };
     serde_json::from_value(json!([operation])).expect("the shape is fixed")
 }
@@ -607,7 +603,7 @@ mod tests {
         let policies = policies(&[("envoy", json!({}))]);
         let probe = |value: &str, annotations: Value| {
             let mut review =
-                review(&pod(&json!({ "name": "p", "labels": { PROBE_KEY: value }, "annotations": annotations })));
+                review(&pod(&json!({ "name": "p", "labels": { PROBE: value }, "annotations": annotations })));
             review["request"]["namespace"] = json!("scpol-system");
             review
         };
@@ -615,7 +611,7 @@ mod tests {
             let review = probe("", annotations.clone());
             let (response, decided) = asked(Call::Mutate, &review, &policies);
             let mut expected = review["request"]["object"].clone();
-            expected["metadata"]["annotations"][PROBE_KEY] = json!(REVISION);
+            expected["metadata"]["annotations"][PROBE] = json!(REVISION);
             assert_eq!(patched(&review, &response), expected);
             assert!(decided.is_none());
             assert_eq!(asked(Call::Validate, &review, &policies).0["allowed"], true);

@@ -324,7 +324,7 @@ async fn review(
 }
 
 fn is_revision(text: &str) -> bool {
-    text.len() == super::render::REVISION && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    text.len() == crate::digest::LENGTH && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The body, once there is room for it, and the room that it takes.
