@@ -161,7 +161,7 @@ fn edit(version: Version, engine: &str) -> (String, Value) {
         ),
         _ => (
             format!("{root}/{api}/mutatingadmissionpolicies/scpol-deployments.apps"),
-            json!([{ "op": "add", "path": "/spec/matchConditions/-", "value": { "name": "never", "expression": "false" } }]),
+            json!([{ "op": "add", "path": "/spec/matchConditions", "value": [{ "name": "never", "expression": "false" }] }]),
         ),
     }
 }

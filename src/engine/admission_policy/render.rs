@@ -189,9 +189,9 @@ fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variable
 fn answer() -> String {
     let (annotation, is_probe) = (PROBE.replace('/', "~1"), rows::is_probe());
     format!(
-        "!({is_probe}) ? [] : [?(has(object.metadata.annotations) ? optional.none() : optional.of(JSONPatch{{op: \"add\", path: \
+        "(!({is_probe}) ? [] : [?(has(object.metadata.annotations) ? optional.none() : optional.of(JSONPatch{{op: \"add\", path: \
          \"/metadata/annotations\", value: {{}}}})), JSONPatch{{op: \"add\", path: \"/metadata/annotations/{annotation}\", \
-         value: variables.revision}}]"
+         value: variables.revision}}])"
     )
 }
 

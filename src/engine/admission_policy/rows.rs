@@ -38,11 +38,10 @@ pub(super) fn is_ordinary(kind: &Kind) -> Vec<String> {
     if kind.resource != "pods" {
         return Vec::new();
     }
-    let annotations = "object.metadata.?annotations";
-    vec![
-        format!("!{annotations}[?\"kubernetes.io/config.mirror\"].hasValue()"),
-        format!("{annotations}[?\"kubernetes.io/config.source\"].orValue(\"api\") == \"api\""),
-    ]
+    let annotations = "object.metadata.annotations";
+    let mirror = format!("!(\"kubernetes.io/config.mirror\" in {annotations})");
+    let source = format!("{annotations}[?\"kubernetes.io/config.source\"].orValue(\"api\") == \"api\"");
+    vec![format!("(!has({annotations}) || {mirror} && {source})")]
 }
 
 /// That the object is in the operator's own namespace, which is protected: nothing there is injected or judged but for probes.
@@ -74,32 +73,31 @@ impl Rows<'_> {
         }
         if policy.spec.opt_out == OptOut::Allowed {
             let name = quoted(&policy.name);
-            let words = "v.split(\",\").map(w, w.trim())";
-            let refuses = format!("v != \"true\" && {words}.exists(w, w != \"\") && !({name} in {words})");
-            let places = self.places_of_say(variables);
-            terms.extend(places.into_iter().map(|(value, is_text)| {
-                let refuses = if is_text { refuses.clone() } else { format!("type(v) == string && {refuses}") };
-                format!("!{value}.optMap(v, {refuses}).orValue(false)")
-            }));
+            let refuses = |value: &str| {
+                let words = format!("{value}.split(\",\").map(w, w.trim())");
+                format!("{value} != \"true\" && {words}.exists(w, w != \"\") && !({name} in {words})")
+            };
+            for field in ["annotations", "labels"] {
+                terms.push(not(&entry(&format!("object.metadata.{field}"), &quoted(INJECT_KEY), refuses)));
+                terms
+                    .extend((!self.access.pointer.is_empty()).then(|| self.template_allows(field, refuses, variables)));
+            }
         }
         terms
     }
 
-    /// Where the workload can say something through `scpol.dev/inject`, each as an optional, and whether that is text for sure.
-    fn places_of_say(&self, variables: &mut Variables) -> Vec<(String, bool)> {
-        let key = quoted(INJECT_KEY);
-        let mut places = Vec::new();
-        for field in ["annotations", "labels"] {
-            places.push((format!("object.metadata.?{field}[?{key}]"), true));
-            if self.access.pointer.is_empty() {
-                continue;
+    /// That the pod template has no `scpol.dev/inject` in the map `field` that `refuses`.
+    fn template_allows(&self, field: &str, refuses: impl Fn(&str) -> String, variables: &mut Variables) -> String {
+        let (key, refuses) = (quoted(INJECT_KEY), refuses("v"));
+        match self.access.shape {
+            Shape::Typed => {
+                format!("!{}.?metadata.?{field}[?{key}].optMap(v, {refuses}).orValue(false)", self.access.pod)
             }
-            places.push(match self.access.shape {
-                Shape::Typed => (format!("{}.?metadata.?{field}[?{key}]", self.access.pod), true),
-                Shape::Free => (format!("{}[?{key}]", self.access.entries(field, variables)), false),
-            });
+            Shape::Free => {
+                let map = self.access.entries(field, variables);
+                format!("!{map}[?{key}].optMap(v, type(v) == string && {refuses}).orValue(false)")
+            }
         }
-        places
     }
 
     /// Row 6: true where the pod has the marker of `policy` with the current hash.
@@ -109,10 +107,10 @@ impl Rows<'_> {
         let is_ours =
             |value: &str| format!("{value}.startsWith({current}) && {value}.matches({})", quoted(&marker::pattern()));
         match self.access.shape {
+            Shape::Typed if self.access.is_pod => entry("object.metadata.annotations", &key, is_ours),
             Shape::Typed => {
-                let annotations =
-                    if self.access.is_pod { "object.metadata" } else { &format!("{}.?metadata", self.access.pod) };
-                format!("({})", is_ours(&format!("{annotations}.?annotations[?{key}].orValue(\"\")")))
+                let value = format!("{}.?metadata.?annotations[?{key}].orValue(\"\")", self.access.pod);
+                format!("({})", is_ours(&value))
             }
             Shape::Free => {
                 let annotations = self.access.entries("annotations", variables);
@@ -182,6 +180,12 @@ impl Rows<'_> {
         };
         Some(any(&named.iter().map(posted).collect::<Vec<_>>()))
     }
+}
+
+/// That the map at the path `map` has an entry `key` of which `is_so`. Nearly always there is none, or no map, and to see that costs
+/// less than optionals do.
+fn entry(map: &str, key: &str, is_so: impl Fn(&str) -> String) -> String {
+    format!("(has({map}) && {key} in {map} && {})", is_so(&format!("{map}[{key}]")))
 }
 
 fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<String> {
