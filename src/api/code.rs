@@ -232,6 +232,9 @@ codes! {
     329 OperatorNotReady "See why its pods are not ready: `kubectl describe` and `kubectl logs` of them, in the operator's namespace.";
     /// A registration of ours is there, and no policy that is in force wants it.
     330 RegistrationLeft "Start the operator, which takes it away; or `scpol uninstall`.";
+    /// Creates that wait for the operator take up the API server's places for writes, so that it refuses others with 429, those of the
+    /// operator included. Nothing is lost: they are completed as places come free.
+    331 TooManyRequests "Start the operator with `--priority-lane`, raise `--max-mutating-requests-inflight` of the API server, or create less at once.";
 }
 
 impl fmt::Display for Code {

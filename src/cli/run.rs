@@ -92,6 +92,10 @@ pub(super) struct Options {
     /// Write an event for each successful injection, too
     #[arg(long, env = "SCPOL_EVENTS_INJECTED")]
     events_injected: bool,
+    /// Complete workloads as a member of system:masters, whom the API server's limit of requests does not hold up; needs
+    /// config/rbac/priority-lane, where its price is told
+    #[arg(long, env = "SCPOL_PRIORITY_LANE")]
+    priority_lane: bool,
     /// Shape of the log
     #[arg(long, value_enum, env = "SCPOL_LOG_FORMAT", default_value_t)]
     log_format: LogFormat,
@@ -144,6 +148,7 @@ struct Process {
     lease: Lease,
     workers: usize,
     tell_injected: bool,
+    priority_lane: bool,
     settings: controller::Settings,
     grace: Duration,
     recording: JoinHandle<()>,
@@ -211,6 +216,7 @@ impl Process {
             lease,
             workers: options.workers.into(),
             tell_injected: options.events_injected,
+            priority_lane: options.priority_lane,
             settings: controller::Settings {
                 repair_hold: options.repair_hold,
                 reach,
@@ -296,7 +302,11 @@ impl Process {
         if let Ok(fresh) = self.health.alive(Capabilities::discover(&self.client, |_| false)).await {
             self.capabilities = fresh;
         }
-        let settings = initializer::Settings { workers: self.workers, tell_injected: self.tell_injected };
+        let settings = initializer::Settings {
+            workers: self.workers,
+            tell_injected: self.tell_injected,
+            priority_lane: self.priority_lane,
+        };
         let shared = Shared::new(
             self.client.clone(),
             self.site.clone(),

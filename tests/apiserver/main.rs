@@ -9,6 +9,7 @@ mod support;
 
 mod agreement;
 mod bad_input;
+mod burst;
 mod cel;
 mod check;
 mod commands;

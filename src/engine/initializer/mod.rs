@@ -6,7 +6,9 @@
 
 pub mod census;
 pub mod completion;
+pub mod lane;
 pub mod ledger;
+mod pressure;
 pub mod queue;
 pub mod registration;
 pub mod render;

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// create after 30 s.
 pub const DECISION_LIMIT: Duration = Duration::from_secs(20);
 
+/// The server gives up on a create after so long: nobody waits for an older object.
+const CREATE_LIMIT: Duration = Duration::from_secs(30);
+
 /// Which object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -49,6 +52,8 @@ pub enum Finish {
     Done,
     /// Try again after the object's own backoff, or after this long if that is longer.
     Retry(Duration),
+    /// It could not be tried at all: it stays the first of its lane.
+    PutBack,
 }
 
 /// A waiting object.
@@ -173,6 +178,12 @@ impl Queue {
         }
         while let Some(key) = self.fresh.pop_front().or_else(|| self.backlog.pop_front()) {
             if let Some(item) = self.items.get_mut(&key).filter(|item| item.state == State::Ready) {
+                if item.lane == Lane::Fresh && now.duration_since(item.since) >= CREATE_LIMIT {
+                    // Whoever waited has given up: those for whom somebody still waits go first.
+                    item.lane = Lane::Backlog;
+                    self.backlog.push_back(key);
+                    continue;
+                }
                 item.state = State::Busy;
                 return Some(Job { key, object: item.object.clone(), since: item.since, attempts: item.attempts });
             }
@@ -185,6 +196,11 @@ impl Queue {
         let Some(item) = self.items.get_mut(key) else { return };
         match (item.state, finish) {
             (State::Gone, _) | (State::Busy, Finish::Done) => drop(self.items.remove(key)),
+            (_, Finish::PutBack) => {
+                item.state = State::Ready;
+                let lane = item.lane;
+                self.lane(lane).push_front(key.clone());
+            }
             // What was seen meanwhile decides, at once.
             (State::Changed, Finish::Done) => {
                 item.state = State::Ready;
@@ -226,6 +242,15 @@ impl Queue {
             *by_policy.entry(item.policy.as_str()).or_default() += 1;
         }
         (by_policy, self.items.values().map(|item| item.since).min())
+    }
+
+    /// How many creates wait for us, by policy.
+    pub fn blocked(&self) -> HashMap<String, usize> {
+        let mut by_policy = HashMap::new();
+        for item in self.items.values().filter(|item| item.lane == Lane::Fresh) {
+            *by_policy.entry(item.policy.clone()).or_default() += 1;
+        }
+        by_policy
     }
 
     /// Since when the oldest object waits for a foreign initializer before ours.
@@ -275,6 +300,32 @@ mod tests {
         assert_eq!(queue.pop(now).map(|job| job.key.name), Some("new".into()));
         assert_eq!(queue.pop(now).map(|job| job.key.name), Some("old".into()));
         assert!(queue.pop(now).is_none());
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_is_backlog() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        offer(&mut queue, "given up", Lane::Fresh, now);
+        let later = now + CREATE_LIMIT;
+        offer(&mut queue, "waiting", Lane::Fresh, later);
+        assert_eq!(queue.blocked().values().sum::<usize>(), 2);
+        assert_eq!(queue.pop(later).map(|job| job.key.name), Some("waiting".into()));
+        assert_eq!(queue.pop(later).map(|job| job.key.name), Some("given up".into()));
+        assert_eq!(queue.blocked().values().sum::<usize>(), 1);
+    }
+
+    #[test]
+    fn what_could_not_be_tried_keeps_its_place_and_its_backoff() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        offer(&mut queue, "a", Lane::Fresh, now);
+        offer(&mut queue, "b", Lane::Fresh, now);
+        let job = queue.pop(now).expect("ready");
+        queue.finish(&job.key, Finish::PutBack, now);
+        let job = queue.pop(now).expect("ready");
+        assert_eq!((job.key.name.as_str(), job.attempts), ("a", 0));
+        queue.remove(&job.key);
+        queue.finish(&job.key, Finish::PutBack, now);
+        assert_eq!(queue.pop(now).map(|job| job.key.name), Some("b".into()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Sees every workload of the targeted kinds, uninitialized ones included, and what the engine's parts share.
 
 use super::census::{self, Census, Pairs};
+use super::lane;
 use super::ledger::Ledger;
 use super::queue::{Key, Lane, Queue};
 use crate::api::v1alpha1::Mode;
@@ -49,6 +50,8 @@ pub struct Shared {
     pub workers: usize,
     /// Whether success is worth an event.
     pub tell_injected: bool,
+    /// By what our PATCHes pass the server's limit of requests, if they may.
+    pub lane: Option<lane::Lane>,
     /// Something is new in the queue.
     pub changed: Notify,
     /// Where workloads are; filled while a policy decides by it.
@@ -76,6 +79,8 @@ pub struct Settings {
     pub workers: usize,
     /// See [`Shared::tell_injected`].
     pub tell_injected: bool,
+    /// See [`Shared::lane`].
+    pub priority_lane: bool,
 }
 
 impl Shared {
@@ -90,6 +95,7 @@ impl Shared {
     ) -> Self {
         Self {
             client,
+            lane: settings.priority_lane.then(|| lane::Lane::new(&site.operator_namespace)),
             site: ArcSwap::new(site),
             metrics,
             recorder,

@@ -5,6 +5,8 @@
 //! Whatever is decided, our names leave the list: a create never hangs on a policy that does not match.
 
 use super::completion::{completion, rejection};
+use super::lane::Lane;
+use super::pressure::{Limit, Pressure};
 use super::queue::{DECISION_LIMIT, Finish, Job, Key};
 use super::watch::Shared;
 use crate::api::code::Code;
@@ -30,30 +32,39 @@ use tracing::{debug, error, warn};
 
 /// A quota may be cleared while we wait: so often is an "exceeded quota" tried again, which takes about 2 s.
 const QUOTA_ATTEMPTS: u32 = 8;
+/// This loop turns at least so often: it shows `/livez` that it does.
+const BEAT: Duration = Duration::from_secs(1);
+/// From so many creates on that wait for us at once it is told: half of what an API server holds by default
+/// (`--max-mutating-requests-inflight`, 200).
+const CROWD: usize = 100;
 
 /// Settles what the queue gives, until `stop` is true.
 pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut limit = Limit::new(shared.workers);
     let mut running = FuturesUnordered::new();
-    shared.metrics.workers.set(limit.now() as i64);
+    shared.metrics.workers.set(limit.width() as i64);
+    let mut looked = Instant::now();
     while !*stop.borrow_and_update() {
         shared.beat();
-        while running.len() < limit.now() {
+        if looked.elapsed() >= BEAT {
+            looked = Instant::now();
+            foresee(&shared);
+        }
+        while running.len() < limit.at(Instant::now()) {
             let Some(job) = shared.queue(|queue| queue.pop(Instant::now())) else { break };
             running.push(guarded(&shared, job));
         }
         let due = shared.queue(|queue| queue.next_due());
-        // A beat at least every second shows `/livez` that this loop turns.
-        let pause = due.map_or(Duration::from_secs(1), |due| {
-            due.saturating_duration_since(Instant::now()).min(Duration::from_secs(1))
-        });
+        let now = Instant::now();
+        let pause = limit.pause(now).or_else(|| due.map(|due| due.saturating_duration_since(now)));
+        let pause = pause.map_or(BEAT, |pause| pause.min(BEAT));
         tokio::select! {
             Some((key, settled)) = running.next() => {
-                limit.learn(settled.pressure);
-                shared.metrics.workers.set(limit.now() as i64);
+                limit.learn(settled.pressure, Instant::now());
+                shared.metrics.workers.set(limit.width() as i64);
                 shared.queue(|queue| queue.finish(&key, settled.finish, Instant::now()));
             }
-            () = shared.changed.notified(), if running.len() < limit.now() => {}
+            () = shared.changed.notified(), if running.len() < limit.at(now) => {}
             () = tokio::time::sleep(pause) => {}
             _ = stop.changed() => {}
         }
@@ -62,49 +73,6 @@ pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     while let Some((key, settled)) = running.next().await {
         shared.queue(|queue| queue.finish(&key, settled.finish, Instant::now()));
     }
-}
-
-/// How many PATCHes may be under way: halved when the server says that it has too many requests, one more after each
-/// hundred that succeed, at least one.
-struct Limit {
-    most: usize,
-    now: usize,
-    successes: u32,
-}
-
-impl Limit {
-    fn new(most: usize) -> Self {
-        Self { most: most.max(1), now: most.max(1), successes: 0 }
-    }
-
-    fn now(&self) -> usize {
-        self.now
-    }
-
-    fn learn(&mut self, pressure: Pressure) {
-        match pressure {
-            Pressure::TooMany => {
-                self.now = (self.now / 2).max(1);
-                self.successes = 0;
-            }
-            Pressure::Fine => {
-                self.successes += 1;
-                if self.successes >= 100 {
-                    self.successes = 0;
-                    self.now = (self.now + 1).min(self.most);
-                }
-            }
-            Pressure::Unknown => {}
-        }
-    }
-}
-
-/// What an answer told about the server's load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pressure {
-    Fine,
-    TooMany,
-    Unknown,
 }
 
 struct Settled {
@@ -294,7 +262,8 @@ enum Assessment {
 async fn assess(shared: &Shared, workload: &Workload, refused: &Refusal, job: &Job) -> Assessment {
     match refused.status {
         404 => Assessment::Stale(None),
-        429 => Assessment::Later(Settled { finish: Finish::Retry(refused.after()), pressure: Pressure::TooMany }),
+        // Not the object's fault: it keeps its place.
+        429 => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::TooMany(refused.retry_after) }),
         403 if refused.is_missing_right() => Assessment::Later(Settled::retry(Duration::from_secs(1))),
         // 409, 422 and, on old patch levels, 500 can all be a failed test; 0, 504 and the rest leave open whether the write
         // was done. The object itself tells.
@@ -340,6 +309,11 @@ impl Refusal {
         self.retry_after.unwrap_or_default()
     }
 
+    /// True if the server does not let us impersonate anybody.
+    fn is_not_ourselves(&self) -> bool {
+        self.status == 403 && self.message.contains("cannot impersonate")
+    }
+
     /// True if it is we who lack a right, not the object that breaks a rule: the wording of RBAC and of the Initializers plugin.
     fn is_missing_right(&self) -> bool {
         self.message.contains("cannot patch resource")
@@ -351,17 +325,34 @@ async fn send(shared: &Shared, workload: &Workload, patch: &Patch, how: Try) -> 
     let resource = shared.resource(&workload.kind).ok_or_else(|| Refusal::away("the kind is not served any more"))?;
     let collection = Object::url_path(&resource, Some(workload.namespace()).filter(|namespace| !namespace.is_empty()));
     let dry = if how == Try::Dry { "dryRun=All" } else { "" };
-    let request = Request::patch(format!("{collection}/{}?{dry}", workload.name()))
-        .header("Content-Type", "application/json-patch+json")
-        .body(Body::from(serde_json::to_vec(patch).expect("a patch is JSON")))
-        .map_err(|error| Refusal::away(error.to_string()))?;
-    match tokio::time::timeout(CALL_LIMIT, exchange(shared, request)).await {
+    let url = format!("{collection}/{}?{dry}", workload.name());
+    let body = serde_json::to_vec(patch).expect("a patch is JSON");
+    let lane = shared.lane.as_ref().filter(|lane| how == Try::Real && lane.is_open(Instant::now()));
+    let answer = exchange(shared, &url, body.clone(), lane).await;
+    match (answer, lane) {
+        (Err(refused), Some(lane)) if refused.is_not_ourselves() => {
+            lane.close(Instant::now());
+            warn!(detail = refused.message, "The priority lane is closed: apply config/rbac/priority-lane");
+            exchange(shared, &url, body, None).await
+        }
+        (answer, _) => answer,
+    }
+}
+
+async fn exchange(shared: &Shared, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> Result<(), Refusal> {
+    let request = Request::patch(url).header("Content-Type", "application/json-patch+json");
+    let request = match lane {
+        Some(lane) => lane.put(request),
+        None => request,
+    };
+    let request = request.body(Body::from(patch)).map_err(|error| Refusal::away(error.to_string()))?;
+    match tokio::time::timeout(CALL_LIMIT, answer_to(shared, request)).await {
         Ok(answer) => answer,
         Err(_) => Err(Refusal::away("no answer in time")),
     }
 }
 
-async fn exchange(shared: &Shared, request: Request<Body>) -> Result<(), Refusal> {
+async fn answer_to(shared: &Shared, request: Request<Body>) -> Result<(), Refusal> {
     let answer = shared.client.send(request).await.map_err(|error| Refusal::away(error.to_string()))?;
     let status = answer.status();
     let retry_after = answer
@@ -396,37 +387,54 @@ async fn fetch(shared: &Shared, workload: &Workload) -> Result<Option<Object>, C
     call(api.get_opt(workload.name())).await
 }
 
+/// Tells what is about to go wrong: that the server will soon refuse writes, while it can still be told (a status is a write), and
+/// that the priority lane is closed.
+fn foresee(shared: &Shared) {
+    let now = Instant::now();
+    match &shared.lane {
+        Some(lane) if lane.is_open(now) => return,
+        Some(_) => {
+            let message = "the API server refuses the priority lane: apply `config/rbac/priority-lane`, or start the operator \
+                           without `--priority-lane`";
+            shared.ledger(|ledger| {
+                for policy in shared.snapshot().policies.iter() {
+                    ledger.trouble(&policy.name, Code::MissingRight, message.to_owned(), now);
+                }
+            });
+        }
+        None => {}
+    }
+    let blocked = shared.queue(|queue| queue.blocked());
+    let crowd: usize = blocked.values().sum();
+    if crowd < CROWD {
+        return;
+    }
+    let message = format!("{crowd} creates wait for the operator at once, {ADVICE}");
+    shared.ledger(|ledger| {
+        for policy in blocked.keys() {
+            ledger.trouble(policy, Code::TooManyRequests, message.clone(), now);
+        }
+    });
+}
+
+/// What to do when waiting creates take up the server's places for writes.
+const ADVICE: &str = "and each holds one of the server's places for writes: start the operator with `--priority-lane`, raise \
+                      `--max-mutating-requests-inflight` of the API server, or create less at once";
+
 fn note_trouble(shared: &Shared, decision: &Decision, refused: &Refusal) {
     let code = match refused.status {
+        429 => Code::TooManyRequests,
         403 if refused.is_missing_right() => Code::MissingRight,
         403 if refused.message.contains("exceeded quota") => Code::QuotaExceeded,
         403 | 422 => Code::AdmissionDenied,
         _ => return,
     };
+    let message = match code {
+        Code::TooManyRequests => format!("the server answers 429 to the operator: creates wait, {ADVICE}"),
+        _ => refused.message.clone(),
+    };
     let asked = decision.inject.iter().chain(decision.rest.iter().map(|left| &left.policy));
     for policy in asked {
-        shared.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message.clone(), Instant::now()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn concurrency_halves_on_each_429_and_grows_by_one_per_hundred() {
-        let mut limit = Limit::new(64);
-        for expected in [32, 16, 8, 4, 2, 1, 1] {
-            limit.learn(Pressure::TooMany);
-            assert_eq!(limit.now(), expected);
-        }
-        for _ in 0..200 {
-            limit.learn(Pressure::Fine);
-        }
-        assert_eq!(limit.now(), 3);
-        for _ in 0..100_000 {
-            limit.learn(Pressure::Fine);
-        }
-        assert_eq!(limit.now(), 64);
+        shared.ledger(|ledger| ledger.trouble(&policy.name, code, message.clone(), Instant::now()));
     }
 }

@@ -1,0 +1,56 @@
+//! The priority lane: completing PATCHes that the API server's limit of requests does not hold up.
+//!
+//! The limit exempts members of the group `system:masters` alone. So, where whoever runs the operator allows it, these requests
+//! impersonate the operator itself *and* that group: the group alone is refused (1.13.5 answers 500).
+
+use http::request::Builder;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// The group that the limit exempts.
+const GROUP: &str = "system:masters";
+/// How long the lane is not tried again after the server has refused the impersonation.
+const CLOSED: Duration = Duration::from_secs(60);
+
+/// The lane of one operator.
+pub struct Lane {
+    user: String,
+    closed: Mutex<Option<Instant>>,
+}
+
+impl Lane {
+    /// The lane of the ServiceAccount `scpol` in `namespace`: the one that the shipped right names.
+    pub fn new(namespace: &str) -> Self {
+        Self { user: format!("system:serviceaccount:{namespace}:scpol"), closed: Mutex::default() }
+    }
+
+    /// True unless it has been refused lately.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        let closed = *self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        closed.is_none_or(|closed| now.duration_since(closed) >= CLOSED)
+    }
+
+    /// Notes that the server has refused the impersonation.
+    pub(super) fn close(&self, now: Instant) {
+        *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// Puts a request on the lane.
+    pub(super) fn put(&self, request: Builder) -> Builder {
+        request.header("Impersonate-User", &self.user).header("Impersonate-Group", GROUP)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_that_has_been_refused_is_tried_again_after_a_minute() {
+        let (lane, now) = (Lane::new("scpol-system"), Instant::now());
+        assert!(lane.is_open(now));
+        lane.close(now);
+        assert!(!lane.is_open(now + Duration::from_secs(59)) && lane.is_open(now + Duration::from_secs(60)));
+    }
+}

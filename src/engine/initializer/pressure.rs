@@ -1,0 +1,110 @@
+//! How much we ask of the API server at once. Pure: time is passed in.
+//!
+//! On the servers of this engine each create that waits for us holds one of the server's places for writes. When none is left, our
+//! own PATCH, which would free one, is answered 429. Then many tries only add to the crowd: everything pauses for as long as the
+//! server says, and whoever is next tries alone.
+
+use std::time::{Duration, Instant};
+
+/// How long a pause is where the server names none; API servers name a second.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause: the server gives up on a create after 30 s, and places come free then at the latest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// After so many successes one more PATCH may be under way.
+const SUCCESSES: u32 = 100;
+
+/// How many PATCHes may be under way: halved when the server says that it has too many requests, one more after each
+/// hundred that succeed, at least one; none while it wants to be left alone.
+pub(super) struct Limit {
+    most: usize,
+    now: usize,
+    successes: u32,
+    resumes: Option<Instant>,
+}
+
+/// What an answer told about the server's load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pressure {
+    Fine,
+    /// It has too many requests, and names when to come again.
+    TooMany(Option<Duration>),
+    Unknown,
+}
+
+impl Limit {
+    /// At most `most` at once.
+    pub(super) fn new(most: usize) -> Self {
+        Self { most: most.max(1), now: most.max(1), successes: 0, resumes: None }
+    }
+
+    /// How many may be under way when there is no pause.
+    pub(super) fn width(&self) -> usize {
+        self.now
+    }
+
+    /// How many may be under way at `now`.
+    pub(super) fn at(&self, now: Instant) -> usize {
+        if self.pause(now).is_some() { 0 } else { self.now }
+    }
+
+    /// How long nothing may be sent.
+    pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
+        self.resumes.and_then(|resumes| resumes.checked_duration_since(now)).filter(|pause| !pause.is_zero())
+    }
+
+    /// Learns from an answer.
+    pub(super) fn learn(&mut self, pressure: Pressure, now: Instant) {
+        match pressure {
+            Pressure::TooMany(after) => {
+                self.now = (self.now / 2).max(1);
+                self.successes = 0;
+                let resumes = now + after.unwrap_or(PAUSE).clamp(PAUSE, LONGEST_PAUSE);
+                self.resumes = self.resumes.max(Some(resumes));
+            }
+            Pressure::Fine => {
+                self.successes += 1;
+                if self.successes >= SUCCESSES {
+                    self.successes = 0;
+                    self.now = (self.now + 1).min(self.most);
+                }
+            }
+            Pressure::Unknown => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn concurrency_halves_on_each_429_and_grows_by_one_per_hundred() {
+        let (mut limit, now) = (Limit::new(64), Instant::now());
+        for expected in [32, 16, 8, 4, 2, 1, 1] {
+            limit.learn(Pressure::TooMany(None), now);
+            assert_eq!(limit.width(), expected);
+        }
+        for _ in 0..200 {
+            limit.learn(Pressure::Fine, now);
+        }
+        assert_eq!(limit.width(), 3);
+        for _ in 0..100_000 {
+            limit.learn(Pressure::Fine, now);
+        }
+        assert_eq!(limit.width(), 64);
+    }
+
+    #[test]
+    fn nothing_is_sent_before_the_server_wants_it_and_no_pause_outlasts_a_create() {
+        let (mut limit, now) = (Limit::new(64), Instant::now());
+        assert_eq!(limit.at(now), 64);
+        let seconds = Duration::from_secs;
+        for (after, pause) in [(None, 1), (Some(seconds(0)), 1), (Some(seconds(3)), 3), (Some(seconds(2)), 3)] {
+            limit.learn(Pressure::TooMany(after), now);
+            assert_eq!((limit.at(now), limit.pause(now)), (0, Some(seconds(pause))), "{after:?}");
+        }
+        assert_eq!((limit.at(now + seconds(3)), limit.pause(now + seconds(3))), (4, None));
+        limit.learn(Pressure::TooMany(Some(seconds(3600))), now);
+        assert_eq!(limit.pause(now), Some(LONGEST_PAUSE));
+    }
+}

@@ -1,0 +1,135 @@
+//! More creates in flight than the server of 1.13.5 has places for writes (200): each that waits for us holds one.
+//!
+//! Clients do as client-go does: on 429 they wait as long as they are told, and try again.
+
+use crate::support::{Operator, condition, file, in_force, wait_condition, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar};
+use anyhow::{Context, Result, ensure};
+use controlplane::{ControlPlane, Version};
+use futures::StreamExt;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// As long as the server names, which is always this.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// After so long a client gives up on a create that is answered 429 again and again.
+const PATIENCE: Duration = Duration::from_secs(45);
+/// How long it may take, once all clients have given up, until nothing waits any more.
+const AFTERMATH: Duration = Duration::from_secs(10);
+
+/// Creates a Deployment, however often the server has too many requests.
+async fn create(world: &World, name: &str) -> Result<Value> {
+    let start = Instant::now();
+    loop {
+        match request(&world.creator, "POST", DEPLOYMENTS, &deployment(name)).await {
+            Err(kube::Error::Api(status)) if status.code == 429 && start.elapsed() < PATIENCE => {
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+            answer => return Ok(answer?),
+        }
+    }
+}
+
+/// So many creates, all at once.
+async fn burst(world: &World, prefix: &str, count: usize) -> Vec<Result<Value>> {
+    let creates = (0..count).map(|number| async move { create(world, &format!("{prefix}-{number}")).await });
+    futures::stream::iter(creates).buffer_unordered(count).collect().await
+}
+
+async fn world() -> Result<World> {
+    let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
+    Ok(world)
+}
+
+#[tokio::test]
+async fn with_the_priority_lane_no_number_of_creates_in_flight_loses_one() -> Result<()> {
+    let world = world().await?;
+    for document in std::fs::read_to_string(file("config/rbac/priority-lane/role.yaml"))?.split("\n---\n") {
+        world.cluster.apply_manifests(document).await?;
+    }
+    let operator = Operator::ready(&world.cluster, &["--priority-lane", "--log-level=info"]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    for count in [300, 1000] {
+        for answer in burst(&world, &format!("burst-{count}"), count).await {
+            let created = answer.with_context(|| format!("of {count} at once"))?;
+            assert_eq!(containers(&created), ["app", "envoy"], "of {count} at once");
+        }
+    }
+    assert_eq!(operator.metric(r#"scpol_api_requests_total{code="403",verb="patch"}"#).await?, 0.0);
+    assert_eq!(operator.metric(r#"scpol_panics_total"#).await?, 0.0);
+    let (mut completing, mut others) = (0, 0);
+    for event in world.cluster.audit() {
+        let groups = event["impersonatedUser"]["groups"].as_array().cloned().unwrap_or_default();
+        let is_on_lane = groups.contains(&json!("system:masters"));
+        let is_completing = event["verb"] == "patch" && event["objectRef"]["resource"] == "deployments";
+        match (is_on_lane, is_completing) {
+            (true, true) => completing += 1,
+            (true, false) => others += 1,
+            _ => {}
+        }
+    }
+    assert!(completing >= 1300, "{completing} of 1300 PATCHes were on the lane");
+    assert_eq!(others, 0, "nothing else is on the lane");
+    Ok(())
+}
+
+/// So many creates at once, and then [`AFTERMATH`] at most.
+async fn until_all_is_completed(world: &World, prefix: &str, count: usize) -> Result<()> {
+    let answers = burst(world, prefix, count).await;
+    let over = Instant::now();
+    let given_up = answers.iter().filter(|answer| answer.is_err()).count();
+    for created in answers.into_iter().flatten() {
+        assert_eq!(containers(&created), ["app", "envoy"]);
+    }
+    within(AFTERMATH, "nothing waits, and all that is stored has its sidecar", || async {
+        let list = world.get(&format!("{DEPLOYMENTS}?includeUninitialized=1")).await?.context("a list")?;
+        let items = list["items"].as_array().context("items")?;
+        ensure!(items.len() + given_up >= count, "{} are stored, {given_up} have given up", items.len());
+        Ok(items.iter().all(|item| pending(item).is_empty() && containers(item) == ["app", "envoy"]))
+    })
+    .await
+    .with_context(|| format!("{given_up} creates of {count} have given up"))?;
+    eprintln!("{given_up} of {count} have given up; all is completed after {:?}", over.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_lane_nothing_is_lost_and_all_is_completed_soon_after_the_crowd_has_gone() -> Result<()> {
+    let world = world().await?;
+    let operator = Operator::ready(&world.cluster, &["--log-level=info"]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let told = within(PATIENCE * 2, "the crowd is told", || async {
+        let degraded = condition(&world.cluster, "envoy", "Degraded").await?.unwrap_or_default();
+        let message = degraded["message"].as_str().unwrap_or_default();
+        Ok(degraded["reason"] == "TooManyRequests" && message.contains("--priority-lane"))
+    });
+    let bursts = async {
+        until_all_is_completed(&world, "burst-300", 300).await?;
+        until_all_is_completed(&world, "burst-1000", 1000).await
+    };
+    let (ended, told) = tokio::join!(bursts, told);
+    ended?;
+    told?;
+    assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    // What was refused was not tried again and again: while the server has no place, one try a second.
+    let refused = operator.metric(r#"scpol_api_requests_total{code="429",verb="patch"}"#).await?;
+    assert!(refused < 1000.0, "{refused} PATCHes were answered 429");
+    Ok(())
+}
+
+#[tokio::test]
+async fn where_the_server_refuses_the_lane_it_goes_without_and_says_so() -> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &["--priority-lane"]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    for name in ["one", "two"] {
+        assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment(name)).await?), ["app", "envoy"]);
+        assert!(world.get(&path(name)).await?.is_some());
+    }
+    let told = wait_condition(&world.cluster, "envoy", "Degraded", "True", "MissingRight").await?;
+    assert!(told["message"].as_str().is_some_and(|message| message.contains("config/rbac/priority-lane")), "{told}");
+    Ok(())
+}
