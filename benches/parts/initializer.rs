@@ -1,10 +1,10 @@
 //! The Initializer engine on 1.13.5: rates against the floor, how many writes it takes, memory and start.
 
 use super::figure::{Figure, at_least, at_most, told};
-use super::load::{Phase, operator, phase, resident_megabytes, send};
+use super::load::{Phase, create_patiently, operator, phase, resident_megabytes, send};
 use super::rounds;
 use super::statistics::median;
-use crate::support::{LIMIT, in_force, install, policies, within};
+use crate::support::{LIMIT, file, in_force, install, policies, within};
 use anyhow::{Context, Result, anyhow, ensure};
 use controlplane::{ControlPlane, User, Version};
 use futures::StreamExt;
@@ -133,15 +133,19 @@ async fn deployments(client: &Client, mode: Mode<'_>, clients: usize) -> Result<
     phase(clients, PER_PHASE, |number| async move { create(client, mode, &format!("load-{number}")).await }).await
 }
 
-async fn create(client: &Client, mode: Mode<'_>, name: &str) -> Result<()> {
-    let query = if matches!(mode, Mode::Floor(_)) { "?includeUninitialized=1" } else { "" };
-    let body = json!({
+fn deployment(name: &str) -> Value {
+    json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "labels": { "app": name } },
         "spec": { "replicas": 1, "selector": { "matchLabels": { "app": name } }, "template": {
             "metadata": { "labels": { "app": name } },
             "spec": { "containers": [{ "name": "nginx", "image": "nginx:1.8.1", "ports": [{ "containerPort": 80 }] }] } } },
-    });
-    let mut answer = send(client, "POST", &format!("{DEPLOYMENTS}{query}"), "application/json", &body).await?;
+    })
+}
+
+async fn create(client: &Client, mode: Mode<'_>, name: &str) -> Result<()> {
+    let query = if matches!(mode, Mode::Floor(_)) { "?includeUninitialized=1" } else { "" };
+    let path = format!("{DEPLOYMENTS}{query}");
+    let mut answer = send(client, "POST", &path, "application/json", &deployment(name)).await?;
     if let Mode::Floor(policy) = mode {
         let kind = Kind::find("apps", "deployments").context("a built-in kind")?;
         let workload = Workload::new(kind, serde_json::from_str(&answer)?);
@@ -179,6 +183,50 @@ async fn names(client: &Client) -> Result<Vec<String>> {
     )?;
     let items = list["items"].as_array().context("no list")?;
     Ok(items.iter().filter_map(|item| item["metadata"]["name"].as_str().map(str::to_owned)).collect())
+}
+
+/// More creates in flight than the server has places for writes, with the priority lane.
+pub(super) async fn burst(figures: &mut Vec<Figure>) -> Result<()> {
+    /// Creates per phase: each client makes some, so that the crowd stays for a while.
+    const CREATES: usize = 2000;
+    let cluster = cluster(false).await?;
+    cluster.apply_file(&file("config/rbac/priority-lane/role.yaml")).await?;
+    policy(&cluster).await?;
+    let client = cluster.client(User::Creator);
+    let operator = operator(&cluster, &["--priority-lane"]).await?;
+    in_force(&cluster, "bench").await?;
+    let create = |number: usize| {
+        let client = &client;
+        async move {
+            let answer = create_patiently(client, DEPLOYMENTS, &deployment(&format!("load-{number}"))).await?;
+            ensure!(answer.contains("\"name\":\"sidecar\""), "load-{number} has no sidecar");
+            Ok(())
+        }
+    };
+    let (mut ratios, mut crowds) = (Vec::new(), Vec::new());
+    // The first round warms everything up and does not count.
+    for round in 0..=rounds(3)? {
+        let mut rates = Vec::new();
+        for clients in [64, 300, 1000] {
+            rates.push(phase(clients, CREATES, create).await?.rate);
+            clear(&client).await?;
+        }
+        eprintln!("burst, round {round}: 64, 300, 1000 clients: {rates:.0?}/s");
+        if round > 0 {
+            ratios.push(rates[1] / rates[0]);
+            crowds.push(rates[2] / rates[0]);
+        }
+    }
+    figures.push(at_least(
+        "rate of 300 clients with the priority lane, none lost, against 64",
+        median(ratios),
+        "ratio",
+        0.7,
+    ));
+    figures.push(told("rate of 1000 clients with the priority lane, none lost, against 64", median(crowds), "ratio"));
+    operator.stop().await?;
+    cluster.stop().await;
+    Ok(())
 }
 
 /// How many writes the operator needs, by the server's own audit log.

@@ -5,12 +5,12 @@ use crate::support::Operator;
 use anyhow::{Context, Result, ensure};
 use controlplane::ControlPlane;
 use futures::StreamExt;
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a phase of creates came to: objects in a second, and milliseconds from the create to its answer.
 pub(super) struct Phase {
@@ -48,6 +48,31 @@ pub(super) async fn send(
     content_type: &str,
     body: &Value,
 ) -> Result<String> {
+    let (status, text) = exchange(client, method, path, content_type, body).await?;
+    ensure!(status.is_success(), "{method} {path}: {status}: {text}");
+    Ok(text)
+}
+
+/// A create that waits a second and tries again while the server has too many requests, as client-go does; gives the text of the
+/// answer.
+pub(super) async fn create_patiently(client: &Client, path: &str, body: &Value) -> Result<String> {
+    loop {
+        let (status, text) = exchange(client, "POST", path, "application/json", body).await?;
+        if status != StatusCode::TOO_MANY_REQUESTS {
+            ensure!(status.is_success(), "POST {path}: {status}: {text}");
+            return Ok(text);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+async fn exchange(
+    client: &Client,
+    method: &str,
+    path: &str,
+    content_type: &str,
+    body: &Value,
+) -> Result<(StatusCode, String)> {
     let request = Request::builder()
         .method(method)
         .uri(path)
@@ -55,9 +80,7 @@ pub(super) async fn send(
         .body(Body::from(serde_json::to_vec(body)?))?;
     let answer = client.send(request).await?;
     let status = answer.status();
-    let text = String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?;
-    ensure!(status.is_success(), "{method} {path}: {status}: {text}");
-    Ok(text)
+    Ok((status, String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?))
 }
 
 /// Megabytes (10^6 bytes) of memory that the process holds now, or has held at most (`VmRSS`, `VmHWM`), by the kernel's count.

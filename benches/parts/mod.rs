@@ -22,9 +22,10 @@ use futures::future::LocalBoxFuture;
 type Part = for<'a> fn(&'a mut Vec<Figure>) -> LocalBoxFuture<'a, Result<()>>;
 
 /// Every part, by name, in the order in which they run.
-pub(crate) const PARTS: [(&str, Part); 10] = [
+pub(crate) const PARTS: [(&str, Part); 11] = [
     ("language", |figures| async { language::language(figures) }.boxed_local()),
     ("throughput", |figures| initializer::throughput(figures).boxed_local()),
+    ("burst", |figures| initializer::burst(figures).boxed_local()),
     ("economy", |figures| initializer::economy(figures).boxed_local()),
     ("size", |figures| initializer::size(figures).boxed_local()),
     ("review", |figures| async { reviews::handler(figures) }.boxed_local()),
