@@ -27,13 +27,19 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// What the policies on one resource are to share.
-#[derive(Clone)]
 pub(super) struct Wanted {
     pub(super) engine: EngineName,
     pub(super) policies: Vec<Arc<Policy>>,
     pub(super) objects: Vec<Value>,
     /// A template is still being tried: what is in force stays as it is until it is known.
     pub(super) undecided: bool,
+}
+
+impl Wanted {
+    /// True if and only if the same is registered for both.
+    fn is_as(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        Arc::ptr_eq(self, other) || (self.engine == other.engine && self.objects == other.objects)
+    }
 }
 
 /// What we know of the registration of one resource.
@@ -54,14 +60,14 @@ enum Phase {
     #[default]
     Out,
     /// A task works on it; what was in force before.
-    Busy(Option<InForce>),
-    Up(InForce),
+    Busy(Option<Arc<InForce>>),
+    Up(Arc<InForce>),
 }
 
 /// A registration that has been proven.
 #[derive(Clone)]
 pub(super) struct InForce {
-    wanted: Wanted,
+    wanted: Arc<Wanted>,
     unproven: Option<Unproven>,
     /// Why what was registered before is still there beside it.
     left: Option<Unproven>,
@@ -69,9 +75,18 @@ pub(super) struct InForce {
     generations: Generations,
 }
 
+impl InForce {
+    /// Takes `wanted` for its own if nothing else would be registered for it: the two are not compared again.
+    fn adopt(self: &mut Arc<Self>, wanted: &Arc<Wanted>) {
+        if !wanted.undecided && !Arc::ptr_eq(&self.wanted, wanted) && self.wanted.is_as(wanted) {
+            Arc::make_mut(self).wanted = wanted.clone();
+        }
+    }
+}
+
 impl Joint {
     /// What is in force, also while it is being changed.
-    fn in_force(&self) -> Option<&InForce> {
+    fn in_force(&self) -> Option<&Arc<InForce>> {
         match &self.phase {
             Phase::Up(in_force) | Phase::Busy(Some(in_force)) => Some(in_force),
             _ => None,
@@ -90,9 +105,6 @@ impl Joint {
     }
 }
 
-/// What is registered, as the server has it.
-pub(super) type Registered = BTreeMap<Key, Value>;
-
 /// One event of any of the watches on what is registered.
 pub(super) type Seen = (&'static str, watcher::Result<watcher::Event<Object>>);
 
@@ -102,7 +114,7 @@ impl Controller {
         let capabilities = self.shared.capabilities();
         let ours = watcher::Config::default().labels("app.kubernetes.io/managed-by=scpol");
         let mut streams = SelectAll::new();
-        (self.registered, self.relisted) = (Registered::new(), Registered::new());
+        (self.registered, self.relisted) = (Generations::new(), Generations::new());
         self.unread.clear();
         self.unreadable.retain(|resource, _| *resource == resources::INITIALIZERS);
         for name in resources::ALL.into_iter().filter(|name| *name != resources::INITIALIZERS) {
@@ -124,10 +136,10 @@ impl Controller {
                 self.suspicious |= !self.unread.contains(resource) && !self.unreadable.contains_key(resource);
                 self.relisted.retain(|(other, _), _| other != resource);
             }
-            Ok(watcher::Event::InitApply(object)) => drop(self.relisted.insert(key(&object), object.value())),
+            Ok(watcher::Event::InitApply(object)) => drop(self.relisted.insert(key(&object), object.generation())),
             Ok(watcher::Event::InitDone) => {
                 self.registered.retain(|(other, _), _| other != resource);
-                let (listed, others): (Registered, Registered) =
+                let (listed, others): (Generations, Generations) =
                     std::mem::take(&mut self.relisted).into_iter().partition(|((other, _), _)| other == resource);
                 self.relisted = others;
                 self.registered.extend(listed);
@@ -137,7 +149,7 @@ impl Controller {
                     self.plan = None;
                 }
             }
-            Ok(watcher::Event::Apply(object)) => drop(self.registered.insert(key(&object), object.value())),
+            Ok(watcher::Event::Apply(object)) => drop(self.registered.insert(key(&object), object.generation())),
             Ok(watcher::Event::Delete(object)) => {
                 self.registered.remove(&key(&object));
                 self.registered_deleted(&object);
@@ -176,22 +188,23 @@ impl Controller {
 
     /// Compares what each resource is to have with what it has, and starts what is missing.
     pub(super) fn settle_joints(&mut self, snapshot: &Snapshot) {
-        let wanted = self.plan.as_ref().map(|plan| plan.joints.clone()).unwrap_or_default();
+        let Some(plan) = self.plan.clone() else { return };
+        let wanted = &plan.joints;
         let registered: BTreeSet<Arc<Kind>> = self.registered.keys().filter_map(|(_, name)| kind_of(name)).collect();
         let kinds: BTreeSet<Arc<Kind>> = wanted.keys().chain(self.joints.keys()).chain(&registered).cloned().collect();
         for kind in kinds {
             self.settle_joint(&kind, wanted.get(&kind), snapshot);
         }
-        self.tell_published(&wanted);
+        self.tell_published(wanted);
     }
 
     /// Tells those who keep the certificate once every registration has the authorities that it may be signed by.
-    fn tell_published(&self, wanted: &BTreeMap<Arc<Kind>, Wanted>) {
+    fn tell_published(&self, wanted: &BTreeMap<Arc<Kind>, Arc<Wanted>>) {
         let Some(certificates) = &self.settings.certificates else { return };
         let reach = self.settings.reach.borrow().clone();
         let Some(bundle) = reach.ok().and_then(|reach| reach.ca_bundle.clone()) else { return };
         let has_it = |(kind, joint): (&Arc<Kind>, &Joint)| match (&joint.phase, wanted.get(kind)) {
-            (Phase::Up(in_force), Some(wanted)) => in_force.wanted.objects == wanted.objects,
+            (Phase::Up(in_force), Some(wanted)) => in_force.wanted.is_as(wanted),
             (Phase::Out, _) => true,
             _ => false,
         };
@@ -200,18 +213,23 @@ impl Controller {
         }
     }
 
-    fn settle_joint(&mut self, kind: &Arc<Kind>, wanted: Option<&Wanted>, snapshot: &Snapshot) {
+    fn settle_joint(&mut self, kind: &Arc<Kind>, wanted: Option<&Arc<Wanted>>, snapshot: &Snapshot) {
         let joint = self.joints.entry(kind.clone()).or_default();
         let retry_later = joint.retry_at.is_some_and(|at| at > Instant::now());
-        let in_force = match &joint.phase {
+        let in_force = match &mut joint.phase {
             Phase::Busy(_) => return,
             Phase::Out => None,
-            Phase::Up(in_force) => Some(in_force.clone()),
+            Phase::Up(in_force) => {
+                if let Some(wanted) = wanted {
+                    in_force.adopt(wanted);
+                }
+                Some(in_force.clone())
+            }
         };
         match (wanted, in_force) {
             (Some(wanted), _) if wanted.undecided => {}
             (None, None) if retry_later => {}
-            (None, in_force) => self.end_joint(kind, in_force.as_ref()),
+            (None, in_force) => self.end_joint(kind, in_force.as_deref()),
             (Some(wanted), None) => {
                 if !self.is_joint_held(kind, wanted, snapshot) && !retry_later {
                     self.raise_joint(kind, wanted.clone(), None);
@@ -220,7 +238,7 @@ impl Controller {
             (Some(wanted), Some(in_force)) => {
                 if let Some(missing) = self.missing(&in_force) {
                     self.hold_joint(kind, &missing);
-                } else if in_force.wanted.objects != wanted.objects || in_force.wanted.engine != wanted.engine {
+                } else if !in_force.wanted.is_as(wanted) {
                     if !retry_later {
                         self.raise_joint(kind, wanted.clone(), Some(in_force));
                     }
@@ -245,12 +263,8 @@ impl Controller {
 
     /// What of a registration in force is not as we wrote it.
     fn edited(&self, in_force: &InForce) -> Option<Key> {
-        let differs = |(key, generation): &(&Key, &i64)| {
-            let stored = self.registered.get(*key);
-            stored.is_some_and(|stored| {
-                stored["metadata"]["generation"].as_i64().is_some_and(|stored| stored > **generation)
-            })
-        };
+        let differs =
+            |(key, generation): &(&Key, &i64)| self.registered.get(*key).is_some_and(|stored| stored > *generation);
         in_force.generations.iter().find(differs).map(|(key, _)| key.clone())
     }
 
@@ -275,7 +289,7 @@ impl Controller {
                 _ => None,
             }
         });
-        self.end_joint(kind, in_force.as_ref());
+        self.end_joint(kind, in_force.as_deref());
     }
 
     /// True if the registration was deleted by hand not long ago, found out now or by an earlier leader.
@@ -314,7 +328,7 @@ impl Controller {
         }
     }
 
-    fn raise_joint(&mut self, kind: &Arc<Kind>, wanted: Wanted, before: Option<InForce>) {
+    fn raise_joint(&mut self, kind: &Arc<Kind>, wanted: Arc<Wanted>, before: Option<Arc<InForce>>) {
         let place = self.place_of(kind);
         let Some(joint) = self.joints.get_mut(kind) else { return };
         joint.phase = Phase::Busy(before);
@@ -384,7 +398,8 @@ impl Controller {
     /// Tells those who see what is stored which engine has delivered what.
     fn publish_delivered(&self) {
         let in_force = self.joints.iter().filter_map(|(kind, joint)| Some((kind, joint.in_force()?)));
-        let delivered = in_force.map(|(kind, InForce { wanted, .. })| {
+        let delivered = in_force.map(|(kind, in_force)| {
+            let wanted = &in_force.wanted;
             (kind.clone(), (wanted.engine, Arc::new(Policies::new(wanted.policies.iter().cloned()))))
         });
         self.shared.set_delivered(delivered.collect());
@@ -403,11 +418,11 @@ impl Controller {
             Ok(in_force) => {
                 info!(resource = kind.resource, %engine, policies = in_force.wanted.policies.len(), is_proven = in_force.unproven.is_none(), "Registered");
                 // The watch may not have shown it yet.
-                for key in in_force.generations.keys() {
-                    self.registered.entry(key.clone()).or_insert(Value::Null);
+                for (key, generation) in &in_force.generations {
+                    self.registered.entry(key.clone()).or_insert(*generation);
                 }
                 (joint.trouble, joint.retry_at) = (None, in_force.left.as_ref().map(|_| Instant::now() + RETRY));
-                joint.phase = Phase::Up(in_force);
+                joint.phase = Phase::Up(Arc::new(in_force));
                 self.publish_delivered();
             }
             Err(reason) => {
@@ -426,14 +441,14 @@ impl Controller {
     /// Takes over that a registration has been taken away, or not.
     pub(super) fn lowered(&mut self, kind: &Arc<Kind>, fallen: Result<(), String>) {
         let Some(joint) = self.joints.get_mut(kind) else { return };
-        joint.phase = Phase::Out;
-        joint.deleted_meanwhile = false;
-        let fallen = fallen.inspect(|()| self.publish_delivered());
-        let Some(joint) = self.joints.get_mut(kind) else { return };
-        if let Err(error) = fallen {
-            warn!(resource = kind.resource, error, "Could not be taken out; trying again");
-            self.shared.metrics.reconcile_errors.inc();
-            joint.retry_at = Some(Instant::now() + RETRY);
+        (joint.phase, joint.deleted_meanwhile) = (Phase::Out, false);
+        match fallen {
+            Ok(()) => self.publish_delivered(),
+            Err(error) => {
+                warn!(resource = kind.resource, error, "Could not be taken out; trying again");
+                self.shared.metrics.reconcile_errors.inc();
+                joint.retry_at = Some(Instant::now() + RETRY);
+            }
         }
     }
 

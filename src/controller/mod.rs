@@ -11,7 +11,7 @@ mod status;
 mod watches;
 
 use self::entry::{Entry, Phase, hold_back, outcome_of};
-use self::joint::{InForce, Joint, Registered};
+use self::joint::{InForce, Joint};
 use self::plan::{Placed, Plan, Trial, Trials};
 use self::status::Force;
 use self::watches::{Watching, any_progress};
@@ -27,7 +27,7 @@ use crate::engine::initializer::registration::{self, is_marked, is_ours};
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::{self, InitializerConfiguration};
 use crate::engine::initializer::watch::{Shared, recount};
-use crate::engine::registration::Unproven;
+use crate::engine::registration::{Generations, Unproven};
 use crate::engine::webhook::certs::Certificates;
 use crate::engine::webhook::replica::Reachable;
 use crate::engine::{EngineName, Unavailable};
@@ -81,15 +81,15 @@ pub struct Controller {
     /// The list that is being read.
     listing: BTreeMap<String, InitializerConfiguration>,
     /// What is to be; none when something that it depends on has changed.
-    plan: Option<Plan>,
+    plan: Option<Arc<Plan>>,
     trials: Trials,
     trial_slots: Arc<Semaphore>,
     /// The registrations that policies share, by resource.
     joints: BTreeMap<Arc<Kind>, Joint>,
     /// Everything of ours that is registered for several policies, as stored.
-    registered: Registered,
+    registered: Generations,
     /// The lists of it that are being read.
-    relisted: Registered,
+    relisted: Generations,
     /// What of it has not been read yet, and what cannot be read.
     unread: BTreeSet<&'static str>,
     unreadable: BTreeMap<&'static str, Unavailable>,
@@ -153,8 +153,8 @@ impl Controller {
             trials: Trials::new(),
             trial_slots: Arc::new(Semaphore::new(TRIALS)),
             joints: BTreeMap::new(),
-            registered: Registered::new(),
-            relisted: Registered::new(),
+            registered: Generations::new(),
+            relisted: Generations::new(),
             unread: BTreeSet::new(),
             unreadable: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -510,7 +510,7 @@ impl Controller {
         }
         self.shared.metrics.reconciles.inc();
         if self.plan.is_none() {
-            self.plan = Some(self.draw(&snapshot).await);
+            self.plan = Some(Arc::new(self.draw(&snapshot).await));
         }
         self.settle_watches(&snapshot);
         for (name, stored) in snapshot.stored.iter() {

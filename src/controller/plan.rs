@@ -28,7 +28,7 @@ pub(super) struct Plan {
     /// Of every stored policy: where it is delivered, or why it is not.
     pub(super) policies: BTreeMap<String, Result<Arc<Placed>, Outcome>>,
     /// What the policies on one resource share.
-    pub(super) joints: BTreeMap<Arc<Kind>, Wanted>,
+    pub(super) joints: BTreeMap<Arc<Kind>, Arc<Wanted>>,
 }
 
 /// Where a policy is delivered.
@@ -261,7 +261,7 @@ impl Controller {
     }
 
     /// What the policies on each resource share.
-    fn joints(&self, plan: &Plan, policies: &[Arc<Policy>], choice: &Choice) -> BTreeMap<Arc<Kind>, Wanted> {
+    fn joints(&self, plan: &Plan, policies: &[Arc<Policy>], choice: &Choice) -> BTreeMap<Arc<Kind>, Arc<Wanted>> {
         let placed: Vec<_> =
             policies.iter().filter_map(|policy| plan.policies.get(&policy.name)?.as_ref().ok()).collect();
         let engines = choice.engines.iter().filter(|(_, engine)| **engine != EngineName::Initializer);
@@ -270,7 +270,7 @@ impl Controller {
             let policies: Vec<_> = meeting.iter().map(|placed| placed.policy.clone()).collect();
             let objects = self.rendered(*engine, kind, &policies).ok()?;
             let undecided = meeting.iter().any(|placed| placed.undecided);
-            Some((kind.clone(), Wanted { engine: *engine, policies, objects, undecided }))
+            Some((kind.clone(), Arc::new(Wanted { engine: *engine, policies, objects, undecided })))
         };
         engines.filter_map(joint).collect()
     }
