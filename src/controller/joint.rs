@@ -4,6 +4,7 @@
 //! there twice for a moment: whoever comes second finds the marker and does nothing.
 
 use super::entry::outcome_of;
+use super::hold::Hold;
 use super::{Blocked, Controller, Finished, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
@@ -17,7 +18,7 @@ use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::Value;
@@ -47,7 +48,7 @@ impl Wanted {
 pub(super) struct Joint {
     phase: Phase,
     /// Not to be registered again before.
-    hold: Option<Timestamp>,
+    hold: Option<Hold>,
     retry_at: Option<Instant>,
     trouble: Option<Unavailable>,
     /// Somebody deleted a part of it while a task of ours was under way.
@@ -279,11 +280,10 @@ impl Controller {
 
     /// A part was deleted by somebody else: an emergency brake. What is left of it goes, too.
     fn hold_joint(&mut self, kind: &Arc<Kind>, (resource, name): &Key) {
-        let until = Timestamp::now() + SignedDuration::try_from(self.settings.repair_hold).unwrap_or_default();
-        warn!(resource, name, %until, "The registration was removed by hand; it is not made again before");
+        let hold = Hold::begin(self.settings.repair_hold);
+        warn!(resource, name, until = %hold, "The registration was removed by hand; it is not made again before");
         let in_force = self.joints.get_mut(kind).and_then(|joint| {
-            joint.hold = Some(until);
-            joint.trouble = Some(held(until));
+            (joint.hold, joint.trouble) = (Some(hold), Some(hold.reason()));
             match std::mem::take(&mut joint.phase) {
                 Phase::Up(in_force) => Some(in_force),
                 _ => None,
@@ -295,25 +295,20 @@ impl Controller {
     /// True if the registration was deleted by hand not long ago, found out now or by an earlier leader.
     fn is_joint_held(&mut self, kind: &Arc<Kind>, wanted: &Wanted, snapshot: &Snapshot) -> bool {
         let is_there = self.registered.keys().any(|(_, name)| kind_of(name).as_ref() == Some(kind));
-        let hold = SignedDuration::try_from(self.settings.repair_hold).unwrap_or_default();
         let Some(joint) = self.joints.get_mut(kind) else { return false };
-        if is_there {
-            joint.hold = None;
-            return false;
+        if !is_there && joint.hold.is_none() && joint.trouble.is_none() && joint.retry_at.is_none() {
+            let found = |policy: &Arc<Policy>| {
+                let status = &snapshot.stored.get(&policy.name)?.status;
+                let is_same = status["observedSpecHash"] == policy.spec_hash.as_str();
+                is_same.then(|| Hold::found(&policy.name, status, wanted.engine, self.settings.repair_hold))?
+            };
+            joint.hold = wanted.policies.iter().find_map(found);
         }
-        if joint.hold.is_none() && joint.trouble.is_none() && joint.retry_at.is_none() {
-            let mut stored = wanted.policies.iter().filter_map(|policy| {
-                let stored = snapshot.stored.get(&policy.name)?;
-                Some((stored, policy))
-            });
-            joint.hold = stored.find_map(|(stored, policy)| held_until(&stored.status, policy, wanted.engine, hold));
+        joint.hold = joint.hold.filter(|hold| !is_there && !hold.is_over());
+        if let Some(hold) = joint.hold {
+            joint.trouble = Some(hold.reason());
         }
-        let Some(until) = joint.hold.filter(|until| *until > Timestamp::now()) else {
-            joint.hold = None;
-            return false;
-        };
-        joint.trouble = Some(held(until));
-        true
+        joint.hold.is_some()
     }
 
     /// To suspend a policy and to resume it is how a user ends the hold.
@@ -553,31 +548,4 @@ fn is_lasting(reason: &Unavailable) -> bool {
 
 fn still_there(reason: &Unavailable) -> Unproven {
     (reason.code, format!("what another engine had registered cannot be taken away: {reason}"))
-}
-
-fn held(until: Timestamp) -> Unavailable {
-    let message = format!(
-        "the registration was deleted by hand; it is not made again before {}. To end the hold: suspend the policy and resume it",
-        until.strftime("%Y-%m-%dT%H:%M:%SZ")
-    );
-    Unavailable::new(Code::RemovedByHand, message)
-}
-
-/// Until when `policy`, whose registration is not there, is held: its status says that it was in force by `engine`, or since
-/// when it is held.
-fn held_until(status: &Value, policy: &Policy, engine: EngineName, hold: SignedDuration) -> Option<Timestamp> {
-    if status["observedSpecHash"] != policy.spec_hash.as_str() {
-        return None;
-    }
-    let programmed = super::status::condition_in(status, "Programmed")?;
-    let was_served =
-        status["engine"].as_str().is_some_and(|engines| engines.split(',').any(|one| one == engine.as_str()));
-    match (programmed["status"].as_str(), programmed["reason"].as_str()) {
-        (Some("True"), _) if was_served => Some(Timestamp::now() + hold),
-        (_, Some("RemovedByHand")) => {
-            let since = programmed["lastTransitionTime"].as_str()?.parse::<Timestamp>().ok();
-            Some(since.unwrap_or_else(Timestamp::now) + hold)
-        }
-        _ => None,
-    }
 }

@@ -5,12 +5,13 @@
 //! a time. A user's error is a condition, never an `Err`.
 
 mod entry;
+mod hold;
 mod joint;
 mod plan;
 mod status;
 mod watches;
 
-use self::entry::{Entry, Phase, hold_back, outcome_of};
+use self::entry::{Entry, Phase, outcome_of};
 use self::joint::{InForce, Joint};
 use self::plan::{Placed, Plan, Trial, Trials};
 use self::status::Force;
@@ -383,8 +384,7 @@ impl Controller {
         let hold = self.settings.repair_hold;
         let Some(entry) = self.entries.get_mut(name) else { return };
         if std::mem::take(&mut entry.deleted_meanwhile) {
-            entry.phase = Phase::Out;
-            hold_back(name, entry, hold);
+            entry.hold_back(name, hold);
             return;
         }
         match risen {
@@ -654,9 +654,9 @@ impl Controller {
     ) {
         let hold = self.settings.repair_hold;
         let Some(stored) = self.registered(name).cloned() else {
-            let Some(entry) = self.entries.get_mut(name) else { return };
-            entry.phase = Phase::Out;
-            hold_back(name, entry, hold);
+            if let Some(entry) = self.entries.get_mut(name) {
+                entry.hold_back(name, hold);
+            }
             return;
         };
         if wanted.initializers != there.initializers

@@ -54,6 +54,11 @@ impl EngineName {
         self.row().name
     }
 
+    /// Those that a `status.engine` lists, with commas between them.
+    pub fn listed(engines: &str) -> impl Iterator<Item = Self> {
+        engines.split(',').filter_map(|name| ENGINES.iter().find(|row| row.name == name.trim())).map(|row| row.engine)
+    }
+
     /// The engine that a policy asks for; none if it takes what is there.
     pub fn asked_for(choice: EngineChoice) -> Option<Self> {
         ENGINES.iter().find(|row| row.choice == choice).map(|row| row.engine)

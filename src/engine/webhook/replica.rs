@@ -3,7 +3,7 @@
 use super::certs::Certificates;
 use super::render::Endpoint;
 use super::server::{self, Webhook};
-use super::{NAME, check, force};
+use super::{check, force};
 use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::namespaces;
@@ -117,7 +117,8 @@ fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
     let has_initializers = EngineName::Initializer.check(capabilities).is_ok();
     let is_delivered = |policy: &Policy| {
         let status = snapshot.stored.get(&policy.name).map(|stored| &stored.status["engine"]);
-        status.and_then(Value::as_str).is_some_and(|engines| engines.split(',').any(|engine| engine == NAME))
+        let engines = status.and_then(Value::as_str).unwrap_or_default();
+        EngineName::listed(engines).any(|engine| engine == EngineName::Webhook)
     };
     let may_need = |policy: &Policy| match policy.spec.engine {
         EngineChoice::Webhook => true,
