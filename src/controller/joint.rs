@@ -9,18 +9,17 @@ use super::{Blocked, Controller, Finished, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
-use crate::cluster::client::{Reconnect, why};
+use crate::cluster::client::why;
+use crate::cluster::mirror::{Mirror, Seen, watch_ours};
 use crate::cluster::object::Object;
 use crate::cluster::policies::Snapshot;
 use crate::engine::registration::{self, Generations, Key, Place, Unproven, is_marked, kind_of};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
-use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
 use jiff::Timestamp;
-use kube::Api;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher::Event;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,79 +105,85 @@ impl Joint {
     }
 }
 
-/// One event of any of the watches on what is registered.
-pub(super) type Seen = (&'static str, watcher::Result<watcher::Event<Object>>);
-
 impl Controller {
     /// Watches everything of ours that is registered for several policies.
     pub(super) fn follow_registered(&mut self) -> SelectAll<BoxStream<'static, Seen>> {
         let capabilities = self.shared.capabilities();
-        let ours = watcher::Config::default().labels("app.kubernetes.io/managed-by=scpol");
-        let mut streams = SelectAll::new();
-        (self.registered, self.relisted) = (Generations::new(), Generations::new());
-        self.unread.clear();
+        let is_followed = |name: &&str| *name != resources::INITIALIZERS && capabilities.registration(name).is_some();
+        let followed = resources::ALL.into_iter().filter(is_followed);
+        self.registered = followed.clone().map(|name| (name, Mirror::default())).collect();
         self.unreadable.retain(|resource, _| *resource == resources::INITIALIZERS);
-        for name in resources::ALL.into_iter().filter(|name| *name != resources::INITIALIZERS) {
-            let Some(resource) = capabilities.registration(name) else { continue };
-            self.unread.insert(name);
-            let api = Api::<Object>::all_with(self.shared.client.clone(), &resource);
-            let events = watcher(api, ours.clone()).backoff(Reconnect::default());
-            streams.push(events.map(move |event| (name, event)).boxed());
-        }
-        streams
+        watch_ours(&self.shared.client, &capabilities, followed)
     }
 
     /// Takes over what has become of something registered.
     pub(super) fn registered_changed(&mut self, (resource, event): Seen) {
-        let key = |object: &Object| (resource.to_owned(), object.name().to_owned());
-        match event {
-            Ok(watcher::Event::Init) => {
-                // The connection was lost: perhaps the server is another one now.
-                self.suspicious |= !self.unread.contains(resource) && !self.unreadable.contains_key(resource);
-                self.relisted.retain(|(other, _), _| other != resource);
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                let message = why(&error);
+                warn!(resource, error = message, "Cannot follow registrations; trying again");
+                self.note_unreadable(resource, &message);
+                return;
             }
-            Ok(watcher::Event::InitApply(object)) => drop(self.relisted.insert(key(&object), object.generation())),
-            Ok(watcher::Event::InitDone) => {
-                self.registered.retain(|(other, _), _| other != resource);
-                let (listed, others): (Generations, Generations) =
-                    std::mem::take(&mut self.relisted).into_iter().partition(|((other, _), _)| other == resource);
-                self.relisted = others;
-                self.registered.extend(listed);
-                self.unread.remove(resource);
+        };
+        match &event {
+            // The connection was lost: perhaps the server is another one now.
+            Event::Init => self.suspicious |= self.has_read(resource) && !self.unreadable.contains_key(resource),
+            Event::InitDone => {
                 self.refused.remove(resource);
                 if self.unreadable.remove(resource).is_some() {
                     self.plan = None;
                 }
             }
-            Ok(watcher::Event::Apply(object)) => drop(self.registered.insert(key(&object), object.generation())),
-            Ok(watcher::Event::Delete(object)) => {
-                self.registered.remove(&key(&object));
-                self.registered_deleted(&object);
-            }
-            Err(error) => {
-                let message = why(&error);
-                warn!(resource, error = message, "Cannot follow registrations; trying again");
-                self.is_unreadable(resource, &message);
-            }
+            Event::Delete(object) => self.registered_deleted(object),
+            Event::InitApply(_) | Event::Apply(_) => {}
+        }
+        if let Some(mirror) = self.registered.get_mut(resource) {
+            mirror.apply(&event, |object, _| object.generation());
         }
     }
 
-    /// Takes over that `resource` cannot be read, as `message` says. True if there is nothing to wait for: a right is missing.
-    pub(super) fn is_unreadable(&mut self, resource: &'static str, message: &str) -> bool {
+    fn has_read(&self, resource: &str) -> bool {
+        self.registered.get(resource).is_some_and(Mirror::is_complete)
+    }
+
+    /// Notes that `resource` cannot be read, as `message` says, if there is nothing to wait for: a right is missing.
+    pub(super) fn note_unreadable(&mut self, resource: &'static str, message: &str) {
         if !message.contains("forbidden") {
-            return false;
+            return;
         }
         let since = *self.refused.entry(resource).or_insert_with(Instant::now);
-        let was_read = !self.unread.contains(resource) && resource != resources::INITIALIZERS;
-        if was_read && since.elapsed() < REFUSED {
-            return false;
+        if self.has_read(resource) && since.elapsed() < REFUSED {
+            return;
         }
-        self.unread.remove(resource);
         let message = format!("cannot list and watch {resource}: {message}");
         if self.unreadable.insert(resource, Unavailable::new(Code::MissingRight, message)).is_none() {
             self.plan = None;
         }
-        true
+    }
+
+    /// True once everything has been read that can be.
+    pub(super) fn has_read_registered(&self) -> bool {
+        let own = (&resources::INITIALIZERS, self.configurations.is_complete());
+        let shared = self.registered.iter().map(|(resource, mirror)| (resource, mirror.is_complete()));
+        shared.chain([own]).all(|(resource, is_read)| is_read || self.unreadable.contains_key(resource))
+    }
+
+    /// Everything that is registered for several policies: the plural name of what it is, and its own.
+    fn all_registered(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        self.registered.iter().flat_map(|(resource, mirror)| mirror.known().keys().map(move |name| (*resource, name)))
+    }
+
+    /// What is registered for `kind`.
+    fn registered_for(&self, kind: &Kind) -> impl Iterator<Item = Key> {
+        let of_kind = |(_, name): &(&str, &String)| kind_of(name).as_deref() == Some(kind);
+        self.all_registered().filter(of_kind).map(|(resource, name)| (resource.to_owned(), name.clone()))
+    }
+
+    /// The generation of something registered; none if it is not there.
+    fn generation_of(&self, (resource, name): &Key) -> Option<i64> {
+        self.registered.get(resource.as_str())?.known().get(name).copied()
     }
 
     fn registered_deleted(&mut self, object: &Object) {
@@ -191,7 +196,7 @@ impl Controller {
     pub(super) fn settle_joints(&mut self, snapshot: &Snapshot) {
         let Some(plan) = self.plan.clone() else { return };
         let wanted = &plan.joints;
-        let registered: BTreeSet<Arc<Kind>> = self.registered.keys().filter_map(|(_, name)| kind_of(name)).collect();
+        let registered: BTreeSet<Arc<Kind>> = self.all_registered().filter_map(|(_, name)| kind_of(name)).collect();
         let kinds: BTreeSet<Arc<Kind>> = wanted.keys().chain(self.joints.keys()).chain(&registered).cloned().collect();
         for kind in kinds {
             self.settle_joint(&kind, wanted.get(&kind), snapshot);
@@ -258,14 +263,14 @@ impl Controller {
         in_force
             .generations
             .keys()
-            .find(|key| !self.registered.contains_key(*key) && !self.unreadable.contains_key(key.0.as_str()))
+            .find(|key| self.generation_of(key).is_none() && !self.unreadable.contains_key(key.0.as_str()))
             .cloned()
     }
 
     /// What of a registration in force is not as we wrote it.
     fn edited(&self, in_force: &InForce) -> Option<Key> {
         let differs =
-            |(key, generation): &(&Key, &i64)| self.registered.get(*key).is_some_and(|stored| stored > *generation);
+            |(key, generation): &(&Key, &i64)| self.generation_of(key).is_some_and(|stored| stored > **generation);
         in_force.generations.iter().find(differs).map(|(key, _)| key.clone())
     }
 
@@ -294,7 +299,7 @@ impl Controller {
 
     /// True if the registration was deleted by hand not long ago, found out now or by an earlier leader.
     fn is_joint_held(&mut self, kind: &Arc<Kind>, wanted: &Wanted, snapshot: &Snapshot) -> bool {
-        let is_there = self.registered.keys().any(|(_, name)| kind_of(name).as_ref() == Some(kind));
+        let is_there = self.registered_for(kind).next().is_some();
         let Some(joint) = self.joints.get_mut(kind) else { return false };
         if !is_there && joint.hold.is_none() && joint.trouble.is_none() && joint.retry_at.is_none() {
             let found = |policy: &Arc<Policy>| {
@@ -345,8 +350,7 @@ impl Controller {
     fn obsolete(&self, kind: &Arc<Kind>, wanted: &[Value]) -> Vec<Key> {
         let place = self.place_of(kind);
         let wanted: BTreeSet<Key> = wanted.iter().filter_map(|object| place.key_of(object)).collect();
-        let of_kind = self.registered.keys().filter(|(_, name)| kind_of(name).as_ref() == Some(kind));
-        of_kind.filter(|key| !wanted.contains(*key)).cloned().collect()
+        self.registered_for(kind).filter(|key| !wanted.contains(key)).collect()
     }
 
     fn place_of(&self, kind: &Arc<Kind>) -> Place {
@@ -413,8 +417,10 @@ impl Controller {
             Ok(in_force) => {
                 info!(resource = kind.resource, %engine, policies = in_force.wanted.policies.len(), is_proven = in_force.unproven.is_none(), "Registered");
                 // The watch may not have shown it yet.
-                for (key, generation) in &in_force.generations {
-                    self.registered.entry(key.clone()).or_insert(*generation);
+                for ((resource, name), generation) in &in_force.generations {
+                    if let Some(mirror) = self.registered.get_mut(resource.as_str()) {
+                        mirror.expect(name, *generation);
+                    }
                 }
                 (joint.trouble, joint.retry_at) = (None, in_force.left.as_ref().map(|_| Instant::now() + RETRY));
                 joint.phase = Phase::Up(Arc::new(in_force));

@@ -20,6 +20,7 @@ use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::{Progress, Reconnect, why};
+use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
@@ -28,7 +29,7 @@ use crate::engine::initializer::registration::{self, is_marked, is_ours};
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::{self, InitializerConfiguration};
 use crate::engine::initializer::watch::{Shared, recount};
-use crate::engine::registration::{Generations, Unproven};
+use crate::engine::registration::Unproven;
 use crate::engine::webhook::certs::Certificates;
 use crate::engine::webhook::replica::Reachable;
 use crate::engine::{EngineName, Unavailable};
@@ -77,22 +78,17 @@ pub struct Controller {
     snapshots: watch::Receiver<Snapshot>,
     ready: Arc<AtomicBool>,
     entries: BTreeMap<String, Entry>,
-    /// As stored; none before the first list is complete.
-    configurations: Option<BTreeMap<String, InitializerConfiguration>>,
-    /// The list that is being read.
-    listing: BTreeMap<String, InitializerConfiguration>,
+    /// What anybody has registered for Initializers.
+    configurations: Mirror<InitializerConfiguration>,
     /// What is to be; none when something that it depends on has changed.
     plan: Option<Arc<Plan>>,
     trials: Trials,
     trial_slots: Arc<Semaphore>,
     /// The registrations that policies share, by resource.
     joints: BTreeMap<Arc<Kind>, Joint>,
-    /// Everything of ours that is registered for several policies, as stored.
-    registered: Generations,
-    /// The lists of it that are being read.
-    relisted: Generations,
-    /// What of it has not been read yet, and what cannot be read.
-    unread: BTreeSet<&'static str>,
+    /// The generation of everything of ours that is registered for several policies, by the plural name of what it is.
+    registered: BTreeMap<&'static str, Mirror<i64>>,
+    /// What of all that is registered cannot be read.
     unreadable: BTreeMap<&'static str, Unavailable>,
     /// Since when the server has refused a list that it once gave: an API server that has just started knows no rights yet.
     refused: BTreeMap<&'static str, Instant>,
@@ -148,15 +144,12 @@ impl Controller {
             snapshots,
             ready,
             entries: BTreeMap::new(),
-            configurations: None,
-            listing: BTreeMap::new(),
+            configurations: Mirror::default(),
             plan: None,
             trials: Trials::new(),
             trial_slots: Arc::new(Semaphore::new(TRIALS)),
             joints: BTreeMap::new(),
-            registered: Generations::new(),
-            relisted: Generations::new(),
-            unread: BTreeSet::new(),
+            registered: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             refused: BTreeMap::new(),
             blocked: BTreeMap::new(),
@@ -309,39 +302,32 @@ impl Controller {
             Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) if !is_foreign(object) => {}
             _ => self.plan = None,
         }
-        match event {
-            Ok(watcher::Event::Init) => {
-                self.suspicious |=
-                    self.configurations.is_some() && !self.unreadable.contains_key(resources::INITIALIZERS);
-                self.listing.clear();
-            }
-            Ok(watcher::Event::InitApply(object)) => {
-                self.listing.insert(object.name().to_owned(), parsed(&object));
-            }
-            Ok(watcher::Event::InitDone) => {
-                self.unreadable.remove(resources::INITIALIZERS);
-                self.configurations = Some(std::mem::take(&mut self.listing));
-            }
-            Ok(watcher::Event::Apply(object)) => {
-                self.configurations.get_or_insert_default().insert(object.name().to_owned(), parsed(&object));
-            }
-            Ok(watcher::Event::Delete(object)) => self.configuration_deleted(&object),
+        let event = match event {
+            Ok(event) => event,
             Err(error) => {
                 let message = why(&error);
                 warn!(error = message, "Cannot follow initializer configurations; trying again");
                 // Other engines need not wait for what this one may not do.
-                if self.configurations.is_none() && self.is_unreadable(resources::INITIALIZERS, &message) {
-                    self.configurations = Some(BTreeMap::new());
+                if !self.configurations.is_complete() {
+                    self.note_unreadable(resources::INITIALIZERS, &message);
                 }
+                return;
             }
+        };
+        match &event {
+            watcher::Event::Init => {
+                self.suspicious |=
+                    self.configurations.is_complete() && !self.unreadable.contains_key(resources::INITIALIZERS);
+            }
+            watcher::Event::InitDone => drop(self.unreadable.remove(resources::INITIALIZERS)),
+            watcher::Event::Delete(object) => self.configuration_deleted(object),
+            watcher::Event::InitApply(_) | watcher::Event::Apply(_) => {}
         }
+        self.configurations.apply(&event, |object, _| parsed(object));
     }
 
     fn configuration_deleted(&mut self, object: &Object) {
         let last = parsed(object);
-        if let Some(configurations) = &mut self.configurations {
-            configurations.remove(object.name());
-        }
         let entry = self.entries.iter_mut().find(|(name, _)| render::name(name) == object.name());
         if let Some((_, entry)) = entry
             && is_ours(&last)
@@ -390,9 +376,7 @@ impl Controller {
         match risen {
             Ok(unproven) => {
                 entry.unproven = unproven;
-                if let Some(configurations) = &mut self.configurations {
-                    configurations.entry(render::name(name)).or_insert_with(|| (*configuration).clone());
-                }
+                self.configurations.expect(&render::name(name), (*configuration).clone());
                 entry.phase = Phase::Up(configuration);
                 entry.outcome = Outcome::InForce { conflicts: None, degraded: None };
                 entry.retry_at = None;
@@ -473,7 +457,7 @@ impl Controller {
     fn groups(&self) -> BTreeSet<String> {
         let snapshot = self.snapshots.borrow();
         let targeted = snapshot.policies.iter().flat_map(|policy| policy.kinds.iter().cloned());
-        let ours = self.configurations.iter().flatten().filter(|(_, configuration)| is_ours(configuration));
+        let ours = self.configurations.known().iter().filter(|(_, configuration)| is_ours(configuration));
         let registered = ours.flat_map(|(_, configuration)| configuration.kinds());
         targeted.chain(registered).filter(|kind| !kind.is_in_table()).map(|kind| kind.group.clone()).collect()
     }
@@ -502,7 +486,7 @@ impl Controller {
     /// Looks at everything once.
     async fn pass(&mut self) {
         let snapshot = self.snapshots.borrow().clone();
-        if !snapshot.synced || self.configurations.is_none() || !self.unread.is_empty() {
+        if !snapshot.synced || !self.has_read_registered() {
             return;
         }
         if !self.groups().is_subset(&self.groups) {
@@ -606,7 +590,7 @@ impl Controller {
     }
 
     fn registered(&self, name: &str) -> Option<&InitializerConfiguration> {
-        self.configurations.as_ref()?.get(&render::name(name)).filter(|configuration| is_ours(configuration))
+        self.configurations.known().get(&render::name(name)).filter(|configuration| is_ours(configuration))
     }
 
     /// Brings the policy in force, once its watches are in sync.
@@ -764,8 +748,8 @@ impl Controller {
         }
         let orphans: Vec<String> = self
             .configurations
+            .known()
             .iter()
-            .flatten()
             .filter(|(_, configuration)| is_ours(configuration))
             .map(|(name, _)| name.clone())
             .collect();

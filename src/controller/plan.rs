@@ -278,7 +278,7 @@ impl Controller {
     /// Looks for configurations of others that are in our way.
     fn check_foreign(&self, policy: &Policy) -> Result<(), Outcome> {
         for (other, configuration) in
-            self.configurations.iter().flatten().filter(|(_, configuration)| !is_ours(configuration))
+            self.configurations.known().iter().filter(|(_, configuration)| !is_ours(configuration))
         {
             if *other == render::name(&policy.name) {
                 let message =
