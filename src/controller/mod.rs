@@ -25,6 +25,7 @@ use crate::cluster::object::Object;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::initializer::census::Counts;
+use crate::engine::initializer::queue::Queue;
 use crate::engine::initializer::registration::{self, is_marked, is_ours};
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::{self, InitializerConfiguration};
@@ -107,6 +108,8 @@ pub struct Controller {
     /// The groups that the server has been asked about, besides those of the built-in kinds.
     groups: BTreeSet<String>,
     recount_at: Option<Instant>,
+    /// How many objects wait for us, by policy, as of the last look.
+    pending: HashMap<String, i64>,
     swept: bool,
     /// Which policies there were at the last look, by name and hash.
     fingerprint: Vec<(String, String)>,
@@ -162,6 +165,7 @@ impl Controller {
             discovered: Instant::now(),
             groups: BTreeSet::new(),
             recount_at: None,
+            pending: HashMap::new(),
             swept: false,
             fingerprint: Vec::new(),
             stored: Vec::new(),
@@ -497,6 +501,8 @@ impl Controller {
             self.plan = Some(Arc::new(self.draw(&snapshot).await));
         }
         self.settle_watches(&snapshot);
+        let pending = |queue: &mut Queue| queue.waiting().0.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
+        self.pending = self.shared.queue(pending);
         for (name, stored) in snapshot.stored.iter() {
             self.step(name, stored).await;
         }
@@ -772,7 +778,7 @@ impl Controller {
     }
 
     fn counts(&self, name: &str) -> Counts {
-        self.shared.census(|census| census.counts().get(name).copied().unwrap_or_default())
+        self.shared.census(|census| census.counts(name))
     }
 }
 

@@ -68,7 +68,6 @@ impl Controller {
         let policy = stored.parsed.as_ref().ok();
         let counts = self.counts(name);
         let (failures, failed) = self.shared.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
-        let pending = self.shared.queue(|queue| queue.waiting().0.get(name).copied().unwrap_or_default());
         let in_force = matches!(outcome, Outcome::InForce { .. });
         let engines: Vec<_> = self.engines_of(name).into_iter().filter(|_| in_force).map(EngineName::as_str).collect();
         let is_elsewhere = !engines.is_empty() && !engines.contains(&EngineName::Initializer.as_str());
@@ -84,7 +83,7 @@ impl Controller {
             outdated: counts.outdated,
             missed: counts.missed,
             failed: failed.min(counts.missed),
-            pending,
+            pending: self.pending.get(name).copied().unwrap_or_default(),
             failures,
         }
     }
