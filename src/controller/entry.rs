@@ -1,13 +1,11 @@
 //! What the controller knows of one policy.
 
-use super::Controller;
 use super::hold::Hold;
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
-use crate::cluster::policies::Stored;
+use crate::engine::Unavailable;
 use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::registration::Unproven;
-use crate::engine::{EngineName, Unavailable};
 use crate::workload::Kind;
 use serde_json::Value;
 use std::sync::Arc;
@@ -78,22 +76,6 @@ impl Entry {
         self.phase = Phase::Out;
         self.outcome = outcome_of(hold.reason());
         self.hold = Some(hold);
-    }
-}
-
-impl Controller {
-    /// True if the policy's registration was deleted by hand not long ago, found out now or by an earlier leader.
-    pub(super) fn is_held(&mut self, name: &str, stored: &Stored) -> bool {
-        let (registered, period) = (self.registered(name).is_some(), self.settings.repair_hold);
-        let Some(entry) = self.entries.get_mut(name) else { return false };
-        if entry.hold.is_none() && entry.outcome == Outcome::FirstSight && !registered {
-            entry.hold = Hold::found(name, &stored.status, EngineName::Initializer, period);
-        }
-        entry.hold = entry.hold.filter(|hold| !registered && !hold.is_over());
-        if let Some(hold) = entry.hold {
-            entry.outcome = outcome_of(hold.reason());
-        }
-        entry.hold.is_some()
     }
 }
 

@@ -3,16 +3,18 @@
 //! A resource has one such registration at a time. It changes by being written over, and goes to another engine by being
 //! there twice for a moment: whoever comes second finds the marker and does nothing.
 
+use super::abilities::is_lasting;
 use super::entry::outcome_of;
 use super::hold::Hold;
-use super::{Blocked, Controller, Finished, RETRY};
+use super::status::Force;
+use super::{Controller, Finished, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
 use crate::cluster::client::why;
 use crate::cluster::mirror::{Mirror, Seen, watch_ours};
 use crate::cluster::object::Object;
-use crate::cluster::policies::Snapshot;
+use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::registration::{self, Generations, Key, Place, Unproven, is_marked, kind_of};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
@@ -23,7 +25,7 @@ use kube::runtime::watcher::Event;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tracing::{info, warn};
 
 /// What the policies on one resource are to share.
@@ -142,32 +144,6 @@ impl Controller {
         if let Some(mirror) = self.registered.get_mut(resource) {
             mirror.apply(&event, |object, _| object.generation());
         }
-    }
-
-    fn has_read(&self, resource: &str) -> bool {
-        self.registered.get(resource).is_some_and(Mirror::is_complete)
-    }
-
-    /// Notes that `resource` cannot be read, as `message` says, if there is nothing to wait for: a right is missing.
-    pub(super) fn note_unreadable(&mut self, resource: &'static str, message: &str) {
-        if !message.contains("forbidden") {
-            return;
-        }
-        let since = *self.refused.entry(resource).or_insert_with(Instant::now);
-        if self.has_read(resource) && since.elapsed() < REFUSED {
-            return;
-        }
-        let message = format!("cannot list and watch {resource}: {message}");
-        if self.unreadable.insert(resource, Unavailable::new(Code::MissingRight, message)).is_none() {
-            self.plan = None;
-        }
-    }
-
-    /// True once everything has been read that can be.
-    pub(super) fn has_read_registered(&self) -> bool {
-        let own = (&resources::INITIALIZERS, self.configurations.is_complete());
-        let shared = self.registered.iter().map(|(resource, mirror)| (resource, mirror.is_complete()));
-        shared.chain([own]).all(|(resource, is_read)| is_read || self.unreadable.contains_key(resource))
     }
 
     /// Everything that is registered for several policies: the plural name of what it is, and its own.
@@ -317,7 +293,8 @@ impl Controller {
     }
 
     /// To suspend a policy and to resume it is how a user ends the hold.
-    pub(super) fn release_joints(&mut self, policy: &Policy) {
+    pub(super) fn release_joints(&mut self, stored: &Stored) {
+        let Some(policy) = stored.parsed.as_ref().ok().filter(|policy| !policy.is_enforced()) else { return };
         for kind in &policy.kinds {
             let Some(joint) = self.joints.get_mut(kind) else { continue };
             if joint.hold.take().is_some() {
@@ -353,7 +330,7 @@ impl Controller {
         self.registered_for(kind).filter(|key| !wanted.contains(key)).collect()
     }
 
-    fn place_of(&self, kind: &Arc<Kind>) -> Place {
+    pub(super) fn place_of(&self, kind: &Arc<Kind>) -> Place {
         Place {
             client: self.shared.client.clone(),
             capabilities: self.shared.capabilities(),
@@ -474,7 +451,7 @@ impl Controller {
     }
 
     /// What this process serves and refuses nothing: it can go when the process goes.
-    pub(super) fn leaving_joints(&self) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
+    fn leaving_joints(&self) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
         let in_force = self.joints.iter().filter_map(|(kind, joint)| Some((kind, joint.in_force()?)));
         let by_us = in_force.filter(|(_, in_force)| in_force.wanted.engine == EngineName::Webhook);
         let open = by_us.filter(|(_, in_force)| in_force.wanted.policies.iter().all(|policy| !policy.refuses()));
@@ -482,74 +459,26 @@ impl Controller {
     }
 
     /// Takes away what is registered for `kind`, at once.
-    pub(super) async fn leave_joint(&self, kind: &Arc<Kind>) {
+    async fn leave_joint(&self, kind: &Arc<Kind>) {
         let objects = self.obsolete(kind, &[]);
         if let Err(error) = registration::take_down(&self.place_of(kind), &objects).await {
             warn!(resource = kind.resource, %error, "Cannot unregister the webhook; creates of its targets take longer until the operator is back");
         }
     }
 
-    /// Notes that `engine` does not work, on `kind` or at all, if that is why it did not.
-    pub(super) fn block(&mut self, engine: EngineName, kind: &Arc<Kind>, reason: &Unavailable) {
-        if !is_lasting(reason) {
-            return;
+    /// Takes away what needs this process and refuses nothing; says so first.
+    pub(super) async fn withdraw_joints(&mut self, stored: &BTreeMap<String, Stored>) {
+        let open = self.leaving_joints();
+        let policies: BTreeSet<&str> =
+            open.iter().flat_map(|(_, policies)| policies).map(|policy| policy.name.as_str()).collect();
+        for name in policies {
+            let Some(stored) = stored.get(name) else { continue };
+            let message = "the operator stopped in good order and unregistered its webhook; start it again".to_owned();
+            self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message });
+            self.write_status(name, stored, Force::Now).await;
         }
-        // A right may be missing for one kind alone, and expressions are of one.
-        let is_of_kind = matches!(reason.code, Code::MissingRight | Code::NotExpressible);
-        let kind = is_of_kind.then(|| kind.clone());
-        self.blocked.insert((engine, kind), (reason.clone(), Instant::now()));
-        self.plan = None;
+        futures::future::join_all(open.iter().map(|(kind, _)| self.leave_joint(kind))).await;
     }
-
-    /// Why `engine` does not work on `kind`, as far as it has been tried.
-    pub(super) fn why_blocked(&self, engine: EngineName, kind: &Arc<Kind>) -> Option<&Unavailable> {
-        let found = self.blocked.get(&(engine, None)).or_else(|| self.blocked.get(&(engine, Some(kind.clone()))));
-        found.map(|(reason, _)| reason)
-    }
-
-    /// Asks for the rights that were missing: somebody may have granted them.
-    pub(super) fn ask_again(&mut self) {
-        let due = self
-            .blocked
-            .iter_mut()
-            .filter(|(_, (reason, since))| reason.code == Code::MissingRight && since.elapsed() > ASKING);
-        let due = due.filter_map(|((engine, kind), (_, since))| {
-            *since = Instant::now();
-            Some((*engine, kind.clone()?))
-        });
-        for (engine, kind) in due.collect::<Vec<_>>() {
-            let place = self.place_of(&kind);
-            self.tasks.spawn(async move {
-                let is_granted = registration::may_deliver(&place, engine).await.unwrap_or_default();
-                Finished::Asked((engine, Some(kind)), is_granted)
-            });
-        }
-    }
-
-    /// Takes over whether a right is there that was missing.
-    pub(super) fn asked(&mut self, blocked: &Blocked, is_granted: bool) {
-        if is_granted && self.blocked.remove(blocked).is_some() {
-            self.plan = None;
-        }
-    }
-}
-
-/// How often it is asked whether a missing right has been granted.
-const ASKING: Duration = Duration::from_secs(10);
-/// How long an API server may refuse lists after its start, before it has read who may do what.
-const REFUSED: Duration = Duration::from_secs(10);
-
-/// True if and only if trying again by itself changes nothing: a right must be granted, the server be started otherwise, or
-/// a policy be edited.
-fn is_lasting(reason: &Unavailable) -> bool {
-    matches!(
-        reason.code,
-        Code::MissingRight
-            | Code::AdmissionPolicyPluginOff
-            | Code::WebhookOff
-            | Code::InitializersPluginOff
-            | Code::NotExpressible
-    )
 }
 
 fn still_there(reason: &Unavailable) -> Unproven {
