@@ -10,7 +10,6 @@ use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot};
 use crate::controller::{self, Controller};
 use crate::engine::Unavailable;
-use crate::engine::initializer::watch::{self as initializer, Shared};
 use crate::engine::initializer::worker;
 use crate::engine::webhook::certs::{self, Certificates};
 use crate::engine::webhook::render::Endpoint;
@@ -19,6 +18,7 @@ use crate::metrics::Metrics;
 use crate::policy::Site;
 use crate::serving::{self, Health};
 use crate::telemetry::{self, LogFormat};
+use crate::workloads::watch::{self as workloads, Shared};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use http::Uri;
@@ -295,7 +295,7 @@ impl Process {
         if let Ok(fresh) = self.health.alive(Capabilities::discover(&self.client, |_| false)).await {
             self.capabilities = fresh;
         }
-        let settings = initializer::Settings { workers: self.workers, tell_injected: self.tell_injected };
+        let settings = workloads::Settings { workers: self.workers, tell_injected: self.tell_injected };
         let shared = Shared::new(
             self.client.clone(),
             self.site.clone(),

@@ -10,7 +10,7 @@ use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Stored};
 use crate::engine::EngineName;
-use crate::engine::initializer::census::Counts;
+use crate::workloads::census::Counts;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};

@@ -9,7 +9,6 @@ pub mod admission_policy;
 pub mod choice;
 pub mod initializer;
 pub mod registration;
-mod report;
 pub mod targets;
 pub mod trial;
 pub mod webhook;

@@ -6,14 +6,15 @@
 
 use super::completion::{completion, rejection};
 use super::queue::{DECISION_LIMIT, Finish, Job, Key};
-use super::watch::Shared;
 use crate::api::code::Code;
 use crate::cluster::client::{CALL_LIMIT, CallError, call};
 use crate::cluster::object::Object;
 use crate::decision::{Decision, Left};
-use crate::engine::{EngineName, report};
+use crate::engine::EngineName;
 use crate::policy::{Policies, Policy, Reason};
 use crate::workload::Workload;
+use crate::workloads::report;
+use crate::workloads::watch::Shared;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use http::{Request, StatusCode};
