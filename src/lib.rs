@@ -23,10 +23,11 @@
 //! | what becomes of one workload under many policies | [`decision`] |
 //! | which engine serves which resource | [`engine::choice`], [`controller`] (`plan`) |
 //! | how registrations are written and proven | [`engine::registration`], [`engine::trial`], [`controller`] (`joint`) |
-//! | what Initializers are told, and the loop behind it | [`engine::initializer`] |
+//! | what Initializers are told, and the loop behind it | [`engine::initializer`], [`controller`] (`own`) |
 //! | what becomes CEL, and what cannot | [`engine::admission_policy`] |
 //! | what a webhook registers, answers and shows as certificate | [`engine::webhook`] |
 //! | how policies become registrations and status | [`controller`] |
+//! | how stored workloads are seen and counted, and what is remembered of failures | [`workloads`] |
 //! | what `scpol lint` finds | [`lint`] |
 //! | what old initializers and PodPresets become | [`mod@convert`] |
 //! | how manifests are read and written back | [`manifest`] |
@@ -54,3 +55,4 @@ pub mod policy;
 pub mod serving;
 pub mod telemetry;
 pub mod workload;
+pub mod workloads;

@@ -7,6 +7,7 @@ use crate::cluster::capabilities::{Capabilities, registration};
 use crate::cluster::client::{CallError, call};
 use crate::cluster::lease;
 use crate::cluster::object::Object;
+use crate::engine::EngineName;
 use crate::engine::initializer::render;
 use crate::engine::object::shared_name;
 use crate::policy::Policy;
@@ -254,25 +255,24 @@ pub(super) type Way = Vec<(&'static str, String)>;
 /// What must be registered for `policy` by `engines`, as `status.engine` names them: for each part of it the ways, of which one is
 /// enough.
 pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
-    let engines: Vec<_> = engines.split(',').map(str::trim).collect();
-    if engines == ["Initializer"] {
+    let engines: Vec<_> = EngineName::listed(engines).collect();
+    if engines == [EngineName::Initializer] {
         return vec![vec![vec![(registration::INITIALIZERS, render::name(&policy.name))]]];
     }
     let ways = |kind: &Kind, injects: bool| {
         let name = shared_name(kind);
         let named = |plurals: &[&'static str]| plurals.iter().map(|plural| (*plural, name.clone())).collect::<Way>();
-        let way = |engine: &&str| match (*engine, injects) {
-            ("Initializer", _) => vec![vec![(registration::INITIALIZERS, render::name(&policy.name))]],
-            ("Webhook", true) => vec![named(&[registration::MUTATING_WEBHOOKS])],
-            ("MutatingAdmissionPolicy", true) => {
+        let way = |engine: &EngineName| match (*engine, injects) {
+            (EngineName::Initializer, _) => vec![vec![(registration::INITIALIZERS, render::name(&policy.name))]],
+            (EngineName::Webhook, true) => vec![named(&[registration::MUTATING_WEBHOOKS])],
+            (EngineName::MutatingAdmissionPolicy, true) => {
                 vec![named(&[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS])]
             }
             // What refuses may be of either kind, whichever engine injects.
-            ("Webhook" | "MutatingAdmissionPolicy", false) => vec![
+            (EngineName::Webhook | EngineName::MutatingAdmissionPolicy, false) => vec![
                 named(&[registration::VALIDATING_WEBHOOKS]),
                 named(&[registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS]),
             ],
-            _ => Vec::new(),
         };
         engines.iter().flat_map(way).collect::<Vec<_>>()
     };

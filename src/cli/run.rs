@@ -11,7 +11,6 @@ use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot};
 use crate::controller::{self, Controller};
 use crate::engine::Unavailable;
-use crate::engine::initializer::watch::{self as initializer, Shared};
 use crate::engine::initializer::worker;
 use crate::engine::webhook::certs::{self, Certificates};
 use crate::engine::webhook::render::Endpoint;
@@ -20,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::policy::Site;
 use crate::serving::{self, Health};
 use crate::telemetry::{self, LogFormat};
+use crate::workloads::watch::{self as workloads, Shared};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use http::Uri;
@@ -302,7 +302,7 @@ impl Process {
         if let Ok(fresh) = self.health.alive(Capabilities::discover(&self.client, |_| false)).await {
             self.capabilities = fresh;
         }
-        let settings = initializer::Settings {
+        let settings = workloads::Settings {
             workers: self.workers,
             tell_injected: self.tell_injected,
             priority_lane: self.priority_lane,

@@ -142,19 +142,23 @@ fn verb(request: &Request<Body>) -> &'static str {
     }
 }
 
-/// How long a watch that has failed waits before it tries again: 0.2 s doubling to 3 s, with jitter, from the start again
-/// once it works. kube's own goes up to 30 s, which is as long as the server lets a create wait for us.
+/// Delays between attempts, without end: `first`, doubling to `longest`, with jitter, which at most doubles each.
+pub fn backoff(first: Duration, longest: Duration) -> ExponentialBackoff {
+    ExponentialBuilder::default()
+        .with_min_delay(first)
+        .with_max_delay(longest)
+        .with_factor(2.0)
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
+
+/// How long a watch that has failed waits before it tries again: 0.2 s doubling to 3 s, from the start again once it works. kube's own goes up to 30 s, which is as long as the server lets a create wait for us.
 pub struct Reconnect(ExponentialBackoff);
 
 impl Reconnect {
     fn delays() -> ExponentialBackoff {
-        ExponentialBuilder::default()
-            .with_min_delay(Duration::from_millis(200))
-            .with_max_delay(Duration::from_secs(3))
-            .with_factor(2.0)
-            .with_jitter()
-            .without_max_times()
-            .build()
+        backoff(Duration::from_millis(200), Duration::from_secs(3))
     }
 }
 

@@ -5,6 +5,7 @@ pub mod capabilities;
 pub mod client;
 pub mod events;
 pub mod lease;
+pub mod mirror;
 pub mod namespaces;
 pub mod object;
 pub mod openapi;

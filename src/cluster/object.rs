@@ -48,6 +48,7 @@ struct SlimMeta {
     namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
+    generation: Option<i64>,
     creation_timestamp: Option<String>,
     initializers: Option<Initializers>,
 }
@@ -71,6 +72,11 @@ impl Object {
     /// Its namespace; empty if it has none.
     pub fn namespace(&self) -> &str {
         self.meta.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Which of its specs it has: the server raises it with each change of more than metadata. 0 where it has none.
+    pub fn generation(&self) -> i64 {
+        self.meta.generation.unwrap_or_default()
     }
 
     /// When it was created, by the server's clock.
@@ -104,6 +110,7 @@ impl<'de> Deserialize<'de> for Object {
             namespace: metadata.namespace,
             uid: metadata.uid,
             resource_version: metadata.resource_version,
+            generation: metadata.generation,
             ..ObjectMeta::default()
         };
         let created = metadata.creation_timestamp.and_then(|created| created.parse().ok());

@@ -1,6 +1,7 @@
 //! The policies that are stored, parsed once per change and shared by whoever decides.
 
 use super::client::{Reconnect, chain};
+use super::mirror::Mirror;
 use super::object::Object;
 use crate::api::rules::Violation;
 use crate::policy::{Policies, Policy, Site};
@@ -48,27 +49,14 @@ pub async fn follow(client: Client, site: Arc<Site>, snapshots: watch::Sender<Sn
     let api = Api::<Object>::all_with(client, &resource());
     let events = watcher(api, watcher::Config::default()).backoff(Reconnect::default());
     pin_mut!(events);
-    let mut stored = BTreeMap::new();
-    let mut buffer = BTreeMap::new();
+    let mut stored = Mirror::default();
     loop {
         match events.try_next().await {
-            Ok(Some(watcher::Event::Init)) => buffer = BTreeMap::new(),
-            Ok(Some(watcher::Event::InitApply(object))) => {
-                let kept = stored.get(object.name());
-                buffer.insert(object.name().to_owned(), parse(&object, kept, &site));
-            }
-            Ok(Some(watcher::Event::InitDone)) => {
-                stored = std::mem::take(&mut buffer);
-                publish(&snapshots, &stored);
-            }
-            Ok(Some(watcher::Event::Apply(object))) => {
-                let parsed = parse(&object, stored.get(object.name()), &site);
-                stored.insert(object.name().to_owned(), parsed);
-                publish(&snapshots, &stored);
-            }
-            Ok(Some(watcher::Event::Delete(object))) => {
-                stored.remove(object.name());
-                publish(&snapshots, &stored);
+            Ok(Some(event)) => {
+                stored.apply(&event, |object, kept| parse(object, kept, &site));
+                if !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
+                    publish(&snapshots, stored.known());
+                }
             }
             Ok(None) => return,
             Err(error) => warn!(error = chain(&error), "cannot follow the policies; trying again"),

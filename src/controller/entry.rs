@@ -1,15 +1,12 @@
-//! What the controller knows of one policy, and the emergency brake: a registration that was deleted by hand.
+//! What the controller knows of one policy.
 
-use super::Controller;
-use super::status::condition_in;
+use super::hold::Hold;
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
-use crate::cluster::policies::Stored;
+use crate::engine::Unavailable;
 use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::registration::Unproven;
-use crate::engine::{EngineName, Unavailable};
 use crate::workload::Kind;
-use jiff::Timestamp;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +18,7 @@ pub(super) struct Entry {
     pub(super) phase: Phase,
     pub(super) outcome: Outcome,
     /// Not to be registered again before.
-    pub(super) hold: Option<Timestamp>,
+    pub(super) hold: Option<Hold>,
     pub(super) retry_at: Option<Instant>,
     pub(super) seen: Instant,
     pub(super) written: Option<Instant>,
@@ -71,42 +68,15 @@ impl Entry {
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.phase, Phase::Rising | Phase::Falling)
     }
-}
 
-impl Controller {
-    /// True if the policy's registration was deleted by hand not long ago, found out now or by an earlier leader.
-    pub(super) fn is_held(&mut self, name: &str, stored: &Stored) -> bool {
-        let registered = self.registered(name).is_some();
-        let hold = self.settings.repair_hold;
-        let Some(entry) = self.entries.get_mut(name) else { return false };
-        if entry.hold.is_none() && entry.outcome == Outcome::FirstSight && !registered {
-            let programmed = condition_in(&stored.status, "Programmed");
-            match programmed.map(|condition| {
-                (condition["status"].as_str(), condition["reason"].as_str(), condition["lastTransitionTime"].as_str())
-            }) {
-                // What we remove ourselves is marked in status first: nobody did here.
-                Some((Some("True"), _, _)) if was_served(&stored.status) => hold_back(name, entry, hold),
-                Some((_, Some("RemovedByHand"), Some(since))) => {
-                    let since = since.parse().unwrap_or_else(|_| Timestamp::now());
-                    entry.hold = Some(since + jiff::SignedDuration::try_from(hold).unwrap_or_default());
-                }
-                _ => {}
-            }
-        }
-        let Some(until) = entry.hold else { return false };
-        if registered || until <= Timestamp::now() {
-            entry.hold = None;
-            return false;
-        }
-        entry.outcome = held(until);
-        true
+    /// Somebody else has deleted the registration of the policy, which is called `name`.
+    pub(super) fn hold_back(&mut self, name: &str, period: Duration) {
+        let hold = Hold::begin(period);
+        warn!(policy = name, until = %hold, "The registration was removed by hand; it is not made again before");
+        self.phase = Phase::Out;
+        self.outcome = outcome_of(hold.reason());
+        self.hold = Some(hold);
     }
-}
-
-/// True if and only if a policy with that `status` was in force by Initializers, if only among others.
-fn was_served(status: &Value) -> bool {
-    let engines = status["engine"].as_str().unwrap_or_default();
-    engines.split(',').any(|engine| engine == EngineName::Initializer.as_str())
 }
 
 pub(super) fn outcome_of(unavailable: Unavailable) -> Outcome {
@@ -122,19 +92,4 @@ pub(super) fn outcome_of(unavailable: Unavailable) -> Outcome {
         | Code::WebhookUnreachable => Outcome::Waiting { code, message },
         _ => Outcome::Impossible { code, message },
     }
-}
-
-pub(super) fn hold_back(name: &str, entry: &mut Entry, hold: Duration) {
-    let until = Timestamp::now() + jiff::SignedDuration::try_from(hold).unwrap_or_default();
-    warn!(policy = name, %until, "The registration was removed by hand; it is not made again before");
-    entry.hold = Some(until);
-    entry.outcome = held(until);
-}
-
-fn held(until: Timestamp) -> Outcome {
-    let message = format!(
-        "the registration was deleted by hand; it is not made again before {}. To end the hold: suspend the policy and resume it",
-        until.strftime("%Y-%m-%dT%H:%M:%SZ")
-    );
-    Outcome::Waiting { code: Code::RemovedByHand, message }
 }

@@ -3,32 +3,33 @@
 //! A resource has one such registration at a time. It changes by being written over, and goes to another engine by being
 //! there twice for a moment: whoever comes second finds the marker and does nothing.
 
+use super::abilities::is_lasting;
 use super::entry::outcome_of;
-use super::{Blocked, Controller, Finished, RETRY};
+use super::hold::Hold;
+use super::status::Force;
+use super::{Controller, Finished, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
-use crate::cluster::client::{Reconnect, why};
+use crate::cluster::client::why;
+use crate::cluster::mirror::{Mirror, Seen, watch_ours};
 use crate::cluster::object::Object;
-use crate::cluster::policies::Snapshot;
+use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::object::{kind_of, shared_name};
 use crate::engine::registration::{self, Generations, Key, Place, Unproven, is_marked};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
-use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
-use jiff::{SignedDuration, Timestamp};
-use kube::Api;
-use kube::runtime::{WatchStreamExt, watcher};
+use jiff::Timestamp;
+use kube::runtime::watcher::Event;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tracing::{info, warn};
 
 /// What the policies on one resource are to share.
-#[derive(Clone)]
 pub(super) struct Wanted {
     pub(super) engine: EngineName,
     pub(super) policies: Vec<Arc<Policy>>,
@@ -37,12 +38,19 @@ pub(super) struct Wanted {
     pub(super) undecided: bool,
 }
 
+impl Wanted {
+    /// True if and only if the same is registered for both.
+    fn is_as(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        Arc::ptr_eq(self, other) || (self.engine == other.engine && self.objects == other.objects)
+    }
+}
+
 /// What we know of the registration of one resource.
 #[derive(Default)]
 pub(super) struct Joint {
     phase: Phase,
     /// Not to be registered again before.
-    hold: Option<Timestamp>,
+    hold: Option<Hold>,
     retry_at: Option<Instant>,
     trouble: Option<Unavailable>,
     /// Somebody deleted a part of it while a task of ours was under way.
@@ -55,14 +63,14 @@ enum Phase {
     #[default]
     Out,
     /// A task works on it; what was in force before.
-    Busy(Option<InForce>),
-    Up(InForce),
+    Busy(Option<Arc<InForce>>),
+    Up(Arc<InForce>),
 }
 
 /// A registration that has been proven.
 #[derive(Clone)]
 pub(super) struct InForce {
-    wanted: Wanted,
+    wanted: Arc<Wanted>,
     unproven: Option<Unproven>,
     /// Why what was registered before is still there beside it.
     left: Option<Unproven>,
@@ -70,9 +78,18 @@ pub(super) struct InForce {
     generations: Generations,
 }
 
+impl InForce {
+    /// Takes `wanted` for its own if nothing else would be registered for it: the two are not compared again.
+    fn adopt(self: &mut Arc<Self>, wanted: &Arc<Wanted>) {
+        if !wanted.undecided && !Arc::ptr_eq(&self.wanted, wanted) && self.wanted.is_as(wanted) {
+            Arc::make_mut(self).wanted = wanted.clone();
+        }
+    }
+}
+
 impl Joint {
     /// What is in force, also while it is being changed.
-    fn in_force(&self) -> Option<&InForce> {
+    fn in_force(&self) -> Option<&Arc<InForce>> {
         match &self.phase {
             Phase::Up(in_force) | Phase::Busy(Some(in_force)) => Some(in_force),
             _ => None,
@@ -91,82 +108,59 @@ impl Joint {
     }
 }
 
-/// What is registered, as the server has it.
-pub(super) type Registered = BTreeMap<Key, Value>;
-
-/// One event of any of the watches on what is registered.
-pub(super) type Seen = (&'static str, watcher::Result<watcher::Event<Object>>);
-
 impl Controller {
     /// Watches everything of ours that is registered for several policies.
     pub(super) fn follow_registered(&mut self) -> SelectAll<BoxStream<'static, Seen>> {
         let capabilities = self.shared.capabilities();
-        let ours = watcher::Config::default().labels("app.kubernetes.io/managed-by=scpol");
-        let mut streams = SelectAll::new();
-        (self.registered, self.relisted) = (Registered::new(), Registered::new());
-        self.unread.clear();
+        let is_followed = |name: &&str| *name != resources::INITIALIZERS && capabilities.registration(name).is_some();
+        let followed = resources::ALL.into_iter().filter(is_followed);
+        self.registered = followed.clone().map(|name| (name, Mirror::default())).collect();
         self.unreadable.retain(|resource, _| *resource == resources::INITIALIZERS);
-        for name in resources::ALL.into_iter().filter(|name| *name != resources::INITIALIZERS) {
-            let Some(resource) = capabilities.registration(name) else { continue };
-            self.unread.insert(name);
-            let api = Api::<Object>::all_with(self.shared.client.clone(), &resource);
-            let events = watcher(api, ours.clone()).backoff(Reconnect::default());
-            streams.push(events.map(move |event| (name, event)).boxed());
-        }
-        streams
+        watch_ours(&self.shared.client, &capabilities, followed)
     }
 
     /// Takes over what has become of something registered.
     pub(super) fn registered_changed(&mut self, (resource, event): Seen) {
-        let key = |object: &Object| (resource.to_owned(), object.name().to_owned());
-        match event {
-            Ok(watcher::Event::Init) => {
-                // The connection was lost: perhaps the server is another one now.
-                self.suspicious |= !self.unread.contains(resource) && !self.unreadable.contains_key(resource);
-                self.relisted.retain(|(other, _), _| other != resource);
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                let message = why(&error);
+                warn!(resource, error = message, "Cannot follow registrations; trying again");
+                self.note_unreadable(resource, &message);
+                return;
             }
-            Ok(watcher::Event::InitApply(object)) => drop(self.relisted.insert(key(&object), object.value())),
-            Ok(watcher::Event::InitDone) => {
-                self.registered.retain(|(other, _), _| other != resource);
-                let (listed, others): (Registered, Registered) =
-                    std::mem::take(&mut self.relisted).into_iter().partition(|((other, _), _)| other == resource);
-                self.relisted = others;
-                self.registered.extend(listed);
-                self.unread.remove(resource);
+        };
+        match &event {
+            // The connection was lost: perhaps the server is another one now.
+            Event::Init => self.suspicious |= self.has_read(resource) && !self.unreadable.contains_key(resource),
+            Event::InitDone => {
                 self.refused.remove(resource);
                 if self.unreadable.remove(resource).is_some() {
                     self.plan = None;
                 }
             }
-            Ok(watcher::Event::Apply(object)) => drop(self.registered.insert(key(&object), object.value())),
-            Ok(watcher::Event::Delete(object)) => {
-                self.registered.remove(&key(&object));
-                self.registered_deleted(&object);
-            }
-            Err(error) => {
-                let message = why(&error);
-                warn!(resource, error = message, "Cannot follow registrations; trying again");
-                self.is_unreadable(resource, &message);
-            }
+            Event::Delete(object) => self.registered_deleted(object),
+            Event::InitApply(_) | Event::Apply(_) => {}
+        }
+        if let Some(mirror) = self.registered.get_mut(resource) {
+            mirror.apply(&event, |object, _| object.generation());
         }
     }
 
-    /// Takes over that `resource` cannot be read, as `message` says. True if there is nothing to wait for: a right is missing.
-    pub(super) fn is_unreadable(&mut self, resource: &'static str, message: &str) -> bool {
-        if !message.contains("forbidden") {
-            return false;
-        }
-        let since = *self.refused.entry(resource).or_insert_with(Instant::now);
-        let was_read = !self.unread.contains(resource) && resource != resources::INITIALIZERS;
-        if was_read && since.elapsed() < REFUSED {
-            return false;
-        }
-        self.unread.remove(resource);
-        let message = format!("cannot list and watch {resource}: {message}");
-        if self.unreadable.insert(resource, Unavailable::new(Code::MissingRight, message)).is_none() {
-            self.plan = None;
-        }
-        true
+    /// Everything that is registered for several policies: the plural name of what it is, and its own.
+    fn all_registered(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        self.registered.iter().flat_map(|(resource, mirror)| mirror.known().keys().map(move |name| (*resource, name)))
+    }
+
+    /// What is registered for `kind`.
+    fn registered_for(&self, kind: &Kind) -> impl Iterator<Item = Key> {
+        let of_kind = |(_, name): &(&str, &String)| kind_of(name).as_deref() == Some(kind);
+        self.all_registered().filter(of_kind).map(|(resource, name)| (resource.to_owned(), name.clone()))
+    }
+
+    /// The generation of something registered; none if it is not there.
+    fn generation_of(&self, (resource, name): &Key) -> Option<i64> {
+        self.registered.get(resource.as_str())?.known().get(name).copied()
     }
 
     fn registered_deleted(&mut self, object: &Object) {
@@ -177,22 +171,23 @@ impl Controller {
 
     /// Compares what each resource is to have with what it has, and starts what is missing.
     pub(super) fn settle_joints(&mut self, snapshot: &Snapshot) {
-        let wanted = self.plan.as_ref().map(|plan| plan.joints.clone()).unwrap_or_default();
-        let registered: BTreeSet<Arc<Kind>> = self.registered.keys().filter_map(|(_, name)| kind_of(name)).collect();
+        let Some(plan) = self.plan.clone() else { return };
+        let wanted = &plan.joints;
+        let registered: BTreeSet<Arc<Kind>> = self.all_registered().filter_map(|(_, name)| kind_of(name)).collect();
         let kinds: BTreeSet<Arc<Kind>> = wanted.keys().chain(self.joints.keys()).chain(&registered).cloned().collect();
         for kind in kinds {
             self.settle_joint(&kind, wanted.get(&kind), snapshot);
         }
-        self.tell_published(&wanted);
+        self.tell_published(wanted);
     }
 
     /// Tells those who keep the certificate once every registration has the authorities that it may be signed by.
-    fn tell_published(&self, wanted: &BTreeMap<Arc<Kind>, Wanted>) {
+    fn tell_published(&self, wanted: &BTreeMap<Arc<Kind>, Arc<Wanted>>) {
         let Some(certificates) = &self.settings.certificates else { return };
         let reach = self.settings.reach.borrow().clone();
         let Some(bundle) = reach.ok().and_then(|reach| reach.ca_bundle.clone()) else { return };
         let has_it = |(kind, joint): (&Arc<Kind>, &Joint)| match (&joint.phase, wanted.get(kind)) {
-            (Phase::Up(in_force), Some(wanted)) => in_force.wanted.objects == wanted.objects,
+            (Phase::Up(in_force), Some(wanted)) => in_force.wanted.is_as(wanted),
             (Phase::Out, _) => true,
             _ => false,
         };
@@ -201,18 +196,23 @@ impl Controller {
         }
     }
 
-    fn settle_joint(&mut self, kind: &Arc<Kind>, wanted: Option<&Wanted>, snapshot: &Snapshot) {
+    fn settle_joint(&mut self, kind: &Arc<Kind>, wanted: Option<&Arc<Wanted>>, snapshot: &Snapshot) {
         let joint = self.joints.entry(kind.clone()).or_default();
         let retry_later = joint.retry_at.is_some_and(|at| at > Instant::now());
-        let in_force = match &joint.phase {
+        let in_force = match &mut joint.phase {
             Phase::Busy(_) => return,
             Phase::Out => None,
-            Phase::Up(in_force) => Some(in_force.clone()),
+            Phase::Up(in_force) => {
+                if let Some(wanted) = wanted {
+                    in_force.adopt(wanted);
+                }
+                Some(in_force.clone())
+            }
         };
         match (wanted, in_force) {
             (Some(wanted), _) if wanted.undecided => {}
             (None, None) if retry_later => {}
-            (None, in_force) => self.end_joint(kind, in_force.as_ref()),
+            (None, in_force) => self.end_joint(kind, in_force.as_deref()),
             (Some(wanted), None) => {
                 if !self.is_joint_held(kind, wanted, snapshot) && !retry_later {
                     self.raise_joint(kind, wanted.clone(), None);
@@ -221,7 +221,7 @@ impl Controller {
             (Some(wanted), Some(in_force)) => {
                 if let Some(missing) = self.missing(&in_force) {
                     self.hold_joint(kind, &missing);
-                } else if in_force.wanted.objects != wanted.objects || in_force.wanted.engine != wanted.engine {
+                } else if !in_force.wanted.is_as(wanted) {
                     if !retry_later {
                         self.raise_joint(kind, wanted.clone(), Some(in_force));
                     }
@@ -240,18 +240,14 @@ impl Controller {
         in_force
             .generations
             .keys()
-            .find(|key| !self.registered.contains_key(*key) && !self.unreadable.contains_key(key.0.as_str()))
+            .find(|key| self.generation_of(key).is_none() && !self.unreadable.contains_key(key.0.as_str()))
             .cloned()
     }
 
     /// What of a registration in force is not as we wrote it.
     fn edited(&self, in_force: &InForce) -> Option<Key> {
-        let differs = |(key, generation): &(&Key, &i64)| {
-            let stored = self.registered.get(*key);
-            stored.is_some_and(|stored| {
-                stored["metadata"]["generation"].as_i64().is_some_and(|stored| stored > **generation)
-            })
-        };
+        let differs =
+            |(key, generation): &(&Key, &i64)| self.generation_of(key).is_some_and(|stored| stored > **generation);
         in_force.generations.iter().find(differs).map(|(key, _)| key.clone())
     }
 
@@ -266,45 +262,40 @@ impl Controller {
 
     /// A part was deleted by somebody else: an emergency brake. What is left of it goes, too.
     fn hold_joint(&mut self, kind: &Arc<Kind>, (resource, name): &Key) {
-        let until = Timestamp::now() + SignedDuration::try_from(self.settings.repair_hold).unwrap_or_default();
-        warn!(resource, name, %until, "The registration was removed by hand; it is not made again before");
+        let hold = Hold::begin(self.settings.repair_hold);
+        warn!(resource, name, until = %hold, "The registration was removed by hand; it is not made again before");
         let in_force = self.joints.get_mut(kind).and_then(|joint| {
-            joint.hold = Some(until);
-            joint.trouble = Some(held(until));
+            (joint.hold, joint.trouble) = (Some(hold), Some(hold.reason()));
             match std::mem::take(&mut joint.phase) {
                 Phase::Up(in_force) => Some(in_force),
                 _ => None,
             }
         });
-        self.end_joint(kind, in_force.as_ref());
+        self.end_joint(kind, in_force.as_deref());
     }
 
     /// True if the registration was deleted by hand not long ago, found out now or by an earlier leader.
     fn is_joint_held(&mut self, kind: &Arc<Kind>, wanted: &Wanted, snapshot: &Snapshot) -> bool {
-        let is_there = self.registered.keys().any(|(_, name)| kind_of(name).as_ref() == Some(kind));
-        let hold = SignedDuration::try_from(self.settings.repair_hold).unwrap_or_default();
+        let is_there = self.registered_for(kind).next().is_some();
         let Some(joint) = self.joints.get_mut(kind) else { return false };
-        if is_there {
-            joint.hold = None;
-            return false;
+        if !is_there && joint.hold.is_none() && joint.trouble.is_none() && joint.retry_at.is_none() {
+            let found = |policy: &Arc<Policy>| {
+                let status = &snapshot.stored.get(&policy.name)?.status;
+                let is_same = status["observedSpecHash"] == policy.spec_hash.as_str();
+                is_same.then(|| Hold::found(&policy.name, status, wanted.engine, self.settings.repair_hold))?
+            };
+            joint.hold = wanted.policies.iter().find_map(found);
         }
-        if joint.hold.is_none() && joint.trouble.is_none() && joint.retry_at.is_none() {
-            let mut stored = wanted.policies.iter().filter_map(|policy| {
-                let stored = snapshot.stored.get(&policy.name)?;
-                Some((stored, policy))
-            });
-            joint.hold = stored.find_map(|(stored, policy)| held_until(&stored.status, policy, wanted.engine, hold));
+        joint.hold = joint.hold.filter(|hold| !is_there && !hold.is_over());
+        if let Some(hold) = joint.hold {
+            joint.trouble = Some(hold.reason());
         }
-        let Some(until) = joint.hold.filter(|until| *until > Timestamp::now()) else {
-            joint.hold = None;
-            return false;
-        };
-        joint.trouble = Some(held(until));
-        true
+        joint.hold.is_some()
     }
 
     /// To suspend a policy and to resume it is how a user ends the hold.
-    pub(super) fn release_joints(&mut self, policy: &Policy) {
+    pub(super) fn release_joints(&mut self, stored: &Stored) {
+        let Some(policy) = stored.parsed.as_ref().ok().filter(|policy| !policy.is_enforced()) else { return };
         for kind in &policy.kinds {
             let Some(joint) = self.joints.get_mut(kind) else { continue };
             if joint.hold.take().is_some() {
@@ -315,7 +306,7 @@ impl Controller {
         }
     }
 
-    fn raise_joint(&mut self, kind: &Arc<Kind>, wanted: Wanted, before: Option<InForce>) {
+    fn raise_joint(&mut self, kind: &Arc<Kind>, wanted: Arc<Wanted>, before: Option<Arc<InForce>>) {
         let place = self.place_of(kind);
         let Some(joint) = self.joints.get_mut(kind) else { return };
         joint.phase = Phase::Busy(before);
@@ -337,11 +328,10 @@ impl Controller {
     fn obsolete(&self, kind: &Arc<Kind>, wanted: &[Value]) -> Vec<Key> {
         let place = self.place_of(kind);
         let wanted: BTreeSet<Key> = wanted.iter().filter_map(|object| place.key_of(object)).collect();
-        let of_kind = self.registered.keys().filter(|(_, name)| kind_of(name).as_ref() == Some(kind));
-        of_kind.filter(|key| !wanted.contains(*key)).cloned().collect()
+        self.registered_for(kind).filter(|key| !wanted.contains(key)).collect()
     }
 
-    fn place_of(&self, kind: &Arc<Kind>) -> Place {
+    pub(super) fn place_of(&self, kind: &Arc<Kind>) -> Place {
         Place {
             client: self.shared.client.clone(),
             capabilities: self.shared.capabilities(),
@@ -385,7 +375,8 @@ impl Controller {
     /// Tells those who see what is stored which engine has delivered what.
     fn publish_delivered(&self) {
         let in_force = self.joints.iter().filter_map(|(kind, joint)| Some((kind, joint.in_force()?)));
-        let delivered = in_force.map(|(kind, InForce { wanted, .. })| {
+        let delivered = in_force.map(|(kind, in_force)| {
+            let wanted = &in_force.wanted;
             (kind.clone(), (wanted.engine, Arc::new(Policies::new(wanted.policies.iter().cloned()))))
         });
         self.shared.set_delivered(delivered.collect());
@@ -404,11 +395,13 @@ impl Controller {
             Ok(in_force) => {
                 info!(resource = kind.resource, %engine, policies = in_force.wanted.policies.len(), is_proven = in_force.unproven.is_none(), "Registered");
                 // The watch may not have shown it yet.
-                for key in in_force.generations.keys() {
-                    self.registered.entry(key.clone()).or_insert(Value::Null);
+                for ((resource, name), generation) in &in_force.generations {
+                    if let Some(mirror) = self.registered.get_mut(resource.as_str()) {
+                        mirror.expect(name, *generation);
+                    }
                 }
                 (joint.trouble, joint.retry_at) = (None, in_force.left.as_ref().map(|_| Instant::now() + RETRY));
-                joint.phase = Phase::Up(in_force);
+                joint.phase = Phase::Up(Arc::new(in_force));
                 self.publish_delivered();
             }
             Err(reason) => {
@@ -427,14 +420,14 @@ impl Controller {
     /// Takes over that a registration has been taken away, or not.
     pub(super) fn lowered(&mut self, kind: &Arc<Kind>, fallen: Result<(), String>) {
         let Some(joint) = self.joints.get_mut(kind) else { return };
-        joint.phase = Phase::Out;
-        joint.deleted_meanwhile = false;
-        let fallen = fallen.inspect(|()| self.publish_delivered());
-        let Some(joint) = self.joints.get_mut(kind) else { return };
-        if let Err(error) = fallen {
-            warn!(resource = kind.resource, error, "Could not be taken out; trying again");
-            self.shared.metrics.reconcile_errors.inc();
-            joint.retry_at = Some(Instant::now() + RETRY);
+        (joint.phase, joint.deleted_meanwhile) = (Phase::Out, false);
+        match fallen {
+            Ok(()) => self.publish_delivered(),
+            Err(error) => {
+                warn!(resource = kind.resource, error, "Could not be taken out; trying again");
+                self.shared.metrics.reconcile_errors.inc();
+                joint.retry_at = Some(Instant::now() + RETRY);
+            }
         }
     }
 
@@ -459,7 +452,7 @@ impl Controller {
     }
 
     /// What this process serves and refuses nothing: it can go when the process goes.
-    pub(super) fn leaving_joints(&self) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
+    fn leaving_joints(&self) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
         let in_force = self.joints.iter().filter_map(|(kind, joint)| Some((kind, joint.in_force()?)));
         let by_us = in_force.filter(|(_, in_force)| in_force.wanted.engine == EngineName::Webhook);
         let open = by_us.filter(|(_, in_force)| in_force.wanted.policies.iter().all(|policy| !policy.refuses()));
@@ -467,103 +460,28 @@ impl Controller {
     }
 
     /// Takes away what is registered for `kind`, at once.
-    pub(super) async fn leave_joint(&self, kind: &Arc<Kind>) {
+    async fn leave_joint(&self, kind: &Arc<Kind>) {
         let objects = self.obsolete(kind, &[]);
         if let Err(error) = registration::take_down(&self.place_of(kind), &objects).await {
             warn!(resource = kind.resource, %error, "Cannot unregister the webhook; creates of its targets take longer until the operator is back");
         }
     }
 
-    /// Notes that `engine` does not work, on `kind` or at all, if that is why it did not.
-    pub(super) fn block(&mut self, engine: EngineName, kind: &Arc<Kind>, reason: &Unavailable) {
-        if !is_lasting(reason) {
-            return;
+    /// Takes away what needs this process and refuses nothing; says so first.
+    pub(super) async fn withdraw_joints(&mut self, stored: &BTreeMap<String, Stored>) {
+        let open = self.leaving_joints();
+        let policies: BTreeSet<&str> =
+            open.iter().flat_map(|(_, policies)| policies).map(|policy| policy.name.as_str()).collect();
+        for name in policies {
+            let Some(stored) = stored.get(name) else { continue };
+            let message = "the operator stopped in good order and unregistered its webhook; start it again".to_owned();
+            self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message });
+            self.write_status(name, stored, Force::Now).await;
         }
-        // A right may be missing for one kind alone, and expressions are of one.
-        let is_of_kind = matches!(reason.code, Code::MissingRight | Code::NotExpressible);
-        let kind = is_of_kind.then(|| kind.clone());
-        self.blocked.insert((engine, kind), (reason.clone(), Instant::now()));
-        self.plan = None;
+        futures::future::join_all(open.iter().map(|(kind, _)| self.leave_joint(kind))).await;
     }
-
-    /// Why `engine` does not work on `kind`, as far as it has been tried.
-    pub(super) fn why_blocked(&self, engine: EngineName, kind: &Arc<Kind>) -> Option<&Unavailable> {
-        let found = self.blocked.get(&(engine, None)).or_else(|| self.blocked.get(&(engine, Some(kind.clone()))));
-        found.map(|(reason, _)| reason)
-    }
-
-    /// Asks for the rights that were missing: somebody may have granted them.
-    pub(super) fn ask_again(&mut self) {
-        let due = self
-            .blocked
-            .iter_mut()
-            .filter(|(_, (reason, since))| reason.code == Code::MissingRight && since.elapsed() > ASKING);
-        let due = due.filter_map(|((engine, kind), (_, since))| {
-            *since = Instant::now();
-            Some((*engine, kind.clone()?))
-        });
-        for (engine, kind) in due.collect::<Vec<_>>() {
-            let place = self.place_of(&kind);
-            self.tasks.spawn(async move {
-                let is_granted = registration::may_deliver(&place, engine).await.unwrap_or_default();
-                Finished::Asked((engine, Some(kind)), is_granted)
-            });
-        }
-    }
-
-    /// Takes over whether a right is there that was missing.
-    pub(super) fn asked(&mut self, blocked: &Blocked, is_granted: bool) {
-        if is_granted && self.blocked.remove(blocked).is_some() {
-            self.plan = None;
-        }
-    }
-}
-
-/// How often it is asked whether a missing right has been granted.
-const ASKING: Duration = Duration::from_secs(10);
-/// How long an API server may refuse lists after its start, before it has read who may do what.
-const REFUSED: Duration = Duration::from_secs(10);
-
-/// True if and only if trying again by itself changes nothing: a right must be granted, the server be started otherwise, or
-/// a policy be edited.
-fn is_lasting(reason: &Unavailable) -> bool {
-    matches!(
-        reason.code,
-        Code::MissingRight
-            | Code::AdmissionPolicyPluginOff
-            | Code::WebhookOff
-            | Code::InitializersPluginOff
-            | Code::NotExpressible
-    )
 }
 
 fn still_there(reason: &Unavailable) -> Unproven {
     (reason.code, format!("what another engine had registered cannot be taken away: {reason}"))
-}
-
-fn held(until: Timestamp) -> Unavailable {
-    let message = format!(
-        "the registration was deleted by hand; it is not made again before {}. To end the hold: suspend the policy and resume it",
-        until.strftime("%Y-%m-%dT%H:%M:%SZ")
-    );
-    Unavailable::new(Code::RemovedByHand, message)
-}
-
-/// Until when `policy`, whose registration is not there, is held: its status says that it was in force by `engine`, or since
-/// when it is held.
-fn held_until(status: &Value, policy: &Policy, engine: EngineName, hold: SignedDuration) -> Option<Timestamp> {
-    if status["observedSpecHash"] != policy.spec_hash.as_str() {
-        return None;
-    }
-    let programmed = super::status::condition_in(status, "Programmed")?;
-    let was_served =
-        status["engine"].as_str().is_some_and(|engines| engines.split(',').any(|one| one == engine.as_str()));
-    match (programmed["status"].as_str(), programmed["reason"].as_str()) {
-        (Some("True"), _) if was_served => Some(Timestamp::now() + hold),
-        (_, Some("RemovedByHand")) => {
-            let since = programmed["lastTransitionTime"].as_str()?.parse::<Timestamp>().ok();
-            Some(since.unwrap_or_else(Timestamp::now) + hold)
-        }
-        _ => None,
-    }
 }

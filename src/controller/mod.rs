@@ -3,58 +3,57 @@
 //! One loop, level-triggered: after each event it looks at every policy, compares what is wanted with what is there, and
 //! starts what is missing. Slow work (bringing a policy in force, taking it out) runs beside the loop, one task per policy at
 //! a time. A user's error is a condition, never an `Err`.
+//!
+//! | file | what |
+//! |---|---|
+//! | `plan` | what is to be: which engine delivers which policy on which resource, or why none does |
+//! | `own` | the registrations that policies have of their own, on the Initializer engine |
+//! | `joint` | the registrations that all policies on one resource share, on the other engines |
+//! | `hold` | the emergency brake: what was deleted by hand stays away for a while |
+//! | `abilities` | what the server and the engines turned out to be able to do |
+//! | `watches` | which kinds of workloads are watched, and when they are counted anew |
+//! | `entry` | what is known of one policy |
+//! | `status` | how it stands with each policy, and when users are told |
 
+mod abilities;
 mod entry;
+mod hold;
 mod joint;
+mod own;
 mod plan;
 mod status;
 mod watches;
 
-use self::entry::{Entry, Phase, hold_back, outcome_of};
-use self::joint::{InForce, Joint, Registered};
-use self::plan::{Placed, Plan, Trial, Trials};
+use self::abilities::Blocked;
+use self::entry::Entry;
+use self::joint::{InForce, Joint};
+use self::plan::{Plan, Trial, Trials};
 use self::status::Force;
 use self::watches::{Watching, any_progress};
 use crate::api::code::Code;
-use crate::api::condition::Outcome;
-use crate::cluster::capabilities::{Capabilities, registration as resources};
-use crate::cluster::client::{Progress, Reconnect, why};
-use crate::cluster::object::Object;
+use crate::cluster::mirror::Mirror;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
-use crate::engine::initializer::census::Counts;
-use crate::engine::initializer::registration::{self, is_marked, is_ours};
-use crate::engine::initializer::render;
-use crate::engine::initializer::types::{self, InitializerConfiguration};
-use crate::engine::initializer::watch::{Shared, recount};
+use crate::engine::initializer::queue::Queue;
+use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::registration::Unproven;
 use crate::engine::webhook::certs::Certificates;
 use crate::engine::webhook::replica::Reachable;
 use crate::engine::{EngineName, Unavailable};
-use crate::policy::Policy;
 use crate::workload::Kind;
-use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
-use kube::Api;
-use kube::runtime::{WatchStreamExt, watcher};
+use crate::workloads::watch::Shared;
+use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tracing::{error, info, warn};
 
 /// How long after a failure a policy is tried again.
 const RETRY: Duration = Duration::from_secs(10);
-/// How long after a change of the policies all workloads are counted anew: several changes in a row count as one.
-const RECOUNT_DELAY: Duration = Duration::from_secs(1);
-/// How often the server is asked again what it can do, while all is well: a node with an older kubelet may have come.
-const DISCOVERY_AT_REST: Duration = Duration::from_secs(15 * 60);
 /// How many templates are tried at one time: each is a create in the eyes of the server.
 const TRIALS: usize = 8;
-/// How often the server is asked again what it can do, while a policy waits for it.
-const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
 
 /// What the controller is told by flags.
 #[derive(Clone)]
@@ -76,22 +75,17 @@ pub struct Controller {
     snapshots: watch::Receiver<Snapshot>,
     ready: Arc<AtomicBool>,
     entries: BTreeMap<String, Entry>,
-    /// As stored; none before the first list is complete.
-    configurations: Option<BTreeMap<String, InitializerConfiguration>>,
-    /// The list that is being read.
-    listing: BTreeMap<String, InitializerConfiguration>,
+    /// What anybody has registered for Initializers.
+    configurations: Mirror<InitializerConfiguration>,
     /// What is to be; none when something that it depends on has changed.
-    plan: Option<Plan>,
+    plan: Option<Arc<Plan>>,
     trials: Trials,
     trial_slots: Arc<Semaphore>,
     /// The registrations that policies share, by resource.
     joints: BTreeMap<Arc<Kind>, Joint>,
-    /// Everything of ours that is registered for several policies, as stored.
-    registered: Registered,
-    /// The lists of it that are being read.
-    relisted: Registered,
-    /// What of it has not been read yet, and what cannot be read.
-    unread: BTreeSet<&'static str>,
+    /// The generation of everything of ours that is registered for several policies, by the plural name of what it is.
+    registered: BTreeMap<&'static str, Mirror<i64>>,
+    /// What of all that is registered cannot be read.
     unreadable: BTreeMap<&'static str, Unavailable>,
     /// Since when the server has refused a list that it once gave: an API server that has just started knows no rights yet.
     refused: BTreeMap<&'static str, Instant>,
@@ -110,15 +104,14 @@ pub struct Controller {
     /// The groups that the server has been asked about, besides those of the built-in kinds.
     groups: BTreeSet<String>,
     recount_at: Option<Instant>,
+    /// How many objects wait for us, by policy, as of the last look.
+    pending: HashMap<String, i64>,
     swept: bool,
     /// Which policies there were at the last look, by name and hash.
     fingerprint: Vec<(String, String)>,
     /// The same with those that are not valid.
     stored: Vec<(String, String, i64)>,
 }
-
-/// What does not work: an engine, on one kind or on all.
-type Blocked = (EngineName, Option<Arc<Kind>>);
 
 /// What a task has come to.
 enum Finished {
@@ -147,15 +140,12 @@ impl Controller {
             snapshots,
             ready,
             entries: BTreeMap::new(),
-            configurations: None,
-            listing: BTreeMap::new(),
+            configurations: Mirror::default(),
             plan: None,
             trials: Trials::new(),
             trial_slots: Arc::new(Semaphore::new(TRIALS)),
             joints: BTreeMap::new(),
-            registered: Registered::new(),
-            relisted: Registered::new(),
-            unread: BTreeSet::new(),
+            registered: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             refused: BTreeMap::new(),
             blocked: BTreeMap::new(),
@@ -168,6 +158,7 @@ impl Controller {
             discovered: Instant::now(),
             groups: BTreeSet::new(),
             recount_at: None,
+            pending: HashMap::new(),
             swept: false,
             fingerprint: Vec::new(),
             stored: Vec::new(),
@@ -199,64 +190,32 @@ impl Controller {
         }
     }
 
-    /// Takes everything out of force that needs this process and does not refuse: the last replica stops, and creates shall
-    /// go on.
-    pub async fn withdraw(&mut self) {
-        let stored = self.snapshots.borrow().stored.clone();
-        let open = self.leaving_joints();
-        let policies: BTreeSet<&str> =
-            open.iter().flat_map(|(_, policies)| policies).map(|policy| policy.name.as_str()).collect();
-        for name in policies {
-            let Some(stored) = stored.get(name) else { continue };
-            let message = "the operator stopped in good order and unregistered its webhook; start it again".to_owned();
-            self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message });
-            self.write_status(name, stored, Force::Now).await;
-        }
-        futures::future::join_all(open.iter().map(|(kind, _)| self.leave_joint(kind))).await;
-        self.withdraw_own(&stored).await;
-    }
-
-    /// The same for what is registered policy by policy.
-    async fn withdraw_own(&mut self, stored: &BTreeMap<String, Stored>) {
-        let leaving: Vec<_> = stored
-            .iter()
-            .filter_map(|(name, stored)| Some((name.clone(), stored.parsed.clone().ok()?)))
-            .filter(|(name, policy)| {
-                !policy.refuses() && self.entries.get(name).is_some_and(|entry| !matches!(entry.phase, Phase::Out))
-            })
-            .collect();
-        let kinds: BTreeSet<_> = leaving.iter().flat_map(|(_, policy)| policy.kinds.iter().cloned()).collect();
-        for (name, _) in &leaving {
-            let message = "the operator stopped in good order and unregistered, so that creates go on without the sidecar; start it again".to_owned();
-            self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message });
-            self.write_status(name, &stored[name], Force::Now).await;
-        }
-        let removals = leaving.iter().map(|(name, _)| {
-            let shared = self.shared.clone();
-            async move {
-                if let Err(error) = registration::remove(&shared.client, name).await {
-                    error!(policy = name, %error, "Cannot unregister; creates of its targets will wait until the operator is back");
-                }
-            }
-        });
-        futures::future::join_all(removals).await;
-        if leaving.is_empty() {
+    /// Looks at everything once.
+    async fn pass(&mut self) {
+        let snapshot = self.snapshots.borrow().clone();
+        if !snapshot.synced || !self.has_read_registered() {
             return;
         }
-        tokio::time::sleep(registration::SETTLING).await;
-        if let Err(error) = registration::drain(&self.shared, &Vec::from_iter(kinds)).await {
-            warn!(%error, "Cannot look whether objects still wait for us");
+        if !self.groups().is_subset(&self.groups) {
+            self.discover().await;
         }
-    }
-
-    fn follow_configurations(&self) -> BoxStream<'static, watcher::Result<watcher::Event<Object>>> {
-        if !self.shared.capabilities().initializers {
-            return futures::stream::iter([Ok(watcher::Event::Init), Ok(watcher::Event::InitDone)])
-                .chain(futures::stream::pending())
-                .boxed();
+        self.shared.metrics.reconciles.inc();
+        if self.plan.is_none() {
+            self.plan = Some(Arc::new(self.draw(&snapshot).await));
         }
-        let api = Api::<Object>::all_with(self.shared.client.clone(), &types::resource());
-        watcher(api, watcher::Config::default()).backoff(Reconnect::default()).into_stream().boxed()
+        self.settle_watches(&snapshot);
+        let pending = |queue: &mut Queue| queue.waiting().0.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
+        self.pending = self.shared.queue(pending);
+        for (name, stored) in snapshot.stored.iter() {
+            self.settle_own(name, stored).await;
+        }
+        self.settle_joints(&snapshot);
+        for (name, stored) in snapshot.stored.iter() {
+            self.conclude(name);
+            self.write_status(name, stored, Force::No).await;
+        }
+        self.prune(&snapshot);
+        self.sweep_once();
     }
 
     fn policies_changed(&mut self) {
@@ -294,75 +253,17 @@ impl Controller {
         if changed || fingerprint != self.fingerprint {
             self.fingerprint = fingerprint;
             self.shared.pair_up(&snapshot.policies);
-            self.recount_at.get_or_insert(Instant::now() + RECOUNT_DELAY);
+            self.recount_soon();
             for entry in self.entries.values_mut() {
                 entry.retry_at = None;
             }
         }
     }
 
-    fn configurations_changed(&mut self, event: watcher::Result<watcher::Event<Object>>) {
-        // What others register may be in our way; what we do ourselves is not.
-        let is_foreign = |object: &Object| !is_ours(&parsed(object));
-        match &event {
-            Ok(watcher::Event::Apply(object) | watcher::Event::Delete(object)) if !is_foreign(object) => {}
-            _ => self.plan = None,
-        }
-        match event {
-            Ok(watcher::Event::Init) => {
-                self.suspicious |=
-                    self.configurations.is_some() && !self.unreadable.contains_key(resources::INITIALIZERS);
-                self.listing.clear();
-            }
-            Ok(watcher::Event::InitApply(object)) => {
-                self.listing.insert(object.name().to_owned(), parsed(&object));
-            }
-            Ok(watcher::Event::InitDone) => {
-                self.unreadable.remove(resources::INITIALIZERS);
-                self.configurations = Some(std::mem::take(&mut self.listing));
-            }
-            Ok(watcher::Event::Apply(object)) => {
-                self.configurations.get_or_insert_default().insert(object.name().to_owned(), parsed(&object));
-            }
-            Ok(watcher::Event::Delete(object)) => self.configuration_deleted(&object),
-            Err(error) => {
-                let message = why(&error);
-                warn!(error = message, "Cannot follow initializer configurations; trying again");
-                // Other engines need not wait for what this one may not do.
-                if self.configurations.is_none() && self.is_unreadable(resources::INITIALIZERS, &message) {
-                    self.configurations = Some(BTreeMap::new());
-                }
-            }
-        }
-    }
-
-    fn configuration_deleted(&mut self, object: &Object) {
-        let last = parsed(object);
-        if let Some(configurations) = &mut self.configurations {
-            configurations.remove(object.name());
-        }
-        let entry = self.entries.iter_mut().find(|(name, _)| render::name(name) == object.name());
-        if let Some((_, entry)) = entry
-            && is_ours(&last)
-            && !is_marked(&last)
-            && entry.phase == Phase::Rising
-        {
-            entry.deleted_meanwhile = true;
-        }
-    }
-
     fn finished(&mut self, finished: Finished) {
         match finished {
             Finished::Rose(name, configuration, risen) => self.rose(&name, configuration, risen),
-            Finished::Fell(name, fallen) => {
-                let Some(entry) = self.entries.get_mut(&name) else { return };
-                entry.phase = Phase::Out;
-                if let Err(error) = fallen {
-                    warn!(policy = name, error, "Could not be taken out; trying again");
-                    self.shared.metrics.reconcile_errors.inc();
-                    entry.retry_at = Some(Instant::now() + RETRY);
-                }
-            }
+            Finished::Fell(name, fallen) => self.fell(&name, fallen),
             Finished::Tried(key, trial) => {
                 self.trials.insert(key, trial);
                 self.plan = None;
@@ -374,421 +275,22 @@ impl Controller {
         }
     }
 
-    fn rose(
-        &mut self,
-        name: &str,
-        configuration: Box<InitializerConfiguration>,
-        risen: Result<Option<Unproven>, Unavailable>,
-    ) {
-        let hold = self.settings.repair_hold;
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        if std::mem::take(&mut entry.deleted_meanwhile) {
-            entry.phase = Phase::Out;
-            hold_back(name, entry, hold);
-            return;
-        }
-        match risen {
-            Ok(unproven) => {
-                entry.unproven = unproven;
-                if let Some(configurations) = &mut self.configurations {
-                    configurations.entry(render::name(name)).or_insert_with(|| (*configuration).clone());
-                }
-                entry.phase = Phase::Up(configuration);
-                entry.outcome = Outcome::InForce { conflicts: None, degraded: None };
-                entry.retry_at = None;
-            }
-            Err(unavailable) => {
-                warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Not in force");
-                self.shared.metrics.reconcile_errors.inc();
-                entry.phase = Phase::Out;
-                entry.retry_at = Some(Instant::now() + RETRY);
-                entry.outcome = outcome_of(unavailable.clone());
-                let kinds = entry.kinds.clone();
-                for kind in &kinds {
-                    self.block(EngineName::Initializer, kind, &unavailable);
-                }
-            }
-        }
-    }
-
     async fn ticked(&mut self) {
-        let waiting = self
-            .entries
-            .values()
-            .any(|entry| matches!(entry.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. }));
         self.ask_again();
         if self.trials.values().any(|trial| matches!(trial, Trial::Open(_, at) if *at <= Instant::now())) {
             self.plan = None;
         }
-        let lost = self.shared.lost.swap(false, Ordering::Relaxed);
-        if std::mem::take(&mut self.suspicious) {
-            self.blocked.clear();
-            self.discover().await;
-        } else if lost
-            || self.discovered.elapsed() > DISCOVERY_AT_REST
-            || (waiting && self.discovered.elapsed() > DISCOVERY_PERIOD)
-        {
-            self.discover().await;
-        }
-        if self.shared.namespaces.take_relabelled() {
-            self.recount_at.get_or_insert(Instant::now() + RECOUNT_DELAY);
-        }
-        if self.recount_at.is_some_and(|at| at <= Instant::now()) {
-            self.recount_at = None;
-            for kind in self.watched() {
-                let shared = self.shared.clone();
-                self.tasks.spawn(async move {
-                    recount(&shared, &kind).await;
-                    Finished::Other
-                });
-            }
-        }
+        self.discover_when_due().await;
+        self.recount_when_due();
         self.gauge();
     }
 
-    /// Asks the server what it can do, in all groups that policies and registrations of ours name.
-    async fn discover(&mut self) {
-        self.discovered = Instant::now();
-        let groups = self.groups();
-        match Capabilities::discover(&self.shared.client, |group| groups.contains(group)).await {
-            Ok(capabilities) => {
-                if capabilities.version != self.shared.capabilities().version {
-                    info!(version = capabilities.version, "The server has changed");
-                    self.schema = None;
-                    self.trials.clear();
-                    self.blocked.clear();
-                }
-                self.plan = None;
-                let before = self.shared.capabilities();
-                let is_same = |name: &&str| before.registration(name) == capabilities.registration(name);
-                self.is_served_otherwise |= !resources::ALL.iter().all(is_same);
-                self.shared.set_capabilities(capabilities);
-                self.groups = groups;
-            }
-            Err(error) => warn!(%error, "Cannot ask the server what it can do"),
-        }
-    }
-
-    /// The groups that policies and registrations of ours name.
-    fn groups(&self) -> BTreeSet<String> {
-        let snapshot = self.snapshots.borrow();
-        let targeted = snapshot.policies.iter().flat_map(|policy| policy.kinds.iter().cloned());
-        let ours = self.configurations.iter().flatten().filter(|(_, configuration)| is_ours(configuration));
-        let registered = ours.flat_map(|(_, configuration)| configuration.kinds());
-        targeted.chain(registered).filter(|kind| !kind.is_in_table()).map(|kind| kind.group.clone()).collect()
-    }
-
-    fn gauge(&self) {
-        let metrics = &self.shared.metrics;
-        let now = Instant::now();
-        self.shared.queue(|queue| {
-            let (by_policy, oldest) = queue.waiting();
-            for name in self.entries.keys() {
-                metrics.set_pending(name, by_policy.get(name.as_str()).copied().unwrap_or_default());
-            }
-            let age =
-                |since: Option<Instant>| since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
-            metrics.oldest_pending.set(age(oldest));
-            metrics.oldest_foreign_pending.set(age(queue.oldest_foreign()));
-        });
-        let count =
-            |wanted: fn(&Outcome) -> bool| self.entries.values().filter(|entry| wanted(&entry.outcome)).count() as i64;
-        let ready =
-            count(|outcome| matches!(outcome, Outcome::InForce { .. } | Outcome::Suspended | Outcome::Audit { .. }));
-        let unknown = count(|outcome| matches!(outcome, Outcome::FirstSight));
-        metrics.set_policies(ready, self.entries.len() as i64 - ready - unknown, unknown);
-    }
-
-    /// Looks at everything once.
-    async fn pass(&mut self) {
-        let snapshot = self.snapshots.borrow().clone();
-        if !snapshot.synced || self.configurations.is_none() || !self.unread.is_empty() {
-            return;
-        }
-        if !self.groups().is_subset(&self.groups) {
-            self.discover().await;
-        }
-        self.shared.metrics.reconciles.inc();
-        if self.plan.is_none() {
-            self.plan = Some(self.draw(&snapshot).await);
-        }
-        self.settle_watches(&snapshot);
-        for (name, stored) in snapshot.stored.iter() {
-            self.step(name, stored).await;
-        }
-        self.settle_joints(&snapshot);
-        for (name, stored) in snapshot.stored.iter() {
-            self.conclude(name);
-            self.write_status(name, stored, Force::No).await;
-        }
-        self.prune(&snapshot);
-        self.sweep_once();
-    }
-
-    /// What is to become of the policy `name`.
-    fn placed(&self, name: &str) -> Result<Arc<Placed>, Outcome> {
-        match self.plan.as_ref().and_then(|plan| plan.policies.get(name)) {
-            Some(Ok(placed)) => Ok(placed.clone()),
-            // The sample comes while the plan stays.
-            Some(Err(Outcome::Audit { .. })) => {
-                let snapshot = self.snapshots.borrow();
-                let hash = snapshot.policies.get(name).map(|policy| policy.spec_hash.clone()).unwrap_or_default();
-                Err(Outcome::Audit { sample: self.shared.ledger(|ledger| ledger.sample(name, &hash)) })
-            }
-            Some(Err(outcome)) => Err(outcome.clone()),
-            None => Err(Outcome::FirstSight),
-        }
-    }
-
-    /// Compares what `name` is to have of its own with what is there and starts what is missing.
-    async fn step(&mut self, name: &str, stored: &Stored) {
-        let Some(entry) = self.entries.get(name).filter(|entry| !entry.is_busy()) else { return };
-        let retry_later = entry.retry_at.is_some_and(|at| at > Instant::now());
-        let phase = entry.phase.clone();
-        let placed = self.placed(name);
-        let own = placed.as_ref().ok().and_then(|placed| Some((placed.policy.clone(), placed.own.clone()?)));
-        match (own, phase) {
-            (Some((policy, wanted)), Phase::Up(there)) => self.keep_up(name, policy, wanted, *there).await,
-            (Some((policy, wanted)), _) => {
-                if self.is_held(name, stored) || retry_later {
-                    return;
-                }
-                self.rise(name, policy, wanted);
-            }
-            (None, phase) => {
-                if self.is_leaving(name, &placed) {
-                    return;
-                }
-                // To suspend it is how a user ends the hold after a removal by hand.
-                if let Some(entry) = self.entries.get_mut(name) {
-                    entry.hold = None;
-                }
-                if let Err(outcome) = &placed {
-                    self.release(stored);
-                    self.set_outcome(name, outcome.clone());
-                }
-                let is_there = phase != Phase::Out || (self.registered(name).is_some() && !retry_later);
-                if is_there {
-                    self.fall(name, stored).await;
-                }
-            }
-        }
-    }
-
-    /// True if the policy goes from Initializers to another engine, and is not in force there yet.
-    fn is_leaving(&self, name: &str, placed: &Result<Arc<Placed>, Outcome>) -> bool {
-        let Ok(placed) = placed else { return false };
-        let is_up = self.entries.get(name).is_some_and(Entry::is_up);
-        is_up && self.shortfall(&placed.policy, &placed.shared).is_some()
-    }
-
-    fn release(&mut self, stored: &Stored) {
-        if let Ok(policy) = stored.parsed.clone()
-            && !policy.is_enforced()
-        {
-            self.release_joints(&policy);
-        }
-    }
-
-    /// Says how it stands with a policy, once everything that it needs has been looked at.
-    fn conclude(&mut self, name: &str) {
-        let Ok(placed) = self.placed(name) else { return };
-        let is_up = self.entries.get(name).is_some_and(Entry::is_up);
-        if placed.own.is_some() && !is_up {
-            return;
-        }
-        match self.shortfall(&placed.policy, &placed.shared) {
-            None => self.describe(name),
-            // What was said before stays true until it is known.
-            Some(Outcome::FirstSight) => {}
-            Some(outcome) => self.set_outcome(name, outcome),
-        }
-    }
-
-    fn registered(&self, name: &str) -> Option<&InitializerConfiguration> {
-        self.configurations.as_ref()?.get(&render::name(name)).filter(|configuration| is_ours(configuration))
-    }
-
-    /// Brings the policy in force, once its watches are in sync.
-    fn rise(&mut self, name: &str, policy: Arc<Policy>, wanted: InitializerConfiguration) {
-        let named = wanted.kinds();
-        let own: Vec<Arc<Kind>> = policy.kinds.iter().filter(|kind| named.contains(*kind)).cloned().collect();
-        let kinds = own.iter().map(|kind| (kind.resource.as_str(), self.watches.get(kind)));
-        let namespaces = policy.reads_namespaces().then_some(("namespaces", self.namespaces.as_ref()));
-        let needed: Vec<_> = kinds
-            .chain(namespaces)
-            .map(|(resource, watching)| (resource, watching.map(|watching| watching.progress.borrow().clone())))
-            .collect();
-        for (resource, progress) in needed {
-            match progress {
-                Some(Progress::Synced) => {}
-                Some(Progress::Failed(error)) => {
-                    let code = if error.contains("forbidden") { Code::MissingRight } else { Code::NotSynced };
-                    self.set_outcome(
-                        name,
-                        Outcome::Waiting { code, message: format!("cannot list and watch {resource}: {error}") },
-                    );
-                    return;
-                }
-                _ => return,
-            }
-        }
-        let shared = self.shared.clone();
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.phase = Phase::Rising;
-        entry.kinds.clone_from(&own);
-        let name = name.to_owned();
-        self.tasks.spawn(async move {
-            let risen = registration::bring_up(&shared, &policy, &own, &wanted).await;
-            Finished::Rose(name, Box::new(wanted), risen)
-        });
-    }
-
-    /// Repairs a registration that was edited, follows one that is to change, holds back one that was deleted.
-    async fn keep_up(
-        &mut self,
-        name: &str,
-        policy: Arc<Policy>,
-        wanted: InitializerConfiguration,
-        there: InitializerConfiguration,
-    ) {
-        let hold = self.settings.repair_hold;
-        let Some(stored) = self.registered(name).cloned() else {
-            let Some(entry) = self.entries.get_mut(name) else { return };
-            entry.phase = Phase::Out;
-            hold_back(name, entry, hold);
-            return;
-        };
-        if wanted.initializers != there.initializers
-            || wanted.metadata.owner_references != there.metadata.owner_references
-        {
-            let before = self.entries.get(name).map(|entry| entry.kinds.clone()).unwrap_or_default();
-            let kept = wanted.kinds();
-            self.rise(name, policy, wanted);
-            let dropped: Vec<_> = before.into_iter().filter(|kind| !kept.contains(kind)).collect();
-            self.drain_later(dropped);
-            return;
-        }
-        if !registration::is_as(&stored, &wanted) {
-            info!(policy = name, "The registration was edited; repairing it");
-            if let Err(unavailable) = registration::apply(&self.shared.client, &wanted).await {
-                warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Cannot repair the registration");
-                self.shared.metrics.reconcile_errors.inc();
-            }
-        }
-    }
-
-    /// What a policy in force has to say beyond that.
-    fn describe(&mut self, name: &str) {
-        let counts = self.counts(name);
-        let conflicts = (counts.collided > 0).then(|| {
-            let others: Vec<_> = self.shared.colliding(name).iter().map(|other| format!("`{other}`")).collect();
-            format!(
-                "collides with SidecarPolicy {} on {} workloads, which have neither",
-                others.join(", "),
-                counts.collided
-            )
-        });
-        let on_pods = self
-            .entries
-            .get(name)
-            .is_some_and(|entry| entry.kinds.iter().any(|kind| kind.group.is_empty() && kind.resource == "pods"));
-        let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
-        let unproven = self.entries.get(name).and_then(|entry| entry.unproven.clone());
-        let lasting = self.shared.ledger(|ledger| ledger.lasting(name, Instant::now()));
-        let degraded = lasting.or(restriction).or(unproven).or_else(|| self.doubt(name));
-        self.set_outcome(name, Outcome::InForce { conflicts, degraded });
-    }
-
-    /// Says first that the policy is out, so that a new leader can tell, then takes it out.
-    async fn fall(&mut self, name: &str, stored: &Stored) {
-        if self.registered(name).is_none() {
-            if let Some(entry) = self.entries.get_mut(name) {
-                entry.phase = Phase::Out;
-            }
-            return;
-        }
-        self.write_status(name, stored, Force::Now).await;
-        let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.phase = Phase::Falling;
-        entry.hold = None;
-        let kinds = std::mem::take(&mut entry.kinds);
-        self.take_down(name.to_owned(), kinds);
-    }
-
-    fn take_down(&mut self, name: String, mut kinds: Vec<Arc<Kind>>) {
-        let shared = self.shared.clone();
-        if kinds.is_empty() {
-            kinds = self.watched();
-            kinds.extend(self.registered(&name).into_iter().flat_map(InitializerConfiguration::kinds));
-        }
-        self.tasks.spawn(async move {
-            let fallen = registration::take_down(&shared, &name, &kinds).await.map_err(|error| error.to_string());
-            Finished::Fell(name, fallen)
-        });
-    }
-
-    fn drain_later(&mut self, kinds: Vec<Arc<Kind>>) {
-        if kinds.is_empty() {
-            return;
-        }
-        let shared = self.shared.clone();
-        self.tasks.spawn(async move {
-            tokio::time::sleep(registration::SETTLING).await;
-            if let Err(error) = registration::drain(&shared, &kinds).await {
-                warn!(%error, "Cannot look whether objects still wait for us");
-            }
-            Finished::Other
-        });
-    }
-
-    /// Takes out what belongs to policies that are gone, also those deleted while nobody looked.
-    fn prune(&mut self, snapshot: &Snapshot) {
-        let gone: Vec<String> =
-            self.entries.keys().filter(|name| !snapshot.stored.contains_key(*name)).cloned().collect();
-        for name in gone {
-            let registered = self.registered(&name).is_some();
-            let Some(entry) = self.entries.get_mut(&name).filter(|entry| !entry.is_busy()) else { continue };
-            if registered && entry.retry_at.is_none_or(|at| at <= Instant::now()) {
-                entry.phase = Phase::Falling;
-                let kinds = std::mem::take(&mut entry.kinds);
-                self.take_down(name, kinds);
-            } else if !registered {
-                // Somebody else may have removed it, the garbage collector for one: what waits is drained all the same.
-                let kinds = entry.kinds.clone();
-                self.entries.remove(&name);
-                self.shared.metrics.forget(&name);
-                self.shared.ledger(|ledger| ledger.forget(&name));
-                self.drain_later(kinds);
-            }
-        }
-        let orphans: Vec<String> = self
-            .configurations
-            .iter()
-            .flatten()
-            .filter(|(_, configuration)| is_ours(configuration))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for orphan in orphans {
-            let Some(name) = orphan.strip_prefix("scpol-").map(str::to_owned) else { continue };
-            if !snapshot.stored.contains_key(&name) && !self.entries.contains_key(&name) {
-                info!(configuration = orphan, "Its policy is gone; unregistering");
-                let mut entry = Entry::new("");
-                entry.phase = Phase::Falling;
-                self.entries.insert(name.clone(), entry);
-                self.take_down(name, Vec::new());
-            }
-        }
-    }
-
-    fn set_outcome(&mut self, name: &str, outcome: Outcome) {
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.outcome = outcome;
-        }
-    }
-
-    fn counts(&self, name: &str) -> Counts {
-        self.shared.census(|census| census.counts().get(name).copied().unwrap_or_default())
+    /// Takes everything out of force that needs this process and does not refuse: the last replica stops, and creates shall
+    /// go on.
+    pub async fn withdraw(&mut self) {
+        let stored = self.snapshots.borrow().stored.clone();
+        self.withdraw_joints(&stored).await;
+        self.withdraw_own(&stored).await;
     }
 }
 
@@ -798,9 +300,4 @@ impl Drop for Controller {
             watching.task.abort();
         }
     }
-}
-
-/// A configuration of anybody's; what cannot be read is as good as empty.
-fn parsed(object: &Object) -> InitializerConfiguration {
-    serde_json::from_str(object.json()).unwrap_or_default()
 }

@@ -11,7 +11,6 @@ use crate::cluster::capabilities::registration as resources;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::choice::{self, Choice};
-use crate::engine::initializer::registration::is_ours;
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::{EngineName, Unavailable, admission_policy, targets, trial, webhook};
@@ -28,7 +27,7 @@ pub(super) struct Plan {
     /// Of every stored policy: where it is delivered, or why it is not.
     pub(super) policies: BTreeMap<String, Result<Arc<Placed>, Outcome>>,
     /// What the policies on one resource share.
-    pub(super) joints: BTreeMap<Arc<Kind>, Wanted>,
+    pub(super) joints: BTreeMap<Arc<Kind>, Arc<Wanted>>,
 }
 
 /// Where a policy is delivered.
@@ -261,7 +260,7 @@ impl Controller {
     }
 
     /// What the policies on each resource share.
-    fn joints(&self, plan: &Plan, policies: &[Arc<Policy>], choice: &Choice) -> BTreeMap<Arc<Kind>, Wanted> {
+    fn joints(&self, plan: &Plan, policies: &[Arc<Policy>], choice: &Choice) -> BTreeMap<Arc<Kind>, Arc<Wanted>> {
         let placed: Vec<_> =
             policies.iter().filter_map(|policy| plan.policies.get(&policy.name)?.as_ref().ok()).collect();
         let engines = choice.engines.iter().filter(|(_, engine)| **engine != EngineName::Initializer);
@@ -270,30 +269,9 @@ impl Controller {
             let policies: Vec<_> = meeting.iter().map(|placed| placed.policy.clone()).collect();
             let objects = self.rendered(*engine, kind, &policies).ok()?;
             let undecided = meeting.iter().any(|placed| placed.undecided);
-            Some((kind.clone(), Wanted { engine: *engine, policies, objects, undecided }))
+            Some((kind.clone(), Arc::new(Wanted { engine: *engine, policies, objects, undecided })))
         };
         engines.filter_map(joint).collect()
-    }
-
-    /// Looks for configurations of others that are in our way.
-    fn check_foreign(&self, policy: &Policy) -> Result<(), Outcome> {
-        for (other, configuration) in
-            self.configurations.iter().flatten().filter(|(_, configuration)| !is_ours(configuration))
-        {
-            if *other == render::name(&policy.name) {
-                let message =
-                    format!("an InitializerConfiguration `{other}` exists that we did not make; delete or rename it");
-                return Err(Outcome::Impossible { code: Code::NameTaken, message });
-            }
-            if configuration.initializers.iter().any(|entry| entry.name == policy.initializer_name) {
-                let message = format!(
-                    "the InitializerConfiguration `{other}`, which is not ours, lists `{}`; remove it there",
-                    policy.initializer_name
-                );
-                return Err(Outcome::Impossible { code: Code::ForeignConfiguration, message });
-            }
-        }
-        Ok(())
     }
 
     /// The engines by which `policy` is in force.
@@ -303,5 +281,20 @@ impl Controller {
         let shared = self.joints.values().filter_map(|joint| joint.engine_of(name));
         let engines: std::collections::BTreeSet<_> = own.into_iter().chain(shared).collect();
         engines.into_iter().collect()
+    }
+
+    /// What is to become of the policy `name`.
+    pub(super) fn placed(&self, name: &str) -> Result<Arc<Placed>, Outcome> {
+        match self.plan.as_ref().and_then(|plan| plan.policies.get(name)) {
+            Some(Ok(placed)) => Ok(placed.clone()),
+            // The sample comes while the plan stays.
+            Some(Err(Outcome::Audit { .. })) => {
+                let snapshot = self.snapshots.borrow();
+                let hash = snapshot.policies.get(name).map(|policy| policy.spec_hash.clone()).unwrap_or_default();
+                Err(Outcome::Audit { sample: self.shared.ledger(|ledger| ledger.sample(name, &hash)) })
+            }
+            Some(Err(outcome)) => Err(outcome.clone()),
+            None => Err(Outcome::FirstSight),
+        }
     }
 }

@@ -1,6 +1,7 @@
-//! What a policy's status says, and when it is written.
+//! How it stands with each policy: what its status, events and gauges say, and when a status is written.
 
 use super::Controller;
+use super::entry::Entry;
 use crate::api::code::Code;
 use crate::api::condition::{self, Outcome};
 use crate::api::v1alpha1::SidecarPolicyStatus;
@@ -9,6 +10,7 @@ use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Stored};
 use crate::engine::EngineName;
+use crate::workloads::census::Counts;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -31,6 +33,53 @@ pub(super) enum Force {
 }
 
 impl Controller {
+    /// Says how it stands with a policy, once everything that it needs has been looked at.
+    pub(super) fn conclude(&mut self, name: &str) {
+        let Ok(placed) = self.placed(name) else { return };
+        let is_up = self.entries.get(name).is_some_and(Entry::is_up);
+        if placed.own.is_some() && !is_up {
+            return;
+        }
+        match self.shortfall(&placed.policy, &placed.shared) {
+            None => self.describe(name),
+            // What was said before stays true until it is known.
+            Some(Outcome::FirstSight) => {}
+            Some(outcome) => self.set_outcome(name, outcome),
+        }
+    }
+
+    /// What a policy in force has to say beyond that.
+    fn describe(&mut self, name: &str) {
+        let counts = self.counts(name);
+        let conflicts = (counts.collided > 0).then(|| {
+            let others: Vec<_> = self.shared.colliding(name).iter().map(|other| format!("`{other}`")).collect();
+            format!(
+                "collides with SidecarPolicy {} on {} workloads, which have neither",
+                others.join(", "),
+                counts.collided
+            )
+        });
+        let on_pods = self
+            .entries
+            .get(name)
+            .is_some_and(|entry| entry.kinds.iter().any(|kind| kind.group.is_empty() && kind.resource == "pods"));
+        let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
+        let unproven = self.entries.get(name).and_then(|entry| entry.unproven.clone());
+        let lasting = self.shared.ledger(|ledger| ledger.lasting(name, Instant::now()));
+        let degraded = lasting.or(restriction).or(unproven).or_else(|| self.doubt(name));
+        self.set_outcome(name, Outcome::InForce { conflicts, degraded });
+    }
+
+    pub(super) fn set_outcome(&mut self, name: &str, outcome: Outcome) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.outcome = outcome;
+        }
+    }
+
+    fn counts(&self, name: &str) -> Counts {
+        self.shared.census(|census| census.counts(name))
+    }
+
     /// Writes the status if it says something new.
     pub(super) async fn write_status(&mut self, name: &str, stored: &Stored, force: Force) {
         let Some(entry) = self.entries.get(name) else { return };
@@ -68,7 +117,6 @@ impl Controller {
         let policy = stored.parsed.as_ref().ok();
         let counts = self.counts(name);
         let (failures, failed) = self.shared.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
-        let pending = self.shared.queue(|queue| queue.waiting().0.get(name).copied().unwrap_or_default());
         let in_force = matches!(outcome, Outcome::InForce { .. });
         let engines: Vec<_> = self.engines_of(name).into_iter().filter(|_| in_force).map(EngineName::as_str).collect();
         let is_elsewhere = !engines.is_empty() && !engines.contains(&EngineName::Initializer.as_str());
@@ -84,7 +132,7 @@ impl Controller {
             outdated: counts.outdated,
             missed: counts.missed,
             failed: failed.min(counts.missed),
-            pending,
+            pending: self.pending.get(name).copied().unwrap_or_default(),
             failures,
         }
     }
@@ -114,6 +162,28 @@ impl Controller {
             Outcome::FirstSight | Outcome::Suspended | Outcome::Audit { .. } => return,
         };
         self.shared.recorder.tell(Subject::policy(name, &stored.uid), reason, code, &message);
+    }
+
+    /// The gauges of the scrape.
+    pub(super) fn gauge(&self) {
+        let metrics = &self.shared.metrics;
+        let now = Instant::now();
+        self.shared.queue(|queue| {
+            let (by_policy, oldest) = queue.waiting();
+            for name in self.entries.keys() {
+                metrics.set_pending(name, by_policy.get(name.as_str()).copied().unwrap_or_default());
+            }
+            let age =
+                |since: Option<Instant>| since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
+            metrics.oldest_pending.set(age(oldest));
+            metrics.oldest_foreign_pending.set(age(queue.oldest_foreign()));
+        });
+        let count =
+            |wanted: fn(&Outcome) -> bool| self.entries.values().filter(|entry| wanted(&entry.outcome)).count() as i64;
+        let ready =
+            count(|outcome| matches!(outcome, Outcome::InForce { .. } | Outcome::Suspended | Outcome::Audit { .. }));
+        let unknown = count(|outcome| matches!(outcome, Outcome::FirstSight));
+        metrics.set_policies(ready, self.entries.len() as i64 - ready - unknown, unknown);
     }
 }
 

@@ -6,16 +6,18 @@ use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::Progress;
 use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
-use crate::engine::initializer::registration;
-use crate::engine::initializer::watch::follow;
-use crate::workload::{KINDS, Kind};
+use crate::workload::Kind;
+use crate::workloads::watch::{follow, recount};
 use kube::core::ApiResource;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tracing::warn;
+
+/// How long after a change of the policies all workloads are counted anew: several changes in a row count as one.
+const RECOUNT_DELAY: Duration = Duration::from_secs(1);
 
 /// A kind that is watched.
 pub(super) struct Watching {
@@ -86,25 +88,22 @@ impl Controller {
         self.watches.keys().cloned().collect()
     }
 
-    /// At the start of a term, clears entries of ours on kinds that no policy targets any more.
-    pub(super) fn sweep_once(&mut self) {
-        let capabilities = self.shared.capabilities();
-        if std::mem::replace(&mut self.swept, true) || !capabilities.initializers {
+    /// Has all workloads counted anew in a moment.
+    pub(super) fn recount_soon(&mut self) {
+        self.recount_at.get_or_insert(Instant::now() + RECOUNT_DELAY);
+    }
+
+    pub(super) fn recount_when_due(&mut self) {
+        if self.shared.namespaces.take_relabelled() {
+            self.recount_soon();
+        }
+        if self.recount_at.take_if(|at| *at <= Instant::now()).is_none() {
             return;
         }
-        let unwatched = KINDS.iter().filter(|kind| {
-            kind.resource != "jobs"
-                // Secrets are read only for policies that target them: it takes a right of its own.
-                && kind.pod_path.is_some()
-                && capabilities.resource(kind).is_some()
-                && !self.watches.contains_key(*kind)
-        });
-        for kind in unwatched {
+        for kind in self.watched() {
             let shared = self.shared.clone();
             self.tasks.spawn(async move {
-                if let Err(error) = registration::drain(&shared, std::slice::from_ref(kind)).await {
-                    warn!(resource = kind.resource, %error, "Cannot look for orphaned entries");
-                }
+                recount(&shared, &kind).await;
                 Finished::Other
             });
         }

@@ -10,7 +10,6 @@ pub mod choice;
 pub mod initializer;
 pub mod object;
 pub mod registration;
-mod report;
 pub mod targets;
 pub mod trial;
 pub mod webhook;
@@ -53,6 +52,11 @@ impl EngineName {
     /// The name as in `spec.engine`, `status.engine` and metrics.
     pub fn as_str(self) -> &'static str {
         self.row().name
+    }
+
+    /// Those that a `status.engine` lists, with commas between them.
+    pub fn listed(engines: &str) -> impl Iterator<Item = Self> {
+        engines.split(',').filter_map(|name| ENGINES.iter().find(|row| row.name == name.trim())).map(|row| row.engine)
     }
 
     /// The engine that a policy asks for; none if it takes what is there.

@@ -128,7 +128,7 @@ pub(super) async fn check(subject: &Subject<'_>, asked: Option<EngineChoice>) ->
     let in_force = subject.engines_in_force();
     let is_asked = |engine: &Engine| match asked {
         Some(choice) => engine.choice == choice,
-        None => in_force.contains(engine.name) || is_chosen(subject, engine),
+        None => in_force.contains(&engine.engine) || is_chosen(subject, engine),
     };
     let mut items = Vec::new();
     let mut able: Vec<&'static Engine> = Vec::new();
@@ -207,7 +207,7 @@ enum On {
 async fn is_switched_on(engine: &Engine, subject: &Subject<'_>) -> Result<On> {
     let used = subject.stored.iter().filter(|policy| {
         let engines = crate::cli::status::status(policy).engine.unwrap_or_default();
-        engines.split(',').any(|name| name.trim() == engine.name)
+        EngineName::listed(&engines).any(|listed| listed == engine.engine)
     });
     let used = used.count();
     match engine.choice {

@@ -17,6 +17,7 @@ use super::{Cluster, End, live};
 use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::object::Object;
+use crate::engine::EngineName;
 use crate::policy::{Policies, Site};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -64,10 +65,10 @@ impl Subject<'_> {
         self.installed.server
     }
 
-    /// The engines by which policies are in force, by name.
-    fn engines_in_force(&self) -> BTreeSet<String> {
+    /// The engines by which policies are in force.
+    fn engines_in_force(&self) -> BTreeSet<EngineName> {
         let told = self.stored.iter().filter_map(|policy| super::status::status(policy).engine);
-        told.flat_map(|engines| engines.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>()).collect()
+        told.flat_map(|engines| EngineName::listed(&engines).collect::<Vec<_>>()).collect()
     }
 }
 

@@ -1,19 +1,16 @@
 //! The Initializer engine, for servers 1.12 and 1.13.
 //!
 //! [`render`] says what the server must know; [`registration`] brings a policy in force and takes it out again;
-//! [`watch`] sees new objects, [`queue`] orders them, [`worker`] settles each in one guarded PATCH that [`completion`]
-//! makes; [`census`] counts what is stored. How the server behaves is told in `docs/initializers.md`.
+//! [`crate::workloads`] sees new objects, [`queue`] orders them, [`worker`] settles each in one guarded PATCH that
+//! [`completion`] makes. How the server behaves is told in `docs/initializers.md`.
 
-pub mod census;
 pub mod completion;
 pub mod lane;
-pub mod ledger;
 mod pressure;
 pub mod queue;
 pub mod registration;
 pub mod render;
 pub mod types;
-pub mod watch;
 pub mod worker;
 
 use super::Unavailable;

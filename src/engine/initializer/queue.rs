@@ -4,9 +4,10 @@
 //! An object is in the hands of at most one worker. A create that blocks somebody goes before the backlog of a restart.
 //! No number of failures drops an object.
 
+use crate::cluster::client::backoff;
 use crate::cluster::object::Object;
 use crate::workload::Kind;
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use backon::ExponentialBackoff;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -106,16 +107,10 @@ pub struct Queue {
     foreign: HashMap<Key, Instant>,
 }
 
-/// 5 ms doubling to 30 s with jitter: the server itself gives up on a create after 30 s.
-fn backoff() -> ExponentialBackoff {
-    ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(5))
-        .with_max_delay(Duration::from_secs(30))
-        .with_factor(2.0)
-        .with_jitter()
-        .without_max_times()
-        .build()
-}
+/// After the first failure of an object.
+const FIRST_DELAY: Duration = Duration::from_millis(5);
+/// The server itself gives up on a create after so long.
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 impl Queue {
     /// Takes an object that waits for us; `policy` is the label under which it is counted.
@@ -209,7 +204,8 @@ impl Queue {
             }
             (_, Finish::Retry(least)) => {
                 item.attempts += 1;
-                let own = item.backoff.get_or_insert_with(backoff).next().unwrap_or(Duration::from_secs(30));
+                let delays = item.backoff.get_or_insert_with(|| backoff(FIRST_DELAY, LONGEST_DELAY));
+                let own = delays.next().unwrap_or(LONGEST_DELAY);
                 // At the limit it is tried once more, wherever the backoff stands.
                 let left = (item.since + DECISION_LIMIT).saturating_duration_since(now);
                 let own = if left.is_zero() { own } else { own.min(left) };

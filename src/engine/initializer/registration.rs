@@ -6,7 +6,6 @@
 
 use super::render;
 use super::types::{self, InitializerConfiguration};
-use super::watch::{News, Shared, Standing, sweep};
 use crate::api::code::Code;
 use crate::cluster::client::CallError;
 use crate::engine::Unavailable;
@@ -14,6 +13,7 @@ use crate::engine::registration::{self, Unproven};
 use crate::engine::trial::{self, Strictness};
 use crate::policy::Policy;
 use crate::workload::Kind;
+use crate::workloads::watch::{News, Shared, Standing, sweep};
 use kube::Client;
 use kube::core::ApiResource;
 use serde_json::Value;

@@ -6,31 +6,23 @@
 
 use super::render::{POLICIES, revision_of};
 use super::server::Webhook;
-use crate::api::{MANAGED_BY, MANAGER};
 use crate::cluster::capabilities::{Capabilities, registration as resources};
-use crate::cluster::client::{Reconnect, chain};
-use crate::cluster::object::Object;
+use crate::cluster::client::chain;
+use crate::cluster::mirror::{Mirror, Seen, watch_ours};
 use crate::cluster::policies::Snapshot;
 use crate::policy::{Policies, Policy};
 use futures::StreamExt;
-use futures::stream::{BoxStream, SelectAll};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client};
+use kube::Client;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::warn;
 
-/// One event of one of the watches.
-type Seen = (&'static str, watcher::Result<watcher::Event<Object>>);
-
 /// What is registered and what is stored, and so what is in force.
 #[derive(Default)]
 struct Force {
-    registered: BTreeMap<(&'static str, String), Listed>,
-    /// The lists that are being read.
-    relisted: BTreeMap<(&'static str, String), Listed>,
+    registered: BTreeMap<&'static str, Mirror<Listed>>,
     /// Policies that are in force, by name and hash of the spec: an edited one is needed for some moments more.
     kept: HashMap<(String, String), Arc<Policy>>,
 }
@@ -49,7 +41,7 @@ pub async fn follow(
     mut snapshots: watch::Receiver<Snapshot>,
     webhook: Arc<Webhook>,
 ) {
-    let mut events = events(&client, &capabilities);
+    let mut events = watch_ours(&client, &capabilities, [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS]);
     let mut force = Force::default();
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
@@ -66,41 +58,24 @@ pub async fn follow(
     }
 }
 
-fn events(client: &Client, capabilities: &Capabilities) -> SelectAll<BoxStream<'static, Seen>> {
-    let ours = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
-    let mut events = SelectAll::new();
-    for name in [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS] {
-        let Some(resource) = capabilities.registration(name) else { continue };
-        let api = Api::<Object>::all_with(client.clone(), &resource);
-        let stream = watcher(api, ours.clone()).backoff(Reconnect::default());
-        events.push(stream.map(move |event| (name, event)).boxed());
-    }
-    events
-}
-
 impl Force {
     fn changed(&mut self, (resource, event): Seen) {
-        let key = |object: &Object| (resource, object.name().to_owned());
         match event {
-            Ok(watcher::Event::Init) => self.relisted.retain(|(other, _), _| *other != resource),
-            Ok(watcher::Event::InitApply(object)) => drop(self.relisted.insert(key(&object), listed(&object.value()))),
-            Ok(watcher::Event::InitDone) => {
-                self.registered.retain(|(other, _), _| *other != resource);
-                let (read, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
-                    std::mem::take(&mut self.relisted).into_iter().partition(|((other, _), _)| *other == resource);
-                self.relisted = others;
-                self.registered.extend(read);
+            Ok(event) => {
+                let mirror = self.registered.entry(resource).or_default();
+                mirror.apply(&event, |object, _| listed(&object.value()));
             }
-            Ok(watcher::Event::Apply(object)) => drop(self.registered.insert(key(&object), listed(&object.value()))),
-            Ok(watcher::Event::Delete(object)) => drop(self.registered.remove(&key(&object))),
             Err(error) => warn!(resource, error = chain(&error), "Cannot follow registrations; trying again"),
         }
     }
 
+    fn listed(&self) -> impl Iterator<Item = &Listed> {
+        self.registered.values().flat_map(|mirror| mirror.known().values())
+    }
+
     /// The policies that are in force, and the revisions of what is registered.
     fn now(&mut self, snapshot: &Snapshot) -> (Policies, BTreeSet<String>) {
-        let wanted: BTreeSet<(&String, &String)> =
-            self.registered.values().flat_map(|listed| &listed.policies).collect();
+        let wanted: BTreeSet<(&String, &String)> = self.listed().flat_map(|listed| &listed.policies).collect();
         let mut kept = HashMap::new();
         for (name, hash) in wanted {
             let Some(stored) = snapshot.stored.get(name) else { continue };
@@ -113,7 +88,7 @@ impl Force {
             }
         }
         self.kept = kept;
-        let revisions = self.registered.values().filter_map(|listed| listed.revision.clone()).collect();
+        let revisions = self.listed().filter_map(|listed| listed.revision.clone()).collect();
         (Policies::new(self.kept.values().cloned()), revisions)
     }
 }
@@ -129,8 +104,10 @@ fn listed(registration: &Value) -> Listed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::object::Object;
     use crate::cluster::policies::Stored;
     use crate::policy::Site;
+    use kube::runtime::watcher;
     use serde_json::json;
 
     fn policy(name: &str, image: &str, suspend: bool) -> Arc<Policy> {

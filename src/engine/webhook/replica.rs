@@ -3,9 +3,10 @@
 use super::certs::Certificates;
 use super::render::Endpoint;
 use super::server::{self, Webhook};
-use super::{NAME, check, force};
+use super::{check, force};
 use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::Capabilities;
+use crate::cluster::client::backoff;
 use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
 use crate::engine::{EngineName, Unavailable};
@@ -33,8 +34,10 @@ pub struct Reach {
 /// How the webhook is reached, or why it is not.
 pub type Reachable = Result<Arc<Reach>, Unavailable>;
 
-/// Between two attempts to get a certificate.
-const PAUSE: Duration = Duration::from_secs(2);
+/// Between the first two attempts to get a certificate: an API server that has just started knows no rights yet.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Between later ones.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How often the server is asked what it can do: as often as the controller does at rest.
 const SURVEY: Duration = Duration::from_secs(15 * 60);
 
@@ -99,6 +102,7 @@ impl Replica {
 
     /// Waits for a certificate.
     async fn certify(&self, reached: &watch::Sender<Reachable>) {
+        let mut pauses = backoff(FIRST_PAUSE, LONGEST_PAUSE);
         while let Err(error) = self.certificates.refresh().await {
             let reason = self.certificates.trouble(Timestamp::now()).unwrap_or_else(|| error.reason());
             reached.send_if_modified(|reachable| {
@@ -107,7 +111,7 @@ impl Replica {
                 *reachable = reason;
                 is_new
             });
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
         }
     }
 }
@@ -117,7 +121,8 @@ fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
     let has_initializers = EngineName::Initializer.check(capabilities).is_ok();
     let is_delivered = |policy: &Policy| {
         let status = snapshot.stored.get(&policy.name).map(|stored| &stored.status["engine"]);
-        status.and_then(Value::as_str).is_some_and(|engines| engines.split(',').any(|engine| engine == NAME))
+        let engines = status.and_then(Value::as_str).unwrap_or_default();
+        EngineName::listed(engines).any(|engine| engine == EngineName::Webhook)
     };
     let may_need = |policy: &Policy| match policy.spec.engine {
         EngineChoice::Webhook => true,

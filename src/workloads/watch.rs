@@ -1,9 +1,8 @@
-//! Sees every workload of the targeted kinds, uninitialized ones included, and what the engine's parts share.
+//! Sees every workload of the targeted kinds, uninitialized ones included; and what all who act on them share.
 
 use super::census::{self, Census, Pairs};
-use super::lane;
 use super::ledger::Ledger;
-use super::queue::{Key, Lane, Queue};
+use super::report;
 use crate::api::v1alpha1::Mode;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{CallError, Progress, Reconnect, call, chain, is_not_found};
@@ -12,7 +11,9 @@ use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot};
 use crate::decision;
-use crate::engine::{EngineName, report};
+use crate::engine::EngineName;
+use crate::engine::initializer::lane;
+use crate::engine::initializer::queue::{Key, Lane, Queue};
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{Kind, Workload};
@@ -38,7 +39,7 @@ const WATCH_OF_CUSTOM_RESOURCES: u32 = 10;
 /// The server gives up on a create after so long; nobody waits for an object that is older.
 const CREATE_LIMIT: SignedDuration = SignedDuration::from_secs(30);
 
-/// What the parts of the engine share.
+/// What the controller, the worker of the Initializer engine and the watches share.
 pub struct Shared {
     /// For every request.
     pub client: Client,
@@ -84,7 +85,7 @@ pub struct Settings {
 }
 
 impl Shared {
-    /// The state of an engine that has not seen anything yet.
+    /// The state of an operator that has not seen anything yet.
     pub fn new(
         client: Client,
         site: Arc<Site>,

@@ -1,18 +1,18 @@
 //! What users are told of each decision: one line in the log, counters, events, samples for `status.failures`.
 
-use super::EngineName;
-use super::initializer::ledger::Fate;
-use super::initializer::watch::Shared;
+use super::ledger::Fate;
+use super::watch::Shared;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Failure, OptOut};
 use crate::cluster::events::{EventReason, Subject};
 use crate::decision::{Decision, Left, Outcome};
+use crate::engine::EngineName;
 use crate::policy::{Policies, Policy, Reason, checks};
 use crate::workload::Workload;
 use tracing::{info, warn};
 
 /// Counts, logs and tells users what was done, once it has been done.
-pub(super) fn all(shared: &Shared, engine: EngineName, workload: &Workload, decision: &Decision) {
+pub fn all(shared: &Shared, engine: EngineName, workload: &Workload, decision: &Decision) {
     let subject = || Subject {
         api_version: workload.body["apiVersion"]
             .as_str()
@@ -64,7 +64,7 @@ pub(super) fn all(shared: &Shared, engine: EngineName, workload: &Workload, deci
 }
 
 /// Counts names of ours whose policy does not exist, and which have left the list of `workload`.
-pub(super) fn orphans(shared: &Shared, workload: &Workload, orphans: usize) {
+pub fn orphans(shared: &Shared, workload: &Workload, orphans: usize) {
     for _ in 0..orphans {
         log(workload, "", Outcome::Skipped, Code::PolicyGone, "");
         let engine = EngineName::Initializer.as_str();
@@ -74,7 +74,7 @@ pub(super) fn orphans(shared: &Shared, workload: &Workload, orphans: usize) {
 
 /// Reports on a workload that has just been seen for the first time, stored, where `engine` acts on its kind in the API server:
 /// what became of it shows in what is stored.
-pub(super) fn stored(shared: &Shared, engine: EngineName, workload: &Workload, policies: &Policies) {
+pub fn stored(shared: &Shared, engine: EngineName, workload: &Workload, policies: &Policies) {
     let mut decision = Decision::of(policies, workload, &shared.site());
     for policy in decision.inject.clone() {
         let detail = format!("it matches, and {engine} has added nothing: see `scpol explain`");

@@ -45,6 +45,23 @@ pub struct Counts {
     pub collided: i64,
 }
 
+impl Counts {
+    fn add(&mut self, tally: Tally, objects: i64) {
+        let sum = match tally {
+            Tally::Unknown => return,
+            Tally::Injected => &mut self.injected,
+            Tally::Outdated => &mut self.outdated,
+            Tally::Missed => &mut self.missed,
+            Tally::Collided => {
+                self.collided += objects;
+                &mut self.missed
+            }
+        };
+        *sum += objects;
+        self.matched += objects;
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Entry {
     /// 0 where the server's value is no number.
@@ -65,10 +82,11 @@ pub struct Census {
     entries: HashMap<Arc<Kind>, BTreeMap<u64, Entry>>,
     fates: Vec<(Fate, i64)>,
     index: HashMap<Fate, u32>,
+    /// Of every policy that matches anything: kept up, since whoever asks asks for every policy.
+    sums: HashMap<Arc<str>, Counts>,
     listing: u32,
     /// Listings that are under way.
     open: HashSet<u32>,
-    changed: bool,
 }
 
 impl Census {
@@ -146,35 +164,12 @@ impl Census {
         }
     }
 
-    /// The sums of every policy that matches anything.
-    pub fn counts(&self) -> HashMap<Arc<str>, Counts> {
-        let mut sums: HashMap<Arc<str>, Counts> = HashMap::new();
-        for (fate, objects) in self.fates.iter().filter(|(_, objects)| *objects > 0) {
-            for (policy, tally) in fate {
-                let counts = sums.entry(policy.clone()).or_default();
-                counts.matched += if *tally == Tally::Unknown { 0 } else { *objects };
-                match tally {
-                    Tally::Unknown => {}
-                    Tally::Injected => counts.injected += objects,
-                    Tally::Outdated => counts.outdated += objects,
-                    Tally::Missed => counts.missed += objects,
-                    Tally::Collided => {
-                        counts.missed += objects;
-                        counts.collided += objects;
-                    }
-                }
-            }
-        }
-        sums
-    }
-
-    /// True if anything has changed since the last call.
-    pub fn take_changed(&mut self) -> bool {
-        std::mem::take(&mut self.changed)
+    /// The sums of `policy`.
+    pub fn counts(&self, policy: &str) -> Counts {
+        self.sums.get(policy).copied().unwrap_or_default()
     }
 
     fn join(&mut self, fate: Fate) -> u32 {
-        self.changed = true;
         let known = self.index.get(&fate).copied();
         let id = known.unwrap_or_else(|| {
             // A fate that nobody shares any more gives its place up.
@@ -190,13 +185,24 @@ impl Census {
             self.index.insert(fate, id as u32);
             id as u32
         });
-        self.fates[id as usize].1 += 1;
+        self.shift(id, 1);
         id
     }
 
     fn leave(&mut self, fate: u32) {
-        self.changed = true;
-        self.fates[fate as usize].1 -= 1;
+        self.shift(fate, -1);
+    }
+
+    fn shift(&mut self, fate: u32, objects: i64) {
+        let (fate, sharing) = &mut self.fates[fate as usize];
+        *sharing += objects;
+        for (policy, tally) in fate {
+            let counts = self.sums.entry(policy.clone()).or_default();
+            counts.add(*tally, objects);
+            if *counts == Counts::default() {
+                self.sums.remove(policy);
+            }
+        }
     }
 
     fn key(&self, object: &Object) -> u64 {
@@ -294,7 +300,7 @@ mod tests {
     }
 
     fn counts(census: &Census) -> Counts {
-        census.counts().get("p").copied().unwrap_or_default()
+        census.counts("p")
     }
 
     #[test]
@@ -306,7 +312,7 @@ mod tests {
         assert_eq!(counts(&census), Counts { matched: 1, injected: 1, ..Counts::default() });
         census.remove(kind(), &object("a", 3));
         assert_eq!(counts(&census), Counts::default());
-        assert!(census.entries[kind()].is_empty(), "nothing is kept of what is gone");
+        assert!(census.entries[kind()].is_empty() && census.sums.is_empty(), "nothing is kept of what is gone");
     }
 
     #[test]

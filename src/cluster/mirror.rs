@@ -1,0 +1,117 @@
+//! What a watch shows, kept: the bookkeeping of lists that are read anew.
+//!
+//! kube's own store keeps whole objects, each behind a lock and one more pointer; here only what is needed of each is kept.
+
+use super::capabilities::Capabilities;
+use super::client::Reconnect;
+use super::object::Object;
+use crate::api::{MANAGED_BY, MANAGER};
+use futures::StreamExt;
+use futures::stream::{BoxStream, SelectAll};
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use std::collections::BTreeMap;
+
+/// What is known of every object that one watch shows, by the object's name. For what is in no namespace.
+pub struct Mirror<V> {
+    known: BTreeMap<String, V>,
+    /// The list that is being read.
+    listing: BTreeMap<String, V>,
+    is_complete: bool,
+}
+
+impl<V> Default for Mirror<V> {
+    fn default() -> Self {
+        Self { known: BTreeMap::new(), listing: BTreeMap::new(), is_complete: false }
+    }
+}
+
+impl<V> Mirror<V> {
+    /// Takes `event` over. `read` makes of an object, and of what was known of it, what is to be known.
+    pub fn apply(&mut self, event: &Event<Object>, read: impl FnOnce(&Object, Option<&V>) -> V) {
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(object) => {
+                let value = read(object, self.known.get(object.name()));
+                self.listing.insert(object.name().to_owned(), value);
+            }
+            Event::InitDone => {
+                self.known = std::mem::take(&mut self.listing);
+                self.is_complete = true;
+            }
+            Event::Apply(object) => {
+                let value = read(object, self.known.get(object.name()));
+                self.known.insert(object.name().to_owned(), value);
+            }
+            Event::Delete(object) => drop(self.known.remove(object.name())),
+        }
+    }
+
+    /// Adds what we have written ourselves, unless the watch has shown it by now.
+    pub fn expect(&mut self, name: &str, value: V) {
+        if !self.known.contains_key(name) {
+            self.known.insert(name.to_owned(), value);
+        }
+    }
+
+    /// Everything that is known, by name.
+    pub fn known(&self) -> &BTreeMap<String, V> {
+        &self.known
+    }
+
+    /// True once a list has been read to its end.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+}
+
+/// An event of one of several watches, and the plural name of what it watches.
+pub type Seen = (&'static str, watcher::Result<Event<Object>>);
+
+/// Watches what is ours of `registrations`, as far as the server has them.
+pub fn watch_ours(
+    client: &Client,
+    capabilities: &Capabilities,
+    registrations: impl IntoIterator<Item = &'static str>,
+) -> SelectAll<BoxStream<'static, Seen>> {
+    let ours = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
+    let served = registrations.into_iter().filter_map(|name| Some((name, capabilities.registration(name)?)));
+    let events = |(name, resource)| {
+        let api = Api::<Object>::all_with(client.clone(), &resource);
+        watcher(api, ours.clone()).backoff(Reconnect::default()).map(move |event| (name, event)).boxed()
+    };
+    served.map(events).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_is_read_anew_replaces_what_was_known_at_its_end() {
+        let object = |name: &str, generation: i64| {
+            serde_json::from_value::<Object>(
+                serde_json::json!({ "metadata": { "name": name, "generation": generation } }),
+            )
+            .unwrap()
+        };
+        let mut mirror = Mirror::default();
+        let mut apply = |event| {
+            mirror.apply(&event, |object, _| object.generation());
+            (mirror.known.clone(), mirror.is_complete)
+        };
+        let both = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 1)]);
+        for event in [Event::Init, Event::InitApply(object("a", 1)), Event::InitApply(object("b", 1))] {
+            assert_eq!(apply(event), (BTreeMap::new(), false));
+        }
+        assert_eq!(apply(Event::InitDone), (both.clone(), true));
+        // A list that breaks off leaves nothing behind.
+        for event in [Event::Init, Event::InitApply(object("b", 2)), Event::Init, Event::InitApply(object("a", 2))] {
+            assert_eq!(apply(event), (both.clone(), true));
+        }
+        assert_eq!(apply(Event::InitDone), (BTreeMap::from([("a".to_owned(), 2)]), true));
+        assert_eq!(apply(Event::Apply(object("a", 3))).0, BTreeMap::from([("a".to_owned(), 3)]));
+        assert_eq!(apply(Event::Delete(object("a", 3))).0, BTreeMap::new());
+    }
+}

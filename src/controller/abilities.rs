@@ -1,0 +1,159 @@
+//! What the server and the engines can do, as far as it has been found out.
+
+use super::entry::Entry;
+use super::{Controller, Finished};
+use crate::api::code::Code;
+use crate::api::condition::Outcome;
+use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::cluster::mirror::Mirror;
+use crate::engine::initializer::registration::is_ours;
+use crate::engine::registration;
+use crate::engine::{EngineName, Unavailable};
+use crate::workload::Kind;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tracing::{info, warn};
+
+/// How often the server is asked again what it can do, while all is well: a node with an older kubelet may have come.
+const DISCOVERY_AT_REST: Duration = Duration::from_secs(15 * 60);
+/// How often the server is asked again what it can do, while a policy waits for it.
+const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
+/// How often it is asked whether a missing right has been granted.
+const ASKING: Duration = Duration::from_secs(10);
+/// How long an API server may refuse lists after its start, before it has read who may do what.
+const REFUSED: Duration = Duration::from_secs(10);
+
+/// What does not work: an engine, on one kind or on all.
+pub(super) type Blocked = (EngineName, Option<Arc<Kind>>);
+
+impl Controller {
+    /// Asks the server again what it can do, if something may have changed.
+    pub(super) async fn discover_when_due(&mut self) {
+        let waits = |entry: &Entry| matches!(entry.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. });
+        let period = if self.entries.values().any(waits) { DISCOVERY_PERIOD } else { DISCOVERY_AT_REST };
+        let is_suspicious = std::mem::take(&mut self.suspicious);
+        if is_suspicious {
+            self.blocked.clear();
+        }
+        if self.shared.lost.swap(false, Ordering::Relaxed) || is_suspicious || self.discovered.elapsed() > period {
+            self.discover().await;
+        }
+    }
+
+    /// Asks the server what it can do, in all groups that policies and registrations of ours name.
+    pub(super) async fn discover(&mut self) {
+        self.discovered = Instant::now();
+        let groups = self.groups();
+        match Capabilities::discover(&self.shared.client, |group| groups.contains(group)).await {
+            Ok(capabilities) => {
+                if capabilities.version != self.shared.capabilities().version {
+                    info!(version = capabilities.version, "The server has changed");
+                    self.schema = None;
+                    self.trials.clear();
+                    self.blocked.clear();
+                }
+                self.plan = None;
+                let before = self.shared.capabilities();
+                let is_same = |name: &&str| before.registration(name) == capabilities.registration(name);
+                self.is_served_otherwise |= !resources::ALL.iter().all(is_same);
+                self.shared.set_capabilities(capabilities);
+                self.groups = groups;
+            }
+            Err(error) => warn!(%error, "Cannot ask the server what it can do"),
+        }
+    }
+
+    /// The groups that policies and registrations of ours name.
+    pub(super) fn groups(&self) -> BTreeSet<String> {
+        let snapshot = self.snapshots.borrow();
+        let targeted = snapshot.policies.iter().flat_map(|policy| policy.kinds.iter().cloned());
+        let ours = self.configurations.known().iter().filter(|(_, configuration)| is_ours(configuration));
+        let registered = ours.flat_map(|(_, configuration)| configuration.kinds());
+        targeted.chain(registered).filter(|kind| !kind.is_in_table()).map(|kind| kind.group.clone()).collect()
+    }
+
+    /// Notes that `resource` cannot be read, as `message` says, if there is nothing to wait for: a right is missing.
+    pub(super) fn note_unreadable(&mut self, resource: &'static str, message: &str) {
+        if !message.contains("forbidden") {
+            return;
+        }
+        let since = *self.refused.entry(resource).or_insert_with(Instant::now);
+        if self.has_read(resource) && since.elapsed() < REFUSED {
+            return;
+        }
+        let message = format!("cannot list and watch {resource}: {message}");
+        if self.unreadable.insert(resource, Unavailable::new(Code::MissingRight, message)).is_none() {
+            self.plan = None;
+        }
+    }
+
+    pub(super) fn has_read(&self, resource: &str) -> bool {
+        self.registered.get(resource).is_some_and(Mirror::is_complete)
+    }
+
+    /// True once everything has been read that can be.
+    pub(super) fn has_read_registered(&self) -> bool {
+        let own = (&resources::INITIALIZERS, self.configurations.is_complete());
+        let shared = self.registered.iter().map(|(resource, mirror)| (resource, mirror.is_complete()));
+        shared.chain([own]).all(|(resource, is_read)| is_read || self.unreadable.contains_key(resource))
+    }
+
+    /// Notes that `engine` does not work, on `kind` or at all, if that is why it did not.
+    pub(super) fn block(&mut self, engine: EngineName, kind: &Arc<Kind>, reason: &Unavailable) {
+        if !is_lasting(reason) {
+            return;
+        }
+        // A right may be missing for one kind alone, and expressions are of one.
+        let is_of_kind = matches!(reason.code, Code::MissingRight | Code::NotExpressible);
+        let kind = is_of_kind.then(|| kind.clone());
+        self.blocked.insert((engine, kind), (reason.clone(), Instant::now()));
+        self.plan = None;
+    }
+
+    /// Why `engine` does not work on `kind`, as far as it has been tried.
+    pub(super) fn why_blocked(&self, engine: EngineName, kind: &Arc<Kind>) -> Option<&Unavailable> {
+        let found = self.blocked.get(&(engine, None)).or_else(|| self.blocked.get(&(engine, Some(kind.clone()))));
+        found.map(|(reason, _)| reason)
+    }
+
+    /// Asks for the rights that were missing: somebody may have granted them.
+    pub(super) fn ask_again(&mut self) {
+        let due = self
+            .blocked
+            .iter_mut()
+            .filter(|(_, (reason, since))| reason.code == Code::MissingRight && since.elapsed() > ASKING);
+        let due = due.filter_map(|((engine, kind), (_, since))| {
+            *since = Instant::now();
+            Some((*engine, kind.clone()?))
+        });
+        for (engine, kind) in due.collect::<Vec<_>>() {
+            let place = self.place_of(&kind);
+            self.tasks.spawn(async move {
+                let is_granted = registration::may_deliver(&place, engine).await.unwrap_or_default();
+                Finished::Asked((engine, Some(kind)), is_granted)
+            });
+        }
+    }
+
+    /// Takes over whether a right is there that was missing.
+    pub(super) fn asked(&mut self, blocked: &Blocked, is_granted: bool) {
+        if is_granted && self.blocked.remove(blocked).is_some() {
+            self.plan = None;
+        }
+    }
+}
+
+/// True if and only if trying again by itself changes nothing: a right must be granted, the server be started otherwise, or
+/// a policy be edited.
+pub(super) fn is_lasting(reason: &Unavailable) -> bool {
+    matches!(
+        reason.code,
+        Code::MissingRight
+            | Code::AdmissionPolicyPluginOff
+            | Code::WebhookOff
+            | Code::InitializersPluginOff
+            | Code::NotExpressible
+    )
+}

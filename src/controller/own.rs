@@ -1,0 +1,425 @@
+//! The registrations that policies have of their own, on the Initializer engine: each policy one.
+//!
+//! A policy goes in force and out of it by itself, and what waits for it is drained once it is out.
+
+use super::entry::{Entry, Phase, outcome_of};
+use super::hold::Hold;
+use super::plan::Placed;
+use super::status::Force;
+use super::{Controller, Finished, RETRY};
+use crate::api::code::Code;
+use crate::api::condition::Outcome;
+use crate::cluster::capabilities::registration as resources;
+use crate::cluster::client::{Progress, Reconnect, why};
+use crate::cluster::object::Object;
+use crate::cluster::policies::{Snapshot, Stored};
+use crate::engine::initializer::registration::{self, is_marked, is_ours};
+use crate::engine::initializer::render;
+use crate::engine::initializer::types::{self, InitializerConfiguration};
+use crate::engine::registration::Unproven;
+use crate::engine::{EngineName, Unavailable};
+use crate::policy::Policy;
+use crate::workload::{KINDS, Kind};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use kube::Api;
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+use tracing::{error, info, warn};
+
+impl Controller {
+    pub(super) fn follow_configurations(&self) -> BoxStream<'static, watcher::Result<Event<Object>>> {
+        if !self.shared.capabilities().initializers {
+            return futures::stream::iter([Ok(Event::Init), Ok(Event::InitDone)])
+                .chain(futures::stream::pending())
+                .boxed();
+        }
+        let api = Api::<Object>::all_with(self.shared.client.clone(), &types::resource());
+        watcher(api, watcher::Config::default()).backoff(Reconnect::default()).into_stream().boxed()
+    }
+
+    pub(super) fn configurations_changed(&mut self, event: watcher::Result<Event<Object>>) {
+        // What others register may be in our way; what we do ourselves is not.
+        let is_foreign = |object: &Object| !is_ours(&parsed(object));
+        match &event {
+            Ok(Event::Apply(object) | Event::Delete(object)) if !is_foreign(object) => {}
+            _ => self.plan = None,
+        }
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                let message = why(&error);
+                warn!(error = message, "Cannot follow initializer configurations; trying again");
+                // Other engines need not wait for what this one may not do.
+                if !self.configurations.is_complete() {
+                    self.note_unreadable(resources::INITIALIZERS, &message);
+                }
+                return;
+            }
+        };
+        match &event {
+            Event::Init => {
+                self.suspicious |=
+                    self.configurations.is_complete() && !self.unreadable.contains_key(resources::INITIALIZERS);
+            }
+            Event::InitDone => drop(self.unreadable.remove(resources::INITIALIZERS)),
+            Event::Delete(object) => self.configuration_deleted(object),
+            Event::InitApply(_) | Event::Apply(_) => {}
+        }
+        self.configurations.apply(&event, |object, _| parsed(object));
+    }
+
+    fn configuration_deleted(&mut self, object: &Object) {
+        let last = parsed(object);
+        let entry = self.entries.iter_mut().find(|(name, _)| render::name(name) == object.name());
+        if let Some((_, entry)) = entry
+            && is_ours(&last)
+            && !is_marked(&last)
+            && entry.phase == Phase::Rising
+        {
+            entry.deleted_meanwhile = true;
+        }
+    }
+
+    /// What is registered for the policy `name`, if it is ours.
+    fn configuration_of(&self, name: &str) -> Option<&InitializerConfiguration> {
+        self.configurations.known().get(&render::name(name)).filter(|configuration| is_ours(configuration))
+    }
+
+    /// Looks for configurations of others that are in our way.
+    pub(super) fn check_foreign(&self, policy: &Policy) -> Result<(), Outcome> {
+        for (other, configuration) in
+            self.configurations.known().iter().filter(|(_, configuration)| !is_ours(configuration))
+        {
+            if *other == render::name(&policy.name) {
+                let message =
+                    format!("an InitializerConfiguration `{other}` exists that we did not make; delete or rename it");
+                return Err(Outcome::Impossible { code: Code::NameTaken, message });
+            }
+            if configuration.initializers.iter().any(|entry| entry.name == policy.initializer_name) {
+                let message = format!(
+                    "the InitializerConfiguration `{other}`, which is not ours, lists `{}`; remove it there",
+                    policy.initializer_name
+                );
+                return Err(Outcome::Impossible { code: Code::ForeignConfiguration, message });
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what `name` is to have of its own with what is there and starts what is missing.
+    pub(super) async fn settle_own(&mut self, name: &str, stored: &Stored) {
+        let Some(entry) = self.entries.get(name).filter(|entry| !entry.is_busy()) else { return };
+        let retry_later = entry.retry_at.is_some_and(|at| at > Instant::now());
+        let phase = entry.phase.clone();
+        let placed = self.placed(name);
+        let own = placed.as_ref().ok().and_then(|placed| Some((placed.policy.clone(), placed.own.clone()?)));
+        match (own, phase) {
+            (Some((policy, wanted)), Phase::Up(there)) => self.keep_up(name, policy, wanted, *there).await,
+            (Some((policy, wanted)), _) => {
+                if self.is_held(name, stored) || retry_later {
+                    return;
+                }
+                self.rise(name, policy, wanted);
+            }
+            (None, phase) => {
+                if self.is_leaving(name, &placed) {
+                    return;
+                }
+                // To suspend it is how a user ends the hold after a removal by hand.
+                if let Some(entry) = self.entries.get_mut(name) {
+                    entry.hold = None;
+                }
+                if let Err(outcome) = &placed {
+                    self.release_joints(stored);
+                    self.set_outcome(name, outcome.clone());
+                }
+                let is_there = phase != Phase::Out || (self.configuration_of(name).is_some() && !retry_later);
+                if is_there {
+                    self.fall(name, stored).await;
+                }
+            }
+        }
+    }
+
+    /// True if the policy goes from Initializers to another engine, and is not in force there yet.
+    fn is_leaving(&self, name: &str, placed: &Result<Arc<Placed>, Outcome>) -> bool {
+        let Ok(placed) = placed else { return false };
+        let is_up = self.entries.get(name).is_some_and(Entry::is_up);
+        is_up && self.shortfall(&placed.policy, &placed.shared).is_some()
+    }
+
+    /// True if the policy's registration was deleted by hand not long ago, found out now or by an earlier leader.
+    fn is_held(&mut self, name: &str, stored: &Stored) -> bool {
+        let (registered, period) = (self.configuration_of(name).is_some(), self.settings.repair_hold);
+        let Some(entry) = self.entries.get_mut(name) else { return false };
+        if entry.hold.is_none() && entry.outcome == Outcome::FirstSight && !registered {
+            entry.hold = Hold::found(name, &stored.status, EngineName::Initializer, period);
+        }
+        entry.hold = entry.hold.filter(|hold| !registered && !hold.is_over());
+        if let Some(hold) = entry.hold {
+            entry.outcome = outcome_of(hold.reason());
+        }
+        entry.hold.is_some()
+    }
+
+    /// Brings the policy in force, once its watches are in sync.
+    fn rise(&mut self, name: &str, policy: Arc<Policy>, wanted: InitializerConfiguration) {
+        let named = wanted.kinds();
+        let own: Vec<Arc<Kind>> = policy.kinds.iter().filter(|kind| named.contains(*kind)).cloned().collect();
+        let kinds = own.iter().map(|kind| (kind.resource.as_str(), self.watches.get(kind)));
+        let namespaces = policy.reads_namespaces().then_some(("namespaces", self.namespaces.as_ref()));
+        let needed: Vec<_> = kinds
+            .chain(namespaces)
+            .map(|(resource, watching)| (resource, watching.map(|watching| watching.progress.borrow().clone())))
+            .collect();
+        for (resource, progress) in needed {
+            match progress {
+                Some(Progress::Synced) => {}
+                Some(Progress::Failed(error)) => {
+                    let code = if error.contains("forbidden") { Code::MissingRight } else { Code::NotSynced };
+                    self.set_outcome(
+                        name,
+                        Outcome::Waiting { code, message: format!("cannot list and watch {resource}: {error}") },
+                    );
+                    return;
+                }
+                _ => return,
+            }
+        }
+        let shared = self.shared.clone();
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.phase = Phase::Rising;
+        entry.kinds.clone_from(&own);
+        let name = name.to_owned();
+        self.tasks.spawn(async move {
+            let risen = registration::bring_up(&shared, &policy, &own, &wanted).await;
+            Finished::Rose(name, Box::new(wanted), risen)
+        });
+    }
+
+    pub(super) fn rose(
+        &mut self,
+        name: &str,
+        configuration: Box<InitializerConfiguration>,
+        risen: Result<Option<Unproven>, Unavailable>,
+    ) {
+        let period = self.settings.repair_hold;
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        if std::mem::take(&mut entry.deleted_meanwhile) {
+            entry.hold_back(name, period);
+            return;
+        }
+        match risen {
+            Ok(unproven) => {
+                entry.unproven = unproven;
+                self.configurations.expect(&render::name(name), (*configuration).clone());
+                entry.phase = Phase::Up(configuration);
+                entry.outcome = Outcome::InForce { conflicts: None, degraded: None };
+                entry.retry_at = None;
+            }
+            Err(unavailable) => {
+                warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Not in force");
+                self.shared.metrics.reconcile_errors.inc();
+                entry.phase = Phase::Out;
+                entry.retry_at = Some(Instant::now() + RETRY);
+                entry.outcome = outcome_of(unavailable.clone());
+                let kinds = entry.kinds.clone();
+                for kind in &kinds {
+                    self.block(EngineName::Initializer, kind, &unavailable);
+                }
+            }
+        }
+    }
+
+    /// Repairs a registration that was edited, follows one that is to change, holds back one that was deleted.
+    async fn keep_up(
+        &mut self,
+        name: &str,
+        policy: Arc<Policy>,
+        wanted: InitializerConfiguration,
+        there: InitializerConfiguration,
+    ) {
+        let period = self.settings.repair_hold;
+        let Some(stored) = self.configuration_of(name).cloned() else {
+            if let Some(entry) = self.entries.get_mut(name) {
+                entry.hold_back(name, period);
+            }
+            return;
+        };
+        if wanted.initializers != there.initializers
+            || wanted.metadata.owner_references != there.metadata.owner_references
+        {
+            let before = self.entries.get(name).map(|entry| entry.kinds.clone()).unwrap_or_default();
+            let kept = wanted.kinds();
+            self.rise(name, policy, wanted);
+            let dropped: Vec<_> = before.into_iter().filter(|kind| !kept.contains(kind)).collect();
+            self.drain_later(dropped);
+            return;
+        }
+        if !registration::is_as(&stored, &wanted) {
+            info!(policy = name, "The registration was edited; repairing it");
+            if let Err(unavailable) = registration::apply(&self.shared.client, &wanted).await {
+                warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Cannot repair the registration");
+                self.shared.metrics.reconcile_errors.inc();
+            }
+        }
+    }
+
+    /// Says first that the policy is out, so that a new leader can tell, then takes it out.
+    async fn fall(&mut self, name: &str, stored: &Stored) {
+        if self.configuration_of(name).is_none() {
+            if let Some(entry) = self.entries.get_mut(name) {
+                entry.phase = Phase::Out;
+            }
+            return;
+        }
+        self.write_status(name, stored, Force::Now).await;
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.phase = Phase::Falling;
+        entry.hold = None;
+        let kinds = std::mem::take(&mut entry.kinds);
+        self.take_down(name.to_owned(), kinds);
+    }
+
+    fn take_down(&mut self, name: String, mut kinds: Vec<Arc<Kind>>) {
+        let shared = self.shared.clone();
+        if kinds.is_empty() {
+            kinds = self.watched();
+            kinds.extend(self.configuration_of(&name).into_iter().flat_map(InitializerConfiguration::kinds));
+        }
+        self.tasks.spawn(async move {
+            let fallen = registration::take_down(&shared, &name, &kinds).await.map_err(|error| error.to_string());
+            Finished::Fell(name, fallen)
+        });
+    }
+
+    /// Takes over that a policy has been taken out, or not.
+    pub(super) fn fell(&mut self, name: &str, fallen: Result<(), String>) {
+        let Some(entry) = self.entries.get_mut(name) else { return };
+        entry.phase = Phase::Out;
+        if let Err(error) = fallen {
+            warn!(policy = name, error, "Could not be taken out; trying again");
+            self.shared.metrics.reconcile_errors.inc();
+            entry.retry_at = Some(Instant::now() + RETRY);
+        }
+    }
+
+    fn drain_later(&mut self, kinds: Vec<Arc<Kind>>) {
+        if kinds.is_empty() {
+            return;
+        }
+        let shared = self.shared.clone();
+        self.tasks.spawn(async move {
+            tokio::time::sleep(registration::SETTLING).await;
+            if let Err(error) = registration::drain(&shared, &kinds).await {
+                warn!(%error, "Cannot look whether objects still wait for us");
+            }
+            Finished::Other
+        });
+    }
+
+    /// Takes out what belongs to policies that are gone, also those deleted while nobody looked.
+    pub(super) fn prune(&mut self, snapshot: &Snapshot) {
+        let gone: Vec<String> =
+            self.entries.keys().filter(|name| !snapshot.stored.contains_key(*name)).cloned().collect();
+        for name in gone {
+            let registered = self.configuration_of(&name).is_some();
+            let Some(entry) = self.entries.get_mut(&name).filter(|entry| !entry.is_busy()) else { continue };
+            if registered && entry.retry_at.is_none_or(|at| at <= Instant::now()) {
+                entry.phase = Phase::Falling;
+                let kinds = std::mem::take(&mut entry.kinds);
+                self.take_down(name, kinds);
+            } else if !registered {
+                // Somebody else may have removed it, the garbage collector for one: what waits is drained all the same.
+                let kinds = entry.kinds.clone();
+                self.entries.remove(&name);
+                self.shared.metrics.forget(&name);
+                self.shared.ledger(|ledger| ledger.forget(&name));
+                self.drain_later(kinds);
+            }
+        }
+        let orphans: Vec<String> = self
+            .configurations
+            .known()
+            .iter()
+            .filter(|(_, configuration)| is_ours(configuration))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for orphan in orphans {
+            let Some(name) = orphan.strip_prefix("scpol-").map(str::to_owned) else { continue };
+            if !snapshot.stored.contains_key(&name) && !self.entries.contains_key(&name) {
+                info!(configuration = orphan, "Its policy is gone; unregistering");
+                let mut entry = Entry::new("");
+                entry.phase = Phase::Falling;
+                self.entries.insert(name.clone(), entry);
+                self.take_down(name, Vec::new());
+            }
+        }
+    }
+
+    /// At the start of a term, clears entries of ours on kinds that no policy targets any more.
+    pub(super) fn sweep_once(&mut self) {
+        let capabilities = self.shared.capabilities();
+        if std::mem::replace(&mut self.swept, true) || !capabilities.initializers {
+            return;
+        }
+        let unwatched = KINDS.iter().filter(|kind| {
+            kind.resource != "jobs"
+                // Secrets are read only for policies that target them: it takes a right of its own.
+                && kind.pod_path.is_some()
+                && capabilities.resource(kind).is_some()
+                && !self.watches.contains_key(*kind)
+        });
+        for kind in unwatched {
+            let shared = self.shared.clone();
+            self.tasks.spawn(async move {
+                if let Err(error) = registration::drain(&shared, std::slice::from_ref(kind)).await {
+                    warn!(resource = kind.resource, %error, "Cannot look for orphaned entries");
+                }
+                Finished::Other
+            });
+        }
+    }
+
+    /// Takes out what refuses nothing; says so first.
+    pub(super) async fn withdraw_own(&mut self, stored: &BTreeMap<String, Stored>) {
+        let leaving: Vec<_> = stored
+            .iter()
+            .filter_map(|(name, stored)| Some((name.clone(), stored.parsed.clone().ok()?)))
+            .filter(|(name, policy)| {
+                !policy.refuses() && self.entries.get(name).is_some_and(|entry| !matches!(entry.phase, Phase::Out))
+            })
+            .collect();
+        let kinds: BTreeSet<_> = leaving.iter().flat_map(|(_, policy)| policy.kinds.iter().cloned()).collect();
+        for (name, _) in &leaving {
+            let message = "the operator stopped in good order and unregistered, so that creates go on without the sidecar; start it again".to_owned();
+            self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message });
+            self.write_status(name, &stored[name], Force::Now).await;
+        }
+        let removals = leaving.iter().map(|(name, _)| {
+            let shared = self.shared.clone();
+            async move {
+                if let Err(error) = registration::remove(&shared.client, name).await {
+                    error!(policy = name, %error, "Cannot unregister; creates of its targets will wait until the operator is back");
+                }
+            }
+        });
+        futures::future::join_all(removals).await;
+        if leaving.is_empty() {
+            return;
+        }
+        tokio::time::sleep(registration::SETTLING).await;
+        if let Err(error) = registration::drain(&self.shared, &Vec::from_iter(kinds)).await {
+            warn!(%error, "Cannot look whether objects still wait for us");
+        }
+    }
+}
+
+/// A configuration of anybody's; what cannot be read is as good as empty.
+fn parsed(object: &Object) -> InitializerConfiguration {
+    serde_json::from_str(object.json()).unwrap_or_default()
+}
