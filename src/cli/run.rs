@@ -66,6 +66,9 @@ pub(super) struct Options {
     /// Namespaces that no policy reaches, besides kube-system, kube-public, kube-node-lease and the operator's own
     #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
     protected_namespaces: Vec<String>,
+    /// After how long everything that is watched is read anew, for events that never came (at least 1s)
+    #[arg(long, value_name = "DURATION", env = "SCPOL_RESYNC", default_value = "15m", value_parser = humantime::parse_duration)]
+    resync: Duration,
     /// How long a registration that somebody deleted by hand is not made again
     #[arg(long, value_name = "DURATION", env = "SCPOL_REPAIR_HOLD", default_value = "10m", value_parser = humantime::parse_duration)]
     repair_hold: Duration,
@@ -109,6 +112,9 @@ pub(super) async fn run(options: Options) -> Result<End> {
     if options.lease_duration < Duration::from_secs(3) {
         bail!("--lease-duration must be at least 3s, is {}", humantime::format_duration(options.lease_duration));
     }
+    if options.resync < Duration::from_secs(1) {
+        bail!("--resync must be at least 1s, is {}", humantime::format_duration(options.resync));
+    }
     let mut signals = Signals::new()?;
     let process = tokio::select! {
         started = Process::start(&options) => started?,
@@ -149,6 +155,7 @@ struct Process {
     workers: usize,
     tell_injected: bool,
     priority_lane: bool,
+    resync: Duration,
     settings: controller::Settings,
     grace: Duration,
     recording: JoinHandle<()>,
@@ -180,7 +187,7 @@ impl Process {
         info!(server = capabilities.version, operator = env!("CARGO_PKG_VERSION"), namespace, identity, "Connected");
         let (recorder, recording) = Recorder::new(client.clone(), identity.clone());
         let (sender, snapshots) = watch::channel(Snapshot::default());
-        tokio::spawn(policies::follow(client.clone(), site.clone(), sender));
+        tokio::spawn(policies::follow(client.clone(), site.clone(), options.resync, sender));
         let (reached, reach) =
             watch::channel(Err(Unavailable::new(Code::Reconciling, "the webhook does not serve yet")));
         let (demand, demanded) = watch::channel(false);
@@ -193,6 +200,7 @@ impl Process {
             client: client.clone(),
             capabilities: Arc::new(capabilities.clone()),
             site: site.clone(),
+            resync: options.resync,
             metrics: metrics.clone(),
             snapshots: snapshots.clone(),
             endpoint,
@@ -217,6 +225,7 @@ impl Process {
             workers: options.workers.into(),
             tell_injected: options.events_injected,
             priority_lane: options.priority_lane,
+            resync: options.resync,
             settings: controller::Settings {
                 repair_hold: options.repair_hold,
                 reach,
@@ -306,6 +315,7 @@ impl Process {
             workers: self.workers,
             tell_injected: self.tell_injected,
             priority_lane: self.priority_lane,
+            resync: self.resync,
         };
         let shared = Shared::new(
             self.client.clone(),

@@ -1,15 +1,17 @@
 //! How we connect: which kubeconfig, which limits, and the two layers that every request passes.
 
+use super::object::Object;
 use crate::metrics::Metrics;
 use anyhow::{Context, Result};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::future::BoxFuture;
+use futures::stream::{self, Stream, StreamExt};
 use http::{Method, Request, Response, Uri};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::utils::Backoff;
-use kube::runtime::watcher;
-use kube::{Client, Config};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Config};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{self, Poll};
@@ -155,6 +157,21 @@ pub fn backoff(first: Duration, longest: Duration) -> ExponentialBackoff {
 
 /// How long a watch that has failed waits before it tries again: 0.2 s doubling to 3 s, from the start again once it works. kube's own goes up to 30 s, which is as long as the server lets a create wait for us.
 pub struct Reconnect(ExponentialBackoff);
+
+/// A watch that goes on after failures, and reads its whole list anew after each `resync`: events that never came, or came to
+/// somebody else, are made good then.
+pub fn watch(
+    api: &Api<Object>,
+    settings: &watcher::Config,
+    resync: Duration,
+) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
+    let (api, settings) = (api.clone(), settings.clone());
+    let begin = move || {
+        let events = watcher(api.clone(), settings.clone()).backoff(Reconnect::default());
+        events.take_until(tokio::time::sleep(resync))
+    };
+    stream::repeat_with(begin).flatten()
+}
 
 impl Reconnect {
     fn delays() -> ExponentialBackoff {

@@ -3,15 +3,16 @@
 //! kube's own store keeps whole objects, each behind a lock and one more pointer; here only what is needed of each is kept.
 
 use super::capabilities::Capabilities;
-use super::client::Reconnect;
+use super::client;
 use super::object::Object;
 use crate::api::{MANAGED_BY, MANAGER};
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
+use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// What is known of every object that one watch shows, by the object's name. For what is in no namespace.
 pub struct Mirror<V> {
@@ -69,17 +70,18 @@ impl<V> Mirror<V> {
 /// An event of one of several watches, and the plural name of what it watches.
 pub type Seen = (&'static str, watcher::Result<Event<Object>>);
 
-/// Watches what is ours of `registrations`, as far as the server has them.
+/// Watches what is ours of `registrations`, as far as the server has them; reads it all anew after each `resync`.
 pub fn watch_ours(
     client: &Client,
     capabilities: &Capabilities,
+    resync: Duration,
     registrations: impl IntoIterator<Item = &'static str>,
 ) -> SelectAll<BoxStream<'static, Seen>> {
     let ours = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     let served = registrations.into_iter().filter_map(|name| Some((name, capabilities.registration(name)?)));
     let events = |(name, resource)| {
         let api = Api::<Object>::all_with(client.clone(), &resource);
-        watcher(api, ours.clone()).backoff(Reconnect::default()).map(move |event| (name, event)).boxed()
+        client::watch(&api, &ours, resync).map(move |event| (name, event)).boxed()
     };
     served.map(events).collect()
 }

@@ -1,15 +1,16 @@
 //! The Namespaces, watched only while a policy decides by more than their names.
 
-use super::client::{CallError, Progress, Reconnect, call, chain};
+use super::client::{self, CallError, Progress, call, chain};
 use super::object::Object;
 use futures::{TryStreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::ApiResource;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -65,10 +66,10 @@ fn resource() -> ApiResource {
     ApiResource::erase::<Namespace>(&())
 }
 
-/// Follows all Namespaces and reports how far it is, for ever.
-pub async fn follow(client: Client, namespaces: Arc<Namespaces>, progress: watch::Sender<Progress>) {
+/// Follows all Namespaces and reports how far it is, for ever; reads them all anew after each `resync`.
+pub async fn follow(client: Client, namespaces: Arc<Namespaces>, resync: Duration, progress: watch::Sender<Progress>) {
     let api = Api::<Object>::all_with(client, &resource());
-    let events = watcher(api, watcher::Config::default()).backoff(Reconnect::default());
+    let events = client::watch(&api, &watcher::Config::default(), resync);
     pin_mut!(events);
     let mut listed = HashSet::new();
     loop {

@@ -1,17 +1,18 @@
 //! The policies that are stored, parsed once per change and shared by whoever decides.
 
-use super::client::{Reconnect, chain};
+use super::client::{self, chain};
 use super::mirror::Mirror;
 use super::object::Object;
 use crate::api::rules::Violation;
 use crate::policy::{Policies, Policy, Site};
 use futures::{TryStreamExt, pin_mut};
 use kube::core::ApiResource;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
@@ -44,10 +45,10 @@ pub struct Snapshot {
     pub synced: bool,
 }
 
-/// Follows the stored policies and publishes a [`Snapshot`] after each change, for ever.
-pub async fn follow(client: Client, site: Arc<Site>, snapshots: watch::Sender<Snapshot>) {
+/// Follows the stored policies and publishes a [`Snapshot`] after each change, for ever; reads them all anew after each `resync`.
+pub async fn follow(client: Client, site: Arc<Site>, resync: Duration, snapshots: watch::Sender<Snapshot>) {
     let api = Api::<Object>::all_with(client, &resource());
-    let events = watcher(api, watcher::Config::default()).backoff(Reconnect::default());
+    let events = client::watch(&api, &watcher::Config::default(), resync);
     pin_mut!(events);
     let mut stored = Mirror::default();
     loop {

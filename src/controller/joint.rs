@@ -116,7 +116,7 @@ impl Controller {
         let followed = resources::ALL.into_iter().filter(is_followed);
         self.registered = followed.clone().map(|name| (name, Mirror::default())).collect();
         self.unreadable.retain(|resource, _| *resource == resources::INITIALIZERS);
-        watch_ours(&self.shared.client, &capabilities, followed)
+        watch_ours(&self.shared.client, &capabilities, self.shared.resync, followed)
     }
 
     /// Takes over what has become of something registered.

@@ -104,6 +104,8 @@ pub struct Controller {
     /// The groups that the server has been asked about, besides those of the built-in kinds.
     groups: BTreeSet<String>,
     recount_at: Option<Instant>,
+    /// When all workloads were last read anew for its own sake.
+    resynced: Instant,
     /// How many objects wait for us, by policy, as of the last look.
     pending: HashMap<String, i64>,
     swept: bool,
@@ -158,6 +160,7 @@ impl Controller {
             discovered: Instant::now(),
             groups: BTreeSet::new(),
             recount_at: None,
+            resynced: Instant::now(),
             pending: HashMap::new(),
             swept: false,
             fingerprint: Vec::new(),

@@ -10,7 +10,7 @@ use super::{Controller, Finished, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
-use crate::cluster::client::{Progress, Reconnect, why};
+use crate::cluster::client::{self, Progress, why};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::initializer::registration::{self, is_marked, is_ours};
@@ -20,11 +20,11 @@ use crate::engine::registration::Unproven;
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::workload::{KINDS, Kind};
+use futures::StreamExt;
 use futures::stream::BoxStream;
-use futures::{StreamExt, TryStreamExt};
 use kube::Api;
+use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt, watcher};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,7 +38,7 @@ impl Controller {
                 .boxed();
         }
         let api = Api::<Object>::all_with(self.shared.client.clone(), &types::resource());
-        watcher(api, watcher::Config::default()).backoff(Reconnect::default()).into_stream().boxed()
+        client::watch(&api, &watcher::Config::default(), self.shared.resync).boxed()
     }
 
     pub(super) fn configurations_changed(&mut self, event: watcher::Result<Event<Object>>) {

@@ -46,7 +46,12 @@ impl Controller {
         let by_namespace = snapshot.policies.read_namespaces();
         if by_namespace && self.namespaces.is_none() {
             let (sender, progress) = watch::channel(Progress::Starting);
-            let follow = namespaces::follow(self.shared.client.clone(), self.shared.namespaces.clone(), sender);
+            let follow = namespaces::follow(
+                self.shared.client.clone(),
+                self.shared.namespaces.clone(),
+                self.shared.resync,
+                sender,
+            );
             self.namespaces = Some(Watching { resource: None, task: tokio::spawn(follow).abort_handle(), progress });
         }
         let busy = self.entries.values().any(Entry::is_busy);
@@ -95,6 +100,10 @@ impl Controller {
 
     pub(super) fn recount_when_due(&mut self) {
         if self.shared.namespaces.take_relabelled() {
+            self.recount_soon();
+        }
+        if self.resynced.elapsed() >= self.shared.resync {
+            self.resynced = Instant::now();
             self.recount_soon();
         }
         if self.recount_at.take_if(|at| *at <= Instant::now()).is_none() {

@@ -13,13 +13,13 @@ use crate::cluster::policies::{self, Snapshot};
 use crate::decision;
 use crate::engine::EngineName;
 use crate::engine::initializer::lane;
-use crate::engine::initializer::queue::{Key, Lane, Queue};
+use crate::engine::initializer::queue::{CREATE_LIMIT, Key, Lane, Queue};
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{Kind, Workload};
 use arc_swap::ArcSwap;
 use futures::{TryStreamExt, pin_mut};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::ApiResource;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -36,8 +36,6 @@ pub const PAGE: u32 = 100;
 /// A watch of custom resources goes on when their definition is deleted, and stays silent when it is made anew (seen on
 /// 1.13.5). So it is begun anew after so many seconds: no create waits longer for us.
 const WATCH_OF_CUSTOM_RESOURCES: u32 = 10;
-/// The server gives up on a create after so long; nobody waits for an object that is older.
-const CREATE_LIMIT: SignedDuration = SignedDuration::from_secs(30);
 
 /// What the controller, the worker of the Initializer engine and the watches share.
 pub struct Shared {
@@ -51,6 +49,8 @@ pub struct Shared {
     pub workers: usize,
     /// Whether success is worth an event.
     pub tell_injected: bool,
+    /// After how long everything is read anew.
+    pub resync: Duration,
     /// By what our PATCHes pass the server's limit of requests, if they may.
     pub lane: Option<lane::Lane>,
     /// Something is new in the queue.
@@ -82,6 +82,8 @@ pub struct Settings {
     pub tell_injected: bool,
     /// See [`Shared::lane`].
     pub priority_lane: bool,
+    /// See [`Shared::resync`].
+    pub resync: Duration,
 }
 
 impl Shared {
@@ -96,6 +98,7 @@ impl Shared {
     ) -> Self {
         Self {
             client,
+            resync: settings.resync,
             lane: settings.priority_lane.then(|| lane::Lane::new(&site.operator_namespace)),
             site: ArcSwap::new(site),
             metrics,
@@ -304,7 +307,7 @@ pub enum Standing {
 /// A young object still blocks its creator. A clock that differs from the server's costs nothing but this order.
 fn urgency(created: Option<Timestamp>) -> Lane {
     let age = created.map(|created| Timestamp::now().duration_since(created)).unwrap_or_default();
-    if age < CREATE_LIMIT { Lane::Fresh } else { Lane::Backlog }
+    if age.as_secs() < CREATE_LIMIT.as_secs() as i64 { Lane::Fresh } else { Lane::Backlog }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -379,13 +382,29 @@ pub async fn sweep(shared: &Shared, kind: &Arc<Kind>, mut look: impl FnMut(Objec
     }
 }
 
-/// Counts every stored object of `kind` anew: the policies have changed.
+/// Looks at objects that seemed to wait, and of which no event has told: it is on its way, or it never came.
+async fn look_again(shared: &Shared, kind: &Arc<Kind>, untold: Vec<(String, String)>) {
+    let Some(resource) = shared.resource(kind) else { return };
+    for (namespace, name) in untold {
+        let api = Api::<Object>::namespaced_with(shared.client.clone(), &namespace, &resource);
+        match call(api.get_opt(&name)).await {
+            Ok(Some(object)) => drop(shared.observe(kind, object, News::Listed)),
+            Ok(None) => {}
+            Err(error) => warn!(resource = kind.resource, namespace, name, %error, "Could not look at it again"),
+        }
+    }
+}
+
+/// Counts every stored object of `kind` anew: the policies have changed, or it is time to make good what no event has told.
 pub async fn recount(shared: &Shared, kind: &Arc<Kind>) {
     let listing = shared.census(Census::begin);
-    // What waits is the watch's business: here it could only be older than there.
+    // What waits is the watch's business, as long as its events come: here it could only be older than there.
+    let mut untold = Vec::new();
     let count = |object: Object| {
         if object.is_initialized() {
             shared.count(kind, &object, News::Listed);
+        } else if !shared.queue(|queue| queue.has(&Key::new(kind, &object))) {
+            untold.push((object.namespace().to_owned(), object.name().to_owned()));
         }
     };
     match sweep(shared, kind, count).await {
@@ -398,4 +417,5 @@ pub async fn recount(shared: &Shared, kind: &Arc<Kind>) {
             warn!(resource = kind.resource, %error, "Could not count anew; the numbers in status may be old");
         }
     }
+    look_again(shared, kind, untold).await;
 }

@@ -6,9 +6,8 @@ use crate::api::code::Code;
 use crate::cli::output::{age, counted, place};
 use crate::cli::{status, waiting};
 use crate::cluster::object::Object;
+use crate::engine::initializer::queue::CREATE_LIMIT;
 
-/// The server gives up on a create after so many seconds; who waits longer waits in vain.
-const CREATE_LIMIT: i64 = 30;
 /// So many objects are named.
 const NAMED: usize = 3;
 
@@ -77,7 +76,8 @@ pub(super) async fn stuck(subject: &Subject<'_>) -> Vec<Item> {
         Ok(waiting) => waiting,
         Err(error) => return vec![Item::unknown(CHECK, &error)],
     };
-    let late: Vec<_> = waiting.iter().filter(|object| object.age_seconds > CREATE_LIMIT).collect();
+    let limit = CREATE_LIMIT.as_secs() as i64;
+    let late: Vec<_> = waiting.iter().filter(|object| object.age_seconds > limit).collect();
     let is_ours = |object: &&waiting::Waiting| object.pending.first().is_some_and(|name| subject.site.owns(name));
     let (ours, foreign): (Vec<_>, Vec<_>) = late.into_iter().partition(is_ours);
     let told = |objects: &[&waiting::Waiting]| {
@@ -100,7 +100,7 @@ pub(super) async fn stuck(subject: &Subject<'_>) -> Vec<Item> {
         items.push(Item::warning(CHECK, Code::PendingTooLong, told(&foreign)).with_fix(fix));
     }
     if items.is_empty() {
-        items.push(Item::ok(CHECK, format!("{}, none of them for longer than {CREATE_LIMIT} s", waiting.len())));
+        items.push(Item::ok(CHECK, format!("{}, none of them for longer than {limit} s", waiting.len())));
     }
     items
 }

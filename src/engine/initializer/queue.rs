@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub const DECISION_LIMIT: Duration = Duration::from_secs(20);
 
 /// The server gives up on a create after so long: nobody waits for an older object.
-const CREATE_LIMIT: Duration = Duration::from_secs(30);
+pub const CREATE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Which object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -257,6 +257,11 @@ impl Queue {
     /// True if and only if an object of `kind` waits, for us or for a foreign initializer before us.
     pub fn holds(&self, kind: &Arc<Kind>) -> bool {
         self.items.keys().chain(self.foreign.keys()).any(|key| key.kind == *kind)
+    }
+
+    /// True if and only if that object waits for us, or for a foreign initializer before us.
+    pub fn has(&self, key: &Key) -> bool {
+        self.items.contains_key(key) || self.foreign.contains_key(key)
     }
 
     /// True if and only if nothing waits for us.

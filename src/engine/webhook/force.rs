@@ -16,6 +16,7 @@ use kube::Client;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -38,10 +39,12 @@ struct Listed {
 pub async fn follow(
     client: Client,
     capabilities: Arc<Capabilities>,
+    resync: Duration,
     mut snapshots: watch::Receiver<Snapshot>,
     webhook: Arc<Webhook>,
 ) {
-    let mut events = watch_ours(&client, &capabilities, [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS]);
+    let registrations = [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS];
+    let mut events = watch_ours(&client, &capabilities, resync, registrations);
     let mut force = Force::default();
     loop {
         let snapshot = snapshots.borrow_and_update().clone();

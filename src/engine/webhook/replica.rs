@@ -49,6 +49,8 @@ pub struct Replica {
     pub capabilities: Arc<Capabilities>,
     /// What flags say.
     pub site: Arc<Site>,
+    /// After how long everything is read anew.
+    pub resync: Duration,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// The policies.
@@ -85,10 +87,17 @@ impl Replica {
             tokio::spawn(force::follow(
                 self.client.clone(),
                 self.capabilities.clone(),
+                self.resync,
                 self.snapshots.clone(),
                 webhook.clone(),
             )),
-            tokio::spawn(follow_namespaces(self.client.clone(), self.snapshots.clone(), webhook.clone(), progress)),
+            tokio::spawn(follow_namespaces(
+                self.client.clone(),
+                self.resync,
+                self.snapshots.clone(),
+                webhook.clone(),
+                progress,
+            )),
             tokio::spawn(keep(self.certificates.clone(), self.endpoint.clone(), reached)),
             tokio::spawn(survey(self.client.clone(), webhook.clone())),
         ];
@@ -168,6 +177,7 @@ async fn survey(client: Client, webhook: Arc<Webhook>) {
 /// Follows the Namespaces from when a policy decides by more than their names.
 async fn follow_namespaces(
     client: Client,
+    resync: Duration,
     mut snapshots: watch::Receiver<Snapshot>,
     webhook: Arc<Webhook>,
     progress: watch::Sender<crate::cluster::client::Progress>,
@@ -176,5 +186,5 @@ async fn follow_namespaces(
         warn!("The policies are not followed any more");
         return;
     }
-    namespaces::follow(client, webhook.namespaces.clone(), progress).await;
+    namespaces::follow(client, webhook.namespaces.clone(), resync, progress).await;
 }
