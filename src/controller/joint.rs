@@ -485,3 +485,36 @@ impl Controller {
 fn still_there(reason: &Unavailable) -> Unproven {
     (reason.code, format!("what another engine had registered cannot be taken away: {reason}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Site;
+    use serde_json::json;
+
+    fn wanted(policy: &Arc<Policy>, object: &str, undecided: bool) -> Arc<Wanted> {
+        let (engine, policies) = (EngineName::MutatingAdmissionPolicy, vec![policy.clone()]);
+        Arc::new(Wanted { engine, policies, objects: vec![json!(object)], undecided })
+    }
+
+    #[test]
+    fn a_policy_whose_edit_changes_nothing_of_what_is_registered_is_in_force_as_edited() {
+        let policy = |engine: &str| {
+            let template = json!({ "containers": [{ "name": "a", "image": "i:1" }] });
+            let object = json!({ "metadata": { "name": "a" }, "spec": { "engine": engine, "template": template } });
+            Arc::new(Policy::parse(&object, &Site::new("scpol-system", [], [])).unwrap())
+        };
+        let (before, edited) = (policy("Auto"), policy("MutatingAdmissionPolicy"));
+        assert_ne!(before.spec_hash, edited.spec_hash);
+        let has_edited = |taken: Arc<Wanted>| {
+            let generations = Generations::new();
+            let in_force = InForce { wanted: wanted(&before, "x", false), unproven: None, left: None, generations };
+            let mut in_force = Arc::new(in_force);
+            in_force.adopt(&taken);
+            Joint { phase: Phase::Up(in_force), ..Joint::default() }.has(&edited)
+        };
+        assert!(has_edited(wanted(&edited, "x", false)));
+        assert!(!has_edited(wanted(&edited, "y", false)), "something else is to be registered first");
+        assert!(!has_edited(wanted(&edited, "x", true)), "its template is still being tried");
+    }
+}
