@@ -14,13 +14,13 @@ async fn what_waited_while_every_replica_was_dead_is_completed_after_a_restart()
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;
     operator.kill().await?;
-    for number in 0..100 {
+    for number in 0..300 {
         let created = world.create_async(DEPLOYMENTS, &deployment(&format!("web-{number}"))).await?;
         assert_eq!(pending(&created), ["envoy.scpol.dev"]);
     }
     let start = Instant::now();
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    for number in 0..100 {
+    for number in 0..300 {
         assert_eq!(containers(&world.initialized(&path(&format!("web-{number}"))).await?), ["app", "envoy"]);
     }
     assert!(start.elapsed() < Duration::from_secs(10), "took {:?}", start.elapsed());
