@@ -10,8 +10,14 @@ use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, value::RawValue};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-/// One object, unparsed but for what a watch must know at once.
+/// How deep an object may lie to be read: serde_json reads 128 levels, and we wrap objects in some of our own. API servers take
+/// any depth in a custom resource, so that whoever may create one could stop us.
+const MAX_DEPTH: usize = 120;
+
+/// One object, unparsed but for what a watch must know at once. Of one that lies deeper than can be read, there is only what says
+/// which it is.
 #[derive(Clone, Debug)]
 pub struct Object {
     meta: ObjectMeta,
@@ -113,9 +119,57 @@ impl<'de> Deserialize<'de> for Object {
             generation: metadata.generation,
             ..ObjectMeta::default()
         };
+        let raw = if depth(raw.get()) > MAX_DEPTH { outline(&raw).map_err(D::Error::custom)? } else { raw };
         let created = metadata.creation_timestamp.and_then(|created| created.parse().ok());
         Ok(Self { meta, created, initializers: metadata.initializers, raw })
     }
+}
+
+/// How many lists and maps lie in each other at most; `json` is well-formed.
+fn depth(json: &str) -> usize {
+    let (mut now, mut most, mut is_text, mut is_escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => is_text = !is_text,
+            b'{' | b'[' if !is_text => {
+                now += 1;
+                most = most.max(now);
+            }
+            b'}' | b']' if !is_text => now = now.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
+}
+
+/// What is kept of an object that lies too deep: `managedFields` lie as deep as what they tell of.
+fn outline(raw: &RawValue) -> serde_json::Result<Box<RawValue>> {
+    const META: [&str; 10] = [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "labels",
+        "annotations",
+        "initializers",
+    ];
+    let mut object: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get())?;
+    object.retain(|key, _| ["apiVersion", "kind", "metadata"].contains(&key.as_str()));
+    let metadata = match object.get("metadata") {
+        Some(metadata) => {
+            let mut metadata: BTreeMap<String, &RawValue> = serde_json::from_str(metadata.get())?;
+            metadata.retain(|key, value| META.contains(&key.as_str()) && depth(value.get()) <= MAX_DEPTH);
+            serde_json::value::to_raw_value(&metadata)?
+        }
+        None => serde_json::value::to_raw_value(&())?,
+    };
+    object.insert("metadata".to_owned(), &metadata);
+    serde_json::value::to_raw_value(&object)
 }
 
 impl Resource for Object {
@@ -157,6 +211,23 @@ mod tests {
     use kube::core::{ObjectList, WatchEvent};
 
     const UNINITIALIZED: &str = r#"{"metadata":{"name":"web","namespace":"shop","resourceVersion":"7","initializers":{"pending":[{"name":"a.scpol.dev"}]},"clusterName":"x"},"spec":{"newer":1}}"#;
+
+    #[test]
+    fn of_what_lies_too_deep_there_is_what_says_which_it_is() {
+        let read = |levels: usize| -> Object {
+            let (open, close) = ("{\"[\\\"\":".repeat(levels), "}".repeat(levels));
+            serde_json::from_str(&UNINITIALIZED.replace("\"newer\":1", &format!("\"newer\":{open}1{close}")))
+                .expect("JSON")
+        };
+        let fine = read(MAX_DEPTH - 2);
+        assert!(fine.value()["spec"]["newer"].is_object());
+        let deep = read(MAX_DEPTH - 1);
+        let expected = serde_json::json!({ "metadata": {
+            "name": "web", "namespace": "shop", "resourceVersion": "7", "initializers": { "pending": [{ "name": "a.scpol.dev" }] },
+        } });
+        assert_eq!(deep.value(), expected);
+        assert_eq!(read(100_000).pending().collect::<Vec<_>>(), ["a.scpol.dev"]);
+    }
 
     #[test]
     fn nothing_of_an_object_is_lost_in_a_list_or_a_watch() {

@@ -226,3 +226,23 @@ async fn what_is_in_no_namespace_is_refused_what_cannot_be_tried_is_said_and_pat
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn what_lies_deeper_than_can_be_read_is_let_go_and_harms_nobody_else() -> Result<()> {
+    let world = World::new().await?;
+    world.define(&definition("Rollout", "rollouts", "Namespaced")).await?;
+    world.grant("rollouts").await?;
+    world.let_creators("rollouts").await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", at(rollouts(), "envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let mut deep = rollout("deep");
+    deep["beside"] = (0..300).fold(json!("x"), |inner, _| json!({ "in": inner }));
+    // As text: reading it back is what this is about.
+    let created = crate::world::text(&world.creator, "POST", &collection("rollouts"), &deep).await?;
+    assert!(!created.contains("initializers") && created.contains(r#""in":{"in":"x"}"#), "{created}");
+    let plain = world.create_promptly(&collection("rollouts"), &rollout("plain")).await?;
+    assert_eq!(containers(&plain), ["app", "envoy"]);
+    assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    Ok(())
+}

@@ -266,15 +266,19 @@ impl World {
 
 /// Sends JSON and reads JSON, nothing lost on the way.
 pub async fn request(client: &Client, method: &str, path: &str, body: &Value) -> kube::Result<Value> {
+    client.request::<Value>(message(method, path, body)).await
+}
+
+/// The same, and gives the answer as it came.
+pub async fn text(client: &Client, method: &str, path: &str, body: &Value) -> kube::Result<String> {
+    client.request_text(message(method, path, body)).await
+}
+
+fn message(method: &str, path: &str, body: &Value) -> Request<Vec<u8>> {
     let content = if method == "PATCH" { "application/json-patch+json" } else { "application/json" };
     let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("Content-Type", content)
-        .body(bytes)
-        .expect("a well-formed request");
-    client.request::<Value>(request).await
+    let message = Request::builder().method(method).uri(path).header("Content-Type", content).body(bytes);
+    message.expect("a well-formed request")
 }
 
 /// A policy for Deployments that adds one container.
