@@ -53,6 +53,7 @@ pub mod manifest;
 pub mod metrics;
 pub mod policy;
 pub mod serving;
+mod survival;
 pub mod telemetry;
 pub mod workload;
 pub mod workloads;

@@ -18,6 +18,7 @@ use crate::engine::webhook::replica::Replica;
 use crate::metrics::Metrics;
 use crate::policy::Site;
 use crate::serving::{self, Health};
+use crate::survival;
 use crate::telemetry::{self, LogFormat};
 use crate::workloads::watch::{self as workloads, Shared};
 use anyhow::{Context, Result, anyhow, bail};
@@ -187,7 +188,13 @@ impl Process {
         info!(server = capabilities.version, operator = env!("CARGO_PKG_VERSION"), namespace, identity, "Connected");
         let (recorder, recording) = Recorder::new(client.clone(), identity.clone());
         let (sender, snapshots) = watch::channel(Snapshot::default());
-        tokio::spawn(policies::follow(client.clone(), site.clone(), options.resync, sender));
+        tokio::spawn({
+            let (client, site, resync, metrics) = (client.clone(), site.clone(), options.resync, metrics.clone());
+            async move {
+                let begin = || policies::follow(client.clone(), site.clone(), resync, &sender);
+                survival::persist(&metrics, "watching policies", begin).await;
+            }
+        });
         let (reached, reach) =
             watch::channel(Err(Unavailable::new(Code::Reconciling, "the webhook does not serve yet")));
         let (demand, demanded) = watch::channel(false);
@@ -391,10 +398,18 @@ impl Term {
         ready: Arc<AtomicBool>,
     ) -> Self {
         let (stop_controller, stopped) = watch::channel(false);
-        let mut controller = Controller::new(shared.clone(), settings, snapshots, ready);
+        let (metrics, own) = (shared.metrics.clone(), shared.clone());
         let controller = tokio::spawn(async move {
-            controller.run(stopped).await;
-            controller
+            // A new one knows nothing but what is stored, as after a restart.
+            let begin = || {
+                let mut controller = Controller::new(own.clone(), settings.clone(), snapshots.clone(), ready.clone());
+                let stopped = stopped.clone();
+                async move {
+                    controller.run(stopped).await;
+                    controller
+                }
+            };
+            survival::persist(&metrics, "controlling", begin).await
         });
         let (stop_worker, stopped) = watch::channel(false);
         Self {

@@ -67,7 +67,7 @@ fn resource() -> ApiResource {
 }
 
 /// Follows all Namespaces and reports how far it is, for ever; reads them all anew after each `resync`.
-pub async fn follow(client: Client, namespaces: Arc<Namespaces>, resync: Duration, progress: watch::Sender<Progress>) {
+pub async fn follow(client: Client, namespaces: Arc<Namespaces>, resync: Duration, progress: &watch::Sender<Progress>) {
     let api = Api::<Object>::all_with(client, &resource());
     let events = client::watch(&api, &watcher::Config::default(), resync);
     pin_mut!(events);

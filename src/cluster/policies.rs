@@ -46,7 +46,7 @@ pub struct Snapshot {
 }
 
 /// Follows the stored policies and publishes a [`Snapshot`] after each change, for ever; reads them all anew after each `resync`.
-pub async fn follow(client: Client, site: Arc<Site>, resync: Duration, snapshots: watch::Sender<Snapshot>) {
+pub async fn follow(client: Client, site: Arc<Site>, resync: Duration, snapshots: &watch::Sender<Snapshot>) {
     let api = Api::<Object>::all_with(client, &resource());
     let events = client::watch(&api, &watcher::Config::default(), resync);
     pin_mut!(events);
@@ -56,7 +56,7 @@ pub async fn follow(client: Client, site: Arc<Site>, resync: Duration, snapshots
             Ok(Some(event)) => {
                 stored.apply(&event, |object, kept| parse(object, kept, &site));
                 if !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
-                    publish(&snapshots, stored.known());
+                    publish(snapshots, stored.known());
                 }
             }
             Ok(None) => return,

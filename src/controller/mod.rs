@@ -182,7 +182,12 @@ impl Controller {
                 Some(event) = configurations.next() => self.configurations_changed(event),
                 Some(event) = registered.next() => self.registered_changed(event),
                 Ok(()) = self.settings.reach.changed() => self.plan = None,
-                Some(finished) = self.tasks.join_next() => self.finished(finished.unwrap_or(Finished::Other)),
+                Some(finished) = self.tasks.join_next() => match finished {
+                    Ok(finished) => self.finished(finished),
+                    // Nobody else would ever say what has become of it: begun anew, everything is looked at anew.
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    Err(_) => {}
+                },
                 () = any_progress(&mut self.watches, &mut self.namespaces) => {}
                 _ = tick.tick() => self.ticked().await,
             }

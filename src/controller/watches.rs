@@ -6,6 +6,7 @@ use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::Progress;
 use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
+use crate::survival;
 use crate::workload::Kind;
 use crate::workloads::watch::{follow, recount};
 use kube::core::ApiResource;
@@ -27,6 +28,12 @@ pub(super) struct Watching {
     pub(super) progress: watch::Receiver<Progress>,
 }
 
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
 impl Controller {
     /// Watches what enforced policies target, and no more. A kind is given up once nothing of it waits for us.
     pub(super) fn settle_watches(&mut self, snapshot: &Snapshot) {
@@ -38,7 +45,11 @@ impl Controller {
         for (kind, resource) in &wanted {
             self.watches.entry((*kind).clone()).or_insert_with(|| {
                 let (sender, progress) = watch::channel(Progress::Starting);
-                let follow = follow(self.shared.clone(), (*kind).clone(), resource.clone(), sender);
+                let (shared, kind, served) = (self.shared.clone(), (*kind).clone(), resource.clone());
+                let follow = async move {
+                    let begin = || follow(&shared, &kind, &served, &sender);
+                    survival::persist(&shared.metrics, "watching workloads", begin).await;
+                };
                 let task = tokio::spawn(follow).abort_handle();
                 Watching { resource: Some(resource.clone()), task, progress }
             });
@@ -46,20 +57,19 @@ impl Controller {
         let by_namespace = snapshot.policies.read_namespaces();
         if by_namespace && self.namespaces.is_none() {
             let (sender, progress) = watch::channel(Progress::Starting);
-            let follow = namespaces::follow(
-                self.shared.client.clone(),
-                self.shared.namespaces.clone(),
-                self.shared.resync,
-                sender,
-            );
+            let shared = self.shared.clone();
+            let follow = async move {
+                let begin =
+                    || namespaces::follow(shared.client.clone(), shared.namespaces.clone(), shared.resync, &sender);
+                survival::persist(&shared.metrics, "watching Namespaces", begin).await;
+            };
             self.namespaces = Some(Watching { resource: None, task: tokio::spawn(follow).abort_handle(), progress });
         }
         let busy = self.entries.values().any(Entry::is_busy);
         let shared = &self.shared;
-        self.watches.retain(|kind, watching| {
+        self.watches.retain(|kind, _| {
             let keep = busy || wanted.contains_key(kind) || shared.queue(|queue| queue.holds(kind));
             if !keep {
-                watching.task.abort();
                 shared.census(|census| census.forget(kind));
             }
             keep
@@ -81,7 +91,6 @@ impl Controller {
         self.watches.retain(|kind, watching| {
             let keep = watching.resource == capabilities.resource(kind);
             if !keep {
-                watching.task.abort();
                 shared.queue(|queue| queue.retain(kind, |_| false));
                 shared.census(|census| census.forget(kind));
             }

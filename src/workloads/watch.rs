@@ -16,6 +16,7 @@ use crate::engine::initializer::lane;
 use crate::engine::initializer::queue::{CREATE_LIMIT, Key, Lane, Queue};
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
+use crate::survival;
 use crate::workload::{Kind, Workload};
 use arc_swap::ArcSwap;
 use futures::{TryStreamExt, pin_mut};
@@ -36,6 +37,8 @@ pub const PAGE: u32 = 100;
 /// A watch of custom resources goes on when their definition is deleted, and stays silent when it is made anew (seen on
 /// 1.13.5). So it is begun anew after so many seconds: no create waits longer for us.
 const WATCH_OF_CUSTOM_RESOURCES: u32 = 10;
+/// An event that takes longer than this never comes.
+const EVENT_LIMIT: Duration = Duration::from_secs(5);
 
 /// What the controller, the worker of the Initializer engine and the watches share.
 pub struct Shared {
@@ -251,8 +254,14 @@ impl Shared {
         }
     }
 
-    /// Looks at one stored object: does it wait for us, and if not, what is it to the policies?
+    /// Looks at one stored object: does it wait for us, and if not, what is it to the policies? A panic costs this look at this
+    /// object.
     pub fn observe(&self, kind: &Arc<Kind>, object: Object, news: News) -> Standing {
+        let look = || self.look_at(kind, object, news);
+        survival::attempt(&self.metrics, "looking at a workload", look).unwrap_or(Standing::Foreign)
+    }
+
+    fn look_at(&self, kind: &Arc<Kind>, object: Object, news: News) -> Standing {
         if object.is_initialized() {
             self.count(kind, &object, news);
             self.queue(|queue| queue.remove(&Key::new(kind, &object)));
@@ -316,9 +325,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Follows `kind`, which is served as `resource`, and reports how far it is, for ever.
-pub async fn follow(shared: Arc<Shared>, kind: Arc<Kind>, resource: ApiResource, progress: watch::Sender<Progress>) {
-    let kind = &kind;
-    let api = Api::<Object>::all_with(shared.client.clone(), &resource);
+pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, progress: &watch::Sender<Progress>) {
+    let api = Api::<Object>::all_with(shared.client.clone(), resource);
     let settings = watcher::Config::default().page_size(PAGE);
     let settings = if kind.is_in_table() { settings } else { settings.timeout(WATCH_OF_CUSTOM_RESOURCES) };
     let events = watcher(api, settings).backoff(Reconnect::default());
@@ -382,10 +390,12 @@ pub async fn sweep(shared: &Shared, kind: &Arc<Kind>, mut look: impl FnMut(Objec
     }
 }
 
-/// Looks at objects that seemed to wait, and of which no event has told: it is on its way, or it never came.
-async fn look_again(shared: &Shared, kind: &Arc<Kind>, untold: Vec<(String, String)>) {
-    let Some(resource) = shared.resource(kind) else { return };
-    for (namespace, name) in untold {
+/// Looks at objects that seemed to wait, and of which no event has told, if they still do after a while: then it never came.
+async fn look_again(shared: &Shared, kind: &Arc<Kind>, untold: Vec<Key>) {
+    let Some(resource) = shared.resource(kind).filter(|_| !untold.is_empty()) else { return };
+    tokio::time::sleep(EVENT_LIMIT).await;
+    let is_untold = |key: &Key| !shared.queue(|queue| queue.has(key));
+    for Key { namespace, name, .. } in untold.into_iter().filter(is_untold) {
         let api = Api::<Object>::namespaced_with(shared.client.clone(), &namespace, &resource);
         match call(api.get_opt(&name)).await {
             Ok(Some(object)) => drop(shared.observe(kind, object, News::Listed)),
@@ -402,9 +412,9 @@ pub async fn recount(shared: &Shared, kind: &Arc<Kind>) {
     let mut untold = Vec::new();
     let count = |object: Object| {
         if object.is_initialized() {
-            shared.count(kind, &object, News::Listed);
-        } else if !shared.queue(|queue| queue.has(&Key::new(kind, &object))) {
-            untold.push((object.namespace().to_owned(), object.name().to_owned()));
+            shared.observe(kind, object, News::Listed);
+        } else {
+            untold.push(Key::new(kind, &object));
         }
     };
     match sweep(shared, kind, count).await {

@@ -37,14 +37,14 @@ struct Listed {
 
 /// Follows registrations and policies, and has `webhook` answer by what is in force, for ever.
 pub async fn follow(
-    client: Client,
-    capabilities: Arc<Capabilities>,
+    client: &Client,
+    capabilities: &Capabilities,
     resync: Duration,
     mut snapshots: watch::Receiver<Snapshot>,
-    webhook: Arc<Webhook>,
+    webhook: &Webhook,
 ) {
     let registrations = [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS];
-    let mut events = watch_ours(&client, &capabilities, resync, registrations);
+    let mut events = watch_ours(client, capabilities, resync, registrations);
     let mut force = Force::default();
     loop {
         let snapshot = snapshots.borrow_and_update().clone();

@@ -12,6 +12,7 @@ use crate::cluster::policies::Snapshot;
 use crate::engine::{EngineName, Unavailable};
 use crate::metrics::Metrics;
 use crate::policy::{Policy, Site};
+use crate::survival;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
@@ -84,20 +85,22 @@ impl Replica {
         let webhook = Arc::new(Webhook::new(self.client.clone(), Arc::new(site), self.metrics.clone()));
         let (progress, _) = watch::channel(crate::cluster::client::Progress::Starting);
         let tasks = [
-            tokio::spawn(force::follow(
-                self.client.clone(),
-                self.capabilities.clone(),
-                self.resync,
-                self.snapshots.clone(),
-                webhook.clone(),
-            )),
-            tokio::spawn(follow_namespaces(
-                self.client.clone(),
-                self.resync,
-                self.snapshots.clone(),
-                webhook.clone(),
-                progress,
-            )),
+            tokio::spawn({
+                let (client, capabilities, resync) = (self.client.clone(), self.capabilities.clone(), self.resync);
+                let (snapshots, webhook, metrics) = (self.snapshots.clone(), webhook.clone(), self.metrics.clone());
+                async move {
+                    let begin = || force::follow(&client, &capabilities, resync, snapshots.clone(), &webhook);
+                    survival::persist(&metrics, "watching registrations", begin).await;
+                }
+            }),
+            tokio::spawn({
+                let (client, resync, metrics) = (self.client.clone(), self.resync, self.metrics.clone());
+                let (snapshots, webhook) = (self.snapshots.clone(), webhook.clone());
+                async move {
+                    let begin = || follow_namespaces(&client, resync, snapshots.clone(), &webhook, &progress);
+                    survival::persist(&metrics, "watching Namespaces", begin).await;
+                }
+            }),
             tokio::spawn(keep(self.certificates.clone(), self.endpoint.clone(), reached)),
             tokio::spawn(survey(self.client.clone(), webhook.clone())),
         ];
@@ -176,15 +179,15 @@ async fn survey(client: Client, webhook: Arc<Webhook>) {
 
 /// Follows the Namespaces from when a policy decides by more than their names.
 async fn follow_namespaces(
-    client: Client,
+    client: &Client,
     resync: Duration,
     mut snapshots: watch::Receiver<Snapshot>,
-    webhook: Arc<Webhook>,
-    progress: watch::Sender<crate::cluster::client::Progress>,
+    webhook: &Webhook,
+    progress: &watch::Sender<crate::cluster::client::Progress>,
 ) {
     if snapshots.wait_for(|snapshot| snapshot.policies.read_namespaces()).await.is_err() {
         warn!("The policies are not followed any more");
         return;
     }
-    namespaces::follow(client, webhook.namespaces.clone(), resync, progress).await;
+    namespaces::follow(client.clone(), webhook.namespaces.clone(), resync, progress).await;
 }

@@ -1,0 +1,66 @@
+//! A panic is a defect of ours. It costs as little as it can, and it is counted.
+
+use crate::api::code::Code;
+use crate::metrics::Metrics;
+use futures::FutureExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+use tracing::error;
+
+/// Before what has panicked is begun anew: what is stored may make it panic again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What `work` comes to; none if it panics.
+pub(crate) fn attempt<T>(metrics: &Metrics, what: &str, work: impl FnOnce() -> T) -> Option<T> {
+    // What it leaves behind is looked at anew, as everything is.
+    let done = catch_unwind(AssertUnwindSafe(work)).ok();
+    if done.is_none() {
+        tell(metrics, what);
+    }
+    done
+}
+
+/// What the future comes to that `begin` makes; made and begun anew whenever it panics.
+pub(crate) async fn persist<T, F: Future<Output = T>>(
+    metrics: &Metrics,
+    what: &str,
+    mut begin: impl FnMut() -> F,
+) -> T {
+    loop {
+        match AssertUnwindSafe(begin()).catch_unwind().await {
+            Ok(done) => return done,
+            Err(_) => tell(metrics, what),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn tell(metrics: &Metrics, what: &str) {
+    metrics.panics.inc();
+    error!(code = %Code::Panicked, what, "Panicked; going on without");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_panics_is_counted_and_begun_anew() {
+        let metrics = Metrics::new();
+        assert_eq!(attempt(&metrics, "one", || 1), Some(1));
+        assert_eq!(
+            attempt(&metrics, "two", || if metrics.panics.get() == 0 {
+                panic!("as told")
+            }),
+            None
+        );
+        let mut times = 0;
+        let done = persist(&metrics, "three", || {
+            times += 1;
+            let now = times;
+            async move { if now < 3 { panic!("as told") } else { now } }
+        });
+        assert_eq!(done.await, 3);
+        assert_eq!(metrics.panics.get(), 3);
+    }
+}
