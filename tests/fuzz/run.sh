@@ -10,7 +10,7 @@
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 
-targets=${FUZZ_TARGETS:-policy selector expression inject review manifest}
+targets=${FUZZ_TARGETS:-policy selector expression inject review object registered manifest}
 seconds=${FUZZ_SECONDS:-60}
 corpus=${SCPOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scpol}/fuzz
 out=${CARGO_TARGET_DIR:-target}/fuzz

@@ -8,7 +8,9 @@ mod inject;
 #[path = "../../kept/mod.rs"]
 mod kept;
 mod manifest;
+mod object;
 mod policy;
+mod registered;
 mod review;
 mod seeds;
 mod selector;
@@ -30,6 +32,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "expression", run: expression::run, seeds: seeds::expressions },
     Target { name: "inject", run: inject::run, seeds: seeds::scenes },
     Target { name: "review", run: review::run, seeds: seeds::reviews },
+    Target { name: "object", run: object::run, seeds: seeds::objects },
+    Target { name: "registered", run: registered::run, seeds: seeds::registrations },
     Target { name: "manifest", run: manifest::run, seeds: seeds::manifests },
 ];
 

@@ -1,9 +1,16 @@
 //! What the checkout has to begin with.
 
+use crate::inject::POLICIES;
 use serde_json::{Value, json};
+use sidecar_policy::cluster::capabilities::Capabilities;
+use sidecar_policy::engine::admission_policy;
 use sidecar_policy::manifest::File;
+use sidecar_policy::policy::Site;
+use sidecar_policy::workload::Kind;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -75,6 +82,34 @@ pub(crate) fn reviews() -> Vec<Vec<u8>> {
         Some(review.to_string().into_bytes())
     };
     files("tests/golden", |path| path.ends_with("workload.yaml")).into_iter().filter_map(review).collect()
+}
+
+/// Every manifest of the samples and the golden cases, as an API server would show it.
+pub(crate) fn objects() -> Vec<Vec<u8>> {
+    let stored = |bytes: Vec<u8>| {
+        let file = File::parse("object.yaml", bytes).ok()?;
+        let mut object = file.manifests().last()?.value.clone();
+        let metadata = object.get_mut("metadata")?.as_object_mut()?;
+        metadata.insert("resourceVersion".to_owned(), json!("7"));
+        metadata.insert("creationTimestamp".to_owned(), json!("2018-11-21T10:30:55Z"));
+        metadata.insert("initializers".to_owned(), json!({ "pending": [{ "name": "sidecar.scpol.dev" }] }));
+        Some(object.to_string().into_bytes())
+    };
+    let files =
+        files("samples", is_yaml).into_iter().chain(files("tests/golden", |path| path.ends_with("workload.yaml")));
+    files.filter_map(stored).collect()
+}
+
+/// What the engines register for the policies that meet each other.
+pub(crate) fn registrations() -> Vec<Vec<u8>> {
+    let policies: Vec<_> = POLICIES.iter().cloned().collect();
+    let kinds: BTreeSet<_> = policies.iter().flat_map(|policy| policy.kinds.clone()).collect();
+    let site = Site { native_sidecars: true, ..Site::new("scpol-system", [], []) };
+    let of_kind = |kind: &Arc<Kind>| {
+        let own: Vec<_> = policies.iter().filter(|policy| policy.kinds.contains(kind)).cloned().collect();
+        admission_policy::render(kind, &own[..1], &Capabilities::default(), &site).unwrap_or_default()
+    };
+    kinds.iter().flat_map(of_kind).map(|object| object.to_string().into_bytes()).collect()
 }
 
 pub(crate) fn manifests() -> Vec<Vec<u8>> {
