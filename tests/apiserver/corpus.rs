@@ -7,6 +7,8 @@ use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::Version;
 use serde_json::{Map, Value, json};
+use sidecar_policy::api::pod_security::Level;
+use sidecar_policy::api::trust::{Power, Trust};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -20,6 +22,15 @@ pub const CUSTOM: [(&str, &str, &str); 6] = [
     ("example.org", "Deployment", "deployments"),
     ("example.com", "Rollout", "rollouts"),
 ];
+
+/// The flags of an operator that trusts the policies of the corpus: some have host ports, or a token.
+pub const TRUSTING: [&str; 2] =
+    ["--pod-security=privileged", "--allow-in-templates=host-paths,capabilities,service-account-tokens"];
+
+/// What these flags say.
+pub fn trust() -> Trust {
+    Trust { level: Level::Privileged, powers: Power::ALL.into(), ..Trust::default() }
+}
 
 /// A case, with names that no other case has.
 pub struct Case {
@@ -228,7 +239,9 @@ fn inject(
     let policies = write("policies.yaml", &policies.iter().collect::<Vec<_>>())?;
     let manifests = write("manifests.yaml", &beside.iter().chain([workload]).collect::<Vec<_>>())?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
-    command.args(["inject", "--protected-namespaces=vault", "--output=json", "--kube-version", version.short()]);
+    command
+        .args(["inject", "--protected-namespaces=vault", "--output=json", "--kube-version", version.short()])
+        .args(TRUSTING);
     let output = command.arg("-f").arg(manifests).arg("-p").arg(policies).output()?;
     let told = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code().is_some_and(|code| code < 2), "{told}");
