@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 const DEFAULT: &str = "config/install.yaml";
 const LEGACY: &str = "config/install-legacy.yaml";
+const AUTHOR: &str = "config/author-check.yaml";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -101,7 +102,7 @@ fn success(command: &mut Command) -> Output {
 
 #[test]
 fn the_install_files_are_what_kustomize_makes_of_config() {
-    for (folder, file) in [("config/default", DEFAULT), ("config/legacy", LEGACY)] {
+    for (folder, file) in [("config/default", DEFAULT), ("config/legacy", LEGACY), ("config/author", AUTHOR)] {
         let made = success(Command::new(kubectl()).args(["kustomize", folder]).current_dir(root())).stdout;
         assert!(read(file).into_bytes() == made, "{file} is stale: run `make install-files`");
     }
@@ -311,6 +312,27 @@ fn the_operator_has_the_rights_that_it_uses_and_no_others() {
     let expected = |rights: &[&[&str]]| rights.concat().into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
     assert_eq!(rights(DEFAULT), expected(&[&RIGHTS, &RIGHTS_OF_ADMISSION_POLICIES]));
     assert_eq!(rights(LEGACY), expected(&[&RIGHTS, &RIGHTS_OF_THE_INITIALIZER_ENGINE]));
+}
+
+#[test]
+fn the_author_is_asked_about_each_namespace_in_the_same_words() {
+    let documents = documents(AUTHOR);
+    let policy = of_kind(&documents, "ValidatingAdmissionPolicy")[0];
+    let (first, others) = policy["spec"]["validations"].as_array().unwrap().split_at(1);
+    assert!(first[0]["expression"].as_str().unwrap().contains(r#"namespace("").check("create")"#));
+    let isnamed = policy["spec"]["variables"][1]["expression"].as_str().unwrap();
+    assert!(isnamed.contains(&format!("size(variables.names) <= {} ", others.len())), "{isnamed}");
+    for (index, row) in others.iter().enumerate() {
+        let with = |text: &Value, index: usize| {
+            text.as_str()
+                .unwrap()
+                .replace("names[0]", &format!("names[{index}]"))
+                .replace("<= 0", &format!("<= {index}"))
+        };
+        for field in ["expression", "messageExpression"] {
+            assert_eq!(row[field], with(&others[0][field], index), "{index}");
+        }
+    }
 }
 
 #[test]

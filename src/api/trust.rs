@@ -63,7 +63,7 @@ impl Power {
 }
 
 impl Trust {
-    /// True if and only if `spec` is, by name, for nothing but privileged namespaces; else the first entry that is not one.
+    /// True if and only if `spec` is, by name, for nothing but privileged namespaces.
     fn is_privileged(&self, spec: &SidecarPolicySpec) -> bool {
         let is_known = |name: &String| self.privileged_namespaces.contains(name);
         spec.namespaces.as_ref().is_some_and(|names| !names.is_empty() && names.iter().all(is_known))
@@ -82,7 +82,7 @@ impl Trust {
     /// What a policy has to do if it needs more than the level.
     fn remedy(&self, spec: &SidecarPolicySpec) -> String {
         if self.privileged_namespaces.is_empty() {
-            return "change that, or have the operator told namespaces that may have it, with `--privileged-namespaces`".to_owned();
+            return "change that, or have namespaces that may have it named to the operator by `--privileged-namespaces`".to_owned();
         }
         let names = self.privileged_namespaces.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let other = spec.namespaces.iter().flatten().find(|name| !self.privileged_namespaces.contains(*name));
@@ -162,7 +162,7 @@ fn told(breach: &Breach) -> String {
         Some(value) => format!("it is {value}"),
         None => "it is missing".to_owned(),
     };
-    format!("the control `{}` of level `{}` allows {}, and {found}", breach.control, breach.level, breach.allowed)
+    format!("`{}` (level `{}`) allows {}, and {found}", breach.control, breach.level, breach.allowed)
 }
 
 #[cfg(test)]

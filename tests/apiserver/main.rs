@@ -8,6 +8,7 @@ mod policies;
 mod support;
 
 mod agreement;
+mod author;
 mod bad_input;
 mod cel;
 mod check;
@@ -32,6 +33,7 @@ mod rotation;
 mod rows;
 mod scenes;
 mod status;
+mod trust;
 mod uninstall;
 mod webhook;
 mod webhook_scene;
