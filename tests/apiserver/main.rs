@@ -29,6 +29,7 @@ mod parity;
 mod parity_map;
 mod pods;
 mod replicas;
+mod rights;
 mod rotation;
 mod rows;
 mod scenes;
