@@ -579,6 +579,31 @@ fn every_file_of_ours_that_a_page_or_a_sample_names_is_there() {
 }
 
 #[test]
+fn every_threat_has_an_answer_and_every_test_that_it_names_is_there() {
+    let page = read("docs/threats.md");
+    let rows: Vec<Vec<&str>> =
+        page.lines().filter_map(|line| Some(line.strip_prefix("| ")?.split(" | ").collect())).collect();
+    let threats: Vec<_> = rows.iter().filter(|row| row[0].parse::<u8>().is_ok()).collect();
+    let ids: Vec<u8> = threats.iter().map(|row| row[0].parse().unwrap()).collect();
+    assert_eq!(ids, (1..=18).collect::<Vec<_>>());
+    for row in &threats {
+        assert!(row[3].contains('`') || row[2].contains("**Not ours**"), "{row:?}");
+    }
+    let named = Regex::new(r"`((?:src|tests)/[\w./-]+)(?:::(\w+))?`").unwrap();
+    let mut seen = 0;
+    for found in named.captures_iter(&page) {
+        let path = root().join(&found[1]);
+        assert!(path.exists(), "{}", &found[1]);
+        if let Some(function) = found.get(2) {
+            let test = format!(r"(?m)^ *(?:#\[[\w:()]+\]\s*)?(?:async )?fn {}\b", function.as_str());
+            assert!(Regex::new(&test).unwrap().is_match(&read(path)), "{}", &found[0]);
+        }
+        seen += 1;
+    }
+    assert!(seen >= 40, "{seen}");
+}
+
+#[test]
 fn every_code_that_a_page_or_a_sample_names_exists() {
     let codes: BTreeSet<_> = Code::ALL.iter().map(Code::to_string).collect();
     let named = Regex::new(r"\bSCP\d{4}\b").unwrap();
