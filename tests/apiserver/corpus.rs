@@ -2,13 +2,11 @@
 
 #![allow(unreachable_pub, reason = "shared between test programs")]
 
-use crate::support::{LIMIT, within};
+use crate::support::{LIMIT, TRUSTING, within};
 use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::Version;
 use serde_json::{Map, Value, json};
-use sidecar_policy::api::pod_security::Level;
-use sidecar_policy::api::trust::{Power, Trust};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -22,15 +20,6 @@ pub const CUSTOM: [(&str, &str, &str); 6] = [
     ("example.org", "Deployment", "deployments"),
     ("example.com", "Rollout", "rollouts"),
 ];
-
-/// The flags of an operator that trusts the policies of the corpus: some have host ports, or a token.
-pub const TRUSTING: [&str; 2] =
-    ["--pod-security=privileged", "--allow-in-templates=host-paths,capabilities,service-account-tokens"];
-
-/// What these flags say.
-pub fn trust() -> Trust {
-    Trust { level: Level::Privileged, powers: Power::ALL.into(), ..Trust::default() }
-}
 
 /// A case, with names that no other case has.
 pub struct Case {

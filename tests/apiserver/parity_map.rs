@@ -67,7 +67,11 @@ impl World {
 }
 
 fn site() -> Site {
-    Site { native_sidecars: true, trust: corpus::trust(), ..Site::new("scpol-system", ["vault".to_owned()], []) }
+    Site {
+        native_sidecars: true,
+        trust: crate::support::trust(),
+        ..Site::new("scpol-system", ["vault".to_owned()], [])
+    }
 }
 
 /// A resource, and the policies that target it in priority order.

@@ -19,7 +19,7 @@ fn hardened() -> Value {
 }
 
 /// A template with one container, which has `security` besides what `restricted` wants.
-fn secured(security: Value) -> Value {
+fn secured(security: &Value) -> Value {
     let mut context = hardened();
     for (key, value) in security.as_object().into_iter().flatten() {
         context[key] = value.clone();
@@ -28,8 +28,8 @@ fn secured(security: Value) -> Value {
 }
 
 /// A template with one container, which has these fields.
-fn with(fields: Value) -> Value {
-    let mut template = secured(json!({}));
+fn with(fields: &Value) -> Value {
+    let mut template = secured(&json!({}));
     for (key, value) in fields.as_object().into_iter().flatten() {
         template["containers"][0][key] = value.clone();
     }
@@ -37,15 +37,15 @@ fn with(fields: Value) -> Value {
 }
 
 /// A template with one volume.
-fn volume(source: Value) -> Value {
-    let mut template = secured(json!({}));
+fn volume(source: &Value) -> Value {
+    let mut template = secured(&json!({}));
     template["volumes"] = json!([source]);
     template["volumes"][0]["name"] = json!("v");
     template
 }
 
 fn annotated(key: &str, value: &str) -> Value {
-    let mut template = secured(json!({}));
+    let mut template = secured(&json!({}));
     template["metadata"] = json!({ "annotations": { key: value } });
     template
 }
@@ -110,9 +110,9 @@ fn templates() -> Vec<Value> {
     ];
     security
         .into_iter()
-        .map(secured)
-        .chain(fields.into_iter().map(with))
-        .chain(volumes.into_iter().map(volume))
+        .map(|security| secured(&security))
+        .chain(fields.into_iter().map(|fields| with(&fields)))
+        .chain(volumes.into_iter().map(|source| volume(&source)))
         .chain(annotations.map(|(key, value)| annotated(key, value)))
         .collect()
 }
@@ -157,7 +157,7 @@ async fn a_server_with_pod_security_refuses_just_those_templates_that_we_refuse(
 }
 
 /// A policy for Deployments whose container is privileged.
-fn privileged(namespaces: Value) -> Value {
+fn privileged(namespaces: &Value) -> Value {
     let container = json!({ "name": "agent", "image": "registry.example.com/mesh/agent:1", "securityContext": { "privileged": true } });
     let mut spec = json!({ "namespaces": namespaces, "template": { "containers": [container] } });
     if namespaces.is_null() {
@@ -180,12 +180,12 @@ async fn what_a_template_may_hold_is_what_the_operator_was_told() -> Result<()> 
         for (name, spec, reason, field) in [
             (
                 "everywhere",
-                privileged(json!(null)),
+                privileged(&json!(null)),
                 "PodSecurity",
                 "spec.template.containers[0].securityContext.privileged",
             ),
-            ("by-glob", privileged(json!(["logg*"])), "PodSecurity", "`logg*` is none of them"),
-            ("one-more", privileged(json!(["logging", "shop"])), "PodSecurity", "`shop` is none of them"),
+            ("by-glob", privileged(&json!(["logg*"])), "PodSecurity", "`logg*` is none of them"),
+            ("one-more", privileged(&json!(["logging", "shop"])), "PodSecurity", "`shop` is none of them"),
             ("token", token, "PowerNotGranted", "spec.template.volumes[0].projected.sources[0].serviceAccountToken"),
             ("image", of_image("registry.example.com/other:1"), "ImageNotAllowed", "spec.template.containers[0].image"),
         ] {
@@ -196,7 +196,7 @@ async fn what_a_template_may_hold_is_what_the_operator_was_told() -> Result<()> 
             assert!(message.contains(field), "{version:?} {name}: {message}");
         }
         assert!(world.registered().await?.is_empty());
-        world.policy("agent", privileged(json!(["default"]))).await?;
+        world.policy("agent", privileged(&json!(["default"]))).await?;
         in_force(&world.cluster, "agent").await?;
         let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
         assert_eq!(containers(&created), ["app", "agent"], "{version:?}");

@@ -205,7 +205,7 @@ impl Scene {
 }
 
 pub(crate) fn site() -> Site {
-    Site { trust: crate::corpus::trust(), ..Site::new(OPERATOR, ["vault".to_owned()], []) }
+    Site { trust: crate::support::trust(), ..Site::new(OPERATOR, ["vault".to_owned()], []) }
 }
 
 /// A policy as it would be read from the server.
