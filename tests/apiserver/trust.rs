@@ -1,6 +1,7 @@
 //! What templates may hold, by flags of the operator; and that what we take the Pod Security Standards to be is what the
 //! server enforces.
 
+use crate::commands::scpol;
 use crate::support::{Operator, in_force, wait_condition};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, request};
 use anyhow::{Context, Result};
@@ -200,6 +201,12 @@ async fn what_a_template_may_hold_is_what_the_operator_was_told() -> Result<()> 
         in_force(&world.cluster, "agent").await?;
         let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
         assert_eq!(containers(&created), ["app", "agent"], "{version:?}");
+        // What the operator has accepted is valid for the commands, too, whatever they were told.
+        let (code, said) = scpol(&world.cluster, &["status", "agent"]).await?;
+        assert_eq!(code, 0, "{said}");
+        let (_, said) = scpol(&world.cluster, &["explain", "deploy/web"]).await?;
+        let line = |policy: &str| said.lines().find(|line| line.starts_with(policy)).unwrap_or_default();
+        assert!(line("agent").contains("SCP0106") && line("everywhere").contains("SCP0043"), "{said}");
         // The same policy under another operator, who was not told so: it is judged anew.
         operator.kill().await?;
         let _operator = Operator::ready(&world.cluster, &[]).await?;

@@ -8,8 +8,6 @@ use controlplane::{ControlPlane, User, Version};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, api::DynamicObject};
 use serde_json::Value;
-use sidecar_policy::api::pod_security::Level;
-use sidecar_policy::api::trust::{Power, Trust};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,11 +19,6 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 /// The flags of an operator that trusts the policies of the corpus: some have host ports, or a token.
 pub const TRUSTING: [&str; 2] =
     ["--pod-security=privileged", "--allow-in-templates=host-paths,capabilities,service-account-tokens"];
-
-/// What these flags say.
-pub fn trust() -> Trust {
-    Trust { level: Level::Privileged, powers: Power::ALL.into(), ..Trust::default() }
-}
 
 /// A file of the checkout.
 pub fn file(path: &str) -> PathBuf {
