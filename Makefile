@@ -52,6 +52,7 @@ crds: ## Write the CRDs, docs/codes.md and docs/fields.md anew
 install-files: ## Write the one-file install bundles anew
 	@kubectl kustomize config/default > config/install.yaml
 	@kubectl kustomize config/legacy > config/install-legacy.yaml
+	@kubectl kustomize config/author > config/author-check.yaml
 
 IMAGE ?= sidecar-policy:0.1.0
 .PHONY: image

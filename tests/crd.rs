@@ -290,7 +290,7 @@ fn an_unknown_field_gets_a_suggestion() {
 
 #[test]
 fn an_initializer_name_given_by_a_flag_may_be_used() {
-    let site = Rules { initializer_names: ["envoy.initializer.example.com".to_owned()].into() };
+    let site = Rules { initializer_names: ["envoy.initializer.example.com".to_owned()].into(), ..Rules::default() };
     let spec =
         json!({ "initializerName": "envoy.initializer.example.com", "template": { "volumes": [{ "name": "v" }] } });
     let spec = rules::decode(&spec).unwrap();

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 const DEFAULT: &str = "config/install.yaml";
 const LEGACY: &str = "config/install-legacy.yaml";
+const AUTHOR: &str = "config/author-check.yaml";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -101,7 +102,7 @@ fn success(command: &mut Command) -> Output {
 
 #[test]
 fn the_install_files_are_what_kustomize_makes_of_config() {
-    for (folder, file) in [("config/default", DEFAULT), ("config/legacy", LEGACY)] {
+    for (folder, file) in [("config/default", DEFAULT), ("config/legacy", LEGACY), ("config/author", AUTHOR)] {
         let made = success(Command::new(kubectl()).args(["kustomize", folder]).current_dir(root())).stdout;
         assert!(read(file).into_bytes() == made, "{file} is stale: run `make install-files`");
     }
@@ -124,7 +125,8 @@ fn both_files_install_the_same_but_for_what_old_servers_need() {
             .collect::<BTreeSet<_>>()
     };
     let (default, legacy) = (names(DEFAULT), names(LEGACY));
-    assert!(default.difference(&legacy).all(|more| more.contains("scpol-admission-policy")), "{default:?}");
+    let is_newer = |more: &String| ["scpol-admission-policy", "scpol-nodes"].iter().any(|name| more.contains(name));
+    assert!(default.difference(&legacy).all(is_newer), "{default:?}");
     assert!(legacy.difference(&default).all(|more| more.contains("scpol-initializer")), "{legacy:?}");
     for (file, crd, budget) in [(DEFAULT, "v1", "policy/v1"), (LEGACY, "v1beta1", "policy/v1beta1")] {
         let documents = documents(file);
@@ -263,10 +265,9 @@ fn granted(rule: &Value, scope: &str) -> Vec<String> {
 }
 
 /// Whoever widens this has to say here that it is meant.
-const RIGHTS: [&str; 23] = [
+const RIGHTS: [&str; 22] = [
     "cluster /events: create,patch",
     "cluster /namespaces: get,list,watch",
-    "cluster /nodes: list",
     "cluster /pods: list,watch",
     "cluster apps/daemonsets: list,watch",
     "cluster apps/deployments: list,watch",
@@ -299,6 +300,8 @@ const RIGHTS_OF_THE_INITIALIZER_ENGINE: [&str; 8] = [
     "own extensions/daemonsets: create",
     "own extensions/deployments: create",
 ];
+/// Native sidecars, from 1.29.
+const RIGHTS_ON_NODES: [&str; 1] = ["cluster /nodes: list"];
 const RIGHTS_OF_ADMISSION_POLICIES: [&str; 4] = [
     "cluster admissionregistration.k8s.io/mutatingadmissionpolicies: create,delete,get,list,update,watch",
     "cluster admissionregistration.k8s.io/mutatingadmissionpolicybindings: create,delete,get,list,update,watch",
@@ -309,8 +312,29 @@ const RIGHTS_OF_ADMISSION_POLICIES: [&str; 4] = [
 #[test]
 fn the_operator_has_the_rights_that_it_uses_and_no_others() {
     let expected = |rights: &[&[&str]]| rights.concat().into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
-    assert_eq!(rights(DEFAULT), expected(&[&RIGHTS, &RIGHTS_OF_ADMISSION_POLICIES]));
+    assert_eq!(rights(DEFAULT), expected(&[&RIGHTS, &RIGHTS_OF_ADMISSION_POLICIES, &RIGHTS_ON_NODES]));
     assert_eq!(rights(LEGACY), expected(&[&RIGHTS, &RIGHTS_OF_THE_INITIALIZER_ENGINE]));
+}
+
+#[test]
+fn the_author_is_asked_about_each_namespace_in_the_same_words() {
+    let documents = documents(AUTHOR);
+    let policy = of_kind(&documents, "ValidatingAdmissionPolicy")[0];
+    let (first, others) = policy["spec"]["validations"].as_array().unwrap().split_at(1);
+    assert!(first[0]["expression"].as_str().unwrap().contains(r#"namespace("").check("create")"#));
+    let isnamed = policy["spec"]["variables"][1]["expression"].as_str().unwrap();
+    assert!(isnamed.contains(&format!("size(variables.names) <= {} ", others.len())), "{isnamed}");
+    for (index, row) in others.iter().enumerate() {
+        let with = |text: &Value, index: usize| {
+            text.as_str()
+                .unwrap()
+                .replace("names[0]", &format!("names[{index}]"))
+                .replace("<= 0", &format!("<= {index}"))
+        };
+        for field in ["expression", "messageExpression"] {
+            assert_eq!(row[field], with(&others[0][field], index), "{index}");
+        }
+    }
 }
 
 #[test]
@@ -552,6 +576,31 @@ fn every_file_of_ours_that_a_page_or_a_sample_names_is_there() {
             assert!(root().join(path).exists(), "{}: {path}", file.display());
         }
     }
+}
+
+#[test]
+fn every_threat_has_an_answer_and_every_test_that_it_names_is_there() {
+    let page = read("docs/threats.md");
+    let rows: Vec<Vec<&str>> =
+        page.lines().filter_map(|line| Some(line.strip_prefix("| ")?.split(" | ").collect())).collect();
+    let threats: Vec<_> = rows.iter().filter(|row| row[0].parse::<u8>().is_ok()).collect();
+    let ids: Vec<u8> = threats.iter().map(|row| row[0].parse().unwrap()).collect();
+    assert_eq!(ids, (1..=18).collect::<Vec<_>>());
+    for row in &threats {
+        assert!(row[3].contains('`') || row[2].contains("**Not ours**"), "{row:?}");
+    }
+    let named = Regex::new(r"`((?:src|tests)/[\w./-]+)(?:::(\w+))?`").unwrap();
+    let mut seen = 0;
+    for found in named.captures_iter(&page) {
+        let path = root().join(&found[1]);
+        assert!(path.exists(), "{}", &found[1]);
+        if let Some(function) = found.get(2) {
+            let test = format!(r"(?m)^ *(?:#\[[\w:()]+\]\s*)?(?:async )?fn {}\b", function.as_str());
+            assert!(Regex::new(&test).unwrap().is_match(&read(path)), "{}", &found[0]);
+        }
+        seen += 1;
+    }
+    assert!(seen >= 40, "{seen}");
 }
 
 #[test]

@@ -103,6 +103,14 @@ codes! {
     41 NoEffect "Remove it, or correct what the message names.";
     /// An expression asks nothing of the object: it is the same for every one.
     42 ConstantExpression "Ask something of `object` or `namespaceObject`, or remove it.";
+    /// The template goes beyond the level of the Pod Security Standards that the operator's flag `--pod-security` sets.
+    43 PodSecurity "Change the field that the message names. If the template needs it: limit the policy, by names in `spec.namespaces`, to namespaces that the operator was given by `--privileged-namespaces`.";
+    /// The template has a host path, an added capability or a projected service-account token, which the operator allows only by a flag.
+    44 PowerNotGranted "Remove it, or start the operator with what the message names in `--allow-in-templates`.";
+    /// The template names an image that is none of those given to the operator by `--allowed-images`.
+    45 ImageNotAllowed "Use an image that is allowed, or have the list extended.";
+    /// The author of the policy may not create pods wherever it injects: the API server refuses it (`config/author-check.yaml`).
+    46 AuthorLacksRight "Name namespaces in `spec.namespaces` where you may create pods, at most 28 and without globs, or have somebody apply it who may create pods everywhere.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";

@@ -6,9 +6,11 @@ pub mod crd;
 pub(crate) mod field;
 mod format;
 mod judge;
+pub mod pod_security;
 pub mod rules;
 mod schema;
 mod targets;
+pub mod trust;
 pub mod v1alpha1;
 
 pub(crate) use format::mount_path;

@@ -10,6 +10,7 @@ use super::crd;
 use super::format;
 use super::schema::{self, Fault, FaultKind};
 use super::targets;
+use super::trust::Trust;
 use super::v1alpha1::{EngineChoice, Operator, RawObject, Requirement, SidecarPolicySpec, Template};
 use crate::cel::{Expression, Gives};
 use serde_json::{Value, json};
@@ -26,6 +27,8 @@ const MAX_TEMPLATE: usize = 64 * 1024;
 pub struct Rules {
     /// Initializer names outside `scpol.dev` that are ours (`--initializer-name`).
     pub initializer_names: BTreeSet<String>,
+    /// What templates may hold (`--pod-security` and what goes with it).
+    pub trust: Trust,
 }
 
 /// A fault of a policy.
@@ -361,7 +364,29 @@ fn rows() -> Vec<Row> {
                 found(policy.spec.initializer_name.as_ref().is_some_and(|name| foreign(&name)), "spec.initializerName")
             },
         },
+        Row {
+            code: Code::PodSecurity,
+            must: "must keep to the Pod Security Standards",
+            cel: Vec::new(),
+            find: |policy| trusted(policy.site.trust.beyond_level(policy.spec)),
+        },
+        Row {
+            code: Code::PowerNotGranted,
+            must: "must be allowed by the operator, since it reaches beyond the pod",
+            cel: Vec::new(),
+            find: |policy| trusted(policy.site.trust.not_granted(policy.spec)),
+        },
+        Row {
+            code: Code::ImageNotAllowed,
+            must: "must be an image that the operator allows (`--allowed-images`)",
+            cel: Vec::new(),
+            find: |policy| trusted(policy.site.trust.foreign_images(policy.spec)),
+        },
     ]
+}
+
+fn trusted(fields: Vec<(String, String)>) -> Vec<Finding> {
+    fields.into_iter().map(|(field, detail)| Finding::with(field, detail)).collect()
 }
 
 fn found(is_found: bool, field: &str) -> Vec<Finding> {

@@ -1,5 +1,7 @@
 //! What the commands on files share: which files, which policies, how a workload is called.
 
+use crate::api::pod_security::Level;
+use crate::api::trust::{Power, Trust};
 use crate::cel::formats::is_label;
 use crate::decision::Decision;
 use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Place, Walk};
@@ -155,11 +157,43 @@ pub(super) fn namespace_name(text: &str) -> Result<String, String> {
     Err("no Namespace can have this name; write whole names, lower case, without `*`, as in `logging,shop`".to_owned())
 }
 
+/// What policies are trusted with.
+#[derive(Args, Debug)]
+pub(super) struct TrustOptions {
+    /// Level of the Pod Security Standards that templates must keep to
+    #[arg(long, value_name = "LEVEL", env = "SCPOL_POD_SECURITY", value_enum, default_value_t)]
+    pod_security: Level,
+    /// Namespaces where they need not: for policies that name nothing but these in spec.namespaces
+    #[arg(long, value_name = "NAMES", env = "SCPOL_PRIVILEGED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
+    privileged_namespaces: Vec<String>,
+    /// What else templates may hold, at whatever level
+    #[arg(long, value_name = "POWERS", env = "SCPOL_ALLOW_IN_TEMPLATES", value_delimiter = ',', value_enum)]
+    allow_in_templates: Vec<Power>,
+    /// Images that templates may name: registries, repositories, images, or globs such as registry.example.com/mesh/*
+    /// (repeatable) [default: all]
+    #[arg(long, value_name = "IMAGES", env = "SCPOL_ALLOWED_IMAGES", value_delimiter = ',')]
+    allowed_images: Vec<String>,
+}
+
+impl TrustOptions {
+    pub(super) fn trust(&self) -> Trust {
+        let given = |texts: &[String]| texts.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>();
+        Trust {
+            level: self.pod_security,
+            privileged_namespaces: given(&self.privileged_namespaces).into_iter().collect(),
+            powers: self.allow_in_templates.iter().copied().collect(),
+            images: given(&self.allowed_images),
+        }
+    }
+}
+
 /// What the operator would be told by its own flags.
 #[derive(Args, Debug)]
 pub(super) struct SiteOptions {
     #[command(flatten)]
     pub(super) operator: Operator,
+    #[command(flatten)]
+    trust: TrustOptions,
     /// Namespaces that no policy reaches, as the operator has them
     #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
     protected_namespaces: Vec<String>,
@@ -174,6 +208,7 @@ impl SiteOptions {
         let (protected, operator) = (self.protected_namespaces.clone(), &self.operator);
         let mut site = Site::new(&operator.operator_namespace, protected, operator.initializer_names.clone());
         site.native_sidecars = has_native_sidecars(self.kube_version.as_deref())?;
+        site.trust = self.trust.trust();
         Ok(site)
     }
 

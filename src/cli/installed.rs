@@ -66,15 +66,20 @@ pub(super) enum Part {
     Belongings,
 }
 
+/// The group of what asks who the author of a policy is.
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
 /// The kinds of the install files: which part, group, version, kind, plural name, and whether it is in a namespace. An empty
 /// version is one that depends on the server.
-const INSTALLED: [(Part, &str, &str, &str, &str, bool); 11] = [
+const INSTALLED: [(Part, &str, &str, &str, &str, bool); 13] = [
     (Part::Process, "apps", "v1", "Deployment", "deployments", true),
     (Part::Process, "policy", "", "PodDisruptionBudget", "poddisruptionbudgets", true),
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", false),
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", true),
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", false),
     (Part::Rights, "rbac.authorization.k8s.io", "v1", "Role", "roles", true),
+    (Part::Rights, ADMISSION, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false),
+    (Part::Rights, ADMISSION, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", false),
     (Part::Rights, "", "v1", "ServiceAccount", "serviceaccounts", true),
     (Part::Belongings, "", "v1", "Service", "services", true),
     (Part::Belongings, "", "v1", "Secret", "secrets", true),

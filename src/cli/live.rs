@@ -2,7 +2,9 @@
 
 use super::Cluster;
 use super::files::kinds;
+use crate::api::condition::ConditionType;
 use crate::api::rules::Violation;
+use crate::api::trust::Trust;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{self, CallError, call};
 use crate::cluster::object::Object;
@@ -306,7 +308,7 @@ pub(super) fn known(stored: &[Object], site: &Site) -> Known {
     let (mut valid, mut known) = (Vec::new(), Known::default());
     for object in stored {
         let value = object.value();
-        match Policy::parse(&value, site) {
+        match parse(&value, site) {
             Ok(policy) => {
                 let idle = policy.is_enforced().then(|| idle(&value["status"])).flatten();
                 known.idle.extend(idle.map(|why| (policy.name.clone(), why)));
@@ -316,6 +318,27 @@ pub(super) fn known(stored: &[Object], site: &Site) -> Known {
         }
     }
     Known { policies: Policies::new(valid), ..known }
+}
+
+/// The stored policy `object`. What policies are trusted with is the operator's to say: one that it has accepted as it is now is
+/// valid, whatever flags this command was given.
+///
+/// # Errors
+/// Every fault of its spec.
+pub(super) fn parse(object: &Value, site: &Site) -> Result<Policy, Vec<Violation>> {
+    Policy::parse(object, site).or_else(|violations| {
+        let trusting = Site { trust: Trust::unbounded(), ..site.clone() };
+        if is_accepted(object) { Policy::parse(object, &trusting).map_err(|_| violations) } else { Err(violations) }
+    })
+}
+
+/// True if and only if the operator has accepted the policy `object` as it is now.
+fn is_accepted(object: &Value) -> bool {
+    let (status, generation) = (&object["status"], &object["metadata"]["generation"]);
+    let accepted = ConditionType::Accepted.as_str();
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    status["observedGeneration"] == *generation
+        && conditions.any(|condition| condition["type"] == accepted && condition["status"] == "True")
 }
 
 /// What made `workload` by its template, as its kind in short and its name; none if nobody that a policy may target.

@@ -1,6 +1,6 @@
 //! `scpol run`: composes the operator process.
 
-use super::files::namespace_name;
+use super::files::{TrustOptions, namespace_name};
 use super::{Cluster, End};
 use crate::api::code::Code;
 use crate::cluster::capabilities::Capabilities;
@@ -67,6 +67,8 @@ pub(super) struct Options {
     /// Namespaces that no policy reaches, besides kube-system, kube-public, kube-node-lease and the operator's own
     #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
     protected_namespaces: Vec<String>,
+    #[command(flatten)]
+    trust: TrustOptions,
     /// After how long everything that is watched is read anew, for events that never came (at least 1s)
     #[arg(long, value_name = "DURATION", env = "SCPOL_RESYNC", default_value = "15m", value_parser = humantime::parse_duration)]
     resync: Duration,
@@ -168,8 +170,9 @@ impl Process {
     /// Connects, and checks what it cannot do without.
     async fn start(options: &Options) -> Result<Self> {
         let namespace = own_namespace(options.operator_namespace.as_deref());
-        let site =
-            Arc::new(Site::new(&namespace, options.protected_namespaces.clone(), options.initializer_names.clone()));
+        let mut site = Site::new(&namespace, options.protected_namespaces.clone(), options.initializer_names.clone());
+        site.trust = options.trust.trust();
+        let site = Arc::new(site);
         let identity = options.pod_name.clone().unwrap_or_else(|| format!("scpol-{:08x}", fastrand::u32(..)));
         let metrics = Arc::new(Metrics::new());
         let config = client::config(options.cluster.kubeconfig.as_deref(), options.cluster.context.as_deref()).await?;

@@ -3,6 +3,8 @@
 use super::End;
 use super::files::{self, plan};
 use super::output::{self, Output};
+use crate::api::pod_security::Level;
+use crate::api::trust::{Power, Trust};
 use crate::decision::{Decision, Left};
 use crate::inject;
 use crate::manifest::{self, Layout, Walk};
@@ -108,6 +110,11 @@ struct Settings {
     operator_namespace: Option<String>,
     protected_namespaces: Vec<String>,
     initializer_names: Vec<String>,
+    /// The level of the Pod Security Standards.
+    pod_security: Level,
+    privileged_namespaces: Vec<String>,
+    allow_in_templates: Vec<Power>,
+    allowed_images: Vec<String>,
     /// Where the workload is created if it does not say.
     namespace: Option<String>,
 }
@@ -247,6 +254,12 @@ fn site(settings: &Settings) -> Result<Site> {
     let operator = settings.operator_namespace.as_deref().unwrap_or("scpol-system");
     let mut site = Site::new(operator, settings.protected_namespaces.clone(), settings.initializer_names.clone());
     site.native_sidecars = files::has_native_sidecars(settings.kube_version.as_deref())?;
+    site.trust = Trust {
+        level: settings.pod_security,
+        privileged_namespaces: settings.privileged_namespaces.iter().cloned().collect(),
+        powers: settings.allow_in_templates.iter().copied().collect(),
+        images: settings.allowed_images.clone(),
+    };
     Ok(site)
 }
 

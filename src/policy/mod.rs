@@ -8,6 +8,7 @@ pub mod checks;
 
 use crate::api::code::Code;
 use crate::api::rules::{self, Rules, Violation};
+use crate::api::trust::Trust;
 use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
 use crate::cel::{Budget, Expression, Gives, Variables};
 use crate::inject::marker::Marker;
@@ -34,6 +35,8 @@ pub struct Site {
     pub initializer_names: BTreeSet<String>,
     /// Whether containers can be delivered as native sidecars: server and every kubelet are of version 1.29 or later.
     pub native_sidecars: bool,
+    /// What the templates of policies may hold.
+    pub trust: Trust,
 }
 
 impl Site {
@@ -50,6 +53,7 @@ impl Site {
             protected_namespaces: built_in.chain([operator_namespace.to_owned()]).chain(protected).collect(),
             initializer_names: initializer_names.into_iter().collect(),
             native_sidecars: false,
+            trust: Trust::default(),
         }
     }
 
@@ -61,7 +65,7 @@ impl Site {
 
     /// What the rules for policies need to know of the site.
     pub fn rules(&self) -> Rules {
-        Rules { initializer_names: self.initializer_names.clone() }
+        Rules { initializer_names: self.initializer_names.clone(), trust: self.trust.clone() }
     }
 }
 

@@ -2,7 +2,7 @@
 //! posted as it is where one does. For the whole corpus of `tests/golden`.
 
 use crate::corpus::{self, Case, Stored, collection};
-use crate::support::{LIMIT, Operator, condition, policies, within};
+use crate::support::{LIMIT, Operator, TRUSTING, condition, policies, within};
 use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::{User, Version};
@@ -50,7 +50,8 @@ async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
             by_hand.insert(&case.name, store(&world, injected).await?);
         }
     }
-    let _operator = Operator::ready(&world.cluster, &["--protected-namespaces=vault"]).await?;
+    let flags = [&["--protected-namespaces=vault"], &TRUSTING[..]].concat();
+    let _operator = Operator::ready(&world.cluster, &flags).await?;
     let (mut differences, mut injected, mut not_served) = (Vec::new(), 0, Vec::new());
     for batch in cases.chunks(BATCH) {
         let served = serve(&world, batch).await?;

@@ -2,7 +2,7 @@
 
 #![allow(unreachable_pub, reason = "shared between test programs")]
 
-use crate::support::{LIMIT, within};
+use crate::support::{LIMIT, TRUSTING, within};
 use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::Version;
@@ -228,7 +228,9 @@ fn inject(
     let policies = write("policies.yaml", &policies.iter().collect::<Vec<_>>())?;
     let manifests = write("manifests.yaml", &beside.iter().chain([workload]).collect::<Vec<_>>())?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
-    command.args(["inject", "--protected-namespaces=vault", "--output=json", "--kube-version", version.short()]);
+    command
+        .args(["inject", "--protected-namespaces=vault", "--output=json", "--kube-version", version.short()])
+        .args(TRUSTING);
     let output = command.arg("-f").arg(manifests).arg("-p").arg(policies).output()?;
     let told = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code().is_some_and(|code| code < 2), "{told}");

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
+use sidecar_policy::api::trust::Trust;
 use sidecar_policy::cluster::capabilities::Capabilities;
 use sidecar_policy::decision::Decision;
 use sidecar_policy::engine::Unavailable;
@@ -67,7 +68,7 @@ impl World {
 }
 
 fn site() -> Site {
-    Site { native_sidecars: true, ..Site::new("scpol-system", ["vault".to_owned()], []) }
+    Site { native_sidecars: true, trust: Trust::unbounded(), ..Site::new("scpol-system", ["vault".to_owned()], []) }
 }
 
 /// A resource, and the policies that target it in priority order.

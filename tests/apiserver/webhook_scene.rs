@@ -8,6 +8,7 @@ use jiff::SignedDuration;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
+use sidecar_policy::api::trust::Trust;
 use sidecar_policy::cluster::capabilities::Capabilities;
 use sidecar_policy::engine::object::shared_name;
 use sidecar_policy::engine::object::{PROBE, PROBE_REFUSE};
@@ -205,7 +206,7 @@ impl Scene {
 }
 
 pub(crate) fn site() -> Site {
-    Site::new(OPERATOR, ["vault".to_owned()], [])
+    Site { trust: Trust::unbounded(), ..Site::new(OPERATOR, ["vault".to_owned()], []) }
 }
 
 /// A policy as it would be read from the server.

@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 /// How long a test waits for what must come.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
+/// The flags of an operator that trusts the policies of the corpus: some have host ports, or a token.
+pub const TRUSTING: [&str; 2] =
+    ["--pod-security=privileged", "--allow-in-templates=host-paths,capabilities,service-account-tokens"];
+
 /// A file of the checkout.
 pub fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -92,7 +92,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
 }
 
 fn parsed(object: &Object, site: &Site) -> Option<Policy> {
-    Policy::parse(&object.value(), site).ok()
+    live::parse(&object.value(), site).ok()
 }
 
 /// A status as it is stored; what cannot be read is as good as absent.

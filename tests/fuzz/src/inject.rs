@@ -6,6 +6,7 @@ use crate::kept::is_kept;
 use json_patch::PatchOperation;
 use serde_json::Value;
 use sidecar_policy::api::MARKER_PREFIX;
+use sidecar_policy::api::trust::Trust;
 use sidecar_policy::decision::{Decision, rehearsal};
 use sidecar_policy::inject::{self, marker};
 use sidecar_policy::manifest::{File, Layout, Manifest, Object, emit, policy_of};
@@ -25,7 +26,7 @@ pub(crate) static POLICIES: LazyLock<Policies> = LazyLock::new(|| {
 });
 
 pub(crate) fn site(native_sidecars: bool) -> Site {
-    Site { native_sidecars, ..Site::new("scpol-system", [], []) }
+    Site { native_sidecars, trust: Trust::unbounded(), ..Site::new("scpol-system", [], []) }
 }
 
 pub(crate) fn run(bytes: &[u8]) {
