@@ -70,6 +70,11 @@ impl Operator {
 
     /// Starts the operator as `user`.
     pub fn start_as(cluster: &ControlPlane, user: User, flags: &[&str]) -> Result<Self> {
+        Self::start_with(cluster, &cluster.kubeconfig(user), flags)
+    }
+
+    /// Starts the operator with a kubeconfig of its own.
+    pub fn start_with(cluster: &ControlPlane, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
         let (port, webhook) = (free_port()?, free_port()?);
         let log = cluster.dir().join(format!("operator-{port}.log"));
         let output = File::create(&log)?;
@@ -81,7 +86,7 @@ impl Operator {
             .env("SCPOL_WEBHOOK_LISTEN", format!("127.0.0.1:{webhook}"))
             .env("SCPOL_WEBHOOK_URL", format!("https://127.0.0.1:{webhook}"))
             .arg("--kubeconfig")
-            .arg(cluster.kubeconfig(user))
+            .arg(kubeconfig)
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
