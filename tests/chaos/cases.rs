@@ -25,7 +25,7 @@ pub(crate) enum Play {
     /// The ordinary story, while this goes wrong.
     Rules(&'static [Rule]),
     /// A story of its own.
-    Story(fn(&mut Scene) -> BoxFuture<'_, Result<()>>),
+    Story(fn(&Scene) -> BoxFuture<'_, Result<()>>),
 }
 
 const LEGACY: &[Engine] = &[Engine::Initializer];
@@ -41,6 +41,13 @@ pub(crate) const CASES: &[Case] = &[
         play: Play::Story(|scene| stories::killed_at_each_request(scene).boxed()),
     },
     Case {
+        id: "F02",
+        name: "killed_twenty_times",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::killed_at_random(scene).boxed()),
+    },
+    Case {
         id: "F03",
         name: "answer_lost_after_the_write",
         engines: Engine::ALL,
@@ -50,9 +57,16 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "F03",
         name: "answer_is_a_timeout_after_the_write",
-        engines: LEGACY,
+        engines: Engine::ALL,
         is_quick: false,
         play: Play::Rules(&[Rule::always(Does::Mask(504)).to(&WRITES, &[]).percent(60).times(2)]),
+    },
+    Case {
+        id: "F04",
+        name: "conflicts",
+        engines: LEGACY,
+        is_quick: false,
+        play: Play::Story(|scene| stories::conflicts(scene).boxed()),
     },
     Case {
         id: "F05",
@@ -63,18 +77,162 @@ pub(crate) const CASES: &[Case] = &[
             Rule::always(Does::Answer(429, Some(1))).percent(30).times(2),
             Rule::always(Does::Answer(503, None)).percent(30).times(2),
             Rule::always(Does::Answer(500, None)).percent(10).times(1),
+            Rule::always(Does::Answer(409, None)).to(&WRITES, &[]).percent(10).times(1),
         ]),
+    },
+    Case {
+        id: "F06",
+        name: "slow_server",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Rules(&[Rule::always(Does::Delay(Duration::from_secs(4))).percent(50).times(3)]),
+    },
+    Case {
+        id: "F07",
+        name: "server_killed",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::server_killed(scene).boxed()),
+    },
+    Case {
+        id: "F08",
+        name: "server_frozen",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::server_frozen(scene).boxed()),
+    },
+    Case {
+        id: "F08",
+        name: "watches_frozen",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::watches_frozen(scene).boxed()),
+    },
+    Case {
+        id: "F09",
+        name: "storage_frozen",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::storage_frozen(scene).boxed()),
+    },
+    Case {
+        id: "F10",
+        name: "version_too_old",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Rules(&[
+            Rule::always(Does::CutWatch(Duration::from_millis(300))).to(&WATCH, &[]),
+            Rule::always(Does::Expire).to(&WATCH, &[]).percent(50),
+        ]),
+    },
+    Case {
+        id: "F11",
+        name: "watch_cut_every_50_ms",
+        engines: Engine::ALL,
+        is_quick: true,
+        play: Play::Rules(&[Rule::always(Does::CutWatch(Duration::from_millis(50))).to(&WATCH, &[])]),
+    },
+    Case {
+        id: "F12",
+        name: "events_lost",
+        engines: LEGACY,
+        is_quick: true,
+        play: Play::Story(|scene| stories::events_lost(scene).boxed()),
+    },
+    Case {
+        id: "F13",
+        name: "events_twice_and_in_disorder",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Rules(&[
+            Rule::always(Does::Repeat).to(&WATCH, &[]).percent(40),
+            Rule::always(Does::Swap).to(&WATCH, &[]).percent(40),
+        ]),
+    },
+    Case {
+        id: "F14",
+        name: "stale_list",
+        engines: LEGACY,
+        is_quick: true,
+        play: Play::Story(|scene| stories::stale_list(scene).boxed()),
+    },
+    Case {
+        id: "F15",
+        name: "sleeping_leader",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::sleeping_leader(scene).boxed()),
+    },
+    Case {
+        id: "F17",
+        name: "connections_cut",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Rules(&[
+            Rule::always(Does::CutBefore).percent(50).times(3),
+            Rule::always(Does::DropAnswer).percent(20).times(2),
+        ]),
+    },
+    Case {
+        id: "F18",
+        name: "operator_absent",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::operator_absent(scene).boxed()),
+    },
+    Case {
+        id: "F19",
+        name: "policy_edited_meanwhile",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::edited_meanwhile(scene).boxed()),
+    },
+    Case {
+        id: "F20",
+        name: "foreign_initializer_first",
+        engines: LEGACY,
+        is_quick: false,
+        play: Play::Story(|scene| stories::foreign_first(scene).boxed()),
+    },
+    Case {
+        id: "F21",
+        name: "changed_while_waiting",
+        engines: LEGACY,
+        is_quick: false,
+        play: Play::Story(|scene| stories::changed_while_waiting(scene).boxed()),
+    },
+    Case {
+        id: "F22",
+        name: "rights_revoked",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::rights_revoked(scene).boxed()),
+    },
+    Case {
+        id: "F23",
+        name: "result_refused",
+        engines: LEGACY,
+        is_quick: false,
+        play: Play::Story(|scene| stories::result_refused(scene).boxed()),
+    },
+    Case {
+        id: "L3",
+        name: "silence",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::silence(scene).boxed()),
     },
 ];
 
+const WATCH: [Verb; 1] = [Verb::Watch];
 const WRITES: [Verb; 4] = [Verb::Create, Verb::Update, Verb::Patch, Verb::Delete];
 
 /// Runs a case.
 pub(crate) async fn run(case: &Case, engine: Engine, seed: u64) -> Result<()> {
-    let mut scene = Scene::new(engine, seed).await?;
+    let scene = Scene::new(engine, seed).await?;
     let played = match &case.play {
         Play::Rules(rules) => ordinary(&scene, rules).await,
-        Play::Story(story) => story(&mut scene).await,
+        Play::Story(story) => story(&scene).await,
     };
     played.map_err(|error| anyhow!("{error:#}\n--- the end of the operator's log ---\n{}", tail(&scene.log())))
 }

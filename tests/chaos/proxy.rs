@@ -31,6 +31,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+/// How long an event waits for the one that it is to come after.
+const HELD: Duration = Duration::from_millis(200);
+
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 type Upstream = tokio::sync::Mutex<Option<SendRequest<Full<Bytes>>>>;
 
@@ -100,6 +103,11 @@ impl Proxy {
     /// Cuts all watches.
     pub(crate) fn cut_watches(&self) {
         self.hub.calm.send_modify(|times| *times += 1);
+    }
+
+    /// From now on, the next answer to each list is the one that stale lists show.
+    pub(crate) fn remember_lists(&self) {
+        lock(&self.hub.lists).clear();
     }
 
     /// Kills the process `pid` when the `nth` request from now on comes: before it is forwarded, or when its answer has come.
@@ -330,7 +338,20 @@ fn expiry() -> Bytes {
 async fn pump(hub: &Hub, ask: &Ask, mut body: Incoming, sender: &mpsc::Sender<io::Result<Frame<Bytes>>>) {
     let mut buffer = Vec::new();
     let mut held: Option<Vec<u8>> = None;
-    while let Some(Ok(frame)) = body.frame().await {
+    loop {
+        // Where nothing follows, what was held back comes all the same.
+        let patience = if held.is_some() { HELD } else { Duration::MAX };
+        let frame = match tokio::time::timeout(patience, body.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(_) => return,
+            Err(_) => {
+                let late = held.take().map_or_else(Bytes::new, Bytes::from);
+                if sender.send(Ok(Frame::data(late))).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+        };
         let Ok(data) = frame.into_data() else { continue };
         buffer.extend_from_slice(&data);
         while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {

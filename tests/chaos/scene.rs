@@ -6,7 +6,8 @@ use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use futures::StreamExt;
-use oracle::{Digest, Finding, Oracle, Site, State};
+use jiff::Timestamp;
+use oracle::{Digest, Finding, Oracle, Rest, Site, State};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::net::TcpListener;
@@ -57,8 +58,6 @@ pub(crate) struct Scene {
     webhook: u16,
     /// Where in the audit log the part begins that is judged.
     begun: AtomicUsize,
-    /// Flags of the operator, besides those of every scene.
-    flags: Vec<String>,
 }
 
 impl Scene {
@@ -69,20 +68,21 @@ impl Scene {
         let world = World::with(builder).await?;
         let proxy = Proxy::start(&world.cluster, seed).await?;
         let webhook = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        Ok(Self { world, proxy, engine, seed, operator: Mutex::new(None), webhook, begun: AtomicUsize::new(0), flags: Vec::new() })
-    }
-
-    /// The operator gets these flags, too, when it is started next.
-    pub(crate) fn with_flags(&mut self, flags: &[&str]) {
-        self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Ok(Self { world, proxy, engine, seed, operator: Mutex::new(None), webhook, begun: AtomicUsize::new(0) })
     }
 
     /// An operator that connects through the proxy, under the name `replica`.
     pub(crate) fn replica(&self, replica: &str, webhook: u16) -> Result<Operator> {
         let (listen, url) = (format!("127.0.0.1:{webhook}"), format!("https://127.0.0.1:{webhook}"));
-        let mut flags = vec!["--pod-name", replica, "--lease-duration", "3s", "--log-level", "info,sidecar_policy=debug,kube_client=off"];
+        let mut flags = vec![
+            "--pod-name",
+            replica,
+            "--lease-duration",
+            "3s",
+            "--log-level",
+            "info,sidecar_policy=debug,kube_client=off",
+        ];
         flags.extend(["--webhook-listen", &listen, "--webhook-url", &url]);
-        flags.extend(self.flags.iter().map(String::as_str));
         let mut operator = Operator::start_with(&self.world.cluster, &self.proxy.kubeconfig, &flags)?;
         operator.is_log_shown = false;
         Ok(operator)
@@ -164,6 +164,26 @@ impl Scene {
         errors.into_iter().flatten().collect()
     }
 
+    /// Creates Deployments as a user does who tries again until they are there.
+    pub(crate) async fn create_stubbornly(&self, deployments: Vec<Value>) -> Result<()> {
+        let deadline = Instant::now() + 2 * RECOVERY;
+        let create = |body: Value| async move {
+            loop {
+                match request(&self.world.creator, "POST", DEPLOYMENTS, &body).await {
+                    Ok(_) => return Ok(()),
+                    Err(kube::Error::Api(status)) if status.code == 409 => return Ok(()),
+                    Err(error) => {
+                        ensure!(Instant::now() < deadline, "{} cannot be created: {error}", body["metadata"]["name"]);
+                        tokio::time::sleep(Duration::from_millis(300)).await;
+                    }
+                }
+            }
+        };
+        let created: Vec<Result<()>> =
+            futures::stream::iter(deployments.into_iter().map(create)).buffer_unordered(CREATORS).collect().await;
+        created.into_iter().collect()
+    }
+
     /// The Deployment `name` as stored has these containers.
     pub(crate) async fn has(&self, name: &str, wanted: &[&str]) -> Result<()> {
         let object = self.world.get(&path(name)).await?.with_context(|| format!("{name} is gone"))?;
@@ -199,7 +219,8 @@ impl Scene {
         }
         let mut objects = Vec::new();
         for (kind, version, path) in lists {
-            let list = request(&self.world.admin, "GET", &format!("{path}?includeUninitialized=1"), &Value::Null).await?;
+            let list =
+                request(&self.world.admin, "GET", &format!("{path}?includeUninitialized=1"), &Value::Null).await?;
             for mut object in list["items"].as_array().cloned().unwrap_or_default() {
                 (object["kind"], object["apiVersion"]) = (json!(kind), json!(version));
                 objects.push(object);
@@ -240,6 +261,19 @@ impl Scene {
         }
     }
 
+    /// Waits for so long, in which the operator is to be silent.
+    pub(crate) async fn judge_rest(&self, time: Duration) -> Result<()> {
+        self.begin()?;
+        let from = Timestamp::now();
+        tokio::time::sleep(time).await;
+        let mut oracle = Oracle::new(Site { rest: Some(Rest { from, to: Timestamp::now() }), ..Self::site() });
+        oracle.read(&self.audit()?[self.begun.load(Ordering::Relaxed)..])?;
+        let findings = oracle.findings(Some(&self.state().await?));
+        ensure!(findings.is_empty(), "the oracle finds:{}", told(&findings));
+        ensure!(oracle.writes() > 0, "not even the lease was renewed: this proves nothing");
+        Ok(())
+    }
+
     /// True if and only if the audit log has grown no more for a while: it is written after the answers.
     async fn is_written(&self) -> Result<bool> {
         let before = self.audit()?.len();
@@ -266,7 +300,8 @@ impl Scene {
             self.world.delete_policy(policy.metadata.name.as_deref().unwrap_or_default()).await?;
         }
         self.unregistered().await?;
-        let all = request(&self.world.admin, "GET", &format!("{DEPLOYMENTS}?includeUninitialized=1"), &Value::Null).await?;
+        let all =
+            request(&self.world.admin, "GET", &format!("{DEPLOYMENTS}?includeUninitialized=1"), &Value::Null).await?;
         for object in all["items"].as_array().into_iter().flatten() {
             self.world.delete(&path(object["metadata"]["name"].as_str().unwrap_or_default())).await?;
         }

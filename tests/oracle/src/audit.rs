@@ -82,7 +82,9 @@ impl Event {
 
     /// The name, that of a created object included.
     pub fn name(&self) -> &str {
-        let made = || [&self.response_object, &self.request_object].iter().find_map(|object| object["metadata"]["name"].as_str());
+        let made = || {
+            [&self.response_object, &self.request_object].iter().find_map(|object| object["metadata"]["name"].as_str())
+        };
         Some(self.object_ref.name.as_str()).filter(|name| !name.is_empty()).or_else(made).unwrap_or_default()
     }
 

@@ -41,7 +41,12 @@ impl Digest {
             return Vec::new();
         }
         let mut findings = Vec::new();
-        let finding = |object: &str, message: String| Finding { rule: rules::SAME, object: object.into(), audit_id: None, message };
+        let finding = |object: &str, message: String| Finding {
+            rule: rules::SAME,
+            object: object.into(),
+            audit_id: None,
+            message,
+        };
         let both = |keys: fn(&Digest) -> Vec<&String>| -> BTreeSet<String> {
             others.iter().chain([self]).flat_map(keys).cloned().collect()
         };
@@ -80,7 +85,8 @@ fn difference(without: Option<&Value>, with: Option<&Value>) -> String {
         (Some(_), None) => "is not there, and is without faults".into(),
         (None, Some(_)) => "is there, and is not without faults".into(),
         (without, with) => {
-            let (path, without, with) = deepest(String::new(), without.unwrap_or(&Value::Null), with.unwrap_or(&Value::Null));
+            let (path, without, with) =
+                deepest(String::new(), without.unwrap_or(&Value::Null), with.unwrap_or(&Value::Null));
             format!("`{path}` is {with:.200}, and {without:.200} without faults")
         }
     }

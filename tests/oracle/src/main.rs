@@ -79,7 +79,10 @@ fn run(options: Options) -> Result<bool> {
     if let Some(audit) = &options.audit {
         oracle.read(BufReader::new(open(audit)?))?;
     }
-    ensure!(oracle.writes() > 0, "nothing in the audit log was written by `{user}`: nothing can be told about it (--user)");
+    ensure!(
+        oracle.writes() > 0,
+        "nothing in the audit log was written by `{user}`: nothing can be told about it (--user)"
+    );
     let state = options.state.as_ref().map(|path| State::new(json(path)?)).transpose()?;
     let mut findings = oracle.findings(state.as_ref());
     if let Some(digest) = state.as_ref().map(|state| oracle.digest(state)) {

@@ -30,7 +30,8 @@ impl Operation<'_> {
 
     /// True if and only if it takes an entry, or all, off the list of initializers.
     pub fn is_removal(&self) -> bool {
-        self.op == "remove" && (self.path == "/metadata/initializers" || self.path.starts_with("/metadata/initializers/pending/"))
+        self.op == "remove"
+            && (self.path == "/metadata/initializers" || self.path.starts_with("/metadata/initializers/pending/"))
     }
 }
 

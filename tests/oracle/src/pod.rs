@@ -36,7 +36,8 @@ pub(crate) fn markers(pod: &Value) -> Vec<Marker> {
     let marker = |(key, value): (&String, &Value)| {
         let policy = policy_of(key)?.to_owned();
         let marker: Value = serde_json::from_str(value.as_str()?).ok()?;
-        let added = marker["added"].as_array()?.iter().filter_map(|pointer| pointer.as_str().map(str::to_owned)).collect();
+        let added =
+            marker["added"].as_array()?.iter().filter_map(|pointer| pointer.as_str().map(str::to_owned)).collect();
         Some(Marker { policy, hash: marker["hash"].as_str()?.to_owned(), added })
     };
     annotations.into_iter().flatten().filter_map(marker).collect()
@@ -44,7 +45,8 @@ pub(crate) fn markers(pod: &Value) -> Vec<Marker> {
 
 /// How often what a marker's `pointer` names is in `object`. Items of lists are named by key.
 pub(crate) fn count(object: &Value, pointer: &str) -> usize {
-    let steps: Vec<String> = pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
+    let steps: Vec<String> =
+        pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
     let mut found = vec![object];
     let mut list = "";
     for step in &steps {

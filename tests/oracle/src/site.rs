@@ -75,8 +75,9 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Self> {
         let (name, pod) = text.split_once('=').unwrap_or((text, "/spec/template"));
-        let (group, resource) =
-            name.split_once('/').with_context(|| format!("`{text}`: write it as GROUP/RESOURCE or GROUP/RESOURCE=/path"))?;
+        let (group, resource) = name
+            .split_once('/')
+            .with_context(|| format!("`{text}`: write it as GROUP/RESOURCE or GROUP/RESOURCE=/path"))?;
         Ok(Self { group: group.into(), resource: resource.into(), pod: pod.into() })
     }
 }
@@ -102,7 +103,8 @@ impl FromStr for Rest {
 
     fn from_str(text: &str) -> Result<Self> {
         let (from, to) = text.split_once("..").with_context(|| format!("`{text}`: write it as FROM..TO"))?;
-        let time = |text: &str| text.parse().with_context(|| format!("`{text}` is no time: write it as 2026-01-31T12:00:00Z"));
+        let time =
+            |text: &str| text.parse().with_context(|| format!("`{text}` is no time: write it as 2026-01-31T12:00:00Z"));
         Ok(Self { from: time(from)?, to: time(to)? })
     }
 }

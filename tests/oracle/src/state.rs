@@ -33,7 +33,9 @@ impl State {
             },
             _ => bail!("the state is no list of objects"),
         };
-        if let Some(nameless) = objects.iter().find(|object| !object["kind"].is_string() || !object["metadata"]["name"].is_string()) {
+        if let Some(nameless) =
+            objects.iter().find(|object| !object["kind"].is_string() || !object["metadata"]["name"].is_string())
+        {
             bail!("an object of the state has no kind or no name: {nameless:.200}");
         }
         Ok(Self { objects })

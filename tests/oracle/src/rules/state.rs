@@ -20,7 +20,10 @@ pub(super) fn whole(site: &Site, state: &State) -> Vec<(String, String)> {
         for marker in &markers {
             wrong.extend(marker.added.iter().filter_map(|pointer| match pod::count(object, pointer) {
                 1 => None,
-                0 => Some((place.clone(), format!("the marker of `{}` lists `{pointer}`, which is not there", marker.policy))),
+                0 => Some((
+                    place.clone(),
+                    format!("the marker of `{}` lists `{pointer}`, which is not there", marker.policy),
+                )),
                 times => Some((place.clone(), format!("`{pointer}`, of `{}`, is there {times} times", marker.policy))),
             }));
         }
@@ -38,7 +41,8 @@ fn part_of(template: &Value, pod: &Value) -> Option<String> {
     let items = |from: &Value, list: &str| from[list].as_array().cloned().unwrap_or_default();
     let all = |from: &Value| [items(from, "initContainers"), items(from, "containers")].concat();
     let theirs = all(&pod["spec"]);
-    let is_there = |ours: &Value| theirs.iter().any(|item| item["name"] == ours["name"] && item["image"] == ours["image"]);
+    let is_there =
+        |ours: &Value| theirs.iter().any(|item| item["name"] == ours["name"] && item["image"] == ours["image"]);
     all(template).iter().find(|ours| is_there(ours)).and_then(|ours| ours["name"].as_str().map(str::to_owned))
 }
 
@@ -46,7 +50,8 @@ fn part_of(template: &Value, pod: &Value) -> Option<String> {
 pub(super) fn true_status(site: &Site, state: &State) -> Vec<(String, String)> {
     let about = |name: &str, policy: &Value| -> Vec<(String, String)> {
         let place = format!("sidecarpolicies {name}");
-        let checks = [current(policy), consistent(policy), counted(site, state, name, policy), registered(state, name, policy)];
+        let checks =
+            [current(policy), consistent(policy), counted(site, state, name, policy), registered(state, name, policy)];
         checks.into_iter().flatten().map(|message| (place.clone(), message)).collect()
     };
     state.policies().flat_map(|(name, policy)| about(name, policy)).collect()

@@ -20,8 +20,7 @@ pub(super) fn whole(_: &Site, write: &Write) -> Option<String> {
     if write.event.verb != "patch" || operations.is_empty() {
         return Some(format!("written by `{}` and not by a JSON Patch", write.event.verb));
     }
-    const GUARDS: [&str; 3] =
-        ["/metadata/uid", "/metadata/resourceVersion", "/metadata/initializers/pending/0/name"];
+    const GUARDS: [&str; 3] = ["/metadata/uid", "/metadata/resourceVersion", "/metadata/initializers/pending/0/name"];
     if let Some(missing) = GUARDS.iter().find(|guard| tested(patch, guard).is_none_or(str::is_empty)) {
         return Some(format!("the patch does not begin with a test of `{missing}`"));
     }
@@ -46,7 +45,8 @@ fn adds_content(pod: &str, operation: &Operation) -> bool {
 /// The marker itself, or the map with it that has to be made first.
 fn sets_marker(pod: &str, operation: &Operation) -> bool {
     let Some(below) = operation.path.strip_prefix(pod).filter(|_| !operation.is_test()) else { return false };
-    let has = |annotations: &Value| annotations.as_object().is_some_and(|all| all.keys().any(|key| pod::is_marker(key)));
+    let has =
+        |annotations: &Value| annotations.as_object().is_some_and(|all| all.keys().any(|key| pod::is_marker(key)));
     match below {
         "/metadata" => has(&operation.value["annotations"]),
         "/metadata/annotations" => has(operation.value),
@@ -61,7 +61,8 @@ pub(super) fn own_fields(site: &Site, write: &Write) -> Option<String> {
     if let Some(beyond) = operations.iter().find(|operation| !operation.is_test() && !may_touch(pod, operation)) {
         return Some(format!("`{}` of `{}` is nothing that injection does", beyond.op, beyond.path));
     }
-    if !tested(&write.event.request_object, "/metadata/initializers/pending/0/name").is_none_or(|name| site.owns(name)) {
+    if !tested(&write.event.request_object, "/metadata/initializers/pending/0/name").is_none_or(|name| site.owns(name))
+    {
         return Some("acts while a foreign initializer is at the head of the list".into());
     }
     let (before, after) = (write.before.as_ref()?, &write.event.response_object);
@@ -107,7 +108,9 @@ pub(super) fn own_objects(site: &Site, write: &Write) -> Option<String> {
         // A try in our own namespace, of which nothing is stored.
         (_, _, "") if event.is_dry_run() && event.verb == "create" && in_own_namespace && is_workload => &["create"],
         (_, _, "") if write.pod.is_some() => &["patch"],
-        ("admissionregistration.k8s.io", _, "") if event.name().starts_with("scpol-") => &["create", "update", "delete"],
+        ("admissionregistration.k8s.io", _, "") if event.name().starts_with("scpol-") => {
+            &["create", "update", "delete"]
+        }
         ("" | "events.k8s.io", "events", "") => &["create", "patch"],
         ("coordination.k8s.io", "leases", "") if in_own_namespace => &["create", "update"],
         ("", "secrets", "") if in_own_namespace && event.name().starts_with("scpol-") => &["create", "update", "patch"],
