@@ -8,10 +8,10 @@
 //!
 //! let mut oracle = Oracle::new(Site::default());
 //! let line = r#"{"auditID":"a1","verb":"delete","user":{"username":"system:serviceaccount:scpol-system:scpol"},
-//!     "objectRef":{"resource":"pods","namespace":"shop","name":"web"},"responseStatus":{"code":200}}"#;
+//!     "objectRef":{"resource":"configmaps","namespace":"shop","name":"web"},"responseStatus":{"code":200}}"#;
 //! oracle.read(line.replace('\n', "").as_bytes())?;
 //! let findings = oracle.findings(None);
-//! assert_eq!(findings[0].to_string(), "O4 ours-to-write: pods shop/web [a1]: `delete` is not ours to do there");
+//! assert_eq!(findings[0].to_string(), "O4 ours-to-write: configmaps shop/web [a1]: `delete` is not ours to do there");
 //! # anyhow::Ok(())
 //! ```
 
