@@ -23,7 +23,7 @@ use scene::Engine;
 use std::process::ExitCode;
 
 /// The seeds of `make chaos`.
-const SEEDS: [u64; 3] = [1, 2, 3];
+pub(crate) const SEEDS: [u64; 3] = [1, 2, 3];
 
 /// True if and only if everything is wanted, and not what a few minutes allow.
 pub(crate) fn is_everything() -> bool {

@@ -24,10 +24,13 @@ pub(crate) async fn killed_at_each_request(scene: &Scene) -> Result<()> {
     let calm = life(scene, &[]).await?;
     let requests = scene.proxy.requests() - before;
     scene.kill();
-    // All of them, or a few that the seed chooses.
-    let step = if crate::is_everything() { 1 } else { requests / 4 };
+    // The seeds share them all among themselves; or a few that the seed chooses.
+    let (step, first) = match crate::SEEDS.len() as u64 {
+        seeds if crate::is_everything() => (seeds, 1 + scene.seed % seeds),
+        _ => (requests / 4, 1 + Dice(scene.seed).below(requests / 4, "first")),
+    };
     let mut killed = 0;
-    let mut nth = 1 + Dice(scene.seed).below(step, "first");
+    let mut nth = first;
     while nth <= requests {
         for moment in [Moment::Before, Moment::After] {
             scene.begin()?;

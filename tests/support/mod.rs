@@ -78,7 +78,9 @@ impl Operator {
         let (port, webhook) = (free_port()?, free_port()?);
         let log = cluster.dir().join(format!("operator-{port}.log"));
         let output = File::create(&log)?;
-        let process = Command::new(env!("CARGO_BIN_EXE_scpol"))
+        // Another build of it may be put to the test.
+        let program = std::env::var_os("SCPOL_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_scpol").into());
+        let process = Command::new(program)
             .arg("run")
             // By variable, so that a flag of the test overrides it.
             .env("SCPOL_LOG_LEVEL", "debug,hyper=info,kube=info,tower=info,rustls=info,h2=info")
