@@ -265,14 +265,21 @@ async fn ordinary(scene: &Scene, rules: &[Rule]) -> Result<()> {
 async fn tell(scene: &Scene, rules: &[Rule]) -> Result<u64> {
     scene.policy("envoy", envoy()).await?;
     scene.in_force("envoy").await?;
-    scene.proxy.set(rules.to_vec());
-    let creates = scene.create(first(12));
-    let (refused, policy) = tokio::join!(creates, scene.policy("agent", agent()));
+    go_wrong(scene, rules);
+    let creating = async {
+        let mut refused = Vec::new();
+        for batch in first(12).chunks(4) {
+            refused.extend(scene.create(batch.to_vec()).await);
+            tokio::time::sleep(SECOND / 4).await;
+        }
+        refused
+    };
+    let (refused, policy) = tokio::join!(creating, scene.policy("agent", agent()));
     policy?;
     ensure!(refused.is_empty(), "creates failed: {refused:?}");
     let mut fired = scene.proxy.calm();
     scene.in_force("agent").await?;
-    scene.proxy.set(rules.to_vec());
+    go_wrong(scene, rules);
     let refused = scene.create(second(6)).await;
     ensure!(refused.is_empty(), "creates failed: {refused:?}");
     scene.world.delete_policy("agent").await?;
@@ -283,4 +290,12 @@ async fn tell(scene: &Scene, rules: &[Rule]) -> Result<u64> {
     })
     .await?;
     Ok(fired)
+}
+
+fn go_wrong(scene: &Scene, rules: &[Rule]) {
+    scene.proxy.set(rules.to_vec());
+    // What watches are to suffer begins with them.
+    if rules.iter().any(|rule| rule.verbs.contains(&Verb::Watch)) {
+        scene.proxy.cut_watches();
+    }
 }
