@@ -186,3 +186,63 @@ impl Faults {
         happens
     }
 }
+
+/// What must hold of the rules themselves, by name.
+pub(crate) const LAWS: [(&str, fn()); 3] = [
+    ("requests are told apart", requests_are_told_apart),
+    ("a seed repeats what went wrong, in whatever order requests come", a_seed_repeats),
+    ("a request that is tried again goes through in the end", trying_again_helps),
+];
+
+fn requests_are_told_apart() {
+    for (method, uri, verb, resource) in [
+        ("GET", "/api/v1/pods?limit=100", Verb::List, "pods"),
+        ("GET", "/api/v1/pods?watch=true&resourceVersion=7", Verb::Watch, "pods"),
+        ("GET", "/api/v1/namespaces/shop", Verb::Get, "namespaces"),
+        ("GET", "/api/v1/namespaces", Verb::List, "namespaces"),
+        ("PATCH", "/apis/apps/v1/namespaces/shop/deployments/web?", Verb::Patch, "deployments"),
+        ("POST", "/apis/apps/v1/namespaces/shop/deployments?dryRun=All", Verb::Create, "deployments"),
+        ("PATCH", "/apis/scpol.dev/v1alpha1/sidecarpolicies/envoy/status", Verb::Patch, "sidecarpolicies/status"),
+        ("PUT", "/apis/coordination.k8s.io/v1beta1/namespaces/scpol-system/leases/scpol", Verb::Update, "leases"),
+        ("DELETE", "/apis/admissionregistration.k8s.io/v1/x/scpol-envoy", Verb::Delete, "x"),
+    ] {
+        let ask = Ask::of(&method.parse().expect("a method"), &uri.parse().expect("a URI"));
+        assert_eq!((ask.verb, ask.resource.as_str()), (verb, resource), "{method} {uri}");
+    }
+}
+
+/// The requests of five objects, ten times each.
+fn asks() -> Vec<Ask> {
+    let one = |number: usize| Ask {
+        verb: Verb::Patch,
+        path: format!("/apis/apps/v1/namespaces/default/deployments/web-{}", number % 5),
+        resource: "deployments".into(),
+    };
+    (0..50).map(one).collect()
+}
+
+/// What happened to each object's requests, one after the other.
+fn told(seed: u64, asks: &[Ask]) -> HashMap<String, Vec<Vec<Does>>> {
+    let rules =
+        vec![Rule::always(Does::DropAnswer).percent(50), Rule::always(Does::Delay(Duration::from_secs(9))).percent(30)];
+    let mut faults = Faults::new(Dice(seed), rules);
+    let mut happened: HashMap<_, Vec<_>> = HashMap::new();
+    for ask in asks {
+        happened.entry(ask.path.clone()).or_default().push(faults.of(ask));
+    }
+    happened
+}
+
+fn a_seed_repeats() {
+    let mut sorted = asks();
+    sorted.sort_by(|a, b| a.path.cmp(&b.path));
+    assert_eq!(told(7, &asks()), told(7, &sorted));
+    assert_ne!(told(7, &asks()), told(8, &asks()));
+}
+
+fn trying_again_helps() {
+    let mut faults = Faults::new(Dice(1), vec![Rule::always(Does::CutBefore).times(2)]);
+    let ask = &asks()[0];
+    let cut: Vec<bool> = (0..4).map(|_| !faults.of(ask).is_empty()).collect();
+    assert_eq!((cut, faults.fired()), (vec![true, true, false, false], 2));
+}

@@ -33,11 +33,17 @@ pub(crate) fn is_everything() -> bool {
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let cases = CASES.iter().filter(|case| case.is_quick || is_everything());
+    let laws = fault::LAWS.iter().map(|(name, law)| {
+        Trial::test(*name, || {
+            law();
+            Ok(())
+        })
+    });
     let trials = cases.flat_map(|case| {
         let runs = case.engines.iter().flat_map(|engine| seeds().into_iter().map(|seed| (*engine, seed)));
         runs.map(|(engine, seed)| trial(case, engine, seed)).collect::<Vec<_>>()
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    libtest_mimic::run(&arguments, laws.chain(trials).collect()).exit_code()
 }
 
 fn seeds() -> Vec<u64> {

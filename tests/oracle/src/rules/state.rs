@@ -86,7 +86,9 @@ fn consistent(policy: &Value) -> Option<String> {
 fn counted(site: &Site, state: &State, name: &str, policy: &Value) -> Option<String> {
     let status = &policy["status"];
     let hash = status["templateHash"].as_str()?;
-    let waits = |object: &Value| pod::pending(object).next().is_some();
+    // What waits, and what is being deleted, is not among the matched.
+    let leaves = |object: &Value| object["metadata"]["deletionTimestamp"].is_string();
+    let waits = |object: &Value| pod::pending(object).next().is_some() || leaves(object);
     let marked = state.workloads(site).filter(|(_, object, pod)| {
         !waits(object) && pod::markers(pod).iter().any(|marker| marker.policy == name && marker.hash == hash)
     });
