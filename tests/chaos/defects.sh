@@ -7,7 +7,8 @@ cd "$root"
 copy=$root/target/defects/copy
 export SCPOL_CHAOS_ALL=1 SCPOL_CHAOS_SEED="${SCPOL_CHAOS_SEED:-1}"
 cargo build --locked --quiet
-cargo test --locked --quiet --test chaos --no-run
+chaos=$(cargo test --locked --quiet --test chaos --no-run --message-format=json \
+    | sed -n 's/.*"executable":"\([^"]*\/chaos-[^"]*\)".*/\1/p')
 
 [ $# -gt 0 ] || set -- $(cd tests/chaos/defects && ls ./*.patch | sed 's|./||; s|\.patch$||')
 missed=0
@@ -26,7 +27,7 @@ for defect; do
     (cd "$copy" && CARGO_TARGET_DIR="$root/target/defects/build" cargo build --locked --quiet --bin scpol)
     case=$(sed -n '1s/^case: //p' "$patch")
     log=$root/target/defects/$defect.log
-    if SCPOL_BINARY="$root/target/defects/build/debug/scpol" cargo test --locked --quiet --test chaos -- "$case" > "$log" 2>&1; then
+    if SCPOL_BINARY="$root/target/defects/build/debug/scpol" "$chaos" "$case" > "$log" 2>&1; then
         echo "$defect: NOT FOUND by \`$case\`"
         missed=1
     elif grep -q 'test result: FAILED' "$log"; then

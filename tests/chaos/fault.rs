@@ -152,7 +152,7 @@ impl Faults {
     /// What happens to a request.
     pub(crate) fn of(&mut self, ask: &Ask) -> Vec<Does> {
         let case = format!("{:?} {}", ask.verb, ask.path);
-        self.happen(ask, case, |does| !does.is_about_events())
+        self.happen(ask, &case, |does| !does.is_about_events())
     }
 
     /// What happens to an event of a watch.
@@ -160,23 +160,23 @@ impl Faults {
         let kind = event["type"].as_str().filter(|kind| matches!(*kind, "ADDED" | "MODIFIED" | "DELETED"))?;
         let metadata = &event["object"]["metadata"];
         let case = format!("{kind} {} {}/{}", ask.path, metadata["namespace"], metadata["name"]);
-        self.happen(ask, case, Does::is_about_events).into_iter().next()
+        self.happen(ask, &case, Does::is_about_events).into_iter().next()
     }
 
-    fn happen(&mut self, ask: &Ask, case: String, is_meant: impl Fn(&Does) -> bool) -> Vec<Does> {
+    fn happen(&mut self, ask: &Ask, case: &str, is_meant: impl Fn(&Does) -> bool) -> Vec<Does> {
         let mut happens = Vec::new();
         for (number, rule) in self.rules.iter().enumerate() {
             if !rule.is_about(ask) || !is_meant(&rule.does) {
                 continue;
             }
-            let (nth, times) = self.seen.entry((number, case.clone())).or_default();
+            let (nth, times) = self.seen.entry((number, case.to_owned())).or_default();
             *nth += 1;
-            if *times < rule.times && self.dice.falls(rule.percent, (number, &case, *nth)) {
+            if *times < rule.times && self.dice.falls(rule.percent, (number, case, *nth)) {
                 *times += 1;
                 self.fired += 1;
                 happens.push(match rule.does {
                     Does::Delay(most) => {
-                        let millis = self.dice.below(most.as_millis() as u64, (number, &case, *nth, "delay"));
+                        let millis = self.dice.below(most.as_millis() as u64, (number, case, *nth, "delay"));
                         Does::Delay(Duration::from_millis(millis))
                     }
                     ref other => other.clone(),

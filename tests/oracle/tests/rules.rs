@@ -1,5 +1,7 @@
 //! Each rule finds its violation in a recorded log that is changed in one place, and nothing in the log as it was recorded.
 
+#![allow(clippy::unwrap_used, reason = "what was recorded is known")]
+
 use anyhow::Result;
 use oracle::{Digest, Finding, Oracle, Rest, Site, State};
 use serde_json::{Value, json};
