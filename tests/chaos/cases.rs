@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use oracle::Digest;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// One fault, and what is done while it lasts.
@@ -234,7 +235,28 @@ pub(crate) async fn run(case: &Case, engine: Engine, seed: u64) -> Result<()> {
         Play::Rules(rules) => ordinary(&scene, rules).await,
         Play::Story(story) => story(&scene).await,
     };
-    played.map_err(|error| anyhow!("{error:#}\n--- the end of the operator's log ---\n{}", tail(&scene.log())))
+    let Err(error) = played else { return Ok(()) };
+    let kept = keep(&scene, &format!("{}-{}-{}-{seed}", case.id, case.name, engine.name()), &error)?;
+    let log = tail(&scene.log());
+    Err(anyhow!(
+        "{error:#}\n--- everything is kept in {} ---\n--- the end of the operator's log ---\n{log}",
+        kept.display()
+    ))
+}
+
+/// Keeps what is needed to find out why a case failed: the error, the logs of the operators, the audit log.
+fn keep(scene: &Scene, name: &str, error: &anyhow::Error) -> Result<PathBuf> {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/chaos").join(name);
+    std::fs::create_dir_all(&kept)?;
+    std::fs::write(kept.join("error"), format!("{error:#}\n"))?;
+    for file in std::fs::read_dir(scene.world.cluster.dir())? {
+        let file = file?;
+        let is_log = |name: &str| name == "audit.log" || name == "kube-apiserver.log" || name.starts_with("operator-");
+        if file.file_name().to_str().is_some_and(is_log) {
+            std::fs::copy(file.path(), kept.join(file.file_name()))?;
+        }
+    }
+    Ok(kept)
 }
 
 fn tail(log: &str) -> String {
