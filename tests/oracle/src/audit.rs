@@ -80,6 +80,12 @@ impl Event {
         self.is_write() && !self.is_dry_run() && (200..300).contains(&self.response_status.code)
     }
 
+    /// True if and only if nobody can tell whether something was stored: a server whose caller has gone meanwhile logs 500 or 504,
+    /// whatever it has done.
+    pub fn is_doubtful(&self) -> bool {
+        self.is_write() && !self.is_dry_run() && !(200..500).contains(&self.response_status.code)
+    }
+
     /// The name, that of a created object included.
     pub fn name(&self) -> &str {
         let made = || {

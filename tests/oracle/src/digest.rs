@@ -1,5 +1,6 @@
 //! What runs of one scenario have in common, whatever goes wrong on the way.
 
+use crate::history::Writes;
 use crate::{Finding, Site, State, rules};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,11 +26,11 @@ const FLEETING: [&str; 3] = ["Event", "Lease", "Secret"];
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
 pub struct Digest {
     objects: BTreeMap<String, Value>,
-    writes: BTreeMap<String, u64>,
+    writes: BTreeMap<String, Writes>,
 }
 
 impl Digest {
-    pub(crate) fn new(site: &Site, state: &State, writes: &BTreeMap<String, u64>) -> Self {
+    pub(crate) fn new(site: &Site, state: &State, writes: &BTreeMap<String, Writes>) -> Self {
         let lasting = state.objects().filter(|(_, object)| !FLEETING.iter().any(|kind| object["kind"] == *kind));
         let objects = lasting.map(|(place, object)| (place, masked(site, object))).collect();
         Self { objects, writes: writes.clone() }
@@ -58,9 +59,10 @@ impl Digest {
             }
         }
         for place in both(|digest| digest.writes.keys().collect()) {
-            let count = |digest: &Digest| digest.writes.get(&place).copied().unwrap_or_default();
-            if !others.iter().any(|other| count(other) == count(self)) {
-                let message = format!("written {} times, and {} times without faults", count(self), count(&others[0]));
+            let of = |digest: &Digest| digest.writes.get(&place).copied().unwrap_or_default();
+            if !others.iter().any(|other| of(self).may_be(of(other).sure)) {
+                let message =
+                    format!("written {} times, and {} times without faults", of(self).sure, of(&others[0]).sure);
                 findings.push(finding(&place, message));
             }
         }

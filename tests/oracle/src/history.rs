@@ -2,6 +2,7 @@
 
 use crate::audit::Event;
 use crate::{Site, patch};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 
@@ -32,7 +33,24 @@ pub(crate) struct History {
     /// Our last write of an object that nobody else has written since: by place.
     ours: HashMap<String, Ours>,
     /// How often we have written each workload.
-    writes: BTreeMap<String, u64>,
+    writes: BTreeMap<String, Writes>,
+}
+
+/// How often a workload was written.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Writes {
+    /// For sure.
+    pub(crate) sure: u64,
+    /// Perhaps besides.
+    #[serde(default)]
+    pub(crate) doubtful: u64,
+}
+
+impl Writes {
+    /// True if and only if it may have been written as often as that.
+    pub(crate) fn may_be(self, times: u64) -> bool {
+        (self.sure..=self.sure + self.doubtful).contains(&times)
+    }
 }
 
 struct Ours {
@@ -51,6 +69,9 @@ impl History {
         let pod = site.pod_of(&event.object_ref.api_group, &event.object_ref.resource);
         let is_ours = event.user.username == site.user;
         let write = is_ours.then(|| Write { event, pod, before: self.before(event), earlier: self.earlier(event) });
+        if is_ours && pod.is_some() && event.is_doubtful() {
+            self.writes.entry(event.object()).or_default().doubtful += 1;
+        }
         if pod.is_some() && event.is_stored() && event.object_ref.subresource.is_empty() {
             self.note(event, is_ours);
         }
@@ -58,7 +79,7 @@ impl History {
     }
 
     /// How often the operator has written each workload.
-    pub(crate) fn writes(&self) -> &BTreeMap<String, u64> {
+    pub(crate) fn writes(&self) -> &BTreeMap<String, Writes> {
         &self.writes
     }
 
@@ -96,7 +117,7 @@ impl History {
             }
             return;
         }
-        *self.writes.entry(place.clone()).or_default() += 1;
+        self.writes.entry(place.clone()).or_default().sure += 1;
         let uid = patch::tested(&event.request_object, "/metadata/uid").or_else(|| stored["metadata"]["uid"].as_str());
         let version = stored["metadata"]["resourceVersion"].as_str().map(str::to_owned);
         let ours = Ours { audit_id: event.audit_id.clone(), uid: uid.unwrap_or_default().to_owned(), version };

@@ -323,6 +323,12 @@ fn a_run_is_held_against_those_without_faults() {
             .contains("is not there, and is without faults")
     );
     assert_eq!(differs(|run| run.object(0)["metadata"]["uid"] = json!("other")), "");
+    // A caller who has gone gets no answer, and the log does not tell either.
+    assert_eq!(differs(|run| run.write("deployments")["responseStatus"]["code"] = json!(500)), "");
+    assert!(
+        differs(|run| run.write("deployments")["responseStatus"]["code"] = json!(422))
+            .contains("written 0 times, and 1")
+    );
     // It is enough to be like one of them.
     let mut other = Run::recorded();
     patch_twice(&mut other);
