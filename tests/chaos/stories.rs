@@ -4,7 +4,7 @@ use crate::dice::Dice;
 use crate::fault::{Does, Rule, Verb};
 use crate::proxy::Moment;
 use crate::scene::{Engine, RECOVERY, Scene, agent, envoy, first, second};
-use crate::support::{self, within};
+use crate::support::{self, Operator, within};
 use crate::world::{DEPLOYMENTS, containers, deployment, path, pending, request, sidecar, waiting};
 use anyhow::{Context, Result, ensure};
 use controlplane::User;
@@ -258,18 +258,32 @@ pub(crate) async fn sleeping_leader(scene: &Scene) -> Result<()> {
     let mut second_replica = scene.replica("scpol-1", port)?;
     second_replica.wait_ready().await?;
     for round in 0..3 {
-        scene.signal("STOP")?;
+        let is_second = leads(&second_replica).await?;
+        let signal = |name: &str| if is_second { second_replica.signal(name) } else { scene.signal(name) };
+        signal("STOP")?;
         let batch = |at: usize| first(60).into_iter().skip(20 * round + 10 * at).take(10).collect::<Vec<_>>();
-        let waking = async {
-            sleep(Duration::from_millis(4000 + Dice(scene.seed).below(2000, round))).await;
-            scene.signal("CONT")
-        };
-        let (created, woken) = tokio::join!(scene.create_stubbornly(batch(0)), waking);
-        created.and(woken)?;
+        let asleep = scene.create_stubbornly(batch(0));
+        if round == 0 {
+            // The other one has to do it all.
+            asleep.await?;
+            within(RECOVERY, "the other one leads", || leads(&second_replica)).await?;
+            signal("CONT")?;
+        } else {
+            let waking = async {
+                sleep(Duration::from_millis(3000 + Dice(scene.seed).below(2000, round))).await;
+                signal("CONT")
+            };
+            let (created, woken) = tokio::join!(asleep, waking);
+            created.and(woken)?;
+        }
         scene.create_stubbornly(batch(1)).await?;
     }
     scene.judge().await?;
     injected(scene, &first(60)).await
+}
+
+async fn leads(operator: &Operator) -> Result<bool> {
+    Ok(operator.metric("scpol_leader").await? == 1.0)
 }
 
 /// F18: nobody is there when workloads come.
