@@ -210,6 +210,13 @@ pub(crate) const CASES: &[Case] = &[
         play: Play::Story(|scene| stories::rights_revoked(scene).boxed()),
     },
     Case {
+        id: "F22",
+        name: "definition_deleted",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::definition_deleted(scene).boxed()),
+    },
+    Case {
         id: "F23",
         name: "result_refused",
         engines: LEGACY,

@@ -2,7 +2,7 @@
 
 use crate::proxy::Proxy;
 use crate::support::{Operator, in_force, policies, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use futures::StreamExt;
@@ -194,10 +194,13 @@ impl Scene {
     /// Waits until nothing is registered any more, and new Deployments get no entry of ours.
     pub(crate) async fn unregistered(&self) -> Result<()> {
         within(RECOVERY, "nothing is registered", || async { Ok(self.world.registered().await?.is_empty()) }).await?;
-        match self.engine {
-            Engine::Initializer => self.world.unregistered().await,
-            _ => Ok(()),
-        }
+        // The server forgets it a moment later.
+        within(RECOVERY, "new Deployments get nothing of ours", || async {
+            let path = format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1");
+            let tried = request(&self.world.admin, "POST", &path, &deployment("tried")).await?;
+            Ok(pending(&tried).is_empty() && containers(&tried) == ["app"])
+        })
+        .await
     }
 
     /// Everything that is stored and of interest.

@@ -457,6 +457,26 @@ pub(crate) async fn rights_revoked(scene: &Scene) -> Result<()> {
     injected(scene, &first(5)).await
 }
 
+/// F22: the definition of policies is deleted, and with it all policies; then it is made anew.
+pub(crate) async fn definition_deleted(scene: &Scene) -> Result<()> {
+    in_force(scene).await?;
+    let cluster = &scene.world.cluster;
+    cluster.kubectl_output(User::Admin, &["delete", "crd", "sidecarpolicies.scpol.dev", "--wait=false"]).await?;
+    scene.unregistered().await?;
+    scene.world.create_promptly(DEPLOYMENTS, &deployment("between")).await?;
+    support::apply_without_deployment(cluster).await?;
+    within(RECOVERY, "policies are served again", || async {
+        Ok(cluster.kubectl_output(User::Admin, &["get", "sidecarpolicies"]).await.is_ok())
+    })
+    .await?;
+    scene.policy("envoy", envoy()).await?;
+    scene.in_force("envoy").await?;
+    scene.create_stubbornly(first(5)).await?;
+    scene.judge().await?;
+    scene.has("between", &["app"]).await?;
+    injected(scene, &first(5)).await
+}
+
 /// F23: the server refuses what one object would become. That one is let go; nobody else waits for it.
 pub(crate) async fn result_refused(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
