@@ -8,9 +8,10 @@ WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 COPY tests/controlplane/Cargo.toml tests/controlplane/
 COPY tests/fuzz/Cargo.toml tests/fuzz/
-RUN mkdir -p src benches tests/controlplane/src tests/fuzz/src \
-    && echo 'fn main() {}' | tee src/main.rs benches/bench.rs tests/controlplane/src/main.rs tests/fuzz/src/main.rs > /dev/null \
-    && touch src/lib.rs tests/controlplane/src/lib.rs tests/fuzz/src/lib.rs \
+COPY tests/oracle/Cargo.toml tests/oracle/
+RUN mkdir -p src benches tests/chaos tests/controlplane/src tests/fuzz/src tests/oracle/src \
+    && echo 'fn main() {}' | tee src/main.rs benches/bench.rs tests/chaos/main.rs tests/controlplane/src/main.rs tests/fuzz/src/main.rs tests/oracle/src/main.rs > /dev/null \
+    && touch src/lib.rs tests/controlplane/src/lib.rs tests/fuzz/src/lib.rs tests/oracle/src/lib.rs \
     && cargo build --release --locked --bin scpol
 COPY src src
 # `scpol check` knows the rights of the shipped roles by heart.

@@ -24,6 +24,10 @@ demo: ## Everything from a bare clone: a real API server, the operator, a sample
 test: assets ## All tests, real servers included
 	@cargo test --locked --workspace
 
+.PHONY: chaos
+chaos: assets ## What may go wrong between the operator and API servers, with three seeds; CASES=F07 for some, SCPOL_CHAOS_SEED=n for one seed
+	@SCPOL_CHAOS_ALL=1 cargo test --locked --test chaos -- $(CASES)
+
 .PHONY: laws
 laws: ## The laws of injection on a million generated cases and more; PROPTEST_CASES sets how many each law gets
 	@PROPTEST_CASES=$${PROPTEST_CASES:-120000} cargo test --locked --workspace --test laws

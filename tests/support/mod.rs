@@ -74,10 +74,17 @@ impl Operator {
 
     /// Starts the operator as `user`.
     pub fn start_as(cluster: &ControlPlane, user: User, flags: &[&str]) -> Result<Self> {
+        Self::start_with(cluster, &cluster.kubeconfig(user), flags)
+    }
+
+    /// Starts the operator with a kubeconfig of its own.
+    pub fn start_with(cluster: &ControlPlane, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
         let (port, webhook) = (free_port()?, free_port()?);
         let log = cluster.dir().join(format!("operator-{port}.log"));
         let output = File::create(&log)?;
-        let process = Command::new(env!("CARGO_BIN_EXE_scpol"))
+        // Another build of it may be put to the test.
+        let program = std::env::var_os("SCPOL_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_scpol").into());
+        let process = Command::new(program)
             .arg("run")
             // By variable, so that a flag of the test overrides it.
             .env("SCPOL_LOG_LEVEL", "debug,hyper=info,kube=info,tower=info,rustls=info,h2=info")
@@ -85,7 +92,7 @@ impl Operator {
             .env("SCPOL_WEBHOOK_LISTEN", format!("127.0.0.1:{webhook}"))
             .env("SCPOL_WEBHOOK_URL", format!("https://127.0.0.1:{webhook}"))
             .arg("--kubeconfig")
-            .arg(cluster.kubeconfig(user))
+            .arg(kubeconfig)
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

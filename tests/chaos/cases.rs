@@ -1,0 +1,330 @@
+//! The faults, one row each.
+
+use crate::fault::{Does, Rule, Verb};
+use crate::scene::{Calm, Engine, Scene, agent, envoy, first, second};
+use crate::stories;
+use anyhow::{Result, anyhow, ensure};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use oracle::Digest;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// One fault, and what is done while it lasts.
+pub(crate) struct Case {
+    /// As in the list of faults in the README.
+    pub(crate) id: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) engines: &'static [Engine],
+    /// Among those of `make test`.
+    pub(crate) is_quick: bool,
+    pub(crate) play: Play,
+}
+
+/// What happens in a case.
+pub(crate) enum Play {
+    /// The ordinary story, while this goes wrong.
+    Rules(&'static [Rule]),
+    /// A story of its own.
+    Story(fn(&Scene) -> BoxFuture<'_, Result<()>>),
+}
+
+const LEGACY: &[Engine] = &[Engine::Initializer];
+const SECOND: Duration = Duration::from_secs(1);
+
+/// All of them.
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        id: "F01",
+        name: "killed_at_a_request",
+        engines: Engine::ALL,
+        is_quick: true,
+        play: Play::Story(|scene| stories::killed_at_each_request(scene).boxed()),
+    },
+    Case {
+        id: "F02",
+        name: "killed_twenty_times",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::killed_at_random(scene).boxed()),
+    },
+    Case {
+        id: "F03",
+        name: "answer_lost_after_the_write",
+        engines: Engine::ALL,
+        is_quick: true,
+        play: Play::Rules(&[Rule::always(Does::DropAnswer).to(&WRITES, &[]).percent(60).times(2)]),
+    },
+    Case {
+        id: "F03",
+        name: "answer_is_a_timeout_after_the_write",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Rules(&[Rule::always(Does::Mask(504)).to(&WRITES, &[]).percent(60).times(2)]),
+    },
+    Case {
+        id: "F04",
+        name: "conflicts",
+        engines: LEGACY,
+        is_quick: false,
+        play: Play::Story(|scene| stories::conflicts(scene).boxed()),
+    },
+    Case {
+        id: "F05",
+        name: "too_many_requests_and_unavailable",
+        engines: Engine::ALL,
+        is_quick: true,
+        play: Play::Rules(&[
+            Rule::always(Does::Answer(429, Some(1))).percent(30).times(2),
+            Rule::always(Does::Answer(503, None)).percent(30).times(2),
+            Rule::always(Does::Answer(500, None)).percent(10).times(1),
+            Rule::always(Does::Answer(409, None)).to(&WRITES, &[]).percent(10).times(1),
+        ]),
+    },
+    Case {
+        id: "F06",
+        name: "slow_server",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Rules(&[Rule::always(Does::Delay(Duration::from_secs(4))).percent(50).times(3)]),
+    },
+    Case {
+        id: "F07",
+        name: "server_killed",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::server_killed(scene).boxed()),
+    },
+    Case {
+        id: "F08",
+        name: "server_frozen",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::server_frozen(scene).boxed()),
+    },
+    Case {
+        id: "F08",
+        name: "watches_frozen",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::watches_frozen(scene).boxed()),
+    },
+    Case {
+        id: "F09",
+        name: "storage_frozen",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::storage_frozen(scene).boxed()),
+    },
+    Case {
+        id: "F10",
+        name: "version_too_old",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Rules(&[
+            Rule::always(Does::CutWatch(Duration::from_millis(300))).to(&WATCH, &[]),
+            Rule::always(Does::Expire).to(&WATCH, &[]).percent(50),
+        ]),
+    },
+    Case {
+        id: "F11",
+        name: "watch_cut_every_50_ms",
+        engines: Engine::ALL,
+        is_quick: true,
+        play: Play::Rules(&[Rule::always(Does::CutWatch(Duration::from_millis(50))).to(&WATCH, &[])]),
+    },
+    Case {
+        id: "F12",
+        name: "events_lost",
+        engines: LEGACY,
+        is_quick: true,
+        play: Play::Story(|scene| stories::events_lost(scene).boxed()),
+    },
+    Case {
+        id: "F13",
+        name: "events_twice_and_in_disorder",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Rules(&[
+            Rule::always(Does::Repeat).to(&WATCH, &[]).percent(40),
+            Rule::always(Does::Swap).to(&WATCH, &[]).percent(40),
+        ]),
+    },
+    Case {
+        id: "F14",
+        name: "stale_list",
+        engines: LEGACY,
+        is_quick: true,
+        play: Play::Story(|scene| stories::stale_list(scene).boxed()),
+    },
+    Case {
+        id: "F15",
+        name: "sleeping_leader",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::sleeping_leader(scene).boxed()),
+    },
+    Case {
+        id: "F17",
+        name: "connections_cut",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Rules(&[
+            Rule::always(Does::CutBefore).percent(50).times(3),
+            Rule::always(Does::DropAnswer).percent(20).times(2),
+        ]),
+    },
+    Case {
+        id: "F18",
+        name: "operator_absent",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::operator_absent(scene).boxed()),
+    },
+    Case {
+        id: "F19",
+        name: "policy_edited_meanwhile",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::edited_meanwhile(scene).boxed()),
+    },
+    Case {
+        id: "F20",
+        name: "foreign_initializer_first",
+        engines: LEGACY,
+        is_quick: false,
+        play: Play::Story(|scene| stories::foreign_first(scene).boxed()),
+    },
+    Case {
+        id: "F21",
+        name: "changed_while_waiting",
+        engines: LEGACY,
+        is_quick: false,
+        play: Play::Story(|scene| stories::changed_while_waiting(scene).boxed()),
+    },
+    Case {
+        id: "F22",
+        name: "rights_revoked",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::rights_revoked(scene).boxed()),
+    },
+    Case {
+        id: "F22",
+        name: "definition_deleted",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::definition_deleted(scene).boxed()),
+    },
+    Case {
+        id: "F23",
+        name: "result_refused",
+        engines: LEGACY,
+        is_quick: false,
+        play: Play::Story(|scene| stories::result_refused(scene).boxed()),
+    },
+    Case {
+        id: "L3",
+        name: "silence",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::silence(scene).boxed()),
+    },
+];
+
+const WATCH: [Verb; 1] = [Verb::Watch];
+const WRITES: [Verb; 4] = [Verb::Create, Verb::Update, Verb::Patch, Verb::Delete];
+
+/// Runs a case.
+pub(crate) async fn run(case: &Case, engine: Engine, seed: u64) -> Result<()> {
+    let scene = Scene::new(engine, seed).await?;
+    let played = match &case.play {
+        Play::Rules(rules) => ordinary(&scene, rules).await,
+        Play::Story(story) => story(&scene).await,
+    };
+    let Err(error) = played else { return Ok(()) };
+    let kept = keep(&scene, &format!("{}-{}-{}-{seed}", case.id, case.name, engine.name()), &error)?;
+    let log = tail(&scene.log());
+    Err(anyhow!(
+        "{error:#}\n--- everything is kept in {} ---\n--- the end of the operator's log ---\n{log}",
+        kept.display()
+    ))
+}
+
+/// Keeps what is needed to find out why a case failed: the error, the logs of the operators, the audit log.
+fn keep(scene: &Scene, name: &str, error: &anyhow::Error) -> Result<PathBuf> {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/chaos").join(name);
+    std::fs::create_dir_all(&kept)?;
+    std::fs::write(kept.join("error"), format!("{error:#}\n"))?;
+    for file in std::fs::read_dir(scene.world.cluster.dir())? {
+        let file = file?;
+        let is_log = |name: &str| name == "audit.log" || name == "kube-apiserver.log" || name.starts_with("operator-");
+        if file.file_name().to_str().is_some_and(is_log) {
+            std::fs::copy(file.path(), kept.join(file.file_name()))?;
+        }
+    }
+    Ok(kept)
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
+
+/// What an ordinary story comes to if nothing goes wrong.
+static CALM: Calm = Calm::new();
+
+/// Policies and workloads come and a policy goes, while `rules` go wrong; then all is well again, as if nothing had been.
+async fn ordinary(scene: &Scene, rules: &[Rule]) -> Result<()> {
+    scene.ready().await?;
+    let calm = CALM.digest(scene.engine, async {
+        tell(scene, &[]).await?;
+        let digest = scene.judge().await?;
+        scene.clear().await?;
+        scene.begin()?;
+        Ok(digest)
+    });
+    let calm: Digest = calm.await?;
+    let fired = tell(scene, rules).await?;
+    ensure!(fired > 0, "nothing went wrong: this case proves nothing");
+    scene.judge_against(&[calm]).await.map(drop)
+}
+
+/// The ordinary story. Gives how often something went wrong.
+async fn tell(scene: &Scene, rules: &[Rule]) -> Result<u64> {
+    scene.policy("envoy", envoy()).await?;
+    scene.in_force("envoy").await?;
+    go_wrong(scene, rules);
+    let creating = async {
+        let mut refused = Vec::new();
+        for batch in first(12).chunks(4) {
+            refused.extend(scene.create(batch.to_vec()).await);
+            tokio::time::sleep(SECOND / 4).await;
+        }
+        refused
+    };
+    let (refused, policy) = tokio::join!(creating, scene.policy("agent", agent()));
+    policy?;
+    ensure!(refused.is_empty(), "creates failed: {refused:?}");
+    let mut fired = scene.proxy.calm();
+    scene.in_force("agent").await?;
+    go_wrong(scene, rules);
+    let refused = scene.create(second(6)).await;
+    ensure!(refused.is_empty(), "creates failed: {refused:?}");
+    scene.world.delete_policy("agent").await?;
+    tokio::time::sleep(SECOND).await;
+    fired += scene.proxy.calm();
+    crate::support::within(crate::scene::RECOVERY, "only envoy is registered", || async {
+        Ok(scene.world.registered().await?.iter().all(|name| !name.ends_with("scpol-agent")))
+    })
+    .await?;
+    Ok(fired)
+}
+
+fn go_wrong(scene: &Scene, rules: &[Rule]) {
+    scene.proxy.set(rules.to_vec());
+    // What watches are to suffer begins with them.
+    if rules.iter().any(|rule| rule.verbs.contains(&Verb::Watch)) {
+        scene.proxy.cut_watches();
+    }
+}

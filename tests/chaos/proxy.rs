@@ -1,0 +1,379 @@
+//! Stands between the operator and the API server, and lets go wrong what [`Fault`](crate::fault) rules say.
+//!
+//! Each connection of the operator has one of its own to the API server, HTTP/1.1 over TLS on both sides.
+
+use crate::dice::Dice;
+use crate::fault::{Ask, Does, Faults, Rule, Verb};
+use anyhow::{Context, Result};
+use controlplane::{ControlPlane, User};
+use futures::stream;
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::client::conn::http1::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use rustix::process::{Pid, Signal, kill_process};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+/// How long an event waits for the one that it is to come after.
+const HELD: Duration = Duration::from_millis(200);
+
+type Body = UnsyncBoxBody<Bytes, io::Error>;
+type Upstream = tokio::sync::Mutex<Option<SendRequest<Full<Bytes>>>>;
+
+/// A running proxy; dropping it cuts everything.
+pub(crate) struct Proxy {
+    hub: Arc<Hub>,
+    /// By which the operator connects to it.
+    pub(crate) kubeconfig: PathBuf,
+    serving: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// Starts one in front of `cluster`, in whose folder its kubeconfig lies.
+    pub(crate) async fn start(cluster: &ControlPlane, seed: u64) -> Result<Self> {
+        let dir = cluster.dir();
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("https://{}", listener.local_addr()?);
+        let config = std::fs::read_to_string(cluster.kubeconfig(User::Operator))?.replace(cluster.url(), &url);
+        let kubeconfig = dir.join(format!("proxy-{}.kubeconfig", listener.local_addr()?.port()));
+        std::fs::write(&kubeconfig, config)?;
+        // The API server's own certificate is for 127.0.0.1, on whatever port.
+        let chain = CertificateDer::pem_file_iter(dir.join("tls.crt"))?.collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_file(dir.join("tls.key"))?;
+        let provider = Arc::new(ring::default_provider());
+        let mut server = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        server.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(cluster.ca_pem().as_bytes())?)?;
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        client.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let hub = Arc::new(Hub {
+            address: cluster.url().trim_start_matches("https://").to_owned(),
+            connector: TlsConnector::from(Arc::new(client)),
+            faults: Mutex::new(Faults::new(Dice(seed), Vec::new())),
+            dice: Dice(seed),
+            requests: AtomicU64::new(0),
+            stop: Mutex::new(None),
+            stopped: watch::channel(false).0,
+            calm: watch::channel(0).0,
+            lists: Mutex::new(HashMap::new()),
+        });
+        let acceptor = TlsAcceptor::from(Arc::new(server));
+        let serving = tokio::spawn(serve(hub.clone(), listener, acceptor));
+        Ok(Self { hub, kubeconfig, serving })
+    }
+
+    /// From now on, this goes wrong and nothing else.
+    pub(crate) fn set(&self, rules: Vec<Rule>) {
+        *lock(&self.hub.faults) = Faults::new(self.hub.dice, rules);
+    }
+
+    /// Nothing goes wrong any more; watches that were frozen or robbed of events are begun anew. Gives how often something has
+    /// gone wrong.
+    pub(crate) fn calm(&self) -> u64 {
+        let fired = lock(&self.hub.faults).fired();
+        self.set(Vec::new());
+        self.cut_watches();
+        fired
+    }
+
+    /// Cuts all watches.
+    pub(crate) fn cut_watches(&self) {
+        self.hub.calm.send_modify(|times| *times += 1);
+    }
+
+    /// From now on, the next answer to each list is the one that stale lists show.
+    pub(crate) fn remember_lists(&self) {
+        lock(&self.hub.lists).clear();
+    }
+
+    /// Kills the process `pid` when the `nth` request from now on comes: before it is forwarded, or when its answer has come.
+    pub(crate) fn stop_at(&self, nth: u64, moment: Moment, pid: u32) -> Result<()> {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("a pid")?;
+        self.hub.stopped.send_replace(false);
+        let at = self.hub.requests.load(Ordering::SeqCst) + nth;
+        *lock(&self.hub.stop) = Some(Stop { at, moment, pid });
+        Ok(())
+    }
+
+    /// No process is killed any more. True if one was.
+    pub(crate) fn disarm(&self) -> bool {
+        *lock(&self.hub.stop) = None;
+        *self.hub.stopped.borrow()
+    }
+
+    /// Waits until the process of [`Self::stop_at`] has been killed.
+    pub(crate) async fn stopped(&self) {
+        let mut stopped = self.hub.stopped.subscribe();
+        // The sender lives as long as we do.
+        drop(stopped.wait_for(|stopped| *stopped).await);
+    }
+
+    /// How many requests have come.
+    pub(crate) fn requests(&self) -> u64 {
+        self.hub.requests.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.serving.abort();
+        self.cut_watches();
+    }
+}
+
+/// On which side of a request a process is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    Before,
+    After,
+}
+
+#[derive(Clone, Copy)]
+struct Stop {
+    at: u64,
+    moment: Moment,
+    pid: Pid,
+}
+
+/// What connections share.
+struct Hub {
+    address: String,
+    connector: TlsConnector,
+    faults: Mutex<Faults>,
+    dice: Dice,
+    requests: AtomicU64,
+    stop: Mutex<Option<Stop>>,
+    stopped: watch::Sender<bool>,
+    /// Raised to cut all watches.
+    calm: watch::Sender<u64>,
+    /// The first answer to each list.
+    lists: Mutex<HashMap<String, Bytes>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(hub: Arc<Hub>, listener: TcpListener, acceptor: TlsAcceptor) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let (hub, acceptor) = (hub.clone(), acceptor.clone());
+        // A connection that breaks is what all this is about.
+        tokio::spawn(async move {
+            stream.set_nodelay(true)?;
+            let stream = TokioIo::new(acceptor.accept(stream).await?);
+            let upstream = Arc::new(Upstream::default());
+            let service = service_fn(move |request| answer(hub.clone(), upstream.clone(), request));
+            anyhow::Ok(hyper::server::conn::http1::Builder::new().serve_connection(stream, service).await?)
+        });
+    }
+}
+
+async fn answer(hub: Arc<Hub>, upstream: Arc<Upstream>, request: Request<Incoming>) -> Result<Response<Body>> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let ask = Ask::of(&parts.method, &parts.uri);
+    let stop = hub.stops();
+    if let Some(stop) = stop.filter(|stop| stop.moment == Moment::Before) {
+        return hub.kill(stop).await;
+    }
+    let happens = lock(&hub.faults).of(&ask);
+    for does in &happens {
+        match does {
+            Does::Delay(time) => tokio::time::sleep(*time).await,
+            Does::CutBefore => anyhow::bail!("cut"),
+            Does::Answer(code, after) => return Ok(refusal(*code, *after)),
+            _ => {}
+        }
+    }
+    let is_list = ask.verb == Verb::List;
+    let key = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+    let response = hub.forward(&upstream, Request::from_parts(parts, Full::new(body))).await?;
+    if ask.verb == Verb::Watch && response.status().is_success() {
+        if let Some(stop) = stop {
+            return hub.kill(stop).await;
+        }
+        return Ok(watch(hub, ask, &happens, response));
+    }
+    let (parts, body) = response.into_parts();
+    let mut body = body.collect().await?.to_bytes();
+    if let Some(stop) = stop {
+        return hub.kill(stop).await;
+    }
+    if is_list && parts.status.is_success() {
+        let first = lock(&hub.lists).entry(key).or_insert_with(|| body.clone()).clone();
+        if happens.contains(&Does::StaleList) {
+            body = first;
+            return Ok(Response::builder().header("Content-Type", "application/json").body(whole(body))?);
+        }
+    }
+    match happens.iter().find(|does| matches!(does, Does::DropAnswer | Does::Mask(_))) {
+        Some(Does::Mask(code)) => Ok(refusal(*code, None)),
+        Some(_) => anyhow::bail!("the answer is lost"),
+        None => Ok(Response::from_parts(parts, whole(body))),
+    }
+}
+
+fn whole(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn refusal(code: u16, after: Option<u64>) -> Response<Body> {
+    let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "chaos", "reason": "Chaos", "code": code });
+    let mut response = Response::builder().status(code).header("Content-Type", "application/json");
+    if let Some(seconds) = after {
+        response = response.header("Retry-After", seconds.to_string());
+    }
+    response.body(whole(status.to_string().into())).expect("a well-formed answer")
+}
+
+impl Hub {
+    /// Counts a request, and says whether it is the one at which a process is killed.
+    fn stops(&self) -> Option<Stop> {
+        let nth = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut stop = lock(&self.stop);
+        stop.take_if(|stop| stop.at == nth)
+    }
+
+    async fn kill(&self, stop: Stop) -> Result<Response<Body>> {
+        // It may have ended by itself.
+        let _ = kill_process(stop.pid, Signal::KILL);
+        self.stopped.send_replace(true);
+        anyhow::bail!("killed")
+    }
+
+    async fn forward(&self, upstream: &Upstream, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
+        let mut upstream = upstream.lock().await;
+        let is_open = match upstream.as_mut() {
+            Some(sender) => sender.ready().await.is_ok(),
+            None => false,
+        };
+        if !is_open {
+            *upstream = Some(self.connect().await?);
+        }
+        let sender = upstream.as_mut().expect("connected");
+        Ok(sender.send_request(request).await?)
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::try_from("127.0.0.1")?;
+        let stream = TokioIo::new(self.connector.connect(name, stream).await?);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+        tokio::spawn(connection);
+        sender.ready().await?;
+        Ok(sender)
+    }
+}
+
+/// The answer to a watch: its events, treated one by one.
+fn watch(hub: Arc<Hub>, ask: Ask, happens: &[Does], response: Response<Incoming>) -> Response<Body> {
+    let (parts, body) = response.into_parts();
+    let (sender, receiver) = mpsc::channel::<io::Result<Frame<Bytes>>>(16);
+    let until = happens.iter().find_map(|does| match does {
+        Does::CutWatch(time) => Some(*time),
+        _ => None,
+    });
+    let is_frozen = happens.contains(&Does::FreezeWatch);
+    let expires = happens.contains(&Does::Expire);
+    tokio::spawn(async move {
+        let mut calm = hub.calm.subscribe();
+        let cut = async move {
+            tokio::select! {
+                () = tokio::time::sleep(until.unwrap_or(Duration::MAX)) => {}
+                _ = calm.changed() => {}
+            }
+        };
+        let pump = async {
+            if expires {
+                let _ = sender.send(Ok(Frame::data(expiry()))).await;
+                return;
+            }
+            if is_frozen {
+                std::future::pending::<()>().await;
+            }
+            pump(&hub, &ask, body, &sender).await;
+        };
+        tokio::select! {
+            () = pump => return,
+            () = sender.closed() => return,
+            () = cut => {}
+        }
+        let _ = sender.try_send(Err(io::ErrorKind::ConnectionReset.into()));
+    });
+    let frames = stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
+    Response::from_parts(parts, StreamBody::new(frames).boxed_unsync())
+}
+
+fn expiry() -> Bytes {
+    let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "too old resource version", "reason": "Expired", "code": 410 });
+    format!("{}\n", json!({ "type": "ERROR", "object": status })).into()
+}
+
+/// Passes events on, until one side ends.
+async fn pump(hub: &Hub, ask: &Ask, mut body: Incoming, sender: &mpsc::Sender<io::Result<Frame<Bytes>>>) {
+    let mut buffer = Vec::new();
+    let mut held: Option<Vec<u8>> = None;
+    loop {
+        // Where nothing follows, what was held back comes all the same.
+        let patience = if held.is_some() { HELD } else { Duration::MAX };
+        let frame = match tokio::time::timeout(patience, body.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(_) => return,
+            Err(_) => {
+                let late = held.take().map_or_else(Bytes::new, Bytes::from);
+                if sender.send(Ok(Frame::data(late))).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        buffer.extend_from_slice(&data);
+        while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = buffer.drain(..=end).collect();
+            let event: Value = serde_json::from_slice(&line).unwrap_or_default();
+            let mut lines = match lock(&hub.faults).of_event(ask, &event) {
+                Some(Does::Swallow) => vec![],
+                Some(Does::Repeat) => vec![line.clone(), line],
+                Some(Does::Swap) if held.is_none() => {
+                    held = Some(line);
+                    vec![]
+                }
+                _ => vec![line],
+            };
+            if !lines.is_empty() {
+                lines.extend(held.take());
+            }
+            for line in lines {
+                if sender.send(Ok(Frame::data(line.into()))).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

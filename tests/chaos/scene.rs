@@ -1,0 +1,378 @@
+//! A server, the proxy in front of it, an operator that is started again whenever it dies, and the oracle in the end.
+
+use crate::proxy::Proxy;
+use crate::support::{Operator, in_force, policies, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request};
+use anyhow::{Context, Result, ensure};
+use controlplane::{ControlPlane, User, Version};
+use futures::StreamExt;
+use jiff::Timestamp;
+use oracle::{Digest, Finding, Oracle, Rest, Site, State};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long it may take until all is well again, once nothing goes wrong any more.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(40);
+/// Creates at once.
+const CREATORS: usize = 8;
+
+/// By what a policy is delivered, and on which server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Engine {
+    Initializer,
+    Webhook,
+    MutatingAdmissionPolicy,
+}
+
+impl Engine {
+    pub(crate) const ALL: &[Self] = &[Self::Initializer, Self::Webhook, Self::MutatingAdmissionPolicy];
+
+    /// As in `spec.engine`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Initializer => "Initializer",
+            Self::Webhook => "Webhook",
+            Self::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
+        }
+    }
+
+    fn version(self) -> Version {
+        match self {
+            Self::Initializer => Version::V1_13,
+            Self::Webhook | Self::MutatingAdmissionPolicy => Version::V1_36,
+        }
+    }
+}
+
+/// Where everything happens.
+pub(crate) struct Scene {
+    pub(crate) world: World,
+    pub(crate) proxy: Proxy,
+    pub(crate) engine: Engine,
+    pub(crate) seed: u64,
+    operator: Mutex<Option<Operator>>,
+    webhook: u16,
+    /// Where in the audit log the part begins that is judged.
+    begun: AtomicUsize,
+}
+
+impl Scene {
+    /// A fresh server with everything installed. The operator is not started.
+    pub(crate) async fn new(engine: Engine, seed: u64) -> Result<Self> {
+        let policy = concat!("--audit-policy-file=", env!("CARGO_MANIFEST_DIR"), "/tests/oracle/audit-policy.yaml");
+        let builder = ControlPlane::builder(engine.version()).audit_log().extra_arg(policy);
+        let world = World::with(builder).await?;
+        let proxy = Proxy::start(&world.cluster, seed).await?;
+        let webhook = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        Ok(Self { world, proxy, engine, seed, operator: Mutex::new(None), webhook, begun: AtomicUsize::new(0) })
+    }
+
+    /// An operator that connects through the proxy, under the name `replica`.
+    pub(crate) fn replica(&self, replica: &str, webhook: u16) -> Result<Operator> {
+        let (listen, url) = (format!("127.0.0.1:{webhook}"), format!("https://127.0.0.1:{webhook}"));
+        let mut flags = vec![
+            "--pod-name",
+            replica,
+            "--lease-duration",
+            "3s",
+            "--log-level",
+            "info,sidecar_policy=debug,kube_client=off",
+        ];
+        flags.extend(["--webhook-listen", &listen, "--webhook-url", &url]);
+        let mut operator = Operator::start_with(&self.world.cluster, &self.proxy.kubeconfig, &flags)?;
+        operator.is_log_shown = false;
+        Ok(operator)
+    }
+
+    /// Starts the operator, or starts it anew after it has died: as a container of one pod, it keeps its name and its address.
+    pub(crate) fn start(&self) -> Result<u32> {
+        let mut operator = self.operator.lock().expect("nobody panics with it");
+        // The dead one is buried first: its port is to be free.
+        drop(operator.take());
+        let started = self.replica("scpol-0", self.webhook)?;
+        let pid = started.pid();
+        *operator = Some(started);
+        Ok(pid)
+    }
+
+    /// Starts the operator and waits until it is ready.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        self.start()?;
+        self.is_ready().await
+    }
+
+    /// Waits until the operator is ready.
+    pub(crate) async fn is_ready(&self) -> Result<()> {
+        let mut operator = self.operator.lock().expect("nobody panics with it").take().context("not started")?;
+        let ready = operator.wait_ready().await;
+        *self.operator.lock().expect("nobody panics with it") = Some(operator);
+        ready
+    }
+
+    /// Sends the operator a signal.
+    pub(crate) fn signal(&self, name: &str) -> Result<()> {
+        self.operator.lock().expect("nobody panics with it").as_ref().context("not started")?.signal(name)
+    }
+
+    /// Kills the operator and buries it.
+    pub(crate) fn kill(&self) {
+        drop(self.operator.lock().expect("nobody panics with it").take());
+    }
+
+    /// Everything that the operator has logged since it was last started.
+    pub(crate) fn log(&self) -> String {
+        self.operator.lock().expect("nobody panics with it").as_ref().map(Operator::log).unwrap_or_default()
+    }
+
+    /// Does `story` while somebody starts the operator anew whenever the proxy has killed it.
+    pub(crate) async fn supervised<T>(&self, story: impl Future<Output = Result<T>>) -> Result<T> {
+        let restart = async {
+            self.proxy.stopped().await;
+            self.start()?;
+            // The proxy stops nobody twice.
+            std::future::pending::<Result<T>>().await
+        };
+        tokio::select! {
+            told = story => told,
+            failed = restart => failed,
+        }
+    }
+
+    /// Creates a policy that is delivered by this scene's engine.
+    pub(crate) async fn policy(&self, name: &str, mut spec: Value) -> Result<()> {
+        spec["engine"] = json!(self.engine.name());
+        self.world.policy(name, spec).await
+    }
+
+    /// Waits until a policy is in force.
+    pub(crate) async fn in_force(&self, name: &str) -> Result<()> {
+        in_force(&self.world.cluster, name).await
+    }
+
+    /// Creates Deployments as a user does, several at once, and waits for the answers. One that fails or is there already is as
+    /// the user sees it: what counts is the end.
+    pub(crate) async fn create(&self, deployments: Vec<Value>) -> Vec<String> {
+        let creates = deployments.into_iter().map(|body| async move {
+            let created = request(&self.world.creator, "POST", DEPLOYMENTS, &body).await;
+            created.err().map(|error| format!("{}: {error}", body["metadata"]["name"]))
+        });
+        let errors: Vec<Option<String>> = futures::stream::iter(creates).buffer_unordered(CREATORS).collect().await;
+        errors.into_iter().flatten().collect()
+    }
+
+    /// Creates Deployments as a user does who tries again until they are there.
+    pub(crate) async fn create_stubbornly(&self, deployments: Vec<Value>) -> Result<()> {
+        let deadline = Instant::now() + 2 * RECOVERY;
+        let create = |body: Value| async move {
+            loop {
+                match request(&self.world.creator, "POST", DEPLOYMENTS, &body).await {
+                    Ok(_) => return Ok(()),
+                    Err(kube::Error::Api(status)) if status.code == 409 => return Ok(()),
+                    Err(error) => {
+                        ensure!(Instant::now() < deadline, "{} cannot be created: {error}", body["metadata"]["name"]);
+                        tokio::time::sleep(Duration::from_millis(300)).await;
+                    }
+                }
+            }
+        };
+        let created: Vec<Result<()>> =
+            futures::stream::iter(deployments.into_iter().map(create)).buffer_unordered(CREATORS).collect().await;
+        created.into_iter().collect()
+    }
+
+    /// The Deployment `name` as stored has these containers.
+    pub(crate) async fn has(&self, name: &str, wanted: &[&str]) -> Result<()> {
+        let object = self.world.get(&path(name)).await?.with_context(|| format!("{name} is gone"))?;
+        ensure!(containers(&object) == wanted, "{name} has {:?}, not {wanted:?}", containers(&object));
+        Ok(())
+    }
+
+    /// Waits until nothing is registered any more, and new Deployments get no entry of ours.
+    pub(crate) async fn unregistered(&self) -> Result<()> {
+        within(RECOVERY, "nothing is registered", || async { Ok(self.world.registered().await?.is_empty()) }).await?;
+        // The server forgets it a moment later.
+        within(RECOVERY, "new Deployments get nothing of ours", || async {
+            let path = format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1");
+            let tried = request(&self.world.admin, "POST", &path, &deployment("tried")).await?;
+            Ok(pending(&tried).is_empty() && containers(&tried) == ["app"])
+        })
+        .await
+    }
+
+    /// Everything that is stored and of interest.
+    pub(crate) async fn state(&self) -> Result<State> {
+        let admission = "/apis/admissionregistration.k8s.io";
+        let mut lists = vec![("Deployment", "apps/v1", "/apis/apps/v1/deployments".to_owned())];
+        lists.push(("Pod", "v1", "/api/v1/pods".into()));
+        lists.push(("SidecarPolicy", "scpol.dev/v1alpha1", "/apis/scpol.dev/v1alpha1/sidecarpolicies".into()));
+        let registrations: &[(&str, &str, &str)] = match self.engine.version() {
+            Version::V1_13 => &[("InitializerConfiguration", "v1alpha1", "initializerconfigurations")],
+            Version::V1_36 => &[
+                ("MutatingWebhookConfiguration", "v1", "mutatingwebhookconfigurations"),
+                ("MutatingAdmissionPolicy", "v1", "mutatingadmissionpolicies"),
+                ("MutatingAdmissionPolicyBinding", "v1", "mutatingadmissionpolicybindings"),
+            ],
+        };
+        for (kind, version, resource) in registrations {
+            lists.push((kind, "admissionregistration.k8s.io", format!("{admission}/{version}/{resource}")));
+        }
+        let mut objects = Vec::new();
+        for (kind, version, path) in lists {
+            let list =
+                request(&self.world.admin, "GET", &format!("{path}?includeUninitialized=1"), &Value::Null).await?;
+            for mut object in list["items"].as_array().cloned().unwrap_or_default() {
+                (object["kind"], object["apiVersion"]) = (json!(kind), json!(version));
+                objects.push(object);
+            }
+        }
+        State::new(Value::Array(objects))
+    }
+
+    fn site() -> Site {
+        // Where the webhook is, and what it is trusted by, is another in each run.
+        Site { masked: vec!["caBundle".into(), "url".into()], ..Site::default() }
+    }
+
+    /// Waits until all is well, and then asks the oracle about all that was done since [`Self::begin`].
+    pub(crate) async fn judge(&self) -> Result<Digest> {
+        self.judge_against(&[]).await
+    }
+
+    /// The same, and it has come out as in those runs.
+    pub(crate) async fn judge_against(&self, others: &[Digest]) -> Result<Digest> {
+        let deadline = Instant::now() + RECOVERY;
+        loop {
+            let state = self.state().await?;
+            let mut oracle = Oracle::new(Self::site());
+            oracle.read(&self.audit()?[self.begun.load(Ordering::Relaxed)..])?;
+            let digest = oracle.digest(&state);
+            let done_wrong = oracle.findings(None);
+            ensure!(done_wrong.is_empty(), "the oracle finds:{}", told(&done_wrong));
+            let mut findings = oracle.findings(Some(&state));
+            findings.extend(digest.compare(others));
+            if findings.is_empty() && self.is_written().await? {
+                ensure!(oracle.writes() > 0, "the audit log has no write of the operator's");
+                ensure!(!self.log().contains("panicked at"), "the operator panicked");
+                return Ok(digest);
+            }
+            ensure!(Instant::now() < deadline, "{RECOVERY:?} after the fault, the oracle finds:{}", told(&findings));
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Waits for so long, in which the operator is to be silent.
+    pub(crate) async fn judge_rest(&self, time: Duration) -> Result<()> {
+        self.begin()?;
+        let from = Timestamp::now();
+        tokio::time::sleep(time).await;
+        let mut oracle = Oracle::new(Site { rest: Some(Rest { from, to: Timestamp::now() }), ..Self::site() });
+        oracle.read(&self.audit()?[self.begun.load(Ordering::Relaxed)..])?;
+        let findings = oracle.findings(Some(&self.state().await?));
+        ensure!(findings.is_empty(), "the oracle finds:{}", told(&findings));
+        ensure!(oracle.writes() > 0, "not even the lease was renewed: this proves nothing");
+        Ok(())
+    }
+
+    /// True if and only if the audit log has grown no more for a while: it is written after the answers.
+    async fn is_written(&self) -> Result<bool> {
+        let before = self.audit()?.len();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let is_ours = |line: &str| line.contains(User::Operator.name()) && !line.contains("\"leases\"");
+        let audit = self.audit()?;
+        Ok(!String::from_utf8_lossy(&audit[before..]).lines().any(is_ours))
+    }
+
+    fn audit(&self) -> Result<Vec<u8>> {
+        Ok(std::fs::read(self.world.cluster.dir().join("audit.log"))?)
+    }
+
+    /// Forgets what was done so far.
+    pub(crate) fn begin(&self) -> Result<()> {
+        let whole_lines = self.audit()?.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        self.begun.store(whole_lines, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Deletes all policies and Deployments, and waits until nothing is registered.
+    pub(crate) async fn clear(&self) -> Result<()> {
+        for policy in policies(&self.world.cluster).list(&Default::default()).await? {
+            self.world.delete_policy(policy.metadata.name.as_deref().unwrap_or_default()).await?;
+        }
+        self.unregistered().await?;
+        let all =
+            request(&self.world.admin, "GET", &format!("{DEPLOYMENTS}?includeUninitialized=1"), &Value::Null).await?;
+        for object in all["items"].as_array().into_iter().flatten() {
+            self.world.delete(&path(object["metadata"]["name"].as_str().unwrap_or_default())).await?;
+        }
+        Ok(())
+    }
+}
+
+fn told(findings: &[Finding]) -> String {
+    findings.iter().map(|finding| format!("\n  {finding}")).collect()
+}
+
+/// What a scene came to without faults, found out once per engine.
+pub(crate) struct Calm(LazyLock<tokio::sync::Mutex<HashMap<Engine, Digest>>>);
+
+impl Calm {
+    pub(crate) const fn new() -> Self {
+        Self(LazyLock::new(Default::default))
+    }
+
+    /// As found out before, or by `run` now.
+    pub(crate) async fn digest(&self, engine: Engine, run: impl Future<Output = Result<Digest>>) -> Result<Digest> {
+        let mut known = self.0.lock().await;
+        if let Some(digest) = known.get(&engine) {
+            return Ok(digest.clone());
+        }
+        let digest = run.await?;
+        known.insert(engine, digest.clone());
+        Ok(digest)
+    }
+}
+
+/// A policy that adds containers, a volume, and what makes a half of it show.
+pub(crate) fn envoy() -> Value {
+    json!({ "template": {
+        "metadata": { "annotations": { "mesh": "on" } },
+        "containers": [{ "name": "envoy", "image": "envoy:1", "volumeMounts": [{ "name": "envoy", "mountPath": "/etc/envoy" }] }],
+        "initContainers": [{ "name": "envoy-init", "image": "envoy:1" }],
+        "volumes": [{ "name": "envoy", "emptyDir": {} }],
+        "env": [{ "name": "PROXY", "value": "127.0.0.1:15001" }],
+    } })
+}
+
+/// A policy for the Deployments that [`second`] makes.
+pub(crate) fn agent() -> Value {
+    json!({
+        "labelSelector": { "matchLabels": { "tier": "two" } },
+        "template": { "containers": [{ "name": "agent", "image": "agent:1" }] },
+    })
+}
+
+/// Deployments for `envoy`; each fifth has opted out.
+pub(crate) fn first(count: usize) -> Vec<Value> {
+    let one = |number: usize| {
+        let mut one = deployment(&format!("web-{number}"));
+        if number % 5 == 4 {
+            one["metadata"]["annotations"] = json!({ "scpol.dev/inject": "false" });
+        }
+        one
+    };
+    (0..count).map(one).collect()
+}
+
+/// Deployments for `envoy` and `agent`.
+pub(crate) fn second(count: usize) -> Vec<Value> {
+    let one = |number: usize| {
+        let mut one = deployment(&format!("two-{number}"));
+        one["metadata"]["labels"]["tier"] = json!("two");
+        one
+    };
+    (0..count).map(one).collect()
+}

@@ -1,0 +1,132 @@
+//! Reads the audit log of an API server, and what is stored in the end, and says where the operator broke its word.
+//!
+//! It knows nothing of the operator but what everybody may know: the user that it is, and the names in the contract. So it can
+//! judge a run of any length, on any server, without the operator being there. [`rules`] has one row per rule.
+//!
+//! ```
+//! use oracle::{Oracle, Site};
+//!
+//! let mut oracle = Oracle::new(Site::default());
+//! let line = r#"{"auditID":"a1","verb":"delete","user":{"username":"system:serviceaccount:scpol-system:scpol"},
+//!     "objectRef":{"resource":"configmaps","namespace":"shop","name":"web"},"responseStatus":{"code":200}}"#;
+//! oracle.read(line.replace('\n', "").as_bytes())?;
+//! let findings = oracle.findings(None);
+//! assert_eq!(findings[0].to_string(), "O4 ours-to-write: configmaps shop/web [a1]: `delete` is not ours to do there");
+//! # anyhow::Ok(())
+//! ```
+
+pub mod audit;
+pub mod digest;
+mod history;
+pub mod patch;
+pub mod pod;
+pub mod rules;
+mod site;
+pub mod state;
+
+pub use digest::Digest;
+pub use history::Write;
+pub use site::{Rest, Site, Target};
+pub use state::State;
+
+use anyhow::{Context, Result};
+use audit::Event;
+use history::History;
+use std::fmt;
+use std::io::BufRead;
+
+/// Something that must not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule, as in the tables of [`rules`].
+    pub rule: &'static str,
+    /// What it is about, as `resource namespace/name`.
+    pub object: String,
+    /// The request, if it is about one.
+    pub audit_id: Option<String>,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.object)?;
+        if let Some(id) = &self.audit_id {
+            write!(f, " [{id}]")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// Judges one run, event by event.
+pub struct Oracle {
+    site: Site,
+    history: History,
+    findings: Vec<Finding>,
+    writes: usize,
+}
+
+impl Oracle {
+    /// One that has seen nothing.
+    pub fn new(site: Site) -> Self {
+        Self { site, history: History::default(), findings: Vec::new(), writes: 0 }
+    }
+
+    /// Reads an audit log, line by line. The last line may still be in writing.
+    ///
+    /// # Errors
+    /// If it cannot be read, or a line that is not the last is no audit event.
+    pub fn read(&mut self, log: impl BufRead) -> Result<()> {
+        let mut torn: Option<(usize, serde_json::Error)> = None;
+        for (number, line) in log.lines().enumerate() {
+            let line = line.context("the audit log cannot be read")?;
+            if let Some((number, error)) = torn {
+                return Err(error).with_context(|| format!("line {number} of the audit log is no audit event"));
+            }
+            match serde_json::from_str(&line) {
+                Ok(event) => self.see(&event),
+                Err(error) => torn = Some((number + 1, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges one event.
+    pub fn see(&mut self, event: &Event) {
+        let Some(write) = self.history.see(&self.site, event) else { return };
+        self.writes += 1;
+        for rule in &rules::WRITES {
+            self.findings.extend((rule.check)(&self.site, &write).map(|message| Finding {
+                rule: rule.name,
+                object: event.object(),
+                audit_id: Some(event.audit_id.clone()),
+                message,
+            }));
+        }
+    }
+
+    /// How many writes of the operator's it has seen, tried ones included.
+    pub fn writes(&self) -> usize {
+        self.writes
+    }
+
+    /// Everything that was wrong so far, and in the `state` that it ended in.
+    pub fn findings(&self, state: Option<&State>) -> Vec<Finding> {
+        let mut findings = self.findings.clone();
+        let Some(state) = state else { return findings };
+        for rule in &rules::STATES {
+            findings.extend((rule.check)(&self.site, state).into_iter().map(|(object, message)| Finding {
+                rule: rule.name,
+                object,
+                audit_id: None,
+                message,
+            }));
+        }
+        findings
+    }
+
+    /// What a run without faults and this one must have in common.
+    pub fn digest(&self, state: &State) -> Digest {
+        Digest::new(&self.site, state, self.history.writes())
+    }
+}

@@ -1,0 +1,116 @@
+//! What is known about pods, markers and lists.
+
+use serde_json::{Map, Value};
+
+/// The lists of a pod's `spec` that injection adds items to.
+pub(crate) const LISTS: [&str; 4] = ["volumes", "imagePullSecrets", "initContainers", "containers"];
+/// The lists of a container that it adds items to.
+pub(crate) const INNER: [&str; 3] = ["env", "envFrom", "volumeMounts"];
+
+/// True if and only if an annotation of this key, as it is or as a step of a JSON pointer, is a marker.
+pub(crate) fn is_marker(key: &str) -> bool {
+    policy_of(&key.replace("~1", "/")).is_some()
+}
+
+/// The policy whose marker an annotation of this key is.
+fn policy_of(key: &str) -> Option<&str> {
+    key.strip_prefix("injected.scpol.dev/")
+}
+
+/// The names that an object waits for, the next one first.
+pub fn pending(object: &Value) -> impl Iterator<Item = &str> {
+    let pending = object["metadata"]["initializers"]["pending"].as_array();
+    pending.into_iter().flatten().filter_map(|entry| entry["name"].as_str())
+}
+
+/// What a marker says.
+pub(crate) struct Marker {
+    pub(crate) policy: String,
+    pub(crate) hash: String,
+    pub(crate) added: Vec<String>,
+}
+
+/// The markers of a pod, those that can be read.
+pub(crate) fn markers(pod: &Value) -> Vec<Marker> {
+    let annotations = pod["metadata"]["annotations"].as_object();
+    let marker = |(key, value): (&String, &Value)| {
+        let policy = policy_of(key)?.to_owned();
+        let marker: Value = serde_json::from_str(value.as_str()?).ok()?;
+        let added =
+            marker["added"].as_array()?.iter().filter_map(|pointer| pointer.as_str().map(str::to_owned)).collect();
+        Some(Marker { policy, hash: marker["hash"].as_str()?.to_owned(), added })
+    };
+    annotations.into_iter().flatten().filter_map(marker).collect()
+}
+
+/// How often what a marker's `pointer` names is in `object`. Items of lists are named by key.
+pub(crate) fn count(object: &Value, pointer: &str) -> usize {
+    let steps: Vec<String> =
+        pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
+    let mut found = vec![object];
+    let mut list = "";
+    for step in &steps {
+        found = found.into_iter().flat_map(|at| below(at, list, step)).collect();
+        list = step;
+    }
+    found.len()
+}
+
+fn below<'a>(at: &'a Value, list: &str, step: &str) -> Vec<&'a Value> {
+    match at {
+        Value::Object(fields) => fields.get(step).into_iter().filter(|value| !value.is_null()).collect(),
+        Value::Array(items) => items.iter().filter(|item| key(list, item) == step).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// What an item of the list of that name is called in markers.
+fn key(list: &str, item: &Value) -> String {
+    let text = |field: &str| item[field].as_str().unwrap_or_default();
+    match list {
+        "volumeMounts" => match text("mountPath").trim_end_matches('/') {
+            "" => "/".into(),
+            path => path.into(),
+        },
+        "envFrom" => {
+            let name = |field: &str| Some(format!("{field}:{}", item[field]["name"].as_str()?));
+            let of = name("configMapRef").or_else(|| name("secretRef")).unwrap_or_default();
+            if text("prefix").is_empty() { of } else { format!("{of}:{}", text("prefix")) }
+        }
+        _ => text("name").into(),
+    }
+}
+
+/// The first thing in `before` that is not in `after` as it was, as a path. What the server itself counts and what takes part in
+/// the initialization does not matter; of lists, `after` may have more.
+pub(crate) fn lost(before: &Value, after: &Value) -> Option<String> {
+    let stripped = |object: &Value| {
+        let mut object = object.clone();
+        for field in ["resourceVersion", "generation", "managedFields", "initializers"] {
+            object["metadata"].as_object_mut().map(|metadata| metadata.remove(field));
+        }
+        object
+    };
+    missing("", &stripped(before), &stripped(after))
+}
+
+fn missing(path: &str, before: &Value, after: &Value) -> Option<String> {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => missing_field(path, before, after),
+        (Value::Array(before), Value::Array(after)) => {
+            let mut rest = after.iter();
+            let gone = before.iter().position(|item| !rest.any(|other| missing("", item, other).is_none()))?;
+            Some(format!("{path}/{gone}"))
+        }
+        (before, after) if before == after => None,
+        _ => Some(path.to_owned()),
+    }
+}
+
+fn missing_field(path: &str, before: &Map<String, Value>, after: &Map<String, Value>) -> Option<String> {
+    let fields = before.iter().filter(|(name, _)| !is_marker(name));
+    fields.into_iter().find_map(|(name, value)| {
+        let path = format!("{path}/{name}");
+        after.get(name).map_or_else(|| Some(path.clone()), |after| missing(&path, value, after))
+    })
+}

@@ -1,0 +1,69 @@
+//! What must hold, one row per rule.
+
+mod state;
+mod writes;
+
+use crate::{Site, State, Write};
+
+/// What must hold of each write of the operator's.
+pub struct WriteRule {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// What it wants, in a sentence.
+    pub wants: &'static str,
+    /// What is wrong with a write.
+    pub check: fn(&Site, &Write) -> Option<String>,
+}
+
+/// What must hold of what is stored in the end.
+pub struct StateRule {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// What it wants, in a sentence.
+    pub wants: &'static str,
+    /// What is wrong, by object.
+    pub check: fn(&Site, &State) -> Vec<(String, String)>,
+}
+
+/// The rules for writes.
+pub const WRITES: [WriteRule; 5] = [
+    WriteRule {
+        name: "O1 once",
+        wants: "a workload is written once, and again only after somebody else has written it",
+        check: writes::once,
+    },
+    WriteRule {
+        name: "O2 all-or-nothing",
+        wants: "one guarded patch has the content, its marker, and the removal of our entries",
+        check: writes::whole,
+    },
+    WriteRule {
+        name: "O3 nothing-foreign",
+        wants: "a patch stays within what injection may touch, and changes nothing that was there",
+        check: writes::own_fields,
+    },
+    WriteRule {
+        name: "O4 ours-to-write",
+        wants: "nothing is written that is not the operator's to write",
+        check: writes::own_objects,
+    },
+    WriteRule { name: "O7 silence", wants: "at rest, only the lease is written", check: writes::silent },
+];
+
+/// The rules for the end.
+pub const STATES: [StateRule; 3] = [
+    StateRule { name: "O5 nothing-waits", wants: "no object waits for us", check: state::nothing_waits },
+    StateRule {
+        name: "O6 whole",
+        wants: "what a marker lists is there exactly once, and nothing of a template is there without its marker",
+        check: state::whole,
+    },
+    StateRule {
+        name: "O8 status-true",
+        wants: "the status of each policy says what is stored, of the policy as it is now",
+        check: state::true_status,
+    },
+];
+
+/// The name of the comparison with runs without faults: see [`crate::Digest::compare`].
+pub const SAME: &str = "O9 same-as-without-faults";

@@ -1,0 +1,109 @@
+//! Rules for what is stored in the end.
+
+use crate::{Site, State, pod};
+use serde_json::Value;
+
+/// O5.
+pub(super) fn nothing_waits(site: &Site, state: &State) -> Vec<(String, String)> {
+    let waits = |object: &Value| {
+        let next = pod::pending(object).next().filter(|name| site.owns(name))?;
+        Some(format!("still waits for `{next}`"))
+    };
+    state.objects().filter_map(|(place, object)| Some((place, waits(object)?))).collect()
+}
+
+/// O6.
+pub(super) fn whole(site: &Site, state: &State) -> Vec<(String, String)> {
+    let mut wrong = Vec::new();
+    for (place, object, pod) in state.workloads(site) {
+        let markers = pod::markers(pod);
+        for marker in &markers {
+            wrong.extend(marker.added.iter().filter_map(|pointer| match pod::count(object, pointer) {
+                1 => None,
+                0 => Some((
+                    place.clone(),
+                    format!("the marker of `{}` lists `{pointer}`, which is not there", marker.policy),
+                )),
+                times => Some((place.clone(), format!("`{pointer}`, of `{}`, is there {times} times", marker.policy))),
+            }));
+        }
+        let unmarked = state.policies().filter(|(name, _)| markers.iter().all(|marker| marker.policy != *name));
+        wrong.extend(unmarked.filter_map(|(name, policy)| {
+            let part = part_of(&policy["spec"]["template"], pod)?;
+            Some((place.clone(), format!("has `{part}` of `{name}`, and not its marker")))
+        }));
+    }
+    wrong
+}
+
+/// The first container of the template, by name and image, that is in `pod`.
+fn part_of(template: &Value, pod: &Value) -> Option<String> {
+    let items = |from: &Value, list: &str| from[list].as_array().cloned().unwrap_or_default();
+    let all = |from: &Value| [items(from, "initContainers"), items(from, "containers")].concat();
+    let theirs = all(&pod["spec"]);
+    let is_there =
+        |ours: &Value| theirs.iter().any(|item| item["name"] == ours["name"] && item["image"] == ours["image"]);
+    all(template).iter().find(|ours| is_there(ours)).and_then(|ours| ours["name"].as_str().map(str::to_owned))
+}
+
+/// O8.
+pub(super) fn true_status(site: &Site, state: &State) -> Vec<(String, String)> {
+    let about = |name: &str, policy: &Value| -> Vec<(String, String)> {
+        let place = format!("sidecarpolicies {name}");
+        let checks =
+            [current(policy), consistent(policy), counted(site, state, name, policy), registered(state, name, policy)];
+        checks.into_iter().flatten().map(|message| (place.clone(), message)).collect()
+    };
+    state.policies().flat_map(|(name, policy)| about(name, policy)).collect()
+}
+
+fn condition<'a>(policy: &'a Value, type_: &str) -> Option<&'a Value> {
+    policy["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
+}
+
+fn is_true(policy: &Value, type_: &str) -> bool {
+    condition(policy, type_).is_some_and(|condition| condition["status"] == "True")
+}
+
+fn current(policy: &Value) -> Option<String> {
+    let (generation, observed) = (&policy["metadata"]["generation"], &policy["status"]["observedGeneration"]);
+    (generation != observed).then(|| format!("the status is about generation {observed} of {generation}"))
+}
+
+fn consistent(policy: &Value) -> Option<String> {
+    let Some(ready) = condition(policy, "Ready") else { return Some("has no condition `Ready`".into()) };
+    let unaffected = ready["reason"] == "Suspended" || ready["reason"] == "Audit";
+    let is_ready = ready["status"] == "True";
+    match (is_ready, is_true(policy, "Accepted"), is_true(policy, "Programmed")) {
+        (true, false, _) => Some("is Ready without being Accepted".into()),
+        (true, _, false) if !unaffected => Some("is Ready without being Programmed".into()),
+        (false, true, true) => Some("is Accepted and Programmed without being Ready".into()),
+        _ => None,
+    }
+}
+
+/// What is stored, counted by marker.
+fn counted(site: &Site, state: &State, name: &str, policy: &Value) -> Option<String> {
+    let status = &policy["status"];
+    let hash = status["templateHash"].as_str()?;
+    // What waits, and what is being deleted, is not among the matched.
+    let leaves = |object: &Value| object["metadata"]["deletionTimestamp"].is_string();
+    let waits = |object: &Value| pod::pending(object).next().is_some() || leaves(object);
+    let marked = state.workloads(site).filter(|(_, object, pod)| {
+        !waits(object) && pod::markers(pod).iter().any(|marker| marker.policy == name && marker.hash == hash)
+    });
+    let (there, told) = (marked.count() as i64, status["injected"].as_i64().unwrap_or_default());
+    (there != told).then(|| format!("the status counts {told} injected workloads, and there are {there}"))
+}
+
+fn registered(state: &State, name: &str, policy: &Value) -> Option<String> {
+    if !is_true(policy, "Programmed") {
+        return None;
+    }
+    let kind = match policy["status"]["engine"].as_str()? {
+        "Initializer" => "InitializerConfiguration",
+        _ => return None,
+    };
+    let name = format!("scpol-{name}");
+    (state.has(kind, &name) == Some(false)).then(|| format!("is Programmed, and there is no {kind} `{name}`"))
+}

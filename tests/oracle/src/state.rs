@@ -1,0 +1,77 @@
+//! What is stored in the end.
+
+use crate::Site;
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+/// Objects of any kind, each with its `apiVersion` and `kind`.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    objects: Vec<Value>,
+}
+
+/// The plural name of a kind: that of the built-in ones is regular.
+fn plural(kind: &str) -> String {
+    let kind = kind.to_lowercase();
+    match kind.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None => format!("{kind}s"),
+    }
+}
+
+impl State {
+    /// Reads a JSON list of objects, bare or as `kubectl get -o json` prints it.
+    ///
+    /// # Errors
+    /// If it is none, or an object in it lacks its kind.
+    pub fn new(list: Value) -> Result<Self> {
+        let objects = match list {
+            Value::Array(objects) => objects,
+            Value::Object(mut list) => match list.remove("items") {
+                Some(Value::Array(objects)) => objects,
+                _ => bail!("the state is an object without `items`: give a list of objects"),
+            },
+            _ => bail!("the state is no list of objects"),
+        };
+        if let Some(nameless) =
+            objects.iter().find(|object| !object["kind"].is_string() || !object["metadata"]["name"].is_string())
+        {
+            bail!("an object of the state has no kind or no name: {nameless:.200}");
+        }
+        Ok(Self { objects })
+    }
+
+    /// The objects, each with its place as the audit log names it: `resource namespace/name`.
+    pub fn objects(&self) -> impl Iterator<Item = (String, &Value)> {
+        self.objects.iter().map(|object| (place(object), object))
+    }
+
+    /// The workloads, each with its pod.
+    pub(crate) fn workloads<'a>(&'a self, site: &'a Site) -> impl Iterator<Item = (String, &'a Value, &'a Value)> {
+        self.objects().filter_map(|(place, object)| {
+            let group = object["apiVersion"].as_str()?.rsplit_once('/').map_or("", |(group, _)| group);
+            let pod = site.pod_of(group, &plural(object["kind"].as_str()?))?;
+            Some((place, object, object.pointer(pod)?))
+        })
+    }
+
+    /// The policies.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = (&str, &Value)> {
+        let policies = self.objects.iter().filter(|object| object["kind"] == "SidecarPolicy");
+        policies.filter_map(|policy| Some((policy["metadata"]["name"].as_str()?, policy)))
+    }
+
+    /// True if and only if there is an object of that kind and name; None if there is none of that kind at all, so that nobody
+    /// knows whether they were looked for.
+    pub(crate) fn has(&self, kind: &str, name: &str) -> Option<bool> {
+        let mut named = self.objects.iter().filter(|object| object["kind"] == kind).peekable();
+        named.peek()?;
+        Some(named.any(|object| object["metadata"]["name"] == name))
+    }
+}
+
+fn place(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let namespace = if text("namespace").is_empty() { String::new() } else { format!("{}/", text("namespace")) };
+    format!("{} {namespace}{}", plural(object["kind"].as_str().unwrap_or_default()), text("name"))
+}

@@ -1,0 +1,367 @@
+//! Each rule finds its violation in a recorded log that is changed in one place, and nothing in the log as it was recorded.
+
+#![allow(clippy::unwrap_used, reason = "what was recorded is known")]
+
+use anyhow::Result;
+use oracle::{Digest, Finding, Oracle, Rest, Site, State};
+use serde_json::{Value, json};
+use std::process::Command;
+
+/// From a 1.13.5 server: an operator brings a policy in force; an administrator creates a Deployment and edits it before the operator's
+/// first patch comes, which fails; the second one succeeds.
+const AUDIT: &str = include_str!("../recorded/initializer.jsonl");
+/// The Deployment, the policy and its registration after that.
+const STATE: &str = include_str!("../recorded/state.json");
+
+/// A recorded run that can be changed.
+struct Run {
+    audit: Vec<Value>,
+    state: Value,
+    site: Site,
+}
+
+impl Run {
+    fn recorded() -> Self {
+        let audit = AUDIT.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        Self { audit, state: serde_json::from_str(STATE).unwrap(), site: Site::default() }
+    }
+
+    /// The operator's last write of that resource.
+    fn write(&mut self, resource: &str) -> &mut Value {
+        let ours = |event: &&mut Value| {
+            event["objectRef"]["resource"] == resource && event["user"]["username"] == Site::default().user
+        };
+        self.audit.iter_mut().rev().find(ours).unwrap()
+    }
+
+    /// The patch that completes the Deployment.
+    fn patch(&mut self) -> &mut Vec<Value> {
+        self.write("deployments")["requestObject"].as_array_mut().unwrap()
+    }
+
+    fn without(&mut self, is_it: impl Fn(&str, &str) -> bool) {
+        self.patch().retain(|operation| !is_it(operation["op"].as_str().unwrap(), operation["path"].as_str().unwrap()));
+    }
+
+    /// Of the state: the Deployment 0, the policy 1, the registration 2.
+    fn object(&mut self, number: usize) -> &mut Value {
+        &mut self.state["items"][number]
+    }
+
+    fn oracle(&self) -> Oracle {
+        let mut oracle = Oracle::new(self.site.clone());
+        let log: Vec<String> = self.audit.iter().map(Value::to_string).collect();
+        oracle.read(log.join("\n").as_bytes()).unwrap();
+        oracle
+    }
+
+    fn state(&self) -> State {
+        State::new(self.state.clone()).unwrap()
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.oracle().findings(Some(&self.state()))
+    }
+
+    fn digest(&self) -> Digest {
+        self.oracle().digest(&self.state())
+    }
+}
+
+/// What is changed, the rule that must see it, and what it must say.
+type Row = (&'static str, fn(&mut Run), &'static str, &'static str);
+
+const ROWS: &[Row] = &[
+    ("patched twice", patch_twice, "O1", "nobody else has written it since"),
+    (
+        "patched twice, on a server that does not log answers",
+        |run| {
+            patch_twice(run);
+            run.audit.iter_mut().for_each(|event| event["responseObject"] = Value::Null);
+        },
+        "O1",
+        "nobody else has written it since",
+    ),
+    (
+        "no test of the version",
+        |run| run.without(|op, path| op == "test" && path == "/metadata/resourceVersion"),
+        "O2",
+        "`/metadata/resourceVersion`",
+    ),
+    (
+        "no test of the UID",
+        |run| run.without(|op, path| op == "test" && path == "/metadata/uid"),
+        "O2",
+        "`/metadata/uid`",
+    ),
+    ("tests behind changes", |run| run.patch().rotate_left(3), "O2", "does not begin with a test"),
+    ("no marker", |run| run.without(|_, path| path.ends_with("annotations")), "O2", "added without a marker"),
+    ("the entry stays", |run| run.without(|op, _| op == "remove"), "O2", "our entry stays"),
+    (
+        "a merge patch",
+        |run| run.write("deployments")["requestObject"] = json!({ "metadata": { "initializers": null } }),
+        "O2",
+        "not by a JSON Patch",
+    ),
+    (
+        "the replicas are changed",
+        |run| run.patch().push(json!({ "op": "replace", "path": "/spec/replicas", "value": 2 })),
+        "O3",
+        "`replace` of `/spec/replicas`",
+    ),
+    (
+        "a label that somebody else has set is gone",
+        |run| {
+            drop(
+                run.write("deployments")["responseObject"]["metadata"]["labels"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("edits"),
+            )
+        },
+        "O3",
+        "`/metadata/labels/edits`",
+    ),
+    (
+        "the user's container is replaced",
+        |run| {
+            run.write("deployments")["responseObject"]["spec"]["template"]["spec"]["containers"][0]["image"] =
+                json!("other")
+        },
+        "O3",
+        "/containers/0`",
+    ),
+    (
+        "a foreign entry is gone",
+        |run| {
+            let foreign = json!({ "name": "last.example.com" });
+            for event in &mut run.audit {
+                if let Some(pending) = event["responseObject"]["metadata"]["initializers"]["pending"].as_array_mut() {
+                    pending.push(foreign.clone());
+                }
+            }
+        },
+        "O3",
+        "foreign entries [\"last.example.com\"]",
+    ),
+    (
+        "a foreign entry was first",
+        |run| run.patch()[2]["value"] = json!("first.example.com"),
+        "O3",
+        "foreign initializer is at the head",
+    ),
+    (
+        "a ConfigMap is written",
+        |run| {
+            let mut write = run.write("events").clone();
+            write["objectRef"]["resource"] = json!("configmaps");
+            run.audit.push(write);
+        },
+        "O4",
+        "configmaps",
+    ),
+    (
+        "a probe is stored",
+        |run| {
+            let probe = run
+                .audit
+                .iter_mut()
+                .find(|event| event["requestURI"].as_str().unwrap().contains("dryRun=All"))
+                .unwrap();
+            probe["requestURI"] = json!("/apis/apps/v1/namespaces/scpol-system/deployments");
+        },
+        "O4",
+        "`create` is not ours to do",
+    ),
+    (
+        "a foreign registration is written",
+        |run| {
+            let write = run.write("initializerconfigurations");
+            write["objectRef"]["name"] = json!("others");
+            write["requestObject"]["metadata"]["name"] = json!("others");
+            write["responseObject"]["metadata"]["name"] = json!("others");
+        },
+        "O4",
+        "initializerconfigurations others",
+    ),
+    (
+        "a registration without our label",
+        |run| run.write("initializerconfigurations")["requestObject"]["metadata"]["labels"] = Value::Null,
+        "O4",
+        "without our label",
+    ),
+    (
+        "a policy's spec is written",
+        |run| drop(run.write("sidecarpolicies")["objectRef"].as_object_mut().unwrap().remove("subresource")),
+        "O4",
+        "`patch` is not ours",
+    ),
+    (
+        "something waits in the end",
+        |run| run.object(0)["metadata"]["initializers"] = json!({ "pending": [{ "name": "envoy.scpol.dev" }] }),
+        "O5",
+        "still waits for `envoy.scpol.dev`",
+    ),
+    (
+        "a volume is not there",
+        |run| run.object(0)["spec"]["template"]["spec"]["volumes"] = json!([{}]),
+        "O6",
+        "volumes/envoy`, which is not there",
+    ),
+    (
+        "a variable is there twice",
+        |run| {
+            let env = &mut run.object(0)["spec"]["template"]["spec"]["containers"][0]["env"];
+            let again = env[0].clone();
+            env.as_array_mut().unwrap().push(again);
+        },
+        "O6",
+        "env/PROXY`, of `envoy`, is there 2 times",
+    ),
+    (
+        "the marker is not there",
+        |run| run.object(0)["spec"]["template"]["metadata"]["annotations"] = json!({}),
+        "O6",
+        "and not its marker",
+    ),
+    (
+        "the status is about an earlier policy",
+        |run| run.object(1)["metadata"]["generation"] = json!(2),
+        "O8",
+        "generation 1 of 2",
+    ),
+    (
+        "the status counts wrong",
+        |run| run.object(1)["status"]["injected"] = json!(2),
+        "O8",
+        "counts 2 injected workloads, and there are 1",
+    ),
+    (
+        "Ready, and not Programmed",
+        |run| run.object(1)["status"]["conditions"][2]["status"] = json!("False"),
+        "O8",
+        "without being Programmed",
+    ),
+    (
+        "Programmed, and not registered",
+        |run| run.object(2)["metadata"]["name"] = json!("scpol-other"),
+        "O8",
+        "no InitializerConfiguration `scpol-envoy`",
+    ),
+    (
+        "an event at rest",
+        |run| run.site.rest = Some("2020-01-01T00:00:00Z..2030-01-01T00:00:00Z".parse::<Rest>().unwrap()),
+        "O7",
+        "at rest",
+    ),
+];
+
+/// The same patch once more, of the version that the first one has made.
+fn patch_twice(run: &mut Run) {
+    let mut again = run.write("deployments").clone();
+    again["auditID"] = json!("again");
+    again["requestObject"][1]["value"] = again["responseObject"]["metadata"]["resourceVersion"].clone();
+    run.audit.push(again);
+}
+
+#[test]
+fn nothing_is_found_in_what_was_recorded() {
+    let run = Run::recorded();
+    assert_eq!(run.findings(), []);
+    assert_eq!(run.digest().compare(&[run.digest()]), []);
+    assert_eq!(run.oracle().writes(), 9);
+}
+
+#[test]
+fn each_violation_is_found_by_its_rule() {
+    for (what, change, rule, message) in ROWS {
+        let mut run = Run::recorded();
+        change(&mut run);
+        let findings = run.findings();
+        let is_it = |finding: &&Finding| finding.rule.starts_with(rule) && finding.to_string().contains(message);
+        assert!(findings.iter().any(|finding| is_it(&finding)), "{what}: {findings:#?}");
+    }
+}
+
+#[test]
+fn each_rule_has_a_violation() {
+    let rules =
+        oracle::rules::WRITES.iter().map(|rule| rule.name).chain(oracle::rules::STATES.iter().map(|rule| rule.name));
+    for name in rules {
+        assert!(ROWS.iter().any(|(_, _, rule, _)| name.starts_with(rule)), "{name}");
+    }
+}
+
+#[test]
+fn a_second_write_after_somebody_elses_is_fine() {
+    let mut run = Run::recorded();
+    let mut again = run.write("deployments").clone();
+    let mut foreign = again.clone();
+    (again["auditID"], foreign["user"]["username"]) = (json!("again"), json!("someone"));
+    foreign["responseObject"]["metadata"]["resourceVersion"] = json!("999");
+    again["requestObject"][1]["value"] = json!("999");
+    run.audit.extend([foreign, again]);
+    assert_eq!(run.findings(), []);
+}
+
+#[test]
+fn a_run_is_held_against_those_without_faults() {
+    let calm = Run::recorded().digest();
+    let differs = |change: fn(&mut Run)| {
+        let mut run = Run::recorded();
+        change(&mut run);
+        let findings = run.digest().compare(std::slice::from_ref(&calm));
+        findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    assert!(differs(patch_twice).contains("deployments default/web-3: written 2 times, and 1 times without faults"));
+    assert!(
+        differs(|run| run.object(0)["spec"]["replicas"] = json!(5))
+            .contains("`/spec/replicas` is 5, and 1 without faults")
+    );
+    assert!(
+        differs(|run| drop(run.state["items"].as_array_mut().unwrap().pop()))
+            .contains("is not there, and is without faults")
+    );
+    assert_eq!(differs(|run| run.object(0)["metadata"]["uid"] = json!("other")), "");
+    // A caller who has gone gets no answer, and the log does not tell either.
+    assert_eq!(differs(|run| run.write("deployments")["responseStatus"]["code"] = json!(500)), "");
+    assert!(
+        differs(|run| run.write("deployments")["responseStatus"]["code"] = json!(422))
+            .contains("written 0 times, and 1")
+    );
+    // It is enough to be like one of them.
+    let mut other = Run::recorded();
+    patch_twice(&mut other);
+    assert_eq!(other.digest().compare(&[calm.clone(), other.digest()]), []);
+}
+
+#[test]
+fn a_line_that_is_still_in_writing_is_waited_for_and_any_other_is_an_error() {
+    let mut oracle = Oracle::new(Site::default());
+    assert!(oracle.read(format!("{AUDIT}{{\"kind\":\"Ev").as_bytes()).is_ok());
+    assert!(oracle.read(format!("garbage\n{AUDIT}").as_bytes()).unwrap_err().to_string().contains("line 1"));
+}
+
+#[test]
+fn the_program_says_by_its_exit_code_what_it_found() -> Result<()> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/recorded");
+    let run = |arguments: &[&str]| -> Result<(Option<i32>, String)> {
+        let output = Command::new(env!("CARGO_BIN_EXE_oracle")).args(arguments).output()?;
+        Ok((output.status.code(), String::from_utf8([output.stdout, output.stderr].concat())?))
+    };
+    let (audit, state) = (format!("{folder}/initializer.jsonl"), format!("{folder}/state.json"));
+    let digest = std::env::temp_dir().join(format!("oracle-{}.json", std::process::id()));
+    let digest = digest.to_str().unwrap();
+    let (code, told) = run(&["--audit", &audit, "--state", &state, "--write-digest", digest])?;
+    assert_eq!((code, told.contains("9 writes")), (Some(0), true), "{told}");
+    let (code, told) = run(&["--audit", &audit, "--state", &state, "--against", digest])?;
+    assert_eq!(code, Some(0), "{told}");
+    std::fs::remove_file(digest)?;
+    let (code, told) = run(&["--audit", &audit, "--rest", "2020-01-01T00:00:00Z..2030-01-01T00:00:00Z"])?;
+    assert_eq!((code, told.contains("O7 silence")), (Some(1), true), "{told}");
+    let (code, told) = run(&["--audit", &audit, "--user", "nobody"])?;
+    assert_eq!((code, told.contains("--user")), (Some(2), true), "{told}");
+    let (code, told) = run(&["--audit", "/nowhere"])?;
+    assert_eq!((code, told.contains("/nowhere")), (Some(2), true), "{told}");
+    Ok(())
+}
