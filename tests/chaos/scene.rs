@@ -58,6 +58,8 @@ pub(crate) struct Scene {
     webhook: u16,
     /// Where in the audit log the part begins that is judged.
     begun: AtomicUsize,
+    /// After how many seconds the operator reads everything anew; so seldom that no story sees it, unless it is about that.
+    resync: AtomicUsize,
 }
 
 impl Scene {
@@ -68,13 +70,21 @@ impl Scene {
         let world = World::with(builder).await?;
         let proxy = Proxy::start(&world.cluster, seed).await?;
         let webhook = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        Ok(Self { world, proxy, engine, seed, operator: Mutex::new(None), webhook, begun: AtomicUsize::new(0) })
+        Ok(Self { world, proxy, engine, seed, operator: Mutex::new(None), webhook, begun: AtomicUsize::new(0), resync: AtomicUsize::new(900) })
+    }
+
+    /// Has operators that start from now on read everything anew after so many seconds.
+    pub(crate) fn resync_after(&self, seconds: usize) {
+        self.resync.store(seconds, Ordering::Relaxed);
     }
 
     /// An operator that connects through the proxy, under the name `replica`.
     pub(crate) fn replica(&self, replica: &str, webhook: u16) -> Result<Operator> {
         let (listen, url) = (format!("127.0.0.1:{webhook}"), format!("https://127.0.0.1:{webhook}"));
+        let resync = format!("{}s", self.resync.load(Ordering::Relaxed));
         let mut flags = vec![
+            "--resync",
+            &resync,
             "--pod-name",
             replica,
             "--lease-duration",
