@@ -353,7 +353,7 @@ async fn what_policies_share_is_compared_with_what_the_operator_would_register()
         (
             "mutatingadmissionpolicies",
             "scpol-pods",
-            json!([{ "op": "add", "path": "/spec/matchConditions/-", "value": { "name": "never", "expression": "false" } }]),
+            json!([{ "op": "add", "path": "/spec/matchConditions", "value": [{ "name": "never", "expression": "false" }] }]),
             "MutatingAdmissionPolicy scpol-pods is not as its policies want it",
         ),
         (
