@@ -70,7 +70,16 @@ impl Scene {
         let world = World::with(builder).await?;
         let proxy = Proxy::start(&world.cluster, seed).await?;
         let webhook = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        Ok(Self { world, proxy, engine, seed, operator: Mutex::new(None), webhook, begun: AtomicUsize::new(0), resync: AtomicUsize::new(900) })
+        Ok(Self {
+            world,
+            proxy,
+            engine,
+            seed,
+            operator: Mutex::new(None),
+            webhook,
+            begun: AtomicUsize::new(0),
+            resync: AtomicUsize::new(900),
+        })
     }
 
     /// Has operators that start from now on read everything anew after so many seconds.

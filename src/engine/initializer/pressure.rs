@@ -20,6 +20,8 @@ pub(super) struct Limit {
     now: usize,
     successes: u32,
     resumes: Option<Instant>,
+    /// Since when every answer has been that there are too many requests.
+    refused: Option<Instant>,
 }
 
 /// What an answer told about the server's load.
@@ -34,7 +36,7 @@ pub(super) enum Pressure {
 impl Limit {
     /// At most `most` at once.
     pub(super) fn new(most: usize) -> Self {
-        Self { most: most.max(1), now: most.max(1), successes: 0, resumes: None }
+        Self { most: most.max(1), now: most.max(1), successes: 0, resumes: None, refused: None }
     }
 
     /// How many may be under way when there is no pause.
@@ -52,6 +54,11 @@ impl Limit {
         self.resumes.and_then(|resumes| resumes.checked_duration_since(now)).filter(|pause| !pause.is_zero())
     }
 
+    /// How long the server has taken nothing from us.
+    pub(super) fn refused_for(&self, now: Instant) -> Duration {
+        self.refused.map(|since| now.saturating_duration_since(since)).unwrap_or_default()
+    }
+
     /// Learns from an answer.
     pub(super) fn learn(&mut self, pressure: Pressure, now: Instant) {
         match pressure {
@@ -60,8 +67,10 @@ impl Limit {
                 self.successes = 0;
                 let resumes = now + after.unwrap_or(PAUSE).clamp(PAUSE, LONGEST_PAUSE);
                 self.resumes = self.resumes.max(Some(resumes));
+                self.refused.get_or_insert(now);
             }
             Pressure::Fine => {
+                self.refused = None;
                 self.successes += 1;
                 if self.successes >= SUCCESSES {
                     self.successes = 0;
@@ -106,5 +115,8 @@ mod tests {
         assert_eq!((limit.at(now + seconds(3)), limit.pause(now + seconds(3))), (4, None));
         limit.learn(Pressure::TooMany(Some(seconds(3600))), now);
         assert_eq!(limit.pause(now), Some(LONGEST_PAUSE));
+        assert_eq!(limit.refused_for(now + seconds(7)), seconds(7));
+        limit.learn(Pressure::Fine, now);
+        assert_eq!(limit.refused_for(now + seconds(7)), Duration::ZERO);
     }
 }

@@ -38,6 +38,8 @@ const BEAT: Duration = Duration::from_secs(1);
 /// From so many creates on that wait for us at once it is told: half of what an API server holds by default
 /// (`--max-mutating-requests-inflight`, 200).
 const CROWD: usize = 100;
+/// From so long on it is told that the server takes nothing from us: a 429 now and then is no trouble.
+const REFUSED: Duration = Duration::from_secs(3);
 
 /// Settles what the queue gives, until `stop` is true.
 pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
@@ -49,7 +51,7 @@ pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
         shared.beat();
         if looked.elapsed() >= BEAT {
             looked = Instant::now();
-            foresee(&shared);
+            foresee(&shared, limit.refused_for(looked));
         }
         while running.len() < limit.at(Instant::now()) {
             let Some(job) = shared.queue(|queue| queue.pop(Instant::now())) else { break };
@@ -390,7 +392,7 @@ async fn fetch(shared: &Shared, workload: &Workload) -> Result<Option<Object>, C
 
 /// Tells what is about to go wrong: that the server will soon refuse writes, while it can still be told (a status is a write), and
 /// that the priority lane is closed.
-fn foresee(shared: &Shared) {
+fn foresee(shared: &Shared, refused_for: Duration) {
     let now = Instant::now();
     match &shared.lane {
         Some(lane) if lane.is_open(now) => return,
@@ -407,10 +409,14 @@ fn foresee(shared: &Shared) {
     }
     let blocked = shared.queue(|queue| queue.blocked());
     let crowd: usize = blocked.values().sum();
-    if crowd < CROWD {
+    if crowd < CROWD && refused_for < REFUSED {
         return;
     }
-    let message = format!("{crowd} creates wait for the operator at once, {ADVICE}");
+    let seconds = refused_for.as_secs();
+    let message = match refused_for {
+        Duration::ZERO => format!("{crowd} creates wait for the operator at once, {ADVICE}"),
+        _ => format!("{crowd} creates wait, and the server has answered 429 to the operator for {seconds} s: {ADVICE}"),
+    };
     shared.ledger(|ledger| {
         for policy in blocked.keys() {
             ledger.trouble(policy, Code::TooManyRequests, message.clone(), now);
@@ -419,23 +425,18 @@ fn foresee(shared: &Shared) {
 }
 
 /// What to do when waiting creates take up the server's places for writes.
-const ADVICE: &str = "and each holds one of the server's places for writes: start the operator with `--priority-lane`, raise \
+const ADVICE: &str = "each holds one of the server's places for writes: start the operator with `--priority-lane`, raise \
                       `--max-mutating-requests-inflight` of the API server, or create less at once";
 
 fn note_trouble(shared: &Shared, decision: &Decision, refused: &Refusal) {
     let code = match refused.status {
-        429 => Code::TooManyRequests,
         403 if refused.is_missing_right() => Code::MissingRight,
         403 if refused.message.contains("exceeded quota") => Code::QuotaExceeded,
         403 | 422 => Code::AdmissionDenied,
         _ => return,
     };
-    let message = match code {
-        Code::TooManyRequests => format!("the server answers 429 to the operator: creates wait, {ADVICE}"),
-        _ => refused.message.clone(),
-    };
     let asked = decision.inject.iter().chain(decision.rest.iter().map(|left| &left.policy));
     for policy in asked {
-        shared.ledger(|ledger| ledger.trouble(&policy.name, code, message.clone(), Instant::now()));
+        shared.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message.clone(), Instant::now()));
     }
 }
