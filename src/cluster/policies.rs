@@ -14,6 +14,10 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
+/// How many seconds a watch lasts. One that began before the definition of policies was deleted and made anew stays silent for ever
+/// (seen on 1.13.5): so long it takes until policies are seen again.
+const WATCH: u32 = 10;
+
 /// How to address SidecarPolicies.
 pub fn resource() -> ApiResource {
     ApiResource::erase::<crate::api::v1alpha1::SidecarPolicy>(&())
@@ -46,7 +50,7 @@ pub struct Snapshot {
 /// Follows the stored policies and publishes a [`Snapshot`] after each change, for ever.
 pub async fn follow(client: Client, site: Arc<Site>, snapshots: watch::Sender<Snapshot>) {
     let api = Api::<Object>::all_with(client, &resource());
-    let events = watcher(api, watcher::Config::default()).backoff(Reconnect::default());
+    let events = watcher(api, watcher::Config::default().timeout(WATCH)).backoff(Reconnect::default());
     pin_mut!(events);
     let mut stored = BTreeMap::new();
     let mut buffer = BTreeMap::new();
