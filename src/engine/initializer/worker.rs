@@ -397,8 +397,7 @@ fn foresee(shared: &Shared, refused_for: Duration) {
     match &shared.lane {
         Some(lane) if lane.is_open(now) => return,
         Some(_) => {
-            let message = "the API server refuses the priority lane: apply `config/rbac/priority-lane`, or start the operator \
-                           without `--priority-lane`";
+            let message = "the API server refuses the priority lane: apply `config/rbac/priority-lane`, or do without `--priority-lane`";
             shared.ledger(|ledger| {
                 for policy in shared.snapshot().policies.iter() {
                     ledger.trouble(&policy.name, Code::MissingRight, message.to_owned(), now);
@@ -412,21 +411,16 @@ fn foresee(shared: &Shared, refused_for: Duration) {
     if crowd < CROWD && refused_for < REFUSED {
         return;
     }
-    let seconds = refused_for.as_secs();
-    let message = match refused_for {
-        Duration::ZERO => format!("{crowd} creates wait for the operator at once, {ADVICE}"),
-        _ => format!("{crowd} creates wait, and the server has answered 429 to the operator for {seconds} s: {ADVICE}"),
-    };
     shared.ledger(|ledger| {
         for policy in blocked.keys() {
-            ledger.trouble(policy, Code::TooManyRequests, message.clone(), now);
+            ledger.trouble(policy, Code::TooManyRequests, CROWDED.to_owned(), now);
         }
     });
 }
 
-/// What to do when waiting creates take up the server's places for writes.
-const ADVICE: &str = "each holds one of the server's places for writes: start the operator with `--priority-lane`, raise \
-                      `--max-mutating-requests-inflight` of the API server, or create less at once";
+/// Short enough for a condition, and always the same, so that a status at rest is not written.
+const CROWDED: &str = "waiting creates take up the server's places for writes (429): use `--priority-lane`, or raise the API server's \
+                       `--max-mutating-requests-inflight`";
 
 fn note_trouble(shared: &Shared, decision: &Decision, refused: &Refusal) {
     let code = match refused.status {
