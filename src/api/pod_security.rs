@@ -5,7 +5,7 @@
 //! pod itself, and so to no template, has no row: host namespaces, sysctls, and what the standard lifts for pods of Windows
 //! or in a user namespace. See <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.
 
-use super::v1alpha1::Template;
+use super::v1alpha1::{RawObject, Template};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -311,16 +311,10 @@ impl Control {
 
     /// The items of a template that the control is about, each with its path.
     fn items(&self, template: &Template) -> Vec<(String, Value)> {
+        let whole = |(path, item): (String, &RawObject)| (path, Value::Object(item.clone()));
         match self.place {
-            Place::Containers => {
-                template.all_containers().map(|(path, item)| (path, Value::Object(item.clone()))).collect()
-            }
-            Place::Volumes => {
-                let volumes = template.volumes.iter().enumerate();
-                volumes
-                    .map(|(index, item)| (format!("spec.template.volumes[{index}]"), Value::Object(item.clone())))
-                    .collect()
-            }
+            Place::Containers => template.all_containers().map(whole).collect(),
+            Place::Volumes => template.all_volumes().map(whole).collect(),
             Place::Annotations => {
                 let metadata = template.metadata.iter();
                 metadata

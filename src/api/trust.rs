@@ -5,7 +5,7 @@
 //! limited to those that the owner knows.
 
 use super::pod_security::{self, Breach, Level};
-use super::v1alpha1::{SidecarPolicySpec, Template};
+use super::v1alpha1::{RawObject, SidecarPolicySpec, Template};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -51,14 +51,12 @@ impl Power {
 
     /// The fields of `template` that give it.
     fn fields(self, template: &Template) -> Vec<String> {
-        let volumes = || {
-            template.volumes.iter().enumerate().map(|(index, item)| (format!("spec.template.volumes[{index}]"), item))
+        let found = match self {
+            Self::HostPaths => found(template.all_volumes(), "hostPath"),
+            Self::Capabilities => found(template.all_containers(), "securityContext.capabilities.add[]"),
+            Self::ServiceAccountTokens => found(template.all_volumes(), "projected.sources[].serviceAccountToken"),
         };
-        match self {
-            Self::HostPaths => named(volumes(), "hostPath"),
-            Self::Capabilities => named(template.all_containers(), "securityContext.capabilities.add[]"),
-            Self::ServiceAccountTokens => named(volumes(), "projected.sources[].serviceAccountToken"),
-        }
+        found.into_iter().map(|(field, _)| field).collect()
     }
 }
 
@@ -141,22 +139,17 @@ fn covers(pattern: &str, image: &str) -> bool {
 /// Every image that `template` names, with its field: those of containers, and those that are mounted.
 fn images(template: &Template) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let volumes =
-        template.volumes.iter().enumerate().map(|(index, item)| (format!("spec.template.volumes[{index}]"), item));
-    let items = template.all_containers().map(|(path, item)| (path, item, "image"));
-    let items = items.chain(volumes.map(|(path, item)| (path, item, "image.reference")));
-    let named = items.flat_map(|(path, item, field)| {
-        let item = Value::Object(item.clone());
-        let found = pod_security::fields(&item, field).into_iter();
-        found.map(|field| (format!("{path}.{}", field.path), text(field.value))).collect::<Vec<_>>()
-    });
-    named.collect()
+    let run = found(template.all_containers(), "image");
+    let mounted = found(template.all_volumes(), "image.reference");
+    run.into_iter().chain(mounted).map(|(field, value)| (field, text(&value))).collect()
 }
 
-fn named<'a>(items: impl Iterator<Item = (String, &'a super::v1alpha1::RawObject)>, field: &str) -> Vec<String> {
+/// Every `field` of `items` that is there, with its value; see [`pod_security::fields`].
+fn found<'a>(items: impl Iterator<Item = (String, &'a RawObject)>, field: &str) -> Vec<(String, Value)> {
     let fields = items.flat_map(|(path, item)| {
         let item = Value::Object(item.clone());
-        pod_security::fields(&item, field).into_iter().map(|found| format!("{path}.{}", found.path)).collect::<Vec<_>>()
+        let fields = pod_security::fields(&item, field).into_iter();
+        fields.map(|field| (format!("{path}.{}", field.path), field.value.clone())).collect::<Vec<_>>()
     });
     fields.collect()
 }

@@ -444,6 +444,11 @@ impl Template {
             items.iter().enumerate().map(move |(index, item)| (format!("spec.template.{list}[{index}]"), item))
         })
     }
+
+    /// Its volumes, each with its path in the policy.
+    pub fn all_volumes(&self) -> impl Iterator<Item = (String, &RawObject)> {
+        self.volumes.iter().enumerate().map(|(index, item)| (format!("spec.template.volumes[{index}]"), item))
+    }
 }
 
 /// Labels and annotations for the pod.
