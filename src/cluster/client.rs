@@ -22,6 +22,10 @@ use tower::{BoxError, Layer, Service};
 /// request after 60 s; whoever waits for us is refused after 30 s.
 pub const CALL_LIMIT: Duration = Duration::from_secs(10);
 
+/// How many seconds a watch of custom resources lasts. It goes on when their definition is deleted, and stays silent when it is made
+/// anew (seen on 1.13.5): so long it takes until they are seen again, and no create waits longer for us.
+pub const WATCH_OF_CUSTOM_RESOURCES: u32 = 10;
+
 /// Reads where the cluster is: `--kubeconfig`, else `KUBECONFIG`, else `~/.kube/config`, else the pod's own account.
 ///
 /// # Errors

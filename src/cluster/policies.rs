@@ -16,10 +16,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-/// How many seconds a watch lasts. One that began before the definition of policies was deleted and made anew stays silent for ever
-/// (seen on 1.13.5): so long it takes until policies are seen again.
-const WATCH: u32 = 10;
-
 /// How to address SidecarPolicies.
 pub fn resource() -> ApiResource {
     ApiResource::erase::<crate::api::v1alpha1::SidecarPolicy>(&())
@@ -52,7 +48,7 @@ pub struct Snapshot {
 /// Follows the stored policies and publishes a [`Snapshot`] after each change, for ever; reads them all anew after each `resync`.
 pub async fn follow(client: Client, site: Arc<Site>, resync: Duration, snapshots: &watch::Sender<Snapshot>) {
     let api = Api::<Object>::all_with(client, &resource());
-    let events = client::watch(&api, &watcher::Config::default().timeout(WATCH), resync);
+    let events = client::watch(&api, &watcher::Config::default().timeout(client::WATCH_OF_CUSTOM_RESOURCES), resync);
     pin_mut!(events);
     let mut stored = Mirror::default();
     loop {

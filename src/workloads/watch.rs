@@ -5,7 +5,7 @@ use super::ledger::Ledger;
 use super::report;
 use crate::api::v1alpha1::Mode;
 use crate::cluster::capabilities::Capabilities;
-use crate::cluster::client::{CallError, Progress, Reconnect, call, chain, is_not_found};
+use crate::cluster::client::{CallError, Progress, Reconnect, WATCH_OF_CUSTOM_RESOURCES, call, chain, is_not_found};
 use crate::cluster::events::Recorder;
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
@@ -34,9 +34,6 @@ use tracing::{debug, info, warn};
 
 /// How many objects one page of a list has: few, since a page is in memory as a whole.
 pub const PAGE: u32 = 100;
-/// A watch of custom resources goes on when their definition is deleted, and stays silent when it is made anew (seen on
-/// 1.13.5). So it is begun anew after so many seconds: no create waits longer for us.
-const WATCH_OF_CUSTOM_RESOURCES: u32 = 10;
 /// An event that takes longer than this never comes.
 const EVENT_LIMIT: Duration = Duration::from_secs(5);
 
