@@ -301,11 +301,3 @@ impl Controller {
         self.withdraw_own(&stored).await;
     }
 }
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        for watching in self.watches.values().chain(&self.namespaces) {
-            watching.task.abort();
-        }
-    }
-}
