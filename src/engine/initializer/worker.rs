@@ -331,14 +331,14 @@ async fn send(shared: &Shared, workload: &Workload, patch: &Patch, how: Try) -> 
     let url = format!("{collection}/{}?{dry}", workload.name());
     let body = serde_json::to_vec(patch).expect("a patch is JSON");
     let lane = shared.lane.as_ref().filter(|lane| how == Try::Real && lane.is_open(Instant::now()));
-    let answer = exchange(shared, &url, body.clone(), lane).await;
-    match (answer, lane) {
-        (Err(refused), Some(lane)) if refused.is_not_ourselves() => {
+    let Some(lane) = lane else { return exchange(shared, &url, body, None).await };
+    match exchange(shared, &url, body.clone(), Some(lane)).await {
+        Err(refused) if refused.is_not_ourselves() => {
             lane.close(Instant::now());
             warn!(detail = refused.message, "The priority lane is closed: apply config/rbac/priority-lane");
             exchange(shared, &url, body, None).await
         }
-        (answer, _) => answer,
+        answer => answer,
     }
 }
 
