@@ -245,6 +245,16 @@ impl Scenario {
         self.world.patch(path, &spoil).await.map(drop)
     }
 
+    /// The operator stops in good order and finds a spoilt certificate when it is back; then it has done everything.
+    async fn restarted(&self, operator: Operator, flags: &[&str]) -> Result<()> {
+        assert_eq!(operator.stop().await?, Some(0));
+        self.spoil_certificate().await?;
+        let _operator = Operator::ready(&self.world.cluster, flags).await?;
+        self.world.policy("again", by("Webhook", sidecar("envoy"))).await?;
+        in_force(&self.world.cluster, "again").await?;
+        self.judged().await
+    }
+
     /// What was used is what is granted.
     async fn judged(&self) -> Result<()> {
         let granted = granted(self.world.cluster.version())?;
@@ -295,12 +305,7 @@ async fn every_right_of_the_file_for_old_servers_is_used_and_none_is_missing() -
     in_force(&scenario.world.cluster, "old").await?;
     scenario.world.delete_policy("old").await?;
     scenario.lifecycle("Webhook", &[]).await?;
-    assert_eq!(operator.stop().await?, Some(0));
-    scenario.spoil_certificate().await?;
-    let _operator = Operator::ready(&scenario.world.cluster, &flags).await?;
-    scenario.world.policy("again", by("Webhook", sidecar("envoy"))).await?;
-    in_force(&scenario.world.cluster, "again").await?;
-    scenario.judged().await
+    scenario.restarted(operator, &flags).await
 }
 
 #[tokio::test]
@@ -312,10 +317,5 @@ async fn every_right_of_the_file_for_current_servers_is_used_and_none_is_missing
         scenario.lifecycle(engine, &[]).await?;
         scenario.emergency(engine).await?;
     }
-    assert_eq!(operator.stop().await?, Some(0));
-    scenario.spoil_certificate().await?;
-    let _operator = Operator::ready(&scenario.world.cluster, &flags).await?;
-    scenario.world.policy("again", by("Webhook", sidecar("envoy"))).await?;
-    in_force(&scenario.world.cluster, "again").await?;
-    scenario.judged().await
+    scenario.restarted(operator, &flags).await
 }
