@@ -18,7 +18,7 @@ pub(super) enum Shape {
 }
 
 /// Where the parts of a pod are, as CEL.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Access {
     pub(super) shape: Shape,
     /// As a JSON pointer.
@@ -31,6 +31,15 @@ pub(super) struct Access {
     pub(super) is_pod: bool,
     /// Whether claim templates of the workload are volumes of its pods.
     pub(super) has_claims: bool,
+    /// What is known of the workload beforehand, and is not asked again.
+    pub(super) ordinary: Option<Ordinary>,
+}
+
+/// What may be known of a workload: no item of the template is there, but containers and metadata to add to are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ordinary {
+    /// Whether its pod has annotations.
+    pub(super) has_annotations: bool,
 }
 
 impl Access {
@@ -62,6 +71,7 @@ impl Access {
             spec,
             is_pod: kind.is_in_table() && path.is_empty(),
             has_claims: kind.resource == "statefulsets" && kind.group == "apps",
+            ordinary: None,
         }
     }
 
@@ -100,6 +110,7 @@ impl Access {
     pub(super) fn lacks(&self, field: &str) -> String {
         let list = format!("{}.{field}", self.spec);
         match self.shape {
+            Shape::Typed if field == "containers" && self.ordinary.is_some() => "false".to_owned(),
             Shape::Typed if field == "containers" => format!("{list} == null"),
             Shape::Typed => format!("!has({list})"),
             Shape::Free => format!("{}.?{field}.orValue(null) == null", self.spec),
@@ -132,19 +143,28 @@ impl Access {
         }
     }
 
+    /// The name of `item`, a map in the list `field` of the pod's `spec`; empty if it has none.
+    pub(super) fn name_in(&self, item: &str, field: &str) -> String {
+        match self.shape {
+            // The server refuses those without.
+            Shape::Typed if field != "imagePullSecrets" => format!("{item}.name"),
+            _ => self.text_in(item, "name"),
+        }
+    }
+
     /// The names of the items of a list of the pod's `spec`, in order; empty for those that have none.
     pub(super) fn names(&self, field: &str, variables: &mut Variables) -> String {
         let items = self.items(field);
-        let names = match self.shape {
-            Shape::Typed if field != "imagePullSecrets" => format!("{items}.map(c, c.name)"),
-            Shape::Typed => format!("{items}.map(c, {})", self.text_in("c", "name")),
-            Shape::Free => format!("{items}.filter(c, type(c) == map).map(c, {})", self.text_in("c", "name")),
-        };
+        let maps = if self.shape == Shape::Free { ".filter(c, type(c) == map)" } else { "" };
+        let names = format!("{items}{maps}.map(c, {})", self.name_in("c", field));
         variables.define(&format!("names_{field}"), &names)
     }
 
     /// That no item of a list of the pod's `spec` is called `name`.
     pub(super) fn has_no(&self, name: &str, field: &str, variables: &mut Variables) -> String {
+        if self.ordinary.is_some() {
+            return "true".to_owned();
+        }
         let is_free = format!("!({} in {})", quoted(name), self.names(field, variables));
         match self.shape {
             // Nearly always it is not there, and to see that costs least.
@@ -172,7 +192,7 @@ impl Access {
     /// Whether the pod has no metadata; none if it always has.
     pub(super) fn lacks_metadata(&self) -> Option<String> {
         match self.shape {
-            _ if self.is_pod => None,
+            _ if self.is_pod || self.ordinary.is_some() => None,
             Shape::Typed => Some(format!("!has({}.metadata)", self.pod)),
             Shape::Free => Some(format!("{}.?metadata.orValue(null) == null", self.pod)),
         }
@@ -181,6 +201,9 @@ impl Access {
     /// Whether a map of the pod's metadata is not there.
     pub(super) fn lacks_entries(&self, field: &str) -> String {
         let pod = &self.pod;
+        if let Some(ordinary) = self.ordinary.filter(|_| field == "annotations") {
+            return (!ordinary.has_annotations).to_string();
+        }
         match self.shape {
             Shape::Typed if self.is_pod => format!("!has(object.metadata.{field})"),
             Shape::Typed => format!("!{pod}.?metadata.?{field}.hasValue()"),

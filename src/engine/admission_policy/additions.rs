@@ -5,7 +5,7 @@
 //! items is put at the beginning one by one, from the last to the first.
 
 use super::Inexpressible;
-use super::access::{Access, Shape};
+use super::access::{Access, Ordinary, Shape};
 use super::cel::{all, any, list_of, literal, not, quoted};
 use super::delivery::Delivery;
 use super::own::{self, Own, OwnList};
@@ -48,12 +48,13 @@ impl Additions<'_> {
         for list in &LISTS {
             self.list_items(list, variables, &mut fixed)?;
         }
-        self.metadata(variables, &mut fixed);
+        if self.access.ordinary.is_none() {
+            self.metadata(variables, &mut fixed);
+        }
         for at in 0..self.templates.len() {
-            let template = &self.templates[at];
-            let path = self.path(&format!("/metadata/annotations/{}", escaped(&template.delivery.template.marker_key)));
             let marker = self.marker(at, variables);
-            fixed.push((template.fits.clone(), add(&path, &variables.short("marker", marker))));
+            let marker = variables.short("marker", marker);
+            fixed.push((self.templates[at].fits.clone(), self.add_marker(at, &marker)));
         }
         if dynamic.is_empty() {
             return Ok(list_of(&fixed));
@@ -246,6 +247,17 @@ impl Additions<'_> {
     }
 
     // Markers
+
+    fn add_marker(&self, at: usize, marker: &str) -> String {
+        let key = &self.templates[at].delivery.template.marker_key;
+        match self.access.ordinary {
+            // One operation less: each costs the server as much as all that is asked before.
+            Some(Ordinary { has_annotations: false }) => {
+                add(&self.path("/metadata/annotations"), &format!("{{{}: {marker}}}", quoted(key)))
+            }
+            _ => add(&self.path(&format!("/metadata/annotations/{}", escaped(key))), marker),
+        }
+    }
 
     /// The marker of the template at `at`, as text.
     fn marker(&self, at: usize, variables: &mut Variables) -> String {
@@ -441,6 +453,17 @@ impl Record {
         self.added(condition, pointer);
     }
 
+    /// What is added, where that is the same for all workloads, without the quotes around it.
+    fn known(&self) -> Option<String> {
+        let added = self.added.iter().filter_map(|part| match part {
+            Part::One(condition, _) if condition == "false" => None,
+            Part::One(condition, text) if condition == "true" => Some(Some(bare(text))),
+            _ => Some(None),
+        });
+        let added: Vec<&str> = added.collect::<Option<_>>()?;
+        self.nulls.is_empty().then(|| added.join(","))
+    }
+
     fn dynamic(&mut self, added: String, nulls: Option<String>) {
         self.added.push(Part::Many(added));
         self.nulls.extend(nulls.map(Part::Many));
@@ -448,6 +471,9 @@ impl Record {
 
     fn text(self, hash: &str) -> String {
         let beginning = quoted(&format!("{}{hash}{}", marker::BEGINNING, marker::ADDED));
+        if let Some(added) = self.known() {
+            return format!("\"{}{}{}\"", bare(&beginning), added, bare(&quoted("]}")));
+        }
         let mut text = format!("{beginning} + {}.join(\",\")", texts(self.added));
         if !self.nulls.is_empty() {
             let beginning = quoted(marker::NULLS);
@@ -458,6 +484,11 @@ impl Record {
         }
         format!("{text} + {}", quoted("]}"))
     }
+}
+
+/// A literal without the quotes around it.
+fn bare(literal: &str) -> &str {
+    literal.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(literal)
 }
 
 /// A list of texts.

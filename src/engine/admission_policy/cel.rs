@@ -54,7 +54,7 @@ pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     format!("[{}]", texts.join(", "))
 }
 
-/// JSON as a literal. Every value is `dyn`, since literals must else have values of one type.
+/// JSON as a literal. What lies in it is `dyn`, unless all of it are texts: a literal must have values of one type.
 ///
 /// # Errors
 /// If it has a number that would not come out as it went in, or is too deep.
@@ -66,7 +66,15 @@ fn literal_at(value: &Value, depth: usize) -> Result<String, Inexpressible> {
     if depth > MAX_DEPTH {
         return Err(Inexpressible::new("its template lies deeper than CEL can be written"));
     }
-    let inner = |value| Ok(format!("dyn({})", literal_at(value, depth + 1)?));
+    let are_texts = match value {
+        Value::Array(items) => items.iter().all(Value::is_string),
+        Value::Object(fields) => fields.values().all(Value::is_string),
+        _ => false,
+    };
+    let inner = |value| match literal_at(value, depth + 1)? {
+        text if are_texts => Ok(text),
+        other => Ok(format!("dyn({other})")),
+    };
     Ok(match value {
         Value::Null | Value::Bool(_) => value.to_string(),
         Value::Number(number) => self::number(number)?,
@@ -102,16 +110,19 @@ fn is_name(text: &str) -> bool {
 
 /// All of `terms`.
 pub(super) fn all(terms: &[String]) -> String {
-    joined(terms, " && ", "true")
+    joined(terms, " && ", "true", "false")
 }
 
 /// One of `terms`.
 pub(super) fn any(terms: &[String]) -> String {
-    joined(terms, " || ", "false")
+    joined(terms, " || ", "false", "true")
 }
 
-/// `nothing` is what no terms are, and what a term may be without a difference.
-fn joined(terms: &[String], operator: &str, nothing: &str) -> String {
+/// `nothing` is what no terms are, and what a term may be without a difference; where one is `decisive`, so are all together.
+fn joined(terms: &[String], operator: &str, nothing: &str, decisive: &str) -> String {
+    if terms.iter().any(|term| term == decisive) {
+        return decisive.to_owned();
+    }
     let terms: Vec<&str> = terms.iter().map(String::as_str).filter(|term| *term != nothing).collect();
     match terms[..] {
         [] => nothing.to_owned(),
@@ -158,13 +169,15 @@ fn pattern(glob: &str) -> String {
     format!("^(?s:{})$", glob.chars().map(part).collect::<String>())
 }
 
-/// The items of a list literal that are there under a condition; `true` for those that always are.
+/// The items of a list literal that are there under a condition: `true` for those that always are, `false` for those that never
+/// are.
 pub(super) fn list_of(items: &[(String, String)]) -> String {
     let item = |(condition, item): &(String, String)| match condition.as_str() {
-        "true" => item.clone(),
-        condition => format!("?({condition} ? optional.of({item}) : optional.none())"),
+        "true" => Some(item.clone()),
+        "false" => None,
+        condition => Some(format!("?({condition} ? optional.of({item}) : optional.none())")),
     };
-    format!("[{}]", items.iter().map(item).collect::<Vec<_>>().join(",\n"))
+    format!("[{}]", items.iter().filter_map(item).collect::<Vec<_>>().join(",\n"))
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ fn name_is_free(
         let equal = format!("{items}.all(c, !{} || {equal})", access.map_and("c", &format!("({is_it})")));
         // A variable: it is looked at only where the name is there.
         let equal = variables.define(&format!("equal_{}", list.field), &equal);
-        terms.push(format!("({is_free} || {equal})"));
+        terms.push(any(&[is_free, equal]));
     }
     Ok(terms)
 }

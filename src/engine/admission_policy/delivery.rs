@@ -1,6 +1,6 @@
 //! The templates as pods get them.
 
-use super::access::Access;
+use super::access::{Access, Shape};
 use super::cel::{all, not};
 use super::variables::Variables;
 use crate::api::v1alpha1::{HostNetworkPods, Jobs, NativeSidecars};
@@ -94,5 +94,8 @@ impl<'a> Delivery<'a> {
 
 /// That the pod ends by itself, as a Job's does.
 pub(super) fn ends(access: &Access) -> String {
-    format!("!({} in [\"\", \"Always\"])", access.text_in(&access.spec, "restartPolicy"))
+    match access.shape {
+        Shape::Typed => format!("(has({0}.restartPolicy) && {0}.restartPolicy != \"Always\")", access.spec),
+        Shape::Free => format!("!({} in [\"\", \"Always\"])", access.text_in(&access.spec, "restartPolicy")),
+    }
 }

@@ -4,10 +4,10 @@ use super::access::Access;
 use super::additions::{Additions, Fitting};
 use super::cel::{all, any, not, quoted};
 use super::delivery::Delivery;
-use super::rows::{self, Rows};
+use super::rows::{self, Rows, Term, every};
 use super::validating::validating;
 use super::variables::Variables;
-use super::{API, Inexpressible, MAX_EXPRESSION, MAX_OBJECT, conflict, expressions, own};
+use super::{API, Inexpressible, MAX_EXPRESSION, MAX_OBJECT, conflict, expressions, ordinary, own};
 use crate::cluster::capabilities::Capabilities;
 use crate::engine::Unavailable;
 use crate::engine::object::{self, PROBE};
@@ -55,12 +55,13 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     // What is asked once, before all else.
     let mut first = rows::is_ordinary(kind);
     for policy in policies {
-        let expression = does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?;
+        let terms = does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?;
         if policies.len() == 1 {
-            first.push(expression);
+            first.extend(terms);
             matches.push("true".to_owned());
             continue;
         }
+        let expression = every(terms);
         if policy.conditions.is_empty() {
             matches.push(variables.define("matches", &expression));
             continue;
@@ -71,7 +72,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         matches.push(format!("({NOTED} / {bit} % 2 == 1)"));
     }
     let inject = inject(&matches, policies, kind, site, &access, &mut variables)?;
-    let inject = format!("{} ? {} : ({} ? {inject} : [])", rows::is_own(site), answer(), all(&first));
+    let inject = format!("{} ? {} : ({} ? {inject} : [])", rows::is_own(site), answer(), every(first));
     let takes_notes = !notes.is_empty();
     let mutations = notes.into_iter().chain([inject]).chain(takes_notes.then(forgotten));
     let patch = |expression| json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } });
@@ -105,11 +106,11 @@ fn agree_on_the_pod(kind: &Kind, policies: &[&Policy]) -> Result<(), Unavailable
 }
 
 /// Rows 4 to 7.
-fn does_match(rows: &Rows<'_>, policy: &Policy, variables: &mut Variables) -> Result<String, Inexpressible> {
+fn does_match(rows: &Rows<'_>, policy: &Policy, variables: &mut Variables) -> Result<Vec<Term>, Inexpressible> {
     let mut terms = rows.is_open(policy, variables);
-    terms.push(not(&rows.is_marked(policy, variables)));
-    terms.extend(rows.selects(policy, variables)?);
-    Ok(all(&terms))
+    terms.push(rows.is_unmarked(policy, variables));
+    terms.extend(rows.selects(policy, variables)?.into_iter().map(Term::Plain));
+    Ok(terms)
 }
 
 // Notes
@@ -178,8 +179,11 @@ fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variable
     let mut chosen = String::new();
     for template in templates {
         let condition = template.fits.clone();
-        let template = Fitting { fits: "true".to_owned(), ..template };
-        let operations = Additions { templates: &[template], access }.operations(variables)?;
+        let template = [Fitting { fits: "true".to_owned(), ..template }];
+        if let Some((condition, operations)) = ordinary::operations(&template, access, variables)? {
+            chosen.push_str(&format!("{condition} ? {operations} : "));
+        }
+        let operations = Additions { templates: &template, access }.operations(variables)?;
         chosen.push_str(&format!("{condition} ? {operations} : "));
     }
     Ok(format!("({chosen}[])"))

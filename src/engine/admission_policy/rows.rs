@@ -32,16 +32,43 @@ pub(super) fn conditions(rows: &Rows<'_>, policies: &[&Policy], site: &Site) -> 
     vec![json!({ "name": "one-selects", "expression": format!("{one} || {}", is_own(site)) })]
 }
 
+/// What must be true of a workload.
+pub(super) enum Term {
+    Plain(String),
+    /// Of this map of its metadata, if it has it.
+    OfMap(&'static str, String),
+}
+
+/// That every one of `terms` is true. A map is asked for once: nearly always it is not there, and to see that costs the server as
+/// much as a whole condition.
+pub(super) fn every(terms: Vec<Term>) -> String {
+    let mut maps: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut plain = Vec::new();
+    for term in terms {
+        match term {
+            Term::Plain(term) => plain.push(term),
+            Term::OfMap(map, term) => match maps.iter_mut().find(|(own, _)| *own == map) {
+                Some((_, terms)) => terms.push(term),
+                None => maps.push((map, vec![term])),
+            },
+        }
+    }
+    let maps = maps.into_iter().map(|(map, terms)| format!("(!has({map}) || {})", all(&terms)));
+    all(&maps.chain(plain).collect::<Vec<_>>())
+}
+
+const ANNOTATIONS: &str = "object.metadata.annotations";
+const LABELS: &str = "object.metadata.labels";
+
 /// Row 1, and what is left of rows 2 and 3: true for what nobody has to leave alone. Protected namespaces but our own are out by
 /// the selector, and nothing that is created is terminating: the server sees to that before admission.
-pub(super) fn is_ordinary(kind: &Kind) -> Vec<String> {
+pub(super) fn is_ordinary(kind: &Kind) -> Vec<Term> {
     if kind.resource != "pods" {
         return Vec::new();
     }
-    let annotations = "object.metadata.annotations";
-    let mirror = format!("!(\"kubernetes.io/config.mirror\" in {annotations})");
-    let source = format!("{annotations}[?\"kubernetes.io/config.source\"].orValue(\"api\") == \"api\"");
-    vec![format!("(!has({annotations}) || {mirror} && {source})")]
+    let mirror = format!("!(\"kubernetes.io/config.mirror\" in {ANNOTATIONS})");
+    let source = format!("{ANNOTATIONS}[?\"kubernetes.io/config.source\"].orValue(\"api\") == \"api\"");
+    [mirror, source].map(|term| Term::OfMap(ANNOTATIONS, term)).into()
 }
 
 /// That the object is in the operator's own namespace, which is protected: nothing there is injected or judged but for probes.
@@ -62,13 +89,13 @@ pub(super) struct Rows<'a> {
 
 impl Rows<'_> {
     /// Rows 4 and 5: true where the pod may be injected.
-    pub(super) fn is_open(&self, policy: &Policy, variables: &mut Variables) -> Vec<String> {
+    pub(super) fn is_open(&self, policy: &Policy, variables: &mut Variables) -> Vec<Term> {
         let mut terms = Vec::new();
         if policy.spec.host_network_pods == HostNetworkPods::Skip {
             let spec = &self.access.spec;
             terms.extend(["hostNetwork", "hostPID"].map(|field| match self.access.shape {
-                Shape::Typed => format!("!has({spec}.{field})"),
-                Shape::Free => format!("{spec}.?{field}.orValue(false) != true"),
+                Shape::Typed => Term::Plain(format!("!has({spec}.{field})")),
+                Shape::Free => Term::Plain(format!("{spec}.?{field}.orValue(false) != true")),
             }));
         }
         if policy.spec.opt_out == OptOut::Allowed {
@@ -77,10 +104,10 @@ impl Rows<'_> {
                 let words = format!("{value}.split(\",\").map(w, w.trim())");
                 format!("{value} != \"true\" && {words}.exists(w, w != \"\") && !({name} in {words})")
             };
-            for field in ["annotations", "labels"] {
-                terms.push(not(&entry(&format!("object.metadata.{field}"), &quoted(INJECT_KEY), refuses)));
-                terms
-                    .extend((!self.access.pointer.is_empty()).then(|| self.template_allows(field, refuses, variables)));
+            for (field, map) in [("annotations", ANNOTATIONS), ("labels", LABELS)] {
+                terms.push(Term::OfMap(map, not(&entry(map, &quoted(INJECT_KEY), refuses))));
+                let has_template = !self.access.pointer.is_empty();
+                terms.extend(has_template.then(|| Term::Plain(self.template_allows(field, refuses, variables))));
             }
         }
         terms
@@ -100,22 +127,23 @@ impl Rows<'_> {
         }
     }
 
-    /// Row 6: true where the pod has the marker of `policy` with the current hash.
-    pub(super) fn is_marked(&self, policy: &Policy, variables: &mut Variables) -> String {
+    /// Row 6: true where the pod has no marker of `policy` with the current hash.
+    pub(super) fn is_unmarked(&self, policy: &Policy, variables: &mut Variables) -> Term {
         let key = quoted(&policy.template.marker_key);
         let current = quoted(&format!("{}{}{}", marker::BEGINNING, policy.template.hash, marker::ADDED));
         let is_ours =
             |value: &str| format!("{value}.startsWith({current}) && {value}.matches({})", quoted(&marker::pattern()));
         match self.access.shape {
-            Shape::Typed if self.access.is_pod => entry("object.metadata.annotations", &key, is_ours),
+            Shape::Typed if self.access.is_pod => Term::OfMap(ANNOTATIONS, not(&entry(ANNOTATIONS, &key, is_ours))),
             Shape::Typed => {
                 let value = format!("{}.?metadata.?annotations[?{key}].orValue(\"\")", self.access.pod);
-                format!("({})", is_ours(&value))
+                Term::Plain(not(&is_ours(&value)))
             }
             Shape::Free => {
                 let annotations = self.access.entries("annotations", variables);
                 let value = format!("{annotations}[{key}]");
-                format!("({key} in {annotations} && type({value}) == string && {})", is_ours(&value))
+                let is_marked = format!("{key} in {annotations} && type({value}) == string && {}", is_ours(&value));
+                Term::Plain(not(&is_marked))
             }
         }
     }
@@ -182,10 +210,10 @@ impl Rows<'_> {
     }
 }
 
-/// That the map at the path `map` has an entry `key` of which `is_so`. Nearly always there is none, or no map, and to see that costs
-/// less than optionals do.
+/// That the map at the path `map` has an entry `key` of which `is_so`. Nearly always there is none, and to see that costs less than
+/// optionals do.
 fn entry(map: &str, key: &str, is_so: impl Fn(&str) -> String) -> String {
-    format!("(has({map}) && {key} in {map} && {})", is_so(&format!("{map}[{key}]")))
+    format!("{key} in {map} && {}", is_so(&format!("{map}[{key}]")))
 }
 
 fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<String> {
@@ -229,6 +257,6 @@ fn requirements(map: &str, wanted: &BTreeMap<String, String>, requirements: &[Re
 /// As for [`Rows::selects`].
 pub(super) fn is_wanted(rows: &Rows<'_>, policy: &Policy, variables: &mut Variables) -> Result<String, Inexpressible> {
     let mut terms = rows.is_open(policy, variables);
-    terms.extend(rows.selects(policy, variables)?);
-    Ok(all(&terms))
+    terms.extend(rows.selects(policy, variables)?.into_iter().map(Term::Plain));
+    Ok(every(terms))
 }

@@ -160,3 +160,29 @@ fn servers_below_1_33_cannot_hide_fields_from_expressions() {
         assert_eq!(on(minor, &judging(expression)).err(), expected, "{minor} {expression}");
     }
 }
+
+/// The marker of a workload that has nothing yet is one literal, with annotations and without; where it depends on what is there, no
+/// such case is told apart.
+#[test]
+fn what_is_added_to_a_workload_that_has_nothing_of_it_is_known_beforehand() {
+    let expression = |template: Value| {
+        let spec = json!({ "targets": [{ "group": "", "resource": "pods" }], "template": template });
+        let objects = rendered(&[spec]).unwrap();
+        objects[0]["spec"]["mutations"][0]["jsonPatch"]["expression"].as_str().unwrap().to_owned()
+    };
+    let literals = |template: Value| expression(template).matches(r#"\"added\":[\"/"#).count();
+    // Two for pods that end by themselves, where the container is a native sidecar: that list may have to be created.
+    assert_eq!(literals(container("a")), 2);
+    let native = json!({ "initContainers": [{ "name": "a", "image": "x" }] });
+    assert_eq!(literals(native), 0);
+    assert_eq!(
+        literals(json!({ "containers": [{ "name": "a", "image": "x" }], "metadata": { "annotations": { "a": "b" } } })),
+        0
+    );
+    assert_eq!(literals(json!({ "env": [{ "name": "A", "value": "b" }] })), 0);
+    let large = json!([{ "name": "a", "image": "x", "args": ["y".repeat(900)] }]);
+    let many: Vec<Value> =
+        (0..20).map(|n| json!({ "name": format!("c{n}"), "image": "x", "args": ["y".repeat(900)] })).collect();
+    assert_eq!(literals(json!({ "containers": large })), 2);
+    assert_eq!(literals(json!({ "containers": many })), 0);
+}

@@ -7,7 +7,7 @@ use super::access::Access;
 use super::cel::{all, not, quoted};
 use super::expressions;
 use super::render::{binding, constraints, fits, kind_name, registered};
-use super::rows::{self, Rows, is_wanted};
+use super::rows::{self, Rows, Term, every, is_wanted};
 use super::variables::Variables;
 use super::{Inexpressible, delivery};
 use crate::api::code::Code;
@@ -63,8 +63,8 @@ fn spec(
     let access = Access::of(kind, &mut Variables::default());
     let probing = rows::is_own(site);
     let mut guards = rows::is_ordinary(kind);
-    guards.push(format!("(!({probing}) || {})", rows::is_probe()));
-    let mut conditions = vec![json!({ "name": "ordinary", "expression": all(&guards) })];
+    guards.push(Term::Plain(format!("(!({probing}) || {})", rows::is_probe())));
+    let mut conditions = vec![json!({ "name": "ordinary", "expression": every(guards) })];
     conditions.extend(rows::conditions(&Rows { access: &access, kind }, policies, site));
     for policy in policies {
         let own = policy.kinds.iter().find(|own| ***own == *kind).map_or(kind, AsRef::as_ref);
@@ -117,7 +117,7 @@ fn of_policy(
         let mut terms = vec![is_wanted(rows, policy, variables)?];
         terms.extend(is_delivered(policy, rows.access, site));
         let wanted = variables.define("wanted", &all(&terms));
-        let expression = format!("!{wanted} || {}", rows.is_marked(policy, variables));
+        let expression = format!("!{wanted} || {}", not(&every(vec![rows.is_unmarked(policy, variables)])));
         let code = Code::SidecarMissing;
         validations.push(validation(&expression, &format!("{told}: {code}: it would be stored without the sidecar")));
     }

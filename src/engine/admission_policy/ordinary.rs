@@ -1,0 +1,62 @@
+//! The ordinary case: a workload that has nothing yet of what a template adds. Nearly all are like that, and what is added to
+//! them, and what the marker says of it, is known beforehand. To work it out costs the server as much as to apply it.
+
+use super::Inexpressible;
+use super::access::{Access, Ordinary, Shape};
+use super::additions::{Additions, Fitting};
+use super::cel::{all, any, list, not, quoted};
+use super::conflict;
+use super::variables::Variables;
+use crate::api::v1alpha1::Template;
+use crate::inject::content::{CONTAINERS, LISTS, List, MAPS};
+
+/// How long the patch may be to stand there a second and third time, in characters: a fifth of what an expression may have.
+const MAX_PATCH: usize = super::MAX_EXPRESSION / 5;
+
+/// When a workload is ordinary for `template` and gets it, and the operations then; none if they would be no simpler.
+///
+/// # Errors
+/// If something of the template cannot be written in CEL.
+pub(super) fn operations(
+    template: &[Fitting<'_>; 1],
+    access: &Access,
+    variables: &mut Variables,
+) -> Result<Option<(String, String)>, Inexpressible> {
+    let [Fitting { delivery, own, .. }] = template;
+    let spec = &delivery.template.spec;
+    let adds_entries = MAPS.iter().any(|map| map.of(spec).next().is_some());
+    if access.shape == Shape::Free || own.is_some() || adds_entries {
+        return Ok(None);
+    }
+    let with = |has_annotations| Access { ordinary: Some(Ordinary { has_annotations }), ..access.clone() };
+    let mut terms = vec![delivery.matches.clone()];
+    terms.extend(has_nothing_of(spec, access));
+    terms.push(conflict::fits(delivery, &with(true), None, variables)?);
+    let mut patch =
+        |has_annotations| Additions { templates: template, access: &with(has_annotations) }.operations(variables);
+    let (without, beside) = (patch(false)?, patch(true)?);
+    let operations = format!("({} ? {without} : {beside})", access.lacks_entries("annotations"));
+    Ok((operations.len() <= MAX_PATCH).then(|| (all(&terms), operations)))
+}
+
+/// That the pod has containers and metadata, and nothing by a name that `spec` uses.
+fn has_nothing_of(spec: &Template, access: &Access) -> Vec<String> {
+    let mut terms = vec![format!("{}.{CONTAINERS} != null", access.spec)];
+    terms.extend(access.lacks_metadata().map(|lacks| not(&lacks)));
+    for list in &LISTS {
+        let names: Vec<&str> =
+            list.scope().flat_map(|other| (other.items)(spec).iter().map(|item| other.key_of(item))).collect();
+        terms.extend((!names.is_empty()).then(|| has_none_of(&names, list, access)));
+    }
+    terms
+}
+
+fn has_none_of(names: &[&str], of: &List, access: &Access) -> String {
+    let name = access.name_in("c", of.field);
+    let is_other = match names {
+        [one] => format!("{name} != {}", quoted(one)),
+        _ => not(&format!("{name} in {}", list(names.iter().copied()))),
+    };
+    let none = format!("{}.{}.all(c, {is_other})", access.spec, of.field);
+    if of.field == CONTAINERS { none } else { any(&[access.lacks(of.field), none]) }
+}
