@@ -1,7 +1,8 @@
 //! The Initializer engine on 1.13.5: rates against the floor, how many writes it takes, memory and start.
 
+use super::duel::{Side, Terms, duel};
 use super::figure::{Figure, at_least, at_most, told};
-use super::load::{Phase, create_patiently, operator, phase, resident_megabytes, send};
+use super::load::{create_patiently, operator, phase, resident_megabytes, send};
 use super::rounds;
 use super::statistics::median;
 use crate::support::{LIMIT, file, in_force, install, policies, within};
@@ -14,31 +15,16 @@ use sidecar_policy::engine::initializer::completion::completion;
 use sidecar_policy::inject;
 use sidecar_policy::policy::{Policy, Site};
 use sidecar_policy::workload::{Kind, Workload};
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-/// Deployments per phase, and rounds of phases: the median round counts.
-const PER_PHASE: usize = 600;
-const ROUNDS: usize = 15;
+/// Deployments that are created to count the writes they take.
+const COUNTED: usize = 600;
 
 async fn cluster(audit: bool) -> Result<ControlPlane> {
     let builder = ControlPlane::builder(Version::V1_13);
     let cluster = if audit { builder.audit_log() } else { builder }.start().await?;
     install(&cluster).await?;
-    // The floor client completes objects itself, which takes a right that users do not have.
-    cluster
-        .kubectl_output(
-            User::Admin,
-            &["create", "clusterrole", "floor", "--verb=initialize", "--resource=deployments.apps"],
-        )
-        .await?;
-    cluster
-        .kubectl_output(
-            User::Admin,
-            &["create", "clusterrolebinding", "floor", "--clusterrole=floor", "--user=creator"],
-        )
-        .await?;
     Ok(cluster)
 }
 
@@ -55,82 +41,90 @@ async fn policy(cluster: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-#[derive(Clone, Copy)]
-enum Mode<'a> {
-    /// The client completes its own objects as the policy says.
-    Floor(&'a Policy),
-    Loop,
+/// A server on which the operator completes what its clients create.
+struct Loop {
+    cluster: ControlPlane,
+    client: Client,
+}
+
+impl Side for Loop {
+    fn cluster(&self) -> &ControlPlane {
+        &self.cluster
+    }
+
+    async fn create(&self, number: usize) -> Result<()> {
+        create(&self.client, number).await
+    }
+
+    async fn clear(&self) -> Result<()> {
+        clear(&self.client).await
+    }
+}
+
+/// A server on which clients complete their own objects as the policy says: nobody else does.
+struct Floor {
+    cluster: ControlPlane,
+    client: Client,
+    policy: Policy,
+}
+
+impl Side for Floor {
+    fn cluster(&self) -> &ControlPlane {
+        &self.cluster
+    }
+
+    async fn create(&self, number: usize) -> Result<()> {
+        let name = name(number);
+        let path = format!("{DEPLOYMENTS}?includeUninitialized=1");
+        let created = send(&self.client, "POST", &path, "application/json", &deployment(&name)).await?;
+        let kind = Kind::find("apps", "deployments").context("a built-in kind")?;
+        let workload = Workload::new(kind, serde_json::from_str(&created)?);
+        ensure!(workload.pending().count() == 1, "the floor's object does not wait for the policy alone");
+        let template = [&self.policy.template];
+        let plan = inject::plan(&workload, &template, &template).map_err(|conflict| anyhow!(conflict.message))?;
+        let patch = serde_json::to_value(completion(&workload, 1, plan))?;
+        let path = format!("{DEPLOYMENTS}/{name}");
+        has_sidecar(&name, &send(&self.client, "PATCH", &path, "application/json-patch+json", &patch).await?)
+    }
+
+    async fn clear(&self) -> Result<()> {
+        clear(&self.client).await
+    }
 }
 
 /// What the operator reaches of the floor.
 pub(super) async fn throughput(figures: &mut Vec<Figure>) -> Result<()> {
+    let floor = floor().await?;
     let cluster = cluster(false).await?;
     policy(&cluster).await?;
-    let client = cluster.client(User::Creator);
-    let site = Site::new("scpol-system", [], []);
-    let parsed = Policy::parse(&bench_policy(), &site).map_err(|violations| anyhow!("{violations:?}"))?;
-    let mut seen: HashMap<usize, Vec<(Phase, Phase)>> = HashMap::new();
-    // The first round warms everything up and does not count.
-    for round in 0..=rounds(ROUNDS)? {
-        let operator = operator(&cluster, &[]).await?;
-        in_force(&cluster, "bench").await?;
-        // Floor phases find the client's connections open; the operator's are opened here, once after its start.
-        deployments(&client, Mode::Loop, 64).await?;
-        clear(&client).await?;
-        let mut loops = Vec::new();
-        for clients in [1, 16, 64] {
-            loops.push(deployments(&client, Mode::Loop, clients).await?);
-            clear(&client).await?;
-        }
-        operator.stop().await?;
-        for (clients, looped) in [1, 16, 64].into_iter().zip(loops) {
-            let floor = deployments(&client, Mode::Floor(&parsed), clients).await?;
-            clear(&client).await?;
-            eprintln!(
-                "round {round}, {clients:>2} clients: floor {:6.0}/s p50 {:6.2} ms p99 {:6.2} ms   loop {:6.0}/s p50 {:6.2} ms p99 {:6.2} ms   rate ratio {:.3}",
-                floor.rate,
-                floor.p50,
-                floor.p99,
-                looped.rate,
-                looped.p50,
-                looped.p99,
-                looped.rate / floor.rate
-            );
-            if round > 0 {
-                seen.entry(clients).or_default().push((floor, looped));
-            }
-        }
-    }
-    for (clients, bar) in [(1, 0.87), (16, 0.90), (64, 0.90)] {
-        let rounds = &seen[&clients];
-        let ratio =
-            |of: fn(&Phase) -> f64| median(rounds.iter().map(|(floor, looped)| of(looped) / of(floor)).collect());
-        figures.push(told(
-            format!("floor rate, {clients} clients"),
-            median(rounds.iter().map(|(floor, _)| floor.rate).collect()),
-            "1/s",
-        ));
-        figures.push(at_least(
-            format!("rate against the floor, {clients} clients"),
-            ratio(|phase| phase.rate),
-            "ratio",
-            bar,
-        ));
-        let p50 = ratio(|phase| phase.p50);
-        figures.push(if clients == 1 {
-            at_most("p50 against the floor, 1 client", p50, "ratio", 1.15)
-        } else {
-            told(format!("p50 against the floor, {clients} clients"), p50, "ratio")
-        });
-        figures.push(told(format!("p99 against the floor, {clients} clients"), ratio(|phase| phase.p99), "ratio"));
-    }
-    cluster.stop().await;
+    let operator = operator(&cluster, &[]).await?;
+    in_force(&cluster, "bench").await?;
+    let ours = Loop { client: cluster.client(User::Creator), cluster };
+    let terms = Terms { engine: "Initializer", rival: "the floor", rates: [0.87, 0.90, 0.90], p50: Some(1.15) };
+    duel(figures, &terms, &ours, &floor).await?;
+    operator.stop().await?;
+    ours.cluster.stop().await;
+    floor.cluster.stop().await;
     Ok(())
 }
 
-/// So many Deployments in that mode.
-async fn deployments(client: &Client, mode: Mode<'_>, clients: usize) -> Result<Phase> {
-    phase(clients, PER_PHASE, |number| async move { create(client, mode, &format!("load-{number}")).await }).await
+/// What the operator has registered, without the operator.
+async fn floor() -> Result<Floor> {
+    let cluster = cluster(false).await?;
+    // The client completes objects itself, which takes a right that users do not have.
+    for command in [
+        &["create", "clusterrole", "floor", "--verb=initialize", "--resource=deployments.apps"][..],
+        &["create", "clusterrolebinding", "floor", "--clusterrole=floor", "--user=creator"],
+    ] {
+        cluster.kubectl_output(User::Admin, command).await?;
+    }
+    policy(&cluster).await?;
+    let operator = operator(&cluster, &[]).await?;
+    in_force(&cluster, "bench").await?;
+    operator.stop().await?;
+    let site = Site::new("scpol-system", [], []);
+    let policy = Policy::parse(&bench_policy(), &site).map_err(|violations| anyhow!("{violations:?}"))?;
+    Ok(Floor { client: cluster.client(User::Creator), cluster, policy })
 }
 
 fn deployment(name: &str) -> Value {
@@ -142,19 +136,17 @@ fn deployment(name: &str) -> Value {
     })
 }
 
-async fn create(client: &Client, mode: Mode<'_>, name: &str) -> Result<()> {
-    let query = if matches!(mode, Mode::Floor(_)) { "?includeUninitialized=1" } else { "" };
-    let path = format!("{DEPLOYMENTS}{query}");
-    let mut answer = send(client, "POST", &path, "application/json", &deployment(name)).await?;
-    if let Mode::Floor(policy) = mode {
-        let kind = Kind::find("apps", "deployments").context("a built-in kind")?;
-        let workload = Workload::new(kind, serde_json::from_str(&answer)?);
-        ensure!(workload.pending().count() == 1, "the floor's object does not wait for the policy alone");
-        let plan = inject::plan(&workload, &[&policy.template], &[&policy.template])
-            .map_err(|conflict| anyhow!(conflict.message))?;
-        let patch = serde_json::to_value(completion(&workload, 1, plan))?;
-        answer = send(client, "PATCH", &format!("{DEPLOYMENTS}/{name}"), "application/json-patch+json", &patch).await?;
-    }
+fn name(number: usize) -> String {
+    format!("load-{number}")
+}
+
+/// Creates the Deployment of that number, and waits until it is complete.
+async fn create(client: &Client, number: usize) -> Result<()> {
+    let name = name(number);
+    has_sidecar(&name, &send(client, "POST", DEPLOYMENTS, "application/json", &deployment(&name)).await?)
+}
+
+fn has_sidecar(name: &str, answer: &str) -> Result<()> {
     ensure!(answer.contains("\"name\":\"sidecar\""), "{name} has no sidecar");
     Ok(())
 }
@@ -198,9 +190,8 @@ pub(super) async fn burst(figures: &mut Vec<Figure>) -> Result<()> {
     let create = |number: usize| {
         let client = &client;
         async move {
-            let answer = create_patiently(client, DEPLOYMENTS, &deployment(&format!("load-{number}"))).await?;
-            ensure!(answer.contains("\"name\":\"sidecar\""), "load-{number} has no sidecar");
-            Ok(())
+            let name = name(number);
+            has_sidecar(&name, &create_patiently(client, DEPLOYMENTS, &deployment(&name)).await?)
         }
     };
     let (mut ratios, mut crowds) = (Vec::new(), Vec::new());
@@ -236,7 +227,7 @@ pub(super) async fn economy(figures: &mut Vec<Figure>) -> Result<()> {
     let client = cluster.client(User::Creator);
     let operator = operator(&cluster, &[]).await?;
     in_force(&cluster, "bench").await?;
-    deployments(&client, Mode::Loop, 16).await?;
+    phase(16, COUNTED, |number| create(&client, number)).await?;
     let writes = |resource: &'static str| {
         let audit = cluster.audit();
         let ours = audit.into_iter().filter(|event| event["user"]["username"] == User::Operator.name());
@@ -246,11 +237,11 @@ pub(super) async fn economy(figures: &mut Vec<Figure>) -> Result<()> {
             .collect::<Vec<_>>()
     };
     let patches = writes("deployments").into_iter().filter(|event| event["verb"] == "patch").count();
-    figures.push(at_most("PATCHes per object", patches as f64 / PER_PHASE as f64, "", 1.0));
+    figures.push(at_most("PATCHes per object", patches as f64 / COUNTED as f64, "", 1.0));
     // What follows the creates is the status, ten seconds later at most.
     within(LIMIT, "the status counts every Deployment", || async {
         let policy = policies(&cluster).get("bench").await?;
-        Ok(policy.data["status"]["injected"] == PER_PHASE)
+        Ok(policy.data["status"]["injected"] == COUNTED)
     })
     .await?;
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,6 +1,7 @@
 //! The parts of the benchmark, each with its rows.
 
 mod admission;
+mod duel;
 mod figure;
 mod force;
 mod initializer;
