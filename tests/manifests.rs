@@ -656,6 +656,35 @@ fn the_metrics_in_the_documentation_are_those_of_the_code() {
     assert_eq!(told, actual);
 }
 
+/// Every alert can be evaluated, asks for metrics that there are, and has a section of its own among the runbooks.
+#[test]
+fn every_alert_has_its_runbook() {
+    let rules = documents("config/prometheus/rules.yaml");
+    let alerts: Vec<&Value> = items(&rules[0]["spec"]["groups"]).flat_map(|group| items(&group["rules"])).collect();
+    let text = |alert: &Value, at: &str| alert.pointer(at).and_then(Value::as_str).unwrap().to_owned();
+    let name = Regex::new(r#""(scpol_\w+)""#).unwrap();
+    let code = read("src/metrics.rs");
+    let metrics: BTreeSet<_> = name.captures_iter(&code).map(|found| found[1].to_owned()).collect();
+    // What the API server has (k8s.io/apiserver, pkg/admission/metrics).
+    let others = ["apiserver_admission_webhook_fail_open_count"];
+    let asked = Regex::new(r"\b(?:scpol|apiserver)_\w+").unwrap();
+    let page = read("docs/alerts.md");
+    let sections: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    for alert in &alerts {
+        let expression = text(alert, "/expr");
+        promql_parser::parser::parse(&expression).unwrap_or_else(|error| panic!("{expression}: {error}"));
+        for metric in asked.find_iter(&expression).map(|found| found.as_str()) {
+            assert!(metrics.contains(metric) || others.contains(&metric), "{metric} does not exist");
+        }
+        let anchor = text(alert, "/alert").to_lowercase();
+        assert_eq!(text(alert, "/annotations/runbook"), format!("docs/alerts.md#{anchor}"));
+        let row = format!("| [{0}](#{anchor}) | {1} |", text(alert, "/alert"), text(alert, "/labels/severity"));
+        assert!(page.contains(&row), "no row {row}");
+    }
+    let names: Vec<String> = alerts.iter().map(|alert| text(alert, "/alert")).collect();
+    assert_eq!(sections, names);
+}
+
 #[test]
 fn the_rights_in_the_documentation_name_every_resource() {
     let told = table("Rights").concat().concat();
