@@ -8,7 +8,7 @@
 //! - *Webhook*: a webhook that does nothing but answer with a constant patch, registered as ours is.
 //! - *MutatingAdmissionPolicy*: one written by hand, which adds the same container and asks no question.
 //!
-//! While the rival is measured, the operator is stopped or frozen, so that it costs nothing there.
+//! Both have a server of their own, and take turns.
 //!
 //! `cargo bench --bench bench -- language` runs one part; `parts::PARTS` has all of them. `SCPOL_BENCH_ROUNDS=3` has fewer
 //! rounds, for a quick look.
