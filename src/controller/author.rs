@@ -150,16 +150,20 @@ impl<'a> Keeper<'a> {
                 (self.written, self.trouble) = (Some((wanted, generation)), None);
                 self.tell_published(reach);
             }
-            Err(reason) => self.tell_trouble(reason),
+            Err(reason) => self.tell_trouble(reason, reach),
         }
     }
 
-    fn tell_trouble(&mut self, reason: Unavailable) {
+    fn tell_trouble(&mut self, reason: Unavailable, reach: &Reach) {
         self.retry_at = Some(Instant::now() + RETRY);
         self.shared.metrics.reconcile_errors.inc();
+        let is_registered = self.stored.known().contains_key(NAME);
+        if !is_registered {
+            self.tell_published(reach);
+        }
         let (code, message) = (reason.code, &reason.message);
         if self.trouble.as_ref() != Some(&reason) {
-            warn!(%code, message, is_registered = self.stored.known().contains_key(NAME), "The authors of policies are not judged as they should be; trying again");
+            warn!(%code, message, is_registered, "The authors of policies are not judged as they should be; trying again");
         }
         self.trouble = Some(reason);
     }

@@ -72,6 +72,18 @@ impl Office {
         .await
     }
 
+    /// The operator, which may create policies, has made none.
+    fn only_tried(&self) -> Result<()> {
+        let is_create = |event: &&Value| {
+            let is_of_policies = event["objectRef"]["resource"] == "sidecarpolicies";
+            event["user"]["username"] == User::Operator.name() && event["verb"] == "create" && is_of_policies
+        };
+        let audit = self.world.cluster.audit();
+        let tried: Vec<_> = audit.iter().filter(is_create).filter_map(|event| event["requestURI"].as_str()).collect();
+        ensure!(!tried.is_empty() && tried.iter().all(|uri| uri.contains("dryRun=All")), "{tried:?}");
+        Ok(())
+    }
+
     async fn create_dry(&self, policy: &Value) -> kube::Result<Value> {
         request(&self.bystander, "POST", &format!("{POLICIES}?dryRun=All"), policy).await
     }
@@ -215,7 +227,7 @@ const REGISTRATION: &str =
 #[tokio::test]
 async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while_nobody_answers() -> Result<()> {
     let own = "team".to_owned();
-    let mut office = Office::without(Version::V1_13, std::slice::from_ref(&own)).await?;
+    let office = Office::without(Version::V1_13, std::slice::from_ref(&own)).await?;
     let flags = ["--author-check", "--repair-hold=3s"];
     let operator = Operator::ready(&office.world.cluster, &flags).await?;
     // Without the rights it is not registered, and nobody is locked out.
@@ -226,13 +238,17 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
     office.grant().await?;
     office.is_in_force(&own).await?;
 
+    let (_, found) = scpol(&office.world.cluster, &["check"]).await?;
+    ensure!(found.contains("rights for the author check") && !found.contains("no policy wants"), "{found}");
+
     // An edit by hand is repaired, and a deletion is respected for the hold.
-    let revision = async || -> Result<Option<Value>> {
-        Ok(office.world.get(REGISTRATION).await?.map(|stored| stored["webhooks"][0]["failurePolicy"].clone()))
+    let entry = async |field: &'static str| -> Result<Value> {
+        let stored = office.world.get(REGISTRATION).await?;
+        Ok(stored.and_then(|stored| stored["webhooks"][0].pointer(field).cloned()).unwrap_or_default())
     };
     let open = json!([{ "op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore" }]);
     office.world.patch(REGISTRATION, &open).await?;
-    within(LIMIT, "it is repaired", || async { Ok(revision().await? == Some(json!("Fail"))) }).await?;
+    within(LIMIT, "it is repaired", || async { Ok(entry("/failurePolicy").await? == "Fail") }).await?;
     office.world.delete(REGISTRATION).await?;
     within(LIMIT, "the deletion is told", || async { Ok(operator.log().contains("was removed by hand")) }).await?;
     within(LIMIT, "it is not asked", || async { Ok(office.refusal(json!(null)).await?.is_none()) }).await?;
@@ -251,10 +267,10 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
 
     // While nobody answers, nothing is stored, and status is not held up.
     request(&office.bystander, "POST", POLICIES, &policy("team", json!([own]))).await?;
-    drop(operator);
+    assert_eq!(operator.stop().await?, Some(0), "the last one, which goes in good order");
     let refused = office.create_dry(&policy("probe", json!([own]))).await;
     let refused = refused.err().context("nobody has judged it")?.to_string();
-    ensure!(refused.contains("author.scpol.dev"), "{refused}");
+    ensure!(refused.contains("failed calling webhook") && refused.contains("author.scpol.dev"), "{refused}");
     let label = json!([{ "op": "add", "path": "/metadata/labels", "value": { "team": "mesh" } }]);
     assert!(
         office.edit(&office.bystander, &label).await.is_err(),
@@ -263,9 +279,37 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
     let status = json!([{ "op": "add", "path": "/status", "value": { "matched": 1 } }]);
     office.world.patch(&format!("{POLICIES}/team/status"), &status).await?;
 
+    // The next one is trusted by another authority, and elsewhere.
+    let trusted = entry("/clientConfig/caBundle").await?;
+    office.world.delete("/api/v1/namespaces/scpol-system/secrets/scpol-webhook").await?;
+    let operator = Operator::ready(&office.world.cluster, &flags).await?;
+    office.is_in_force(&own).await?;
+    assert_ne!(entry("/clientConfig/caBundle").await?, trusted);
+    drop(operator);
+
     // Without the flag it goes.
-    office.operator = Some(Operator::ready(&office.world.cluster, &["--repair-hold=3s"]).await?);
+    let _operator = Operator::ready(&office.world.cluster, &["--repair-hold=3s"]).await?;
     within(LIMIT, "it is unregistered", || async { Ok(office.world.get(REGISTRATION).await?.is_none()) }).await?;
-    within(LIMIT, "nobody is judged", || async { Ok(office.create_dry(&policy("probe", json!(null))).await.is_ok()) })
-        .await
+    within(LIMIT, "nobody is judged", || async { Ok(office.refusal(json!(null)).await?.is_none()) }).await?;
+    office.only_tried()
+}
+
+#[tokio::test]
+async fn the_webhook_is_not_registered_where_the_server_gets_no_answer() -> Result<()> {
+    let own = "team".to_owned();
+    let office = Office::without(Version::V1_13, std::slice::from_ref(&own)).await?;
+    office.grant().await?;
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let flags = ["--author-check", "--webhook-url", &format!("https://{nobody}")];
+    let operator = Operator::ready(&office.world.cluster, &flags).await?;
+    within(LIMIT, "it is told", || async {
+        let told = operator.log().lines().any(|line| line.contains("gets no answer from the webhook"));
+        Ok(told && office.world.get(REGISTRATION).await?.is_none())
+    })
+    .await?;
+    within(LIMIT, "nobody is locked out", || async {
+        Ok(office.create_dry(&policy("probe", json!([own]))).await.is_ok())
+    })
+    .await?;
+    office.only_tried()
 }

@@ -239,7 +239,7 @@ pub fn render(cluster: &Capabilities, endpoint: &Endpoint, ca_bundle: Option<&[u
     }
     let at_revision = |revision: &str| {
         let client = address(endpoint, ca_bundle, &format!("{PATH}{revision}"));
-        let mut entry = entry(cluster, NAME, client, json!([rule]));
+        let mut entry = entry(cluster, NAME, &client, &json!([rule]));
         entry["failurePolicy"] = json!("Fail");
         json!({
             "apiVersion": resource.api_version,

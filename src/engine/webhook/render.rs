@@ -169,7 +169,7 @@ pub(super) fn check_port(endpoint: &Endpoint, cluster: &Capabilities) -> Result<
 }
 
 /// An entry of a registration, as far as the server has the fields: those of 1.13 drop what they do not know.
-pub(super) fn entry(cluster: &Capabilities, name: &str, client: Value, rules: Value) -> Value {
+pub(super) fn entry(cluster: &Capabilities, name: &str, client: &Value, rules: &Value) -> Value {
     let mut entry = json!({ "name": name, "clientConfig": client, "rules": rules, "sideEffects": "None" });
     if cluster.at_least(1, 14) {
         entry["timeoutSeconds"] = json!(TIMEOUT);
@@ -253,7 +253,7 @@ impl Scene<'_> {
 
     /// What all entries have.
     fn entry(&self, what: &What, name: &str, policies: &[&Policy], revision: &str) -> Value {
-        let mut entry = entry(self.cluster, name, self.client(what, revision), json!(self.rules(policies)));
+        let mut entry = entry(self.cluster, name, &self.client(what, revision), &json!(self.rules(policies)));
         if self.cluster.at_least(1, 15) && what.resource == registration::MUTATING_WEBHOOKS {
             entry["reinvocationPolicy"] = json!("Never");
         }

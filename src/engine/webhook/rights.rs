@@ -65,3 +65,77 @@ fn failed(author: &Author, error: &CallError) -> String {
 fn unknown(author: &Author, code: Code, why: &str) -> String {
     format!("{code}: cannot find out where {} may create pods, so the policy is refused: {why}", author.name())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use std::collections::BTreeSet;
+    use std::sync::{Arc, Mutex};
+    use std::time::Instant;
+
+    fn author() -> Author {
+        serde_json::from_value(json!({ "username": "jo", "groups": ["dev"] })).unwrap()
+    }
+
+    fn named(names: &[&str]) -> Places {
+        Places::of(&json!({ "spec": { "namespaces": names } }))
+    }
+
+    type Answered = Result<http::Response<Body>, std::io::Error>;
+
+    /// Rights as an API server tells them that lets anybody create pods in `own`; and the namespaces that it was asked about.
+    fn rights(own: &'static [&'static str]) -> (Rights, Arc<Mutex<BTreeSet<String>>>) {
+        let asked = Arc::new(Mutex::new(BTreeSet::new()));
+        let told = asked.clone();
+        let server = tower::service_fn(move |request: http::Request<Body>| {
+            let told = told.clone();
+            async move {
+                let body = request.into_body().collect_bytes().await.map_err(std::io::Error::other)?;
+                let mut review: Value = serde_json::from_slice(&body)?;
+                let namespace =
+                    review["spec"]["resourceAttributes"]["namespace"].as_str().unwrap_or_default().to_owned();
+                review["status"] = json!({ "allowed": own.contains(&namespace.as_str()) });
+                told.lock().unwrap().insert(namespace);
+                Answered::Ok(http::Response::new(Body::from(review.to_string().into_bytes())))
+            }
+        });
+        (Rights::new(Client::new(server, "default")), asked)
+    }
+
+    #[tokio::test]
+    async fn one_namespace_where_he_may_not_is_enough_and_the_first_is_told() {
+        let (rights, asked) = rights(&["a", "b"]);
+        assert_eq!(rights.refusal(&author(), &named(&["a", "b"])).await, None);
+        let told = rights.refusal(&author(), &named(&["a", "d", "c", "b"])).await.unwrap();
+        assert_eq!(told, "SCP0046: jo may not create pods in namespace `d`, so may not have a policy inject there");
+        let told = rights.refusal(&author(), &Places::All).await.unwrap();
+        assert!(told.starts_with("SCP0046: jo may not create pods in all namespaces, so "), "{told}");
+        let asked = asked.lock().unwrap().clone();
+        assert_eq!(asked, ["", "a", "b", "c", "d"].map(str::to_owned).into());
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_found_out_in_time_is_refused_in_time_whoever_else_asks() {
+        let silent = tower::service_fn(|_: http::Request<Body>| std::future::pending::<Answered>());
+        let rights = Rights::new(Client::new(silent, "default"));
+        let (author, places, start) = (author(), named(&["a"]), Instant::now());
+        let told = join_all((0..3 * AT_ONCE).map(|_| rights.refusal(&author, &places))).await;
+        assert!(start.elapsed() < LIMIT + Duration::from_millis(500), "{:?}", start.elapsed());
+        assert!(told.iter().flatten().all(|told| told.starts_with("SCP0313: ")), "{told:?}");
+        assert_eq!(told.iter().flatten().count(), 3 * AT_ONCE);
+    }
+
+    #[tokio::test]
+    async fn who_may_not_ask_says_what_to_apply() {
+        let refusing = tower::service_fn(|_: http::Request<Body>| async {
+            let status = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "no" });
+            let mut response = http::Response::new(Body::from(status.to_string().into_bytes()));
+            *response.status_mut() = http::StatusCode::FORBIDDEN;
+            Answered::Ok(response)
+        });
+        let told = Rights::new(Client::new(refusing, "default")).refusal(&author(), &Places::All).await.unwrap();
+        assert!(told.starts_with("SCP0304: ") && told.contains(RIGHTS), "{told}");
+    }
+}
