@@ -25,6 +25,7 @@ const PURE: &[&str] = &[
     "engine/initializer/completion.rs",
     "engine/initializer/queue.rs",
     "engine/webhook/mod.rs",
+    "engine/webhook/author.rs",
     "engine/webhook/authority.rs",
     "engine/webhook/render.rs",
     "engine/webhook/review.rs",

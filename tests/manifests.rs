@@ -6,6 +6,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use sidecar_policy::decision::Decision;
+use sidecar_policy::engine::webhook::author;
 use sidecar_policy::inject;
 use sidecar_policy::policy::{Policies, Policy, Site, Verdict, decide};
 use sidecar_policy::workload::{Kind, Workload};
@@ -324,6 +325,7 @@ fn the_author_is_asked_about_each_namespace_in_the_same_words() {
     assert!(first[0]["expression"].as_str().unwrap().contains(r#"namespace("").check("create")"#));
     let isnamed = policy["spec"]["variables"][1]["expression"].as_str().unwrap();
     assert!(isnamed.contains(&format!("size(variables.names) <= {} ", others.len())), "{isnamed}");
+    assert_eq!(author::NAMED, others.len());
     for (index, row) in others.iter().enumerate() {
         let with = |text: &Value, index: usize| {
             text.as_str()
@@ -335,6 +337,18 @@ fn the_author_is_asked_about_each_namespace_in_the_same_words() {
             assert_eq!(row[field], with(&others[0][field], index), "{index}");
         }
     }
+    // And in the words of the operator, where that is asked.
+    let told = |row: &Value| {
+        let message = row["messageExpression"].as_str().unwrap();
+        let parts = message.split(" + ").map(|part| match part {
+            "request.userInfo.username" => "jo",
+            "variables.names[0]" => "shop",
+            text => text.trim_matches('"'),
+        });
+        parts.collect::<String>()
+    };
+    let jo: author::Author = serde_json::from_value(json!({ "username": "jo" })).unwrap();
+    assert_eq!((jo.lacks(""), jo.lacks("shop")), (told(&first[0]), told(&others[0])));
 }
 
 #[test]

@@ -109,7 +109,8 @@ codes! {
     44 PowerNotGranted "Remove it, or start the operator with what the message names in `--allow-in-templates`.";
     /// The template names an image that is none of those given to the operator by `--allowed-images`.
     45 ImageNotAllowed "Use an image that is allowed, or have the list extended.";
-    /// The author of the policy may not create pods wherever it injects: the API server refuses it (`config/author-check.yaml`).
+    /// The author of the policy may not create pods wherever it injects: the API server refuses it (`config/author-check.yaml`), or has the operator
+    /// judge it (`--author-check`).
     46 AuthorLacksRight "Name namespaces in `spec.namespaces` where you may create pods, at most 28 and without globs, or have somebody apply it who may create pods everywhere.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.

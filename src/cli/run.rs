@@ -69,6 +69,10 @@ pub(super) struct Options {
     protected_namespaces: Vec<String>,
     #[command(flatten)]
     trust: TrustOptions,
+    /// Have the API server ask the operator whether the author of a policy may create pods wherever it injects, and refuse it
+    /// else; needs config/rbac/author-webhook. From Kubernetes 1.30 on, config/author-check.yaml does it without the operator
+    #[arg(long, env = "SCPOL_AUTHOR_CHECK")]
+    author_check: bool,
     /// After how long everything that is watched is read anew, for events that never came (at least 1s)
     #[arg(long, value_name = "DURATION", env = "SCPOL_RESYNC", default_value = "15m", value_parser = humantime::parse_duration)]
     resync: Duration,
@@ -200,7 +204,7 @@ impl Process {
         });
         let (reached, reach) =
             watch::channel(Err(Unavailable::new(Code::Reconciling, "the webhook does not serve yet")));
-        let (demand, demanded) = watch::channel(false);
+        let (demand, demanded) = watch::channel(options.author_check);
         let (endpoint, names) = endpoint(options.webhook_url.as_ref(), &namespace);
         let certificates = Arc::new(match &options.webhook_cert_dir {
             Some(folder) => Certificates::of_files(folder, names, metrics.clone()),
@@ -216,6 +220,7 @@ impl Process {
             endpoint,
             certificates: certificates.clone(),
             ready: health.webhook_settled.clone(),
+            judges_authors: options.author_check,
             demanded,
         };
         let listener = TcpListener::bind(options.webhook_listen)
@@ -241,6 +246,7 @@ impl Process {
                 reach,
                 demand,
                 certificates: Some(certificates),
+                author_check: options.author_check.then(|| watch::Sender::new(None)),
             },
             grace: options.shutdown_grace,
             recording: tokio::spawn(recording),
@@ -391,6 +397,8 @@ struct Term {
     stop_worker: watch::Sender<bool>,
     controller: Option<JoinHandle<Controller>>,
     worker: JoinHandle<()>,
+    /// Has authors judged, or not.
+    author: JoinHandle<()>,
 }
 
 impl Term {
@@ -401,6 +409,13 @@ impl Term {
         ready: Arc<AtomicBool>,
     ) -> Self {
         let (stop_controller, stopped) = watch::channel(false);
+        let author = tokio::spawn({
+            let (shared, settings) = (shared.clone(), settings.clone());
+            async move {
+                let begin = || controller::author::keep(shared.clone(), settings.clone());
+                survival::persist(&shared.metrics, "keeping the author check", begin).await;
+            }
+        });
         let (metrics, own) = (shared.metrics.clone(), shared.clone());
         let controller = tokio::spawn(async move {
             // A new one knows nothing but what is stored, as after a restart.
@@ -420,6 +435,7 @@ impl Term {
             stop_worker,
             controller: Some(controller),
             worker: tokio::spawn(worker::run(shared, stopped)),
+            author,
         }
     }
 
@@ -434,6 +450,7 @@ impl Term {
     }
 
     async fn end(self) {
+        self.author.abort();
         self.stop_controller.send_replace(true);
         self.stop_worker.send_replace(true);
         if let Some(controller) = self.controller {

@@ -191,7 +191,9 @@ impl Controller {
             (Phase::Out, _) => true,
             _ => false,
         };
-        if self.joints.iter().all(has_it) {
+        let author_check = self.settings.author_check.as_ref();
+        let is_left = author_check.is_some_and(|published| published.borrow().as_ref() != Some(&bundle));
+        if self.joints.iter().all(has_it) && !is_left {
             certificates.is_published(&bundle, Timestamp::now());
         }
     }

@@ -11,11 +11,13 @@
 //! | `joint` | the registrations that all policies on one resource share, on the other engines |
 //! | `hold` | the emergency brake: what was deleted by hand stays away for a while |
 //! | `abilities` | what the server and the engines turned out to be able to do |
+//! | `author` | the registration by which the authors of policies are judged |
 //! | `watches` | which kinds of workloads are watched, and when they are counted anew |
 //! | `entry` | what is known of one policy |
 //! | `status` | how it stands with each policy, and when users are told |
 
 mod abilities;
+pub mod author;
 mod entry;
 mod hold;
 mod joint;
@@ -66,6 +68,8 @@ pub struct Settings {
     pub demand: watch::Sender<bool>,
     /// Told once every registration has the authorities that [`Self::reach`] names.
     pub certificates: Option<Arc<Certificates>>,
+    /// Where the authors of policies are judged by that webhook: the last authorities that nothing registered for it lacks.
+    pub author_check: Option<watch::Sender<Option<Vec<u8>>>>,
 }
 
 /// The controller of one term of leadership.

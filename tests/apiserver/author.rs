@@ -1,24 +1,49 @@
-//! `config/author-check.yaml`: nobody has a policy inject where he may not create pods himself.
+//! Nobody has a policy inject where he may not create pods himself: by `config/author-check.yaml`, or by the operator's webhook.
 
 use crate::commands::scpol;
-use crate::support::{LIMIT, file, within};
+use crate::support::{LIMIT, Operator, file, within};
 use crate::world::{World, request, sidecar};
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 
 const POLICIES: &str = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
+
+/// Who asks the authorizer.
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    /// The API server itself: `config/author-check.yaml`.
+    Policy,
+    /// The operator.
+    Webhook,
+}
 
 /// A server with the check in force, and two users who may write policies: the creator may create pods everywhere, the
 /// bystander in some namespaces.
 struct Office {
     world: World,
     bystander: kube::Client,
+    operator: Option<Operator>,
 }
 
 impl Office {
-    async fn open(namespaces: &[String]) -> Result<Self> {
-        let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    async fn open(by: By, version: Version, namespaces: &[String]) -> Result<Self> {
+        let mut office = Self::without(version, namespaces).await?;
+        let cluster = &office.world.cluster;
+        match by {
+            By::Policy => drop(cluster.apply_file(&file("config/author-check.yaml")).await?),
+            By::Webhook => {
+                office.grant().await?;
+                office.operator = Some(Operator::ready(cluster, &["--author-check"]).await?);
+            }
+        }
+        office.is_in_force(&namespaces[0]).await?;
+        Ok(office)
+    }
+
+    /// The same without the check.
+    async fn without(version: Version, namespaces: &[String]) -> Result<Self> {
+        let world = World::with(ControlPlane::builder(version).audit_log()).await?;
         let kubectl = async |arguments: &[&str]| world.cluster.kubectl_output(User::Admin, arguments).await.map(drop);
         for user in ["creator", "bystander"] {
             let flag = format!("--user={user}");
@@ -30,15 +55,33 @@ impl Office {
             kubectl(&["create", "namespace", name]).await?;
             kubectl(&["create", "rolebinding", "pods", "-n", name, "--clusterrole=pods", "--user=bystander"]).await?;
         }
-        world.cluster.apply_file(&file("config/author-check.yaml")).await?;
-        let office = Self { bystander: world.cluster.client(User::Bystander), world };
+        Ok(Self { bystander: world.cluster.client(User::Bystander), world, operator: None })
+    }
+
+    /// Gives the operator the rights that it needs to ask.
+    async fn grant(&self) -> Result<()> {
+        self.world.cluster.apply_file(&file("config/rbac/author-webhook/role.yaml")).await.map(drop)
+    }
+
+    async fn is_in_force(&self, own: &str) -> Result<()> {
         within(LIMIT, "the check is in force, and the rights are", || async {
-            let wide = office.create_dry(&policy("probe", json!(null))).await;
-            let named = office.create_dry(&policy("probe", json!(namespaces[..1]))).await;
+            let wide = self.create_dry(&policy("probe", json!(null))).await;
+            let named = self.create_dry(&policy("probe", json!([own]))).await;
             Ok(wide.is_err() && named.is_ok())
         })
-        .await?;
-        Ok(office)
+        .await
+    }
+
+    /// The operator, which may create policies, has made none.
+    fn only_tried(&self) -> Result<()> {
+        let is_create = |event: &&Value| {
+            let is_of_policies = event["objectRef"]["resource"] == "sidecarpolicies";
+            event["user"]["username"] == User::Operator.name() && event["verb"] == "create" && is_of_policies
+        };
+        let audit = self.world.cluster.audit();
+        let tried: Vec<_> = audit.iter().filter(is_create).filter_map(|event| event["requestURI"].as_str()).collect();
+        ensure!(!tried.is_empty() && tried.iter().all(|uri| uri.contains("dryRun=All")), "{tried:?}");
+        Ok(())
     }
 
     async fn create_dry(&self, policy: &Value) -> kube::Result<Value> {
@@ -79,8 +122,22 @@ fn long(count: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn a_policy_injects_only_where_its_author_may_create_pods() -> Result<()> {
+    injects_only_where_its_author_may_create_pods(By::Policy, Version::V1_36).await
+}
+
+#[tokio::test]
+async fn the_webhook_judges_authors_alike_on_old_servers() -> Result<()> {
+    injects_only_where_its_author_may_create_pods(By::Webhook, Version::V1_13).await
+}
+
+#[tokio::test]
+async fn the_webhook_judges_authors_alike_on_current_servers() -> Result<()> {
+    injects_only_where_its_author_may_create_pods(By::Webhook, Version::V1_36).await
+}
+
+async fn injects_only_where_its_author_may_create_pods(by: By, version: Version) -> Result<()> {
     let many = long(28);
-    let office = Office::open(&many).await?;
+    let office = Office::open(by, version, &many).await?;
     let (own, other) = (&many[0], "default");
     for narrow in [json!([own]), json!([many[3], many[7]]), json!(many), json!([own, own])] {
         assert_eq!(office.refusal(narrow.clone()).await?, None, "{narrow}");
@@ -115,30 +172,39 @@ async fn a_policy_injects_only_where_its_author_may_create_pods() -> Result<()> 
 
 #[tokio::test]
 async fn an_edit_is_judged_by_who_makes_it_unless_the_spec_stays_as_it_is() -> Result<()> {
+    is_judged_by_who_edits(By::Policy, Version::V1_36).await
+}
+
+#[tokio::test]
+async fn the_webhook_judges_edits_alike_on_old_servers() -> Result<()> {
+    is_judged_by_who_edits(By::Webhook, Version::V1_13).await
+}
+
+async fn is_judged_by_who_edits(by: By, version: Version) -> Result<()> {
     let own = "team".to_owned();
-    let office = Office::open(std::slice::from_ref(&own)).await?;
+    let office = Office::open(by, version, std::slice::from_ref(&own)).await?;
     let replace = |path: &str, value: Value| json!([{ "op": "add", "path": path, "value": value }]);
     request(&office.bystander, "POST", POLICIES, &policy("team", json!([own]))).await?;
-    let (by, creator) = (&office.bystander, &office.world.creator);
-    assert_eq!(office.edit(by, &replace("/spec/priority", json!(5))).await?, None);
+    let (bystander, creator) = (&office.bystander, &office.world.creator);
+    assert_eq!(office.edit(bystander, &replace("/spec/priority", json!(5))).await?, None);
     for wider in [
         replace("/spec/namespaces", json!(["team", "default"])),
         replace("/spec/namespaces", json!(["team*"])),
         json!([{ "op": "remove", "path": "/spec/namespaces" }]),
     ] {
-        assert!(office.edit(by, &wider).await?.is_some_and(|told| told.contains("SCP0046")), "{wider}");
+        assert!(office.edit(bystander, &wider).await?.is_some_and(|told| told.contains("SCP0046")), "{wider}");
     }
     // Somebody else, who may, widens it. The first may then label it, and change nothing of what it does.
     assert_eq!(office.edit(creator, &replace("/spec/namespaces", json!(["*"]))).await?, None);
-    assert_eq!(office.edit(by, &replace("/metadata/labels", json!({ "team": "mesh" }))).await?, None);
-    assert_eq!(office.edit(by, &replace("/metadata/annotations", json!({ "note": "seen" }))).await?, None);
-    assert_eq!(office.edit(by, &replace("/spec/priority", json!(5))).await?, None, "it is 5 already");
-    assert!(office.edit(by, &replace("/spec/priority", json!(6))).await?.is_some());
+    assert_eq!(office.edit(bystander, &replace("/metadata/labels", json!({ "team": "mesh" }))).await?, None);
+    assert_eq!(office.edit(bystander, &replace("/metadata/annotations", json!({ "note": "seen" }))).await?, None);
+    assert_eq!(office.edit(bystander, &replace("/spec/priority", json!(5))).await?, None, "it is 5 already");
+    assert!(office.edit(bystander, &replace("/spec/priority", json!(6))).await?.is_some());
     let image = replace("/spec/template/containers/0/image", json!("evil:1"));
-    assert!(office.edit(by, &image).await?.is_some(), "what it injects is not his, either");
+    assert!(office.edit(bystander, &image).await?.is_some(), "what it injects is not his, either");
     // Narrowed to what is his, it is his to edit.
-    assert_eq!(office.edit(by, &replace("/spec/namespaces", json!(["team"]))).await?, None);
-    assert_eq!(office.edit(by, &image).await?, None);
+    assert_eq!(office.edit(bystander, &replace("/spec/namespaces", json!(["team"]))).await?, None);
+    assert_eq!(office.edit(bystander, &image).await?, None);
     // The operator is no author: what it writes is `status`.
     let status = json!([{ "op": "add", "path": "/status", "value": { "matched": 1 } }]);
     let path = format!("{POLICIES}/team/status");
@@ -146,7 +212,104 @@ async fn an_edit_is_judged_by_who_makes_it_unless_the_spec_stays_as_it_is() -> R
     // It goes with the rest.
     let (code, said) = scpol(&office.world.cluster, &["uninstall", "--yes"]).await?;
     assert!(said.contains("author.scpol.dev"), "{code} {said}");
-    let check = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/author.scpol.dev";
+    let check = match by {
+        By::Policy => "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/author.scpol.dev",
+        By::Webhook => REGISTRATION,
+    };
     assert_eq!(office.world.get(check).await?, None);
     Ok(())
+}
+
+/// On a server of 1.13.
+const REGISTRATION: &str =
+    "/apis/admissionregistration.k8s.io/v1beta1/validatingwebhookconfigurations/author.scpol.dev";
+
+#[tokio::test]
+async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while_nobody_answers() -> Result<()> {
+    let own = "team".to_owned();
+    let office = Office::without(Version::V1_13, std::slice::from_ref(&own)).await?;
+    let flags = ["--author-check", "--repair-hold=3s"];
+    let operator = Operator::ready(&office.world.cluster, &flags).await?;
+    // Without the rights it is not registered, and nobody is locked out.
+    within(LIMIT, "what is missing is told", || async { Ok(operator.log().contains("config/rbac/author-webhook")) })
+        .await?;
+    assert_eq!(office.world.get(REGISTRATION).await?, None);
+    assert_eq!(office.refusal(json!(null)).await?, None);
+    office.grant().await?;
+    office.is_in_force(&own).await?;
+
+    let (_, found) = scpol(&office.world.cluster, &["check"]).await?;
+    ensure!(found.contains("rights for the author check") && !found.contains("no policy wants"), "{found}");
+
+    // An edit by hand is repaired, and a deletion is respected for the hold.
+    let entry = async |field: &'static str| -> Result<Value> {
+        let stored = office.world.get(REGISTRATION).await?;
+        Ok(stored.and_then(|stored| stored["webhooks"][0].pointer(field).cloned()).unwrap_or_default())
+    };
+    let open = json!([{ "op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore" }]);
+    office.world.patch(REGISTRATION, &open).await?;
+    within(LIMIT, "it is repaired", || async { Ok(entry("/failurePolicy").await? == "Fail") }).await?;
+    office.world.delete(REGISTRATION).await?;
+    within(LIMIT, "the deletion is told", || async { Ok(operator.log().contains("was removed by hand")) }).await?;
+    within(LIMIT, "it is not asked", || async { Ok(office.refusal(json!(null)).await?.is_none()) }).await?;
+    office.is_in_force(&own).await?;
+
+    // Who lacks the right to ask refuses, and says what to do.
+    let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/scpol-author-webhook";
+    office.world.delete(binding).await?;
+    within(LIMIT, "it says what is missing", || async {
+        let told = office.refusal(json!([own])).await?.unwrap_or_default();
+        Ok(told.contains("SCP0304") && told.contains("config/rbac/author-webhook"))
+    })
+    .await?;
+    office.grant().await?;
+    office.is_in_force(&own).await?;
+
+    // While nobody answers, nothing is stored, and status is not held up.
+    request(&office.bystander, "POST", POLICIES, &policy("team", json!([own]))).await?;
+    assert_eq!(operator.stop().await?, Some(0), "the last one, which goes in good order");
+    let refused = office.create_dry(&policy("probe", json!([own]))).await;
+    let refused = refused.err().context("nobody has judged it")?.to_string();
+    ensure!(refused.contains("failed calling webhook") && refused.contains("author.scpol.dev"), "{refused}");
+    let label = json!([{ "op": "add", "path": "/metadata/labels", "value": { "team": "mesh" } }]);
+    assert!(
+        office.edit(&office.bystander, &label).await.is_err(),
+        "the server cannot tell that the spec stays as it is"
+    );
+    let status = json!([{ "op": "add", "path": "/status", "value": { "matched": 1 } }]);
+    office.world.patch(&format!("{POLICIES}/team/status"), &status).await?;
+
+    // The next one is trusted by another authority, and elsewhere.
+    let trusted = entry("/clientConfig/caBundle").await?;
+    office.world.delete("/api/v1/namespaces/scpol-system/secrets/scpol-webhook").await?;
+    let operator = Operator::ready(&office.world.cluster, &flags).await?;
+    office.is_in_force(&own).await?;
+    assert_ne!(entry("/clientConfig/caBundle").await?, trusted);
+    drop(operator);
+
+    // Without the flag it goes.
+    let _operator = Operator::ready(&office.world.cluster, &["--repair-hold=3s"]).await?;
+    within(LIMIT, "it is unregistered", || async { Ok(office.world.get(REGISTRATION).await?.is_none()) }).await?;
+    within(LIMIT, "nobody is judged", || async { Ok(office.refusal(json!(null)).await?.is_none()) }).await?;
+    office.only_tried()
+}
+
+#[tokio::test]
+async fn the_webhook_is_not_registered_where_the_server_gets_no_answer() -> Result<()> {
+    let own = "team".to_owned();
+    let office = Office::without(Version::V1_13, std::slice::from_ref(&own)).await?;
+    office.grant().await?;
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let flags = ["--author-check", "--webhook-url", &format!("https://{nobody}")];
+    let operator = Operator::ready(&office.world.cluster, &flags).await?;
+    within(LIMIT, "it is told", || async {
+        let told = operator.log().lines().any(|line| line.contains("gets no answer from the webhook"));
+        Ok(told && office.world.get(REGISTRATION).await?.is_none())
+    })
+    .await?;
+    within(LIMIT, "nobody is locked out", || async {
+        Ok(office.create_dry(&policy("probe", json!([own]))).await.is_ok())
+    })
+    .await?;
+    office.only_tried()
 }

@@ -5,9 +5,10 @@ use super::Subject;
 use super::engines::Engine;
 use super::report::Item;
 use crate::api::code::Code;
-use crate::cli::installed::OPERATOR;
+use crate::cli::installed::{OPERATOR, Piece};
 use crate::cli::output::counted;
 use crate::cluster::client::{CallError, call};
+use crate::engine::webhook::author;
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReview};
@@ -19,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What every operator needs.
 const SHIPPED: [&str; 2] =
     [include_str!("../../../config/rbac/cluster_role.yaml"), include_str!("../../../config/rbac/role.yaml")];
+/// What judging authors takes besides.
+const AUTHOR: &str = include_str!("../../../config/rbac/author-webhook/role.yaml");
 /// So many questions are asked at once.
 const AT_ONCE: usize = 8;
 
@@ -96,16 +99,31 @@ fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
-/// Whether the operator may do what it must, for every server and for the engines that are used.
-pub(super) async fn check_operator(subject: &Subject<'_>, engines: &[&Engine]) -> Vec<Item> {
-    let namespace = subject.installed.namespace;
-    let account = match subject.installed.deployment().await {
+/// The operator's ServiceAccount.
+async fn account(subject: &Subject<'_>) -> String {
+    match subject.installed.deployment().await {
         Ok(Some(deployment)) => {
             let name = deployment.object.value()["spec"]["template"]["spec"]["serviceAccountName"].clone();
             name.as_str().unwrap_or("default").to_owned()
         }
         _ => OPERATOR.to_owned(),
-    };
+    }
+}
+
+/// Whether the operator may judge the authors of policies, where it is registered to.
+pub(super) async fn check_author(subject: &Subject<'_>, registered: &[Piece]) -> Option<Item> {
+    let is_it = |piece: &Piece| piece.is_generated() && piece.object.name() == author::NAME;
+    if !registered.iter().any(is_it) {
+        return None;
+    }
+    let (namespace, account) = (subject.installed.namespace, account(subject).await);
+    let answer = may_account(subject.client(), namespace, account.clone(), granted(&[AUTHOR], namespace)).await;
+    Some(told("rights for the author check", answer, &account))
+}
+
+/// Whether the operator may do what it must, for every server and for the engines that are used.
+pub(super) async fn check_operator(subject: &Subject<'_>, engines: &[&Engine]) -> Vec<Item> {
+    let (namespace, account) = (subject.installed.namespace, account(subject).await);
     let asked = |rights| may_account(subject.client(), namespace, account.clone(), rights);
     let mut items = vec![told("rights", asked(granted(&SHIPPED, namespace)).await, &account)];
     for engine in engines {

@@ -5,16 +5,20 @@
 //! certificate by which the server knows us, which [`authority`] makes. [`force`] says which policies are in force by webhook, and
 //! [`replica`] puts it all together. How servers behave is told in `docs/webhooks.md`.
 //!
+//! [`author`] and [`rights`] are no part of delivering: by the same server they judge who writes policies.
+//!
 //! A registration is called by a URL that ends in its *revision*. An object in the operator's own namespace with the label
 //! `scpol.dev/probe` gets that revision as an annotation: so a create that is not stored shows which registration is in
 //! force, and that the API server reaches us.
 
+pub mod author;
 pub mod authority;
 pub mod certs;
 pub mod force;
 pub mod render;
 pub mod replica;
 pub mod review;
+pub mod rights;
 pub mod server;
 
 use super::Unavailable;

@@ -154,7 +154,8 @@ fn knows_namespaces(cluster: &Capabilities) -> bool {
     cluster.at_least(1, 21)
 }
 
-fn check_port(endpoint: &Endpoint, cluster: &Capabilities) -> Result<(), Unavailable> {
+/// Sees that `cluster` can call `endpoint`.
+pub(super) fn check_port(endpoint: &Endpoint, cluster: &Capabilities) -> Result<(), Unavailable> {
     match endpoint {
         Endpoint::Service { port, .. } if *port != HTTPS && !cluster.at_least(1, 15) => {
             let message = format!(
@@ -165,6 +166,37 @@ fn check_port(endpoint: &Endpoint, cluster: &Capabilities) -> Result<(), Unavail
         }
         _ => Ok(()),
     }
+}
+
+/// An entry of a registration, as far as the server has the fields: those of 1.13 drop what they do not know.
+pub(super) fn entry(cluster: &Capabilities, name: &str, client: &Value, rules: &Value) -> Value {
+    let mut entry = json!({ "name": name, "clientConfig": client, "rules": rules, "sideEffects": "None" });
+    if cluster.at_least(1, 14) {
+        entry["timeoutSeconds"] = json!(TIMEOUT);
+        entry["admissionReviewVersions"] = json!(["v1", "v1beta1"]);
+    }
+    if cluster.at_least(1, 15) {
+        entry["matchPolicy"] = json!("Exact");
+    }
+    entry
+}
+
+/// Where and by which authorities an entry has us called.
+pub(super) fn address(endpoint: &Endpoint, ca_bundle: Option<&[u8]>, path: &str) -> Value {
+    let mut client = match endpoint {
+        Endpoint::Url(base) => json!({ "url": format!("{}{path}", base.trim_end_matches('/')) }),
+        Endpoint::Service { namespace, name, port } => {
+            let mut service = json!({ "namespace": namespace, "name": name, "path": path });
+            if *port != HTTPS {
+                service["port"] = json!(port);
+            }
+            json!({ "service": service })
+        }
+    };
+    if let Some(bundle) = ca_bundle {
+        client["caBundle"] = json!(STANDARD.encode(bundle));
+    }
+    client
 }
 
 /// What a registration is made from.
@@ -219,43 +251,17 @@ impl Scene<'_> {
         vec![main, probe]
     }
 
-    /// What all entries have, as far as the server has the field.
+    /// What all entries have.
     fn entry(&self, what: &What, name: &str, policies: &[&Policy], revision: &str) -> Value {
-        let mut entry = json!({
-            "name": name,
-            "clientConfig": self.client(what, revision),
-            "rules": self.rules(policies),
-            "sideEffects": "None",
-        });
-        if self.cluster.at_least(1, 14) {
-            entry["timeoutSeconds"] = json!(TIMEOUT);
-            entry["admissionReviewVersions"] = json!(["v1", "v1beta1"]);
-        }
-        if self.cluster.at_least(1, 15) {
-            entry["matchPolicy"] = json!("Exact");
-            if what.resource == registration::MUTATING_WEBHOOKS {
-                entry["reinvocationPolicy"] = json!("Never");
-            }
+        let mut entry = entry(self.cluster, name, &self.client(what, revision), &json!(self.rules(policies)));
+        if self.cluster.at_least(1, 15) && what.resource == registration::MUTATING_WEBHOOKS {
+            entry["reinvocationPolicy"] = json!("Never");
         }
         entry
     }
 
     fn client(&self, what: &What, revision: &str) -> Value {
-        let path = format!("{}{revision}", what.path);
-        let mut client = match self.endpoint {
-            Endpoint::Url(base) => json!({ "url": format!("{}{path}", base.trim_end_matches('/')) }),
-            Endpoint::Service { namespace, name, port } => {
-                let mut service = json!({ "namespace": namespace, "name": name, "path": path });
-                if *port != HTTPS {
-                    service["port"] = json!(port);
-                }
-                json!({ "service": service })
-            }
-        };
-        if let Some(bundle) = self.ca_bundle {
-            client["caBundle"] = json!(STANDARD.encode(bundle));
-        }
-        client
+        address(self.endpoint, self.ca_bundle, &format!("{}{revision}", what.path))
     }
 
     /// Which requests are meant: those of all groups and versions, or only those that are named.

@@ -62,7 +62,9 @@ pub struct Replica {
     pub certificates: Arc<Certificates>,
     /// True while nobody needs the webhook, and once it serves.
     pub ready: Arc<AtomicBool>,
-    /// True once the controller has found that a policy cannot be delivered otherwise.
+    /// The authors of policies are judged, too.
+    pub judges_authors: bool,
+    /// True once the controller has found that a policy cannot be delivered otherwise, and from the start where authors are judged.
     pub demanded: watch::Receiver<bool>,
 }
 
@@ -82,7 +84,8 @@ impl Replica {
             _ = stop.wait_for(|stop| *stop) => return,
         }
         let site = Site { native_sidecars: self.capabilities.native_sidecars, ..Site::clone(&self.site) };
-        let webhook = Arc::new(Webhook::new(self.client.clone(), Arc::new(site), self.metrics.clone()));
+        let webhook = Webhook::new(self.client.clone(), Arc::new(site), self.metrics.clone());
+        let webhook = Arc::new(if self.judges_authors { webhook.judging_authors() } else { webhook });
         let (progress, _) = watch::channel(crate::cluster::client::Progress::Starting);
         let tasks = [
             tokio::spawn({

@@ -20,6 +20,7 @@ use crate::workload::{Kind, Workload};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -77,14 +78,46 @@ pub struct Review {
     request: Request,
 }
 
+/// What stands around a request, whatever is read of that.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope {
+pub(super) struct Envelope<R> {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
     kind: String,
-    request: Option<Request>,
+    request: Option<R>,
+}
+
+impl<R: DeserializeOwned> Envelope<R> {
+    /// The API version and the request of the review in `body`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn open(body: &[u8]) -> Result<(String, R), Invalid> {
+        if body.len() > LARGEST {
+            return Err(Invalid::TooLarge);
+        }
+        let envelope: Self = serde_json::from_slice(body)
+            .map_err(|error| invalid(format!("the body is no AdmissionReview: {error}")))?;
+        if envelope.kind != "AdmissionReview" {
+            return Err(invalid(format!("`kind` is `{}`, not `AdmissionReview`", shown(&envelope.kind))));
+        }
+        if !matches!(envelope.api_version.as_str(), "admission.k8s.io/v1" | "admission.k8s.io/v1beta1") {
+            let message = format!(
+                "`apiVersion` is `{}`, not `admission.k8s.io/v1` or `admission.k8s.io/v1beta1`",
+                shown(&envelope.api_version)
+            );
+            return Err(invalid(message));
+        }
+        let request = envelope.request.ok_or_else(|| invalid("`request` is missing"))?;
+        Ok((envelope.api_version, request))
+    }
+}
+
+/// Sees that an answer could be told from others.
+pub(super) fn check_uid(uid: &str) -> Result<(), Invalid> {
+    if uid.is_empty() { Err(invalid("`request.uid` is missing: nothing could be answered to it")) } else { Ok(()) }
 }
 
 #[derive(Deserialize, Debug, Default)]
@@ -118,7 +151,7 @@ struct Answered<'a> {
 
 #[derive(Serialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct Response<'a> {
+pub(super) struct Response<'a> {
     uid: &'a str,
     allowed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -140,7 +173,7 @@ impl Response<'_> {
         Self { patch_type: Some("JSONPatch"), patch: Some(STANDARD.encode(bytes)), ..self }
     }
 
-    fn refused(self, message: &str) -> Self {
+    pub(super) fn refused(self, message: &str) -> Self {
         let status = json!({ "status": "Failure", "reason": "Forbidden", "code": 403, "message": message });
         Self { allowed: false, status: Some(status), ..self }
     }
@@ -218,26 +251,9 @@ impl Review {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(body: &[u8]) -> Result<Self, Invalid> {
-        if body.len() > LARGEST {
-            return Err(Invalid::TooLarge);
-        }
-        let envelope: Envelope = serde_json::from_slice(body)
-            .map_err(|error| invalid(format!("the body is no AdmissionReview: {error}")))?;
-        if envelope.kind != "AdmissionReview" {
-            return Err(invalid(format!("`kind` is `{}`, not `AdmissionReview`", shown(&envelope.kind))));
-        }
-        if !matches!(envelope.api_version.as_str(), "admission.k8s.io/v1" | "admission.k8s.io/v1beta1") {
-            let message = format!(
-                "`apiVersion` is `{}`, not `admission.k8s.io/v1` or `admission.k8s.io/v1beta1`",
-                shown(&envelope.api_version)
-            );
-            return Err(invalid(message));
-        }
-        let request = envelope.request.ok_or_else(|| invalid("`request` is missing"))?;
-        if request.uid.is_empty() {
-            return Err(invalid("`request.uid` is missing: nothing could be answered to it"));
-        }
-        let review = Self { api_version: envelope.api_version, request };
+        let (api_version, request): (_, Request) = Envelope::open(body)?;
+        check_uid(&request.uid)?;
+        let review = Self { api_version, request };
         if review.is_of_interest() && !review.request.object["metadata"].is_object() {
             return Err(invalid("`request.object` is missing, or has no `metadata`, though `operation` is CREATE"));
         }
@@ -319,11 +335,11 @@ fn kind<'a>(resource: &Resource, policies: &'a Policies) -> Option<&'a Arc<Kind>
     policies.kinds().find(|kind| kind.resource == resource.resource && kind.is_in(&resource.group))
 }
 
-fn allowed(uid: &str) -> Response<'_> {
+pub(super) fn allowed(uid: &str) -> Response<'_> {
     Response { uid, allowed: true, ..Response::default() }
 }
 
-fn written(api_version: &str, response: Response<'_>) -> Vec<u8> {
+pub(super) fn written(api_version: &str, response: Response<'_>) -> Vec<u8> {
     let answer = Answered { api_version, kind: "AdmissionReview", response };
     serde_json::to_vec(&answer).expect("an answer is JSON")
 }

@@ -1,4 +1,5 @@
-//! The HTTPS server that API servers call: `POST /mutate/{revision}`, `POST /validate/{revision}`, `GET /livez`.
+//! The HTTPS server that API servers call: `POST /mutate/{revision}`, `POST /validate/{revision}`, `GET /livez`; and
+//! `POST /author/{revision}`, where authors are judged ([`author`]).
 //!
 //! # Limits, and their reasons
 //! Nobody who calls is known: whoever reaches the port can post. So no call can take more than its share. Reviews that are read
@@ -12,7 +13,9 @@
 //! that run are finished.
 
 use super::NAME;
+use super::author::{self, Judgement};
 use super::review::{Answer, Call, Decided, Invalid, LARGEST, Review};
+use super::rights::Rights;
 use crate::api::code::Code;
 use crate::cluster::namespaces::Namespaces;
 use crate::decision::Outcome;
@@ -24,7 +27,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use futures::FutureExt;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -81,6 +84,8 @@ pub struct Webhook {
     /// The revisions of the registrations that we have seen, and by which [`Self::policies`] were taken: a probe through another
     /// one is not answered yet. None where nobody follows them: any is answered.
     pub revisions: ArcSwapOption<BTreeSet<String>>,
+    /// Asks what the authors of policies may do; none where they are not judged here.
+    rights: Option<Rights>,
 }
 
 impl Webhook {
@@ -93,7 +98,14 @@ impl Webhook {
             client,
             metrics,
             revisions: ArcSwapOption::empty(),
+            rights: None,
         }
+    }
+
+    /// The same, and it judges the authors of policies.
+    #[must_use]
+    pub fn judging_authors(self) -> Self {
+        Self { rights: Some(Rights::new(self.client.clone())), ..self }
     }
 
     /// The answer to the review in `body`: a status, and what is sent back.
@@ -102,6 +114,19 @@ impl Webhook {
     /// Whatever the bytes are, it does not panic: a defect of ours costs this one call.
     pub async fn answer(&self, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         self.survive(body.len(), self.handle(call, revision, body)).await
+    }
+
+    /// The answer to the review of a policy in `body`, by what its author may do.
+    ///
+    /// # Guarantees
+    /// As of [`Self::answer`]. What could not be found out is refused, in time.
+    pub async fn answer_author(&self, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
+        match &self.rights {
+            Some(rights) => self.survive(body.len(), judge(rights, revision, body)).await,
+            None => {
+                (StatusCode::NOT_FOUND, b"this operator does not judge authors: `--author-check` is off\n".to_vec())
+            }
+        }
     }
 
     /// What `work` on a review of so many `bytes` comes to, if only that it panicked.
@@ -177,6 +202,26 @@ impl Webhook {
             self.metrics.injection_took(NAME, start.elapsed().as_secs_f64());
         }
     }
+}
+
+async fn judge(rights: &Rights, revision: &str, body: &[u8]) -> Result<Vec<u8>, Invalid> {
+    let review = author::Review::parse(body)?;
+    let refusal = match review.judgement() {
+        Judgement::Allowed => None,
+        Judgement::Probed => return Ok(review.answer(Some(&author::probed(revision)))),
+        Judgement::Asks(places) => rights.refusal(review.author(), &places).await,
+    };
+    if let Some(message) = &refusal {
+        warn!(policy = review.policy(), author = review.author().name(), message, "Refused a policy");
+    }
+    Ok(review.answer(refusal.as_deref()))
+}
+
+/// What is asked at a path.
+#[derive(Clone, Copy)]
+enum Asked {
+    Workload(Call),
+    Author,
 }
 
 /// What the routes share.
@@ -292,14 +337,19 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, mu
 
 fn router(shared: Arc<Shared>) -> Router {
     Router::new()
-        .route("/mutate/{revision}", post(|state, path, request| review(Call::Mutate, state, path, request)))
-        .route("/validate/{revision}", post(|state, path, request| review(Call::Validate, state, path, request)))
+        .route("/mutate/{revision}", at(Asked::Workload(Call::Mutate)))
+        .route("/validate/{revision}", at(Asked::Workload(Call::Validate)))
+        .route("/author/{revision}", at(Asked::Author))
         .route("/livez", get(|| async { "ok\n" }))
         .with_state(shared)
 }
 
+fn at(asked: Asked) -> MethodRouter<Arc<Shared>> {
+    post(move |state, path, request| review(asked, state, path, request))
+}
+
 async fn review(
-    call: Call,
+    asked: Asked,
     State(shared): State<Arc<Shared>>,
     Path(revision): Path<String>,
     request: Request<Body>,
@@ -309,7 +359,10 @@ async fn review(
             (StatusCode::NOT_FOUND, "the path ends in no revision of a registration\n").into_response()
         }
         Ok(Ok((body, room))) => {
-            let (status, answer) = shared.webhook.answer(call, &revision, &body).await;
+            let (status, answer) = match asked {
+                Asked::Workload(call) => shared.webhook.answer(call, &revision, &body).await,
+                Asked::Author => shared.webhook.answer_author(&revision, &body).await,
+            };
             drop(room);
             let content = if status == StatusCode::OK { "application/json" } else { "text/plain" };
             (status, [(header::CONTENT_TYPE, content)], answer).into_response()

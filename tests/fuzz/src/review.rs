@@ -6,12 +6,14 @@ use base64::engine::general_purpose::STANDARD;
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, from_slice, json, to_vec};
 use sidecar_policy::api::MARKER_PREFIX;
+use sidecar_policy::engine::webhook::author::{self, Judgement};
 use sidecar_policy::engine::webhook::review::{Answer, Call, Review};
 use std::sync::Arc;
 
 const REVISION: &str = "0123456789abcdef";
 
 pub(crate) fn run(bytes: &[u8]) {
+    judged(bytes);
     for namespace in [None, Some(Arc::new(json!({ "metadata": { "labels": { "team": "shop" } } })))] {
         let Some(injected) = answered(bytes, Call::Mutate, namespace.clone()) else { return };
         answered(bytes, Call::Validate, namespace.clone());
@@ -75,4 +77,20 @@ fn answered(bytes: &[u8], call: Call, namespace: Option<Arc<Value>>) -> Option<A
     let told = |status: &Value| status["message"].as_str().is_some_and(|message| !message.is_empty());
     assert!(response["allowed"] == true || told(&response["status"]), "{answered}");
     Some(answer)
+}
+
+/// The same bytes, as a review of a policy: its author is asked about a few namespaces, and told why not.
+fn judged(bytes: &[u8]) {
+    let Ok(review) = author::Review::parse(bytes) else { return };
+    if let Judgement::Asks(places) = review.judgement() {
+        let questions = places.questions();
+        assert!((1..=author::NAMED).contains(&questions.len()), "{questions:?}");
+        let lacks = review.author().lacks(questions[0]);
+        review.author().question(questions[0]);
+        let refused: Value = from_slice(&review.answer(Some(&lacks))).expect("an answer is JSON");
+        assert_eq!(
+            (&refused["response"]["allowed"], &refused["response"]["status"]["message"]),
+            (&json!(false), &json!(lacks))
+        );
+    }
 }

@@ -81,7 +81,19 @@ pub(crate) fn reviews() -> Vec<Vec<u8>> {
         let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
         Some(review.to_string().into_bytes())
     };
-    files("tests/golden", |path| path.ends_with("workload.yaml")).into_iter().filter_map(review).collect()
+    let policies = files("tests/golden", |path| path.ends_with("policy.yaml")).into_iter().filter_map(policy_review);
+    let workloads = files("tests/golden", |path| path.ends_with("workload.yaml")).into_iter().filter_map(review);
+    workloads.chain(policies).collect()
+}
+
+/// A policy, as an API server would ask about its author.
+fn policy_review(bytes: Vec<u8>) -> Option<Vec<u8>> {
+    let object = File::parse("policy.yaml", bytes).ok()?.manifests().last()?.value.clone();
+    let resource = json!({ "group": "scpol.dev", "version": "v1alpha1", "resource": "sidecarpolicies" });
+    let user = json!({ "username": "jo", "uid": "7", "groups": ["dev"], "extra": { "scopes": ["a"] } });
+    let request = json!({ "uid": "u", "operation": "UPDATE", "resource": resource, "userInfo": user, "object": object, "oldObject": {} });
+    let review = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request });
+    Some(review.to_string().into_bytes())
 }
 
 /// Every manifest of the samples and the golden cases, as an API server would show it.
