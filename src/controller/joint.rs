@@ -280,6 +280,7 @@ impl Controller {
         if !is_there && joint.hold.is_none() && joint.trouble.is_none() && joint.retry_at.is_none() {
             let found = |policy: &Arc<Policy>| {
                 let status = &snapshot.stored.get(&policy.name)?.status;
+                // What an edited policy is in force on is not known; that it was held is.
                 let is_same = status["observedSpecHash"] == policy.spec_hash.as_str();
                 (is_same || Hold::is_told(status))
                     .then(|| Hold::found(&policy.name, status, wanted.engine, self.settings.repair_hold))?
