@@ -11,8 +11,10 @@ mod support;
 mod world;
 
 mod cases;
+mod clock;
 mod dice;
 mod fault;
+mod limits;
 mod proxy;
 mod scene;
 mod stories;

@@ -14,7 +14,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-const DEPLOYMENT: &[&str] = &["deployments"];
+pub(crate) const DEPLOYMENT: &[&str] = &["deployments"];
 
 /// F1: the operator starts, a policy comes, workloads come, the policy goes: and at the k-th request of all that, it is killed, and
 /// started again.
@@ -86,21 +86,16 @@ pub(crate) async fn killed_at_random(scene: &Scene) -> Result<()> {
 }
 
 /// Starts the operator and brings `envoy` in force.
-async fn in_force(scene: &Scene) -> Result<()> {
+pub(crate) async fn in_force(scene: &Scene) -> Result<()> {
     scene.ready().await?;
     scene.policy("envoy", envoy()).await?;
     scene.in_force("envoy").await
 }
 
 /// All of these have come out as they should.
-async fn injected(scene: &Scene, deployments: &[Value]) -> Result<()> {
+pub(crate) async fn injected(scene: &Scene, deployments: &[Value]) -> Result<()> {
     // A webhook that is not there injects nothing.
-    for body in deployments.iter().filter(|_| scene.engine != Engine::Webhook) {
-        let is_out = body["metadata"]["annotations"]["scpol.dev/inject"] == "false";
-        let wanted: &[&str] = if is_out { &["app"] } else { &["app", "envoy"] };
-        scene.has(body["metadata"]["name"].as_str().unwrap_or_default(), wanted).await?;
-    }
-    Ok(())
+    if scene.engine == Engine::Webhook { Ok(()) } else { scene.all_have(deployments).await }
 }
 
 /// F4: somebody else writes the waiting objects as fast as he can.
@@ -276,7 +271,7 @@ pub(crate) async fn sleeping_leader(scene: &Scene) -> Result<()> {
     injected(scene, &first(60)).await
 }
 
-async fn leads(operator: &Operator) -> Result<bool> {
+pub(crate) async fn leads(operator: &Operator) -> Result<bool> {
     Ok(operator.metric("scpol_leader").await? == 1.0)
 }
 
