@@ -2,7 +2,7 @@
 
 use crate::fault::{Does, Rule, Verb};
 use crate::scene::{Calm, Engine, Scene, agent, envoy, first, second};
-use crate::{clock, limits, stories};
+use crate::{clock, limits, stale, stories};
 use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -156,6 +156,13 @@ pub(crate) const CASES: &[Case] = &[
         engines: LEGACY,
         is_quick: true,
         play: Play::Story(|scene| stories::stale_list(scene).boxed()),
+    },
+    Case {
+        id: "F14",
+        name: "server_is_behind",
+        engines: &[Engine::Initializer, Engine::MutatingAdmissionPolicy],
+        is_quick: false,
+        play: Play::Story(|scene| stale::stale_server(scene).boxed()),
     },
     Case {
         id: "F15",

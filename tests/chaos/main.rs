@@ -17,6 +17,7 @@ mod fault;
 mod limits;
 mod proxy;
 mod scene;
+mod stale;
 mod stories;
 
 use cases::{CASES, Case};

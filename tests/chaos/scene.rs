@@ -4,7 +4,7 @@ use crate::proxy::Proxy;
 use crate::support::{Operator, Surroundings, in_force, policies, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request};
 use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ApiServer, ControlPlane, User, Version};
 use futures::StreamExt;
 use jiff::Timestamp;
 use oracle::{Digest, Finding, Oracle, Rest, Site, State};
@@ -344,6 +344,18 @@ impl Scene {
         }
     }
 
+    /// How many of the operator's writes to Deployments the server has refused: they were for another version than there is.
+    pub(crate) fn refused(&self) -> Result<usize> {
+        let audit = self.audit()?;
+        let events = audit.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+        let is_refused = |event: &Value| {
+            event["user"]["username"] == User::Operator.name()
+                && event["objectRef"]["resource"] == "deployments"
+                && matches!(event["responseStatus"]["code"].as_i64(), Some(404 | 409 | 422))
+        };
+        Ok(events.filter(is_refused).count())
+    }
+
     /// True if any operator of this scene has.
     fn has_panicked(&self) -> Result<bool> {
         for file in std::fs::read_dir(self.world.cluster.dir())? {
@@ -379,7 +391,20 @@ impl Scene {
     }
 
     fn audit(&self) -> Result<Vec<u8>> {
-        Ok(std::fs::read(self.world.cluster.dir().join("audit.log"))?)
+        let dir = self.world.cluster.dir();
+        let mut audit = std::fs::read(dir.join("audit.log"))?;
+        // Where there is a second API server, its log and the first one's are one, in the order of time.
+        let Ok(second) = std::fs::read_to_string(dir.join(ApiServer::AUDIT_LOG)) else { return Ok(audit) };
+        let mut lines: Vec<String> = String::from_utf8(audit)?.lines().map(str::to_owned).collect();
+        lines.extend(second.lines().map(str::to_owned));
+        // The last of each may still be in writing.
+        lines.retain(|line| line.ends_with('}'));
+        lines.sort_by_cached_key(|line| {
+            let event: Value = serde_json::from_str(line).unwrap_or_default();
+            event["stageTimestamp"].as_str().unwrap_or_default().to_owned()
+        });
+        audit = lines.join("\n").into_bytes();
+        Ok(audit)
     }
 
     /// Forgets what was done so far.
