@@ -2,7 +2,7 @@
 
 use crate::fault::{Does, Rule, Verb};
 use crate::scene::{Calm, Engine, Scene, agent, envoy, first, second};
-use crate::{clock, limits, stale, stories};
+use crate::{clock, limits, stale, stories, upgrade};
 use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -271,6 +271,13 @@ pub(crate) const CASES: &[Case] = &[
         engines: LEGACY,
         is_quick: false,
         play: Play::Story(|scene| limits::stopped_amid_a_crowd(scene).boxed()),
+    },
+    Case {
+        id: "UP",
+        name: "rolling_upgrade",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| upgrade::rolling_upgrade(scene).boxed()),
     },
     Case {
         id: "L3",

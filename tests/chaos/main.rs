@@ -19,6 +19,7 @@ mod proxy;
 mod scene;
 mod stale;
 mod stories;
+mod upgrade;
 
 use cases::{CASES, Case};
 use libtest_mimic::{Arguments, Failed, Trial};
