@@ -6,21 +6,25 @@ use crate::engine::{EngineName, Unavailable};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::warn;
 
 /// When a registration that was deleted by hand may be made again.
+///
+/// It is judged by our own monotonic clock: wall clocks jump, and those of two replicas differ. So a new leader counts anew.
 #[derive(Clone, Copy)]
-pub(super) struct Hold(Timestamp);
+pub(super) struct Hold {
+    begun: Instant,
+    period: Duration,
+    /// For people, by the wall clock.
+    until: Timestamp,
+}
 
 impl Hold {
     /// From now on, for `period`.
     pub(super) fn begin(period: Duration) -> Self {
-        Self::since(Timestamp::now(), period)
-    }
-
-    fn since(start: Timestamp, period: Duration) -> Self {
-        Self(start.checked_add(period).unwrap_or(Timestamp::MAX))
+        let until = Timestamp::now().checked_add(period).unwrap_or(Timestamp::MAX);
+        Self { begun: Instant::now(), period, until }
     }
 
     /// Of `policy`, whose registration is not there: its `status` says that it was in force by `engine`, or that an earlier
@@ -34,15 +38,16 @@ impl Hold {
             warn!(policy, until = %hold, "The registration was removed by hand; it is not made again before");
             return Some(hold);
         }
-        if programmed["reason"] != "RemovedByHand" {
-            return None;
-        }
-        let start = programmed["lastTransitionTime"].as_str()?.parse().unwrap_or_else(|_| Timestamp::now());
-        Some(Self::since(start, period))
+        Self::is_told(status).then(|| Self::begin(period))
+    }
+
+    /// True if and only if `status` says that an earlier leader has begun a hold.
+    pub(super) fn is_told(status: &Value) -> bool {
+        condition_in(status, "Programmed").is_some_and(|programmed| programmed["reason"] == "RemovedByHand")
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.0 <= Timestamp::now()
+        self.begun.elapsed() >= self.period
     }
 
     /// Why nothing is registered.
@@ -56,6 +61,23 @@ impl Hold {
 
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.strftime("%Y-%m-%dT%H:%M:%SZ").fmt(f)
+        self.until.strftime("%Y-%m-%dT%H:%M:%SZ").fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_an_earlier_leader_has_begun_counts_anew_whatever_its_clock_said() {
+        for begun in ["2001-01-01T00:00:00Z", "2101-01-01T00:00:00Z"] {
+            let programmed = json!({ "type": "Programmed", "status": "False", "reason": "RemovedByHand", "lastTransitionTime": begun });
+            let status = json!({ "conditions": [programmed] });
+            let found = |period| Hold::found("envoy", &status, EngineName::Initializer, period).unwrap();
+            assert!(!found(Duration::from_secs(600)).is_over(), "{begun}");
+            assert!(found(Duration::ZERO).is_over(), "{begun}");
+        }
     }
 }

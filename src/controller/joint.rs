@@ -21,7 +21,6 @@ use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
 use futures::stream::{BoxStream, SelectAll};
-use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -194,7 +193,7 @@ impl Controller {
         let author_check = self.settings.author_check.as_ref();
         let is_left = author_check.is_some_and(|published| published.borrow().as_ref() != Some(&bundle));
         if self.joints.iter().all(has_it) && !is_left {
-            certificates.is_published(&bundle, Timestamp::now());
+            certificates.is_published(&bundle);
         }
     }
 
@@ -283,16 +282,18 @@ impl Controller {
         if !is_there && joint.hold.is_none() && joint.trouble.is_none() && joint.retry_at.is_none() {
             let found = |policy: &Arc<Policy>| {
                 let status = &snapshot.stored.get(&policy.name)?.status;
+                // What an edited policy is in force on is not known; that it was held is.
                 let is_same = status["observedSpecHash"] == policy.spec_hash.as_str();
-                is_same.then(|| Hold::found(&policy.name, status, wanted.engine, self.settings.repair_hold))?
+                (is_same || Hold::is_told(status))
+                    .then(|| Hold::found(&policy.name, status, wanted.engine, self.settings.repair_hold))?
             };
             joint.hold = wanted.policies.iter().find_map(found);
         }
-        joint.hold = joint.hold.filter(|hold| !is_there && !hold.is_over());
-        if let Some(hold) = joint.hold {
-            joint.trouble = Some(hold.reason());
-        }
-        joint.hold.is_some()
+        // One that is over stays until something is registered: it is not found a second time.
+        joint.hold = joint.hold.filter(|_| !is_there);
+        let Some(hold) = joint.hold.filter(|hold| !hold.is_over()) else { return false };
+        joint.trouble = Some(hold.reason());
+        true
     }
 
     /// To suspend a policy and to resume it is how a user ends the hold.
@@ -402,6 +403,7 @@ impl Controller {
                         mirror.expect(name, *generation);
                     }
                 }
+                joint.hold = None;
                 (joint.trouble, joint.retry_at) = (None, in_force.left.as_ref().map(|_| Instant::now() + RETRY));
                 joint.phase = Phase::Up(Arc::new(in_force));
                 self.publish_delivered();

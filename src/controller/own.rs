@@ -159,11 +159,11 @@ impl Controller {
         if entry.hold.is_none() && entry.outcome == Outcome::FirstSight && !registered {
             entry.hold = Hold::found(name, &stored.status, EngineName::Initializer, period);
         }
-        entry.hold = entry.hold.filter(|hold| !registered && !hold.is_over());
-        if let Some(hold) = entry.hold {
-            entry.outcome = outcome_of(hold.reason());
-        }
-        entry.hold.is_some()
+        // One that is over stays until something is registered: it is not found a second time.
+        entry.hold = entry.hold.filter(|_| !registered);
+        let Some(hold) = entry.hold.filter(|hold| !hold.is_over()) else { return false };
+        entry.outcome = outcome_of(hold.reason());
+        true
     }
 
     /// Brings the policy in force, once its watches are in sync.

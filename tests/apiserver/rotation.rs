@@ -5,7 +5,6 @@ use crate::webhook_scene::{OPERATOR, POLL, Scene, kinds, pod, simple, site};
 use crate::world::{PODS, containers};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use sidecar_policy::engine::webhook::certs::SECRET;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -81,7 +80,7 @@ fn keep(scene: &Arc<Scene>) -> (JoinHandle<()>, JoinHandle<Result<()>>) {
             for kind in kinds() {
                 publishing.write(kind).await?;
             }
-            publishing.certificates.is_published(&bundle, Timestamp::now());
+            publishing.certificates.is_published(&bundle);
         }
         Ok(())
     });

@@ -4,7 +4,6 @@ use crate::support::{LIMIT, within};
 use crate::world::{World, pod_template, request};
 use anyhow::{Context, Result, bail};
 use controlplane::{ControlPlane, Version};
-use jiff::SignedDuration;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
@@ -69,7 +68,7 @@ impl Scene {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let endpoint = Endpoint::Url(format!("https://{}", listener.local_addr()?));
         let metrics = Arc::new(Metrics::new());
-        let lifetimes = Lifetimes { settle: SignedDuration::from_secs(2), ..Lifetimes::default() };
+        let lifetimes = Lifetimes { settle: Duration::from_secs(2), ..Lifetimes::default() };
         let names = vec!["127.0.0.1".to_owned()];
         let certificates = Certificates::of_secret(world.admin.clone(), OPERATOR, names, metrics.clone());
         let certificates = Arc::new(certificates.with(POLL, lifetimes));

@@ -2,7 +2,7 @@
 
 use crate::fault::{Does, Rule, Verb};
 use crate::scene::{Calm, Engine, Scene, agent, envoy, first, second};
-use crate::stories;
+use crate::{clock, limits, stale, stories, upgrade};
 use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -158,11 +158,39 @@ pub(crate) const CASES: &[Case] = &[
         play: Play::Story(|scene| stories::stale_list(scene).boxed()),
     },
     Case {
+        id: "F14",
+        name: "server_is_behind",
+        engines: &[Engine::Initializer, Engine::MutatingAdmissionPolicy],
+        is_quick: false,
+        play: Play::Story(|scene| stale::stale_server(scene).boxed()),
+    },
+    Case {
         id: "F15",
         name: "sleeping_leader",
         engines: Engine::ALL,
         is_quick: false,
         play: Play::Story(|scene| stories::sleeping_leader(scene).boxed()),
+    },
+    Case {
+        id: "F16",
+        name: "clock_jumps",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| clock::jumps(scene).boxed()),
+    },
+    Case {
+        id: "F16",
+        name: "clocks_differ",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| clock::differ(scene).boxed()),
+    },
+    Case {
+        id: "F16",
+        name: "clock_jumps_while_held",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| clock::jumps_while_held(scene).boxed()),
     },
     Case {
         id: "F17",
@@ -224,6 +252,34 @@ pub(crate) const CASES: &[Case] = &[
         play: Play::Story(|scene| stories::result_refused(scene).boxed()),
     },
     Case {
+        id: "F26",
+        name: "log_is_full",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| limits::log_is_full(scene).boxed()),
+    },
+    Case {
+        id: "F26",
+        name: "descriptors_run_out",
+        engines: &[Engine::Initializer, Engine::Webhook],
+        is_quick: false,
+        play: Play::Story(|scene| limits::descriptors_run_out(scene).boxed()),
+    },
+    Case {
+        id: "F26",
+        name: "stopped_amid_a_crowd",
+        engines: LEGACY,
+        is_quick: false,
+        play: Play::Story(|scene| limits::stopped_amid_a_crowd(scene).boxed()),
+    },
+    Case {
+        id: "UP",
+        name: "rolling_upgrade",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| upgrade::rolling_upgrade(scene).boxed()),
+    },
+    Case {
         id: "L3",
         name: "silence",
         engines: Engine::ALL,
@@ -258,7 +314,9 @@ fn keep(scene: &Scene, name: &str, error: &anyhow::Error) -> Result<PathBuf> {
     std::fs::write(kept.join("error"), format!("{error:#}\n"))?;
     for file in std::fs::read_dir(scene.world.cluster.dir())? {
         let file = file?;
-        let is_log = |name: &str| name == "audit.log" || name == "kube-apiserver.log" || name.starts_with("operator-");
+        let is_log = |name: &str| {
+            name.starts_with("audit") || name.starts_with("kube-apiserver") || name.starts_with("operator-")
+        };
         if file.file_name().to_str().is_some_and(is_log) {
             std::fs::copy(file.path(), kept.join(file.file_name()))?;
         }
@@ -266,7 +324,8 @@ fn keep(scene: &Scene, name: &str, error: &anyhow::Error) -> Result<PathBuf> {
     Ok(kept)
 }
 
-fn tail(log: &str) -> String {
+/// The end of a log.
+pub(crate) fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(40)..].join("\n")
 }

@@ -11,11 +11,15 @@ mod support;
 mod world;
 
 mod cases;
+mod clock;
 mod dice;
 mod fault;
+mod limits;
 mod proxy;
 mod scene;
+mod stale;
 mod stories;
+mod upgrade;
 
 use cases::{CASES, Case};
 use libtest_mimic::{Arguments, Failed, Trial};

@@ -35,7 +35,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 const HELD: Duration = Duration::from_millis(200);
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
-type Upstream = tokio::sync::Mutex<Option<SendRequest<Full<Bytes>>>>;
+/// A connection to an API server, and to which.
+type Upstream = tokio::sync::Mutex<Option<(String, SendRequest<Full<Bytes>>)>>;
 
 /// A running proxy; dropping it cuts everything.
 pub(crate) struct Proxy {
@@ -71,7 +72,7 @@ impl Proxy {
             .with_no_client_auth();
         client.alpn_protocols = vec![b"http/1.1".to_vec()];
         let hub = Arc::new(Hub {
-            address: cluster.url().trim_start_matches("https://").to_owned(),
+            address: Mutex::new(address(cluster.url())),
             connector: TlsConnector::from(Arc::new(client)),
             faults: Mutex::new(Faults::new(Dice(seed), Vec::new())),
             dice: Dice(seed),
@@ -84,6 +85,12 @@ impl Proxy {
         let acceptor = TlsAcceptor::from(Arc::new(server));
         let serving = tokio::spawn(serve(hub.clone(), listener, acceptor));
         Ok(Self { hub, kubeconfig, serving })
+    }
+
+    /// From now on, requests go to the API server at `url`.
+    pub(crate) fn switch(&self, url: &str) {
+        *lock(&self.hub.address) = address(url);
+        self.cut_watches();
     }
 
     /// From now on, this goes wrong and nothing else.
@@ -161,7 +168,8 @@ struct Stop {
 
 /// What connections share.
 struct Hub {
-    address: String,
+    /// Of the API server, which is not always the same.
+    address: Mutex<String>,
     connector: TlsConnector,
     faults: Mutex<Faults>,
     dice: Dice,
@@ -172,6 +180,10 @@ struct Hub {
     calm: watch::Sender<u64>,
     /// The first answer to each list.
     lists: Mutex<HashMap<String, Bytes>>,
+}
+
+fn address(url: &str) -> String {
+    url.trim_start_matches("https://").to_owned()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -267,19 +279,20 @@ impl Hub {
 
     async fn forward(&self, upstream: &Upstream, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
         let mut upstream = upstream.lock().await;
+        let address = lock(&self.address).clone();
         let is_open = match upstream.as_mut() {
-            Some(sender) => sender.ready().await.is_ok(),
+            Some((known, sender)) => *known == address && sender.ready().await.is_ok(),
             None => false,
         };
         if !is_open {
-            *upstream = Some(self.connect().await?);
+            *upstream = Some((address.clone(), self.connect(&address).await?));
         }
-        let sender = upstream.as_mut().expect("connected");
+        let (_, sender) = upstream.as_mut().expect("connected");
         Ok(sender.send_request(request).await?)
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>> {
-        let stream = TcpStream::connect(&self.address).await?;
+    async fn connect(&self, address: &str) -> Result<SendRequest<Full<Bytes>>> {
+        let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::try_from("127.0.0.1")?;
         let stream = TokioIo::new(self.connector.connect(name, stream).await?);

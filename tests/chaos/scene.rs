@@ -1,15 +1,16 @@
 //! A server, the proxy in front of it, an operator that is started again whenever it dies, and the oracle in the end.
 
 use crate::proxy::Proxy;
-use crate::support::{Operator, in_force, policies, within};
+use crate::support::{Operator, Surroundings, in_force, policies, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request};
 use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ApiServer, ControlPlane, User, Version};
 use futures::StreamExt;
 use jiff::Timestamp;
 use oracle::{Digest, Finding, Oracle, Rest, Site, State};
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
@@ -55,6 +56,7 @@ pub(crate) struct Scene {
     pub(crate) engine: Engine,
     pub(crate) seed: u64,
     operator: Mutex<Option<Operator>>,
+    surroundings: Mutex<Surroundings>,
     webhook: u16,
     /// Where in the audit log the part begins that is judged.
     begun: AtomicUsize,
@@ -66,7 +68,9 @@ impl Scene {
     /// A fresh server with everything installed. The operator is not started.
     pub(crate) async fn new(engine: Engine, seed: u64) -> Result<Self> {
         let policy = concat!("--audit-policy-file=", env!("CARGO_MANIFEST_DIR"), "/tests/oracle/audit-policy.yaml");
-        let builder = ControlPlane::builder(engine.version()).audit_log().extra_arg(policy);
+        // In one file, however long a story is.
+        let size = "--audit-log-maxsize=10000";
+        let builder = ControlPlane::builder(engine.version()).audit_log().extra_arg(policy).extra_arg(size);
         let world = World::with(builder).await?;
         let proxy = Proxy::start(&world.cluster, seed).await?;
         let webhook = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -76,6 +80,7 @@ impl Scene {
             engine,
             seed,
             operator: Mutex::new(None),
+            surroundings: Mutex::default(),
             webhook,
             begun: AtomicUsize::new(0),
             resync: AtomicUsize::new(900),
@@ -87,8 +92,18 @@ impl Scene {
         self.resync.store(seconds, Ordering::Relaxed);
     }
 
+    /// Has the operator run in these surroundings, from its next start on.
+    pub(crate) fn surround(&self, surroundings: Surroundings) {
+        *self.surroundings.lock().expect("nobody panics with it") = surroundings;
+    }
+
     /// An operator that connects through the proxy, under the name `replica`.
     pub(crate) fn replica(&self, replica: &str, webhook: u16) -> Result<Operator> {
+        self.replica_in(replica, webhook, &Surroundings::default())
+    }
+
+    /// The same, in surroundings of its own.
+    pub(crate) fn replica_in(&self, replica: &str, webhook: u16, surroundings: &Surroundings) -> Result<Operator> {
         let (listen, url) = (format!("127.0.0.1:{webhook}"), format!("https://127.0.0.1:{webhook}"));
         let resync = format!("{}s", self.resync.load(Ordering::Relaxed));
         let mut flags = vec![
@@ -102,7 +117,7 @@ impl Scene {
             "info,sidecar_policy=debug,kube_client=off",
         ];
         flags.extend(["--webhook-listen", &listen, "--webhook-url", &url]);
-        let mut operator = Operator::start_with(&self.world.cluster, &self.proxy.kubeconfig, &flags)?;
+        let mut operator = Operator::start_in(&self.world.cluster, &self.proxy.kubeconfig, &flags, surroundings)?;
         operator.is_log_shown = false;
         Ok(operator)
     }
@@ -112,7 +127,8 @@ impl Scene {
         let mut operator = self.operator.lock().expect("nobody panics with it");
         // The dead one is buried first: its port is to be free.
         drop(operator.take());
-        let started = self.replica("scpol-0", self.webhook)?;
+        let surroundings = self.surroundings.lock().expect("nobody panics with it").clone();
+        let started = self.replica_in("scpol-0", self.webhook, &surroundings)?;
         let pid = started.pid();
         *operator = Some(started);
         Ok(pid)
@@ -122,6 +138,25 @@ impl Scene {
     pub(crate) async fn ready(&self) -> Result<()> {
         self.start()?;
         self.is_ready().await
+    }
+
+    /// A metric of the operator's.
+    pub(crate) async fn metric(&self, series: &str) -> Result<f64> {
+        let operator = self.operator.lock().expect("nobody panics with it").take().context("not started")?;
+        let value = operator.metric(series).await;
+        *self.operator.lock().expect("nobody panics with it") = Some(operator);
+        value
+    }
+
+    /// The process id of the operator.
+    pub(crate) fn pid(&self) -> Result<u32> {
+        Ok(self.operator.lock().expect("nobody panics with it").as_ref().context("not started")?.pid())
+    }
+
+    /// Stops the operator in good order, and gives its exit code.
+    pub(crate) async fn stop(&self) -> Result<Option<i32>> {
+        let operator = self.operator.lock().expect("nobody panics with it").take().context("not started")?;
+        operator.stop().await
     }
 
     /// Waits until the operator is ready.
@@ -175,11 +210,16 @@ impl Scene {
     /// Creates Deployments as a user does, several at once, and waits for the answers. One that fails or is there already is as
     /// the user sees it: what counts is the end.
     pub(crate) async fn create(&self, deployments: Vec<Value>) -> Vec<String> {
+        self.create_at_once(deployments, CREATORS).await
+    }
+
+    /// The same, so many at once.
+    pub(crate) async fn create_at_once(&self, deployments: Vec<Value>, at_once: usize) -> Vec<String> {
         let creates = deployments.into_iter().map(|body| async move {
             let created = request(&self.world.creator, "POST", DEPLOYMENTS, &body).await;
             created.err().map(|error| format!("{}: {error}", body["metadata"]["name"]))
         });
-        let errors: Vec<Option<String>> = futures::stream::iter(creates).buffer_unordered(CREATORS).collect().await;
+        let errors: Vec<Option<String>> = futures::stream::iter(creates).buffer_unordered(at_once).collect().await;
         errors.into_iter().flatten().collect()
     }
 
@@ -207,6 +247,29 @@ impl Scene {
     pub(crate) async fn has(&self, name: &str, wanted: &[&str]) -> Result<()> {
         let object = self.world.get(&path(name)).await?.with_context(|| format!("{name} is gone"))?;
         ensure!(containers(&object) == wanted, "{name} has {:?}, not {wanted:?}", containers(&object));
+        Ok(())
+    }
+
+    /// All Deployments, those that wait as well.
+    pub(crate) async fn deployments(&self) -> Result<Vec<Value>> {
+        let all = format!("{DEPLOYMENTS}?includeUninitialized=1");
+        let list = request(&self.world.admin, "GET", &all, &Value::Null).await?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Each of these Deployments is stored, with the sidecar unless it has opted out.
+    pub(crate) async fn all_have(&self, deployments: &[Value]) -> Result<()> {
+        let stored = self.deployments().await?;
+        let by_name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let stored: HashMap<String, Vec<String>> =
+            stored.iter().map(|object| (by_name(object), containers(object))).collect();
+        for body in deployments {
+            let is_out = body["metadata"]["annotations"]["scpol.dev/inject"] == "false";
+            let wanted: &[&str] = if is_out { &["app"] } else { &["app", "envoy"] };
+            let name = by_name(body);
+            let found = stored.get(&name).with_context(|| format!("{name} is gone"))?;
+            ensure!(found == wanted, "{name} has {found:?}, not {wanted:?}");
+        }
         Ok(())
     }
 
@@ -265,6 +328,8 @@ impl Scene {
     pub(crate) async fn judge_against(&self, others: &[Digest]) -> Result<Digest> {
         let deadline = Instant::now() + RECOVERY;
         loop {
+            // After ten thousand workloads, a look takes longer than the recovery.
+            let looked = Instant::now();
             let state = self.state().await?;
             let mut oracle = Oracle::new(Self::site());
             oracle.read(&self.audit()?[self.begun.load(Ordering::Relaxed)..])?;
@@ -275,12 +340,36 @@ impl Scene {
             findings.extend(digest.compare(others));
             if findings.is_empty() && self.is_written().await? {
                 ensure!(oracle.writes() > 0, "the audit log has no write of the operator's");
-                ensure!(!self.log().contains("panicked at"), "the operator panicked");
+                ensure!(!self.has_panicked()?, "the operator panicked");
                 return Ok(digest);
             }
-            ensure!(Instant::now() < deadline, "{RECOVERY:?} after the fault, the oracle finds:{}", told(&findings));
+            ensure!(looked < deadline, "{RECOVERY:?} after the fault, the oracle finds:{}", told(&findings));
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+    }
+
+    /// How many of the operator's writes to Deployments the server has refused: they were for another version than there is.
+    pub(crate) fn refused(&self) -> Result<usize> {
+        let audit = self.audit()?;
+        let events = audit.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+        let is_refused = |event: &Value| {
+            event["user"]["username"] == User::Operator.name()
+                && event["objectRef"]["resource"] == "deployments"
+                && matches!(event["responseStatus"]["code"].as_i64(), Some(404 | 409 | 422))
+        };
+        Ok(events.filter(is_refused).count())
+    }
+
+    /// True if any operator of this scene has.
+    fn has_panicked(&self) -> Result<bool> {
+        for file in std::fs::read_dir(self.world.cluster.dir())? {
+            let path = file?.path();
+            let is_log = path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("operator-"));
+            if is_log && std::fs::read_to_string(&path)?.contains("panicked at") {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Waits for so long, in which the operator is to be silent.
@@ -306,7 +395,20 @@ impl Scene {
     }
 
     fn audit(&self) -> Result<Vec<u8>> {
-        Ok(std::fs::read(self.world.cluster.dir().join("audit.log"))?)
+        let dir = self.world.cluster.dir();
+        let mut audit = std::fs::read(dir.join("audit.log"))?;
+        // Where there is a second API server, its log and the first one's are one, in the order of time.
+        let Ok(second) = std::fs::read_to_string(dir.join(ApiServer::AUDIT_LOG)) else { return Ok(audit) };
+        let mut lines: Vec<String> = String::from_utf8(audit)?.lines().map(str::to_owned).collect();
+        lines.extend(second.lines().map(str::to_owned));
+        // The last of each may still be in writing.
+        lines.retain(|line| line.ends_with('}'));
+        lines.sort_by_cached_key(|line| {
+            let event: Value = serde_json::from_str(line).unwrap_or_default();
+            event["stageTimestamp"].as_str().unwrap_or_default().to_owned()
+        });
+        audit = lines.join("\n").into_bytes();
+        Ok(audit)
     }
 
     /// Forgets what was done so far.
@@ -322,9 +424,7 @@ impl Scene {
             self.world.delete_policy(policy.metadata.name.as_deref().unwrap_or_default()).await?;
         }
         self.unregistered().await?;
-        let all =
-            request(&self.world.admin, "GET", &format!("{DEPLOYMENTS}?includeUninitialized=1"), &Value::Null).await?;
-        for object in all["items"].as_array().into_iter().flatten() {
+        for object in self.deployments().await? {
             self.world.delete(&path(object["metadata"]["name"].as_str().unwrap_or_default())).await?;
         }
         Ok(())

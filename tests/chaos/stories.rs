@@ -14,7 +14,9 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-const DEPLOYMENT: &[&str] = &["deployments"];
+pub(crate) const DEPLOYMENT: &[&str] = &["deployments"];
+/// Deployments that are to survive twenty deaths.
+const MANY: usize = 10_000;
 
 /// F1: the operator starts, a policy comes, workloads come, the policy goes: and at the k-th request of all that, it is killed, and
 /// started again.
@@ -63,44 +65,35 @@ async fn life(scene: &Scene, calm: &[Digest]) -> Result<Digest> {
 
 /// F2: killed twenty times while workloads come.
 pub(crate) async fn killed_at_random(scene: &Scene) -> Result<()> {
+    let is_initializer = scene.engine == Engine::Initializer;
+    let count = if is_initializer && crate::is_everything() { MANY } else { 100 };
     in_force(scene).await?;
-    let killing = async {
-        for nth in 0..20 {
-            sleep(Duration::from_millis(200 + Dice(scene.seed).below(600, nth))).await;
-            scene.start()?;
-        }
-        anyhow::Ok(())
-    };
-    let creating = async {
-        for batch in 0..10 {
-            let batch = first(100).into_iter().skip(10 * batch).take(10).collect();
-            scene.create_stubbornly(batch).await?;
-            sleep(Duration::from_secs(1)).await;
-        }
-        anyhow::Ok(())
-    };
-    let (killed, created) = tokio::join!(killing, creating);
-    killed.and(created)?;
+    let all = first(count);
+    for (round, batch) in all.chunks(count / 20).enumerate() {
+        // While they wait for it; and where nobody does, while it starts or is at rest.
+        let most = if is_initializer { 20 + 2 * batch.len() as u64 } else { 800 };
+        let killing = async {
+            sleep(Duration::from_millis(Dice(scene.seed).below(most, round))).await;
+            scene.start()
+        };
+        let (killed, created) = tokio::join!(killing, scene.create_stubbornly(batch.to_vec()));
+        created.and(killed)?;
+    }
     scene.judge().await?;
-    injected(scene, &first(100)).await
+    injected(scene, &all).await
 }
 
 /// Starts the operator and brings `envoy` in force.
-async fn in_force(scene: &Scene) -> Result<()> {
+pub(crate) async fn in_force(scene: &Scene) -> Result<()> {
     scene.ready().await?;
     scene.policy("envoy", envoy()).await?;
     scene.in_force("envoy").await
 }
 
 /// All of these have come out as they should.
-async fn injected(scene: &Scene, deployments: &[Value]) -> Result<()> {
+pub(crate) async fn injected(scene: &Scene, deployments: &[Value]) -> Result<()> {
     // A webhook that is not there injects nothing.
-    for body in deployments.iter().filter(|_| scene.engine != Engine::Webhook) {
-        let is_out = body["metadata"]["annotations"]["scpol.dev/inject"] == "false";
-        let wanted: &[&str] = if is_out { &["app"] } else { &["app", "envoy"] };
-        scene.has(body["metadata"]["name"].as_str().unwrap_or_default(), wanted).await?;
-    }
-    Ok(())
+    if scene.engine == Engine::Webhook { Ok(()) } else { scene.all_have(deployments).await }
 }
 
 /// F4: somebody else writes the waiting objects as fast as he can.
@@ -276,7 +269,7 @@ pub(crate) async fn sleeping_leader(scene: &Scene) -> Result<()> {
     injected(scene, &first(60)).await
 }
 
-async fn leads(operator: &Operator) -> Result<bool> {
+pub(crate) async fn leads(operator: &Operator) -> Result<bool> {
     Ok(operator.metric("scpol_leader").await? == 1.0)
 }
 

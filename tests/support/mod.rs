@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use controlplane::{ControlPlane, User, Version};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, api::DynamicObject};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,19 @@ pub async fn apply_without_deployment(cluster: &ControlPlane) -> Result<()> {
     cluster.apply_manifests(&without_deployment.join("\n---\n")).await.map(drop)
 }
 
+/// What is unlike usual around an operator.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// Another build of it.
+    pub program: Option<PathBuf>,
+    /// More variables.
+    pub env: Vec<(&'static str, PathBuf)>,
+    /// Takes its log, which is not kept then.
+    pub log: Option<PathBuf>,
+    /// How many file descriptors it may have, once it runs.
+    pub descriptors: Option<u64>,
+}
+
 /// The operator as a process of its own; killed when dropped, and its log shown if the test fails.
 pub struct Operator {
     process: Child,
@@ -79,11 +93,23 @@ impl Operator {
 
     /// Starts the operator with a kubeconfig of its own.
     pub fn start_with(cluster: &ControlPlane, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
+        Self::start_in(cluster, kubeconfig, flags, &Surroundings::default())
+    }
+
+    /// Starts the operator in surroundings that are unlike usual.
+    pub fn start_in(
+        cluster: &ControlPlane,
+        kubeconfig: &Path,
+        flags: &[&str],
+        surroundings: &Surroundings,
+    ) -> Result<Self> {
         let (port, webhook) = (free_port()?, free_port()?);
         let log = cluster.dir().join(format!("operator-{port}.log"));
-        let output = File::create(&log)?;
+        let output = File::create(surroundings.log.as_ref().unwrap_or(&log))?;
         // Another build of it may be put to the test.
-        let program = std::env::var_os("SCPOL_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_scpol").into());
+        let given = surroundings.program.clone().map(PathBuf::into_os_string);
+        let program = given.or_else(|| std::env::var_os("SCPOL_BINARY"));
+        let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_scpol").into());
         let process = Command::new(program)
             .arg("run")
             // By variable, so that a flag of the test overrides it.
@@ -94,11 +120,17 @@ impl Operator {
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(flags)
+            .envs(surroundings.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(output)
             .spawn()?;
-        Ok(Self { process, log, is_log_shown: true, port })
+        let started = Self { process, log, is_log_shown: true, port };
+        if let Some(most) = surroundings.descriptors {
+            let pid = i32::try_from(started.pid()).ok().and_then(Pid::from_raw);
+            prlimit(pid, Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) })?;
+        }
+        Ok(started)
     }
 
     /// Starts the operator and waits until it is ready.

@@ -21,6 +21,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use std::fmt;
+use std::time::Duration;
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -33,19 +34,20 @@ pub struct Lifetimes {
     pub leaf: SignedDuration,
     /// How long before it is made a certificate begins to be valid: clocks differ.
     pub backdated: SignedDuration,
-    /// How long a change needs to be known to every API server and every replica.
-    pub settle: SignedDuration,
+    /// How long a change needs to be known to every API server and every replica, by a clock that does not jump.
+    pub settle: Duration,
 }
 
 impl Default for Lifetimes {
-    /// 10 years; 90 days, as public authorities have it; one hour; and 5 minutes: replicas look every 30 s, API servers within
-    /// some seconds.
+    /// 10 years; 90 days, as public authorities have it; two days, so that a clock that is set back by a day throws nothing
+    /// away, and one that was a day ahead has made nothing that is refused; and 5 minutes: replicas look every 30 s, API
+    /// servers within some seconds.
     fn default() -> Self {
         Self {
             authority: SignedDuration::from_hours(24 * 3650),
             leaf: SignedDuration::from_hours(24 * 90),
-            backdated: SignedDuration::from_hours(1),
-            settle: SignedDuration::from_mins(5),
+            backdated: SignedDuration::from_hours(48),
+            settle: Duration::from_secs(300),
         }
     }
 }
@@ -85,15 +87,18 @@ pub enum Action {
     Replace,
 }
 
-/// What is to be done with `stored`, for a server that is called by `names`. `published` says since when the bundle has been in
-/// every registration, if that is known.
-pub fn next(
-    stored: Option<&Stored>,
-    names: &[String],
-    now: Timestamp,
-    published: Option<Timestamp>,
-    lifetimes: &Lifetimes,
-) -> Action {
+/// For how long what is stored has been as it is, by our own monotonic clock: a wall clock that jumps is not to hurry a change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// The bundle, in every registration; none if that is not known.
+    pub published: Option<Duration>,
+    /// The leaf.
+    pub leaf: Duration,
+}
+
+/// What is to be done with `stored`, for a server that is called by `names`. The wall clock says `now`: certificates are valid
+/// by it.
+pub fn next(stored: Option<&Stored>, names: &[String], now: Timestamp, seen: Seen, lifetimes: &Lifetimes) -> Action {
     let Some(stored) = stored else { return Action::Replace };
     let authorities = certificates(&stored.bundle).unwrap_or_default();
     let Some(newest) = authorities.first() else { return Action::Replace };
@@ -106,15 +111,12 @@ pub fn next(
         None if can_sign => Action::RenewLeaf,
         None => Action::Replace,
         Some(_) if !can_sign => Action::AddAuthority,
-        Some(leaf) if leaf.authority > 0 => match published {
-            Some(published) if published + lifetimes.settle <= now => Action::RenewLeaf,
+        Some(leaf) if leaf.authority > 0 => match seen.published {
+            Some(published) if published >= lifetimes.settle => Action::RenewLeaf,
             _ => Action::Keep,
         },
         Some(leaf) if leaf.certificate.is_due(now) || !leaf.certificate.is_for(names) => Action::RenewLeaf,
-        Some(leaf) if authorities.len() > 1 => {
-            let made = leaf.certificate.from + lifetimes.backdated;
-            if made + lifetimes.settle <= now { Action::DropOld } else { Action::Keep }
-        }
+        Some(_) if authorities.len() > 1 && seen.leaf >= lifetimes.settle => Action::DropOld,
         Some(_) => Action::Keep,
     }
 }
@@ -293,9 +295,13 @@ mod tests {
         ["scpol.scpol-system.svc", "127.0.0.1"].map(str::to_owned).to_vec()
     }
 
-    /// What is to be done at that moment.
-    fn due(stored: &Stored, now: Timestamp, published: Option<Timestamp>) -> Action {
-        next(Some(stored), &names(), now, published, &Lifetimes::default())
+    /// What is to be done at that moment, with what has been seen for no time.
+    fn due(stored: &Stored, now: Timestamp) -> Action {
+        after(stored, now, Seen::default())
+    }
+
+    fn after(stored: &Stored, now: Timestamp, seen: Seen) -> Action {
+        next(Some(stored), &names(), now, seen, &Lifetimes::default())
     }
 
     fn done(action: Action, stored: Option<&Stored>, now: Timestamp) -> Stored {
@@ -311,12 +317,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_made_and_then_kept_whoever_has_a_clock_that_is_off_by_minutes() {
-        assert_eq!(next(None, &names(), at(0), None, &Lifetimes::default()), Action::Replace);
+    fn what_is_not_there_is_made_and_then_kept_whoever_has_a_clock_that_is_off_by_a_day() {
+        assert_eq!(next(None, &names(), at(0), Seen::default(), &Lifetimes::default()), Action::Replace);
         let stored = fresh();
-        let minutes = SignedDuration::from_mins(20);
-        for now in [at(0), at(0) - minutes, at(0) + minutes, at(59)] {
-            assert_eq!(due(&stored, now, None), Action::Keep);
+        let hour = SignedDuration::from_hours(1);
+        for now in [at(0), at(0) - hour, at(0) + hour, at(-1), at(1), at(59)] {
+            assert_eq!(due(&stored, now), Action::Keep);
         }
         let leaf = certificates(&stored.leaf).unwrap().remove(0);
         assert_eq!(leaf.until, at(90));
@@ -328,22 +334,22 @@ mod tests {
     #[test]
     fn a_leaf_is_renewed_after_two_thirds_of_its_life_by_the_same_authority() {
         let stored = fresh();
-        assert_eq!(due(&stored, at(61), None), Action::RenewLeaf);
+        assert_eq!(due(&stored, at(61)), Action::RenewLeaf);
         let renewed = done(Action::RenewLeaf, Some(&stored), at(61));
         assert_eq!(renewed.bundle, stored.bundle);
-        assert_eq!(due(&renewed, at(61), None), Action::Keep);
+        assert_eq!(due(&renewed, at(61)), Action::Keep);
         assert_eq!(certificates(&renewed.leaf).unwrap()[0].until, at(151));
     }
 
     #[test]
     fn what_cannot_be_shown_is_made_anew_at_once() {
         let (stored, other) = (fresh(), fresh());
-        assert_eq!(due(&stored, at(91), None), Action::RenewLeaf, "expired at start");
-        assert_eq!(due(&stored, at(-1), None), Action::Replace, "nothing of it is valid yet");
+        assert_eq!(due(&stored, at(91)), Action::RenewLeaf, "expired at start");
+        assert_eq!(due(&stored, at(-3)), Action::Replace, "nothing of it is valid yet");
         let with = |change: &dyn Fn(&mut Stored)| {
             let mut changed = stored.clone();
             change(&mut changed);
-            due(&changed, at(1), None)
+            due(&changed, at(1))
         };
         assert_eq!(
             with(&|stored| stored.leaf_key.clone_from(&other.leaf_key)),
@@ -360,51 +366,53 @@ mod tests {
             (stored.leaf, stored.leaf_key) = (other.leaf.clone(), other.leaf_key.clone());
         };
         assert_eq!(with(&foreign), Action::RenewLeaf, "no authority of ours has signed it");
-        assert_eq!(due(&stored, at(3651), None), Action::Replace, "nothing is valid any more");
+        assert_eq!(due(&stored, at(3651)), Action::Replace, "nothing is valid any more");
     }
 
     #[test]
     fn a_leaf_for_other_names_is_renewed() {
         let more = [names(), vec!["192.0.2.1".to_owned()]].concat();
-        assert_eq!(next(Some(&fresh()), &more, at(1), None, &Lifetimes::default()), Action::RenewLeaf);
+        assert_eq!(next(Some(&fresh()), &more, at(1), Seen::default(), &Lifetimes::default()), Action::RenewLeaf);
         let less = vec!["127.0.0.1".to_owned()];
-        assert_eq!(next(Some(&fresh()), &less, at(1), None, &Lifetimes::default()), Action::Keep);
+        assert_eq!(next(Some(&fresh()), &less, at(1), Seen::default(), &Lifetimes::default()), Action::Keep);
     }
 
     #[test]
     fn a_new_authority_is_published_before_it_signs_and_the_old_one_leaves_last() {
         // Its last leaf is young when the authority nears its end.
         let old = done(Action::RenewLeaf, Some(&fresh()), at(3555));
-        assert_eq!(due(&old, at(3559), None), Action::Keep);
-        assert_eq!(due(&old, at(3561), None), Action::AddAuthority);
+        assert_eq!(due(&old, at(3559)), Action::Keep);
+        assert_eq!(due(&old, at(3561)), Action::AddAuthority);
         let both = done(Action::AddAuthority, Some(&old), at(3561));
         assert_eq!((authorities(&both), &both.leaf), (2, &old.leaf));
         let minutes = |minutes| at(3561) + SignedDuration::from_mins(minutes);
-        assert_eq!(due(&both, minutes(60), None), Action::Keep, "nobody has said that the bundle is known");
-        assert_eq!(due(&both, minutes(14), Some(minutes(10))), Action::Keep, "it is not known everywhere yet");
-        assert_eq!(due(&both, minutes(15), Some(minutes(10))), Action::RenewLeaf);
+        let published = |minutes: u64| Seen { published: Some(Duration::from_secs(60 * minutes)), ..Seen::default() };
+        assert_eq!(due(&both, minutes(60)), Action::Keep, "nobody has said that the bundle is known");
+        assert_eq!(after(&both, minutes(60), published(4)), Action::Keep, "it is not known everywhere yet");
+        assert_eq!(after(&both, minutes(-60), published(5)), Action::RenewLeaf);
         let signed = done(Action::RenewLeaf, Some(&both), minutes(15));
         assert_eq!(signed.bundle, both.bundle);
         assert!(certificates(&signed.leaf).unwrap()[0].is_signed_by(&certificates(&signed.bundle).unwrap()[0]));
-        assert_eq!(due(&signed, minutes(19), None), Action::Keep, "a replica may show the old leaf");
-        assert_eq!(due(&signed, minutes(20), None), Action::DropOld);
+        let shown = |minutes: u64| Seen { leaf: Duration::from_secs(60 * minutes), ..Seen::default() };
+        assert_eq!(after(&signed, minutes(75), shown(4)), Action::Keep, "a replica may show the old leaf");
+        assert_eq!(after(&signed, minutes(-45), shown(5)), Action::DropOld);
         let alone = done(Action::DropOld, Some(&signed), minutes(20));
-        assert_eq!((authorities(&alone), due(&alone, minutes(20), None)), (1, Action::Keep));
+        assert_eq!((authorities(&alone), due(&alone, minutes(20))), (1, Action::Keep));
         assert!(signed.bundle.starts_with(&alone.bundle));
     }
 
     #[test]
     fn an_authority_whose_key_is_lost_is_replaced_in_steps_and_bundles_do_not_grow() {
         let lost = Stored { authority_key: fresh().authority_key, ..fresh() };
-        assert_eq!(due(&lost, at(1), None), Action::AddAuthority);
+        assert_eq!(due(&lost, at(1)), Action::AddAuthority);
         let mut stored = lost;
         for _ in 0..3 {
             stored = done(Action::AddAuthority, Some(&stored), at(1));
             assert_eq!(authorities(&stored), 2);
         }
-        assert_eq!(due(&stored, at(1), None), Action::Keep);
+        assert_eq!(due(&stored, at(1)), Action::Keep);
         let expired = Stored { authority_key: String::new(), ..fresh() };
-        assert_eq!(due(&expired, at(91), None), Action::Replace);
+        assert_eq!(due(&expired, at(91)), Action::Replace);
     }
 
     #[test]

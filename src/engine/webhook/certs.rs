@@ -6,7 +6,7 @@
 //! change. A leaf of a new authority is shown only after [`Certificates::is_published`] was told that every registration has
 //! the bundle with it; so the controller must tell, and [`authority`] says how it goes on.
 
-use super::authority::{self, Action, Lifetimes, Stored};
+use super::authority::{self, Action, Lifetimes, Seen, Stored};
 use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::cluster::client::{CallError, call, chain};
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -93,7 +93,9 @@ pub struct Certificates {
     lifetimes: Lifetimes,
     shown: ArcSwapOption<Shown>,
     /// A bundle that all registrations have, and since when.
-    published: Mutex<Option<(Vec<u8>, Timestamp)>>,
+    published: Mutex<Option<(Vec<u8>, Instant)>>,
+    /// The leaf that is stored, and since when we know it.
+    leaf: Mutex<Option<(String, Instant)>>,
     trouble: Mutex<Option<Unavailable>>,
     changed: watch::Sender<()>,
     metrics: Arc<Metrics>,
@@ -124,6 +126,7 @@ impl Certificates {
             lifetimes: Lifetimes::default(),
             shown: ArcSwapOption::empty(),
             published: Mutex::default(),
+            leaf: Mutex::default(),
             trouble: Mutex::default(),
             changed: watch::Sender::new(()),
             metrics,
@@ -151,12 +154,12 @@ impl Certificates {
         self.changed.subscribe()
     }
 
-    /// Tells that, since `now` or before, every registration of ours has `bundle`. Whoever writes registrations tells it each
+    /// Tells that, since now or before, every registration of ours has `bundle`. Whoever writes registrations tells it each
     /// time that it has seen all of them; a new authority signs only after that.
-    pub fn is_published(&self, bundle: &[u8], now: Timestamp) {
+    pub fn is_published(&self, bundle: &[u8]) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         if published.as_ref().is_none_or(|(known, _)| known != bundle) {
-            *published = Some((bundle.to_vec(), now));
+            *published = Some((bundle.to_vec(), Instant::now()));
         }
     }
 
@@ -271,12 +274,9 @@ impl Certificates {
     /// What is to be done, and with what. Where what is stored is of no use or gone, what is shown still is: API servers trust
     /// it, so a new authority comes beside it.
     fn due(&self, stored: Option<&Stored>, now: Timestamp) -> (Action, Option<Stored>) {
-        let published = |stored: &Stored| {
-            let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-            published.as_ref().filter(|(bundle, _)| *bundle == stored.bundle.as_bytes()).map(|(_, since)| *since)
-        };
         let next = |stored: Option<&Stored>| {
-            authority::next(stored, &self.names, now, stored.and_then(published), &self.lifetimes)
+            let seen = stored.map(|stored| self.seen(stored)).unwrap_or_default();
+            authority::next(stored, &self.names, now, seen, &self.lifetimes)
         };
         let action = next(stored);
         let last = self.shown.load().as_ref().and_then(|shown| shown.stored.clone());
@@ -286,6 +286,16 @@ impl Certificates {
             }
             _ => (action, stored.cloned()),
         }
+    }
+
+    /// For how long what is stored has been as it is, as far as we have seen.
+    fn seen(&self, stored: &Stored) -> Seen {
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let published = published.as_ref().filter(|(bundle, _)| *bundle == stored.bundle.as_bytes());
+        let mut leaf = self.leaf.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = leaf.take_if(|(known, _)| *known == stored.leaf);
+        let (_, since) = leaf.insert(known.unwrap_or_else(|| (stored.leaf.clone(), Instant::now())));
+        Seen { published: published.map(|(_, since)| since.elapsed()), leaf: since.elapsed() }
     }
 }
 

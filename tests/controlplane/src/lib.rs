@@ -18,12 +18,14 @@ mod builder;
 mod nodes;
 mod process;
 mod ready;
+mod second;
 mod server;
 mod tls;
 mod user;
 mod version;
 
 pub use builder::Builder;
+pub use second::ApiServer;
 pub use server::ControlPlane;
 pub use user::User;
 pub use version::Version;

@@ -1,0 +1,191 @@
+//! F16: the wall clock of an operator is wrong, and jumps, while its monotonic clock goes on.
+
+use crate::scene::{RECOVERY, Scene, first};
+use crate::stories::{in_force, injected, leads};
+use crate::support::{Surroundings, wait_condition, within};
+use anyhow::{Context, Result, ensure};
+use controlplane::{User, Version};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+
+/// For longer than a lease lasts, which is 3 s here: long enough for whoever judges it by a wall clock.
+const LEASES: Duration = Duration::from_secs(7);
+/// By how much a moment that was written a while ago may differ from now.
+const AGO: i64 = 60;
+const HOUR: i64 = 3600;
+
+/// The wall clock of the operators that are started with it.
+struct Clock {
+    /// Is preloaded, and gives the offset of `file` to whoever asks for the time.
+    library: PathBuf,
+    file: PathBuf,
+}
+
+impl Clock {
+    /// One that is right, for `replica` alone; its files lie in `dir`.
+    fn new(dir: &Path, replica: &str) -> Result<Self> {
+        let clock = Self { library: dir.join("clock.so"), file: dir.join(format!("clock-{replica}")) };
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chaos/clock.c");
+        // By what Rust links with, too.
+        let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+        let output = compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&clock.library).arg(source).output()?;
+        ensure!(output.status.success(), "clock.c: {}", String::from_utf8_lossy(&output.stderr));
+        clock.jump(0)?;
+        Ok(clock)
+    }
+
+    /// From now on it goes wrong by so many hours.
+    fn jump(&self, hours: i64) -> Result<()> {
+        // At once: half a number would be another jump.
+        let fresh = self.file.with_extension("fresh");
+        std::fs::write(&fresh, (hours * HOUR).to_string())?;
+        Ok(std::fs::rename(fresh, &self.file)?)
+    }
+
+    fn surroundings(&self) -> Surroundings {
+        let env = vec![("LD_PRELOAD", self.library.clone()), ("SCPOL_CLOCK", self.file.clone())];
+        Surroundings { env, ..Surroundings::default() }
+    }
+}
+
+/// The wall clock jumps forth and back while the operator leads and works, and it is started again under each of these clocks.
+pub(crate) async fn jumps(scene: &Scene) -> Result<()> {
+    let clock = Clock::new(scene.world.cluster.dir(), "scpol-0")?;
+    scene.surround(clock.surroundings());
+    in_force(scene).await?;
+    let before = certificates(scene).await?;
+    let all = first(80);
+    for (hours, batch) in [1, -1, 24, -24].into_iter().zip(all.chunks(20)) {
+        let created = scene.create(batch[..5].to_vec()).await;
+        clock.jump(hours)?;
+        let later = scene.create(batch[5..10].to_vec()).await;
+        ensure!(created.is_empty() && later.is_empty(), "creates failed: {created:?} {later:?}");
+        shows(scene, hours).await?;
+        scene.kill();
+        scene.ready().await?;
+        scene.in_force("envoy").await?;
+        let again = scene.create(batch[10..].to_vec()).await;
+        ensure!(again.is_empty(), "creates failed with a clock {hours} h off: {again:?}");
+        shows(scene, hours).await?;
+        ensure!(certificates(scene).await? == before, "a clock {hours} h off has cost the certificates");
+    }
+    scene.judge().await?;
+    scene.all_have(&all).await
+}
+
+/// Two replicas whose clocks are two hours apart: one leads, only one, until it dies or stops; then the other does.
+pub(crate) async fn differ(scene: &Scene) -> Result<()> {
+    let dir = scene.world.cluster.dir();
+    let (ahead, behind) = (Clock::new(dir, "scpol-0")?, Clock::new(dir, "scpol-1")?);
+    ahead.jump(1)?;
+    behind.jump(-1)?;
+    scene.surround(ahead.surroundings());
+    in_force(scene).await?;
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let mut other = scene.replica_in("scpol-1", port, &behind.surroundings())?;
+    other.wait_ready().await?;
+    let until = Instant::now() + LEASES;
+    while Instant::now() < until {
+        let (ours, theirs) = (scene.metric("scpol_leader").await? == 1.0, leads(&other).await?);
+        ensure!(ours && !theirs, "the one ahead leads: {ours}, the one behind: {theirs}");
+        sleep(Duration::from_millis(100)).await;
+    }
+    shows(scene, 1).await?;
+    let all = first(60);
+    scene.create_stubbornly(all[..20].to_vec()).await?;
+
+    scene.kill();
+    let (created, led) = tokio::join!(
+        scene.create_stubbornly(all[20..40].to_vec()),
+        within(RECOVERY, "the one behind leads", || leads(&other))
+    );
+    created.and(led)?;
+    shows(scene, -1).await?;
+
+    // The one that comes back finds a lease that was renewed two hours ago, by its own clock; and the leader's clock is set right.
+    scene.ready().await?;
+    behind.jump(0)?;
+    let until = Instant::now() + LEASES;
+    while Instant::now() < until {
+        let (ours, theirs) = (scene.metric("scpol_leader").await? == 1.0, leads(&other).await?);
+        ensure!(theirs && !ours, "the one ahead leads: {ours}, the one that was behind: {theirs}");
+        sleep(Duration::from_millis(100)).await;
+    }
+    shows(scene, 0).await?;
+    scene.create_stubbornly(all[40..].to_vec()).await?;
+    scene.judge().await?;
+    injected(scene, &all).await
+}
+
+/// The emergency brake holds, however the clock jumps and whoever leads; and it is let go as ever.
+pub(crate) async fn jumps_while_held(scene: &Scene) -> Result<()> {
+    let clock = Clock::new(scene.world.cluster.dir(), "scpol-0")?;
+    scene.surround(clock.surroundings());
+    in_force(scene).await?;
+    for registered in scene.world.registered().await? {
+        let args = ["delete", "--ignore-not-found", &registered];
+        scene.world.cluster.kubectl_output(User::Admin, &args).await?;
+    }
+    held(scene).await?;
+    clock.jump(1)?;
+    shows(scene, 1).await?;
+    // It looks again when something changes.
+    scene
+        .world
+        .edit_policy("envoy", json!({ "template": { "metadata": { "annotations": { "mesh": "off" } } } }))
+        .await?;
+    stays_held(scene).await?;
+    for hours in [1, 24, -1] {
+        clock.jump(hours)?;
+        scene.kill();
+        scene.ready().await?;
+        stays_held(scene).await?;
+    }
+    scene.world.edit_policy("envoy", json!({ "suspend": true })).await?;
+    wait_condition(&scene.world.cluster, "envoy", "Ready", "True", "Suspended").await?;
+    scene.world.edit_policy("envoy", json!({ "suspend": false })).await?;
+    scene.in_force("envoy").await?;
+    scene.create_stubbornly(first(5)).await?;
+    scene.judge().await?;
+    scene.all_have(&first(5)).await
+}
+
+async fn held(scene: &Scene) -> Result<()> {
+    wait_condition(&scene.world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
+    scene.unregistered().await
+}
+
+/// Held, and not only for a moment.
+async fn stays_held(scene: &Scene) -> Result<()> {
+    held(scene).await?;
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        let registered = scene.world.registered().await?;
+        ensure!(registered.is_empty(), "what was deleted by hand was made again: {registered:?}");
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+/// Waits until the lease has been renewed by a clock that is so many hours off.
+async fn shows(scene: &Scene, hours: i64) -> Result<()> {
+    let version = if scene.world.cluster.version() == Version::V1_13 { "v1beta1" } else { "v1" };
+    let lease = format!("/apis/coordination.k8s.io/{version}/namespaces/scpol-system/leases/scpol");
+    within(RECOVERY, &format!("the lease is renewed by a clock {hours} h off"), || async {
+        let lease = scene.world.get(&lease).await?.context("no lease")?;
+        let renewed: Timestamp = lease["spec"]["renewTime"].as_str().context("never renewed")?.parse()?;
+        Ok((renewed.as_second() - Timestamp::now().as_second() - hours * HOUR).abs() < AGO)
+    })
+    .await
+}
+
+/// The certificates of the webhook, if this scene has any.
+async fn certificates(scene: &Scene) -> Result<Value> {
+    let secret = "/api/v1/namespaces/scpol-system/secrets/scpol-webhook";
+    Ok(scene.world.get(secret).await?.map(|secret| secret["data"].clone()).unwrap_or_default())
+}

@@ -1,0 +1,79 @@
+//! A second API server on the same etcd.
+
+use std::net::{SocketAddr, TcpListener};
+
+use anyhow::{Context, Result};
+use kube::{Client, Config};
+
+use crate::process::Process;
+use crate::ready::{is_clash, probe, wait_ready};
+use crate::{ControlPlane, User};
+
+/// How often a port is tried that was free a moment ago.
+const TRIES: usize = 5;
+
+/// An API server beside the first, with the same users and flags. Dropping it ends it.
+#[derive(Debug)]
+pub struct ApiServer {
+    _process: Process,
+    url: String,
+    config: Config,
+}
+
+impl ApiServer {
+    /// The file of its audit log, in the folder of the control plane, which has one if the control plane has.
+    pub const AUDIT_LOG: &'static str = "audit-second.log";
+
+    /// `https://127.0.0.1:<port>`.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A new client, with connections of its own, that may do anything.
+    pub fn admin(&self) -> Client {
+        Client::try_from(self.config.clone()).expect("the same configuration was used to wait for the server")
+    }
+
+    async fn start(plane: &ControlPlane, etcd: SocketAddr) -> Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let url = format!("https://127.0.0.1:{port}");
+        let audit = plane.dir().join(Self::AUDIT_LOG);
+        let other = |arg: &String| match arg.split_once('=') {
+            Some((name @ "--etcd-servers", _)) => format!("{name}=http://{etcd}"),
+            Some((name @ "--secure-port", _)) => format!("{name}={port}"),
+            Some((name @ "--audit-log-path", _)) => format!("{name}={}", audit.display()),
+            _ => arg.clone(),
+        };
+        let args: Vec<String> = plane.files.args.iter().map(other).collect();
+        let program = plane.assets.path("kube-apiserver");
+        let process = Process::start("kube-apiserver-second", &program, &args, plane.dir())?;
+        let mut config = plane.client_config(User::Admin);
+        config.cluster_url = url.parse().context("the URL of the second API server")?;
+        let client = Client::try_from(config.clone())?;
+        wait_ready(&process, || probe(&client, plane.version)).await?;
+        Ok(Self { _process: process, url, config })
+    }
+}
+
+impl ControlPlane {
+    /// Starts a second API server, which reaches etcd at the address `etcd`: of a proxy, say. It is to be dropped first.
+    ///
+    /// # Errors
+    /// If it is not ready within 60 s; then with the end of its log.
+    pub async fn second_apiserver(&self, etcd: SocketAddr) -> Result<ApiServer> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match ApiServer::start(self, etcd).await {
+                Err(error) if tries < TRIES && is_clash(&error) => {}
+                started => return started.context("starting a second API server"),
+            }
+        }
+    }
+
+    /// Where etcd listens, as `127.0.0.1:<port>`.
+    pub fn etcd_address(&self) -> String {
+        let address = self.files.args.iter().find_map(|arg| arg.strip_prefix("--etcd-servers=http://"));
+        address.expect("the API server was started with it").to_owned()
+    }
+}
