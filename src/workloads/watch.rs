@@ -205,7 +205,8 @@ impl Shared {
 
     /// Finds out anew which templates collide.
     pub fn pair_up(&self, policies: &Policies) {
-        self.collisions.store(Arc::new(Pairs::of(policies)));
+        let renewed = self.collisions.load().renewed(policies);
+        self.collisions.store(Arc::new(renewed));
     }
 
     /// The policies as stored this moment, at most a second old.
