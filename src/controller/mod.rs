@@ -29,7 +29,7 @@ use self::entry::Entry;
 use self::joint::{InForce, Joint};
 use self::plan::{Plan, Trial, Trials};
 use self::status::Force;
-use self::watches::{Watching, any_progress};
+use self::watches::{Recounts, Watching, any_progress};
 use crate::api::code::Code;
 use crate::cluster::mirror::Mirror;
 use crate::cluster::openapi::PodSchema;
@@ -52,6 +52,11 @@ use tokio::task::JoinSet;
 
 /// How long after a failure a policy is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+/// After a look at everything the loop rests for so many times as long: with hundreds of policies a look takes a while, and
+/// whoever settles workloads shares the thread with it.
+const REST: u32 = 3;
+/// It never rests for longer: what changes is to be in force soon.
+const LONGEST_REST: Duration = Duration::from_millis(250);
 /// How many templates are tried at one time: each is a create in the eyes of the server.
 const TRIALS: usize = 8;
 
@@ -103,7 +108,7 @@ pub struct Controller {
     discovered: Instant,
     /// The groups that the server has been asked about, besides those of the built-in kinds.
     groups: BTreeSet<String>,
-    recount_at: Option<Instant>,
+    recounts: Recounts,
     /// When all workloads were last read anew for its own sake.
     resynced: Instant,
     /// How many objects wait for us, by policy, as of the last look.
@@ -124,6 +129,7 @@ enum Finished {
     Lowered(Arc<Kind>, Result<(), String>),
     /// Whether the right is there that was missing.
     Asked(Blocked, bool),
+    Recounted,
     Other,
 }
 
@@ -159,7 +165,7 @@ impl Controller {
             schema: None,
             discovered: Instant::now(),
             groups: BTreeSet::new(),
-            recount_at: None,
+            recounts: Recounts::default(),
             resynced: Instant::now(),
             pending: HashMap::new(),
             swept: false,
@@ -175,8 +181,11 @@ impl Controller {
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.snapshots.mark_changed();
+        let (mut is_due, mut rested) = (false, tokio::time::Instant::now());
         while !*stop.borrow_and_update() {
             tokio::select! {
+                // Everything that has come is taken in before it is looked at.
+                biased;
                 _ = stop.changed() => break,
                 Ok(()) = self.snapshots.changed() => self.policies_changed(),
                 Some(event) = configurations.next() => self.configurations_changed(event),
@@ -190,11 +199,19 @@ impl Controller {
                 },
                 () = any_progress(&mut self.watches, &mut self.namespaces) => {}
                 _ = tick.tick() => self.ticked().await,
+                () = tokio::time::sleep_until(rested), if is_due => {
+                    let start = tokio::time::Instant::now();
+                    self.pass().await;
+                    let took = start.elapsed();
+                    rested = start + took + (took * REST).min(LONGEST_REST);
+                    is_due = false;
+                    if std::mem::take(&mut self.is_served_otherwise) {
+                        registered = self.follow_registered();
+                    }
+                    continue;
+                }
             }
-            self.pass().await;
-            if std::mem::take(&mut self.is_served_otherwise) {
-                registered = self.follow_registered();
-            }
+            is_due = true;
         }
     }
 
@@ -279,6 +296,7 @@ impl Controller {
             Finished::Raised(kind, engine, risen) => self.raised(&kind, engine, risen),
             Finished::Lowered(kind, fallen) => self.lowered(&kind, fallen),
             Finished::Asked(blocked, is_granted) => self.asked(&blocked, is_granted),
+            Finished::Recounted => self.recounts.finished(),
             Finished::Other => {}
         }
     }
