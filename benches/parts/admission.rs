@@ -158,7 +158,7 @@ async fn compare(
                 at = side;
             }
             for (clients, measured) in scene.pods(side).await? {
-                let Measured { phase: Phase { rate, p50, p99 }, processor } = &measured;
+                let Measured { phase: Phase { rate, p50, p99, .. }, processor } = &measured;
                 eprintln!(
                     "{engine}, round {round}, {clients:>2} clients: {side:?} {rate:6.0}/s p50 {p50:6.2} ms p99 {p99:6.2} ms, server {processor:5.2} ms"
                 );
