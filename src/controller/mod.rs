@@ -59,6 +59,9 @@ const REST: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_millis(250);
 /// How many templates are tried at one time: each is a create in the eyes of the server.
 const TRIALS: usize = 8;
+/// How many policies are brought in force at one time: each takes a connection, which has its buffers, and a place among the requests
+/// that the server takes at once.
+const RISING: usize = 32;
 
 /// What the controller is told by flags.
 #[derive(Clone)]
@@ -86,6 +89,7 @@ pub struct Controller {
     plan: Option<Arc<Plan>>,
     trials: Trials,
     trial_slots: Arc<Semaphore>,
+    rising_slots: Arc<Semaphore>,
     /// The registrations that policies share, by resource.
     joints: BTreeMap<Arc<Kind>, Joint>,
     /// The generation of everything of ours that is registered for several policies, by the plural name of what it is.
@@ -152,6 +156,7 @@ impl Controller {
             plan: None,
             trials: Trials::new(),
             trial_slots: Arc::new(Semaphore::new(TRIALS)),
+            rising_slots: Arc::new(Semaphore::new(RISING)),
             joints: BTreeMap::new(),
             registered: BTreeMap::new(),
             unreadable: BTreeMap::new(),
