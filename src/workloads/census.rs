@@ -326,6 +326,33 @@ mod tests {
     }
 
     #[test]
+    fn pairs_that_are_renewed_are_those_that_there_are() {
+        let site = Site::new("scpol-system", [], []);
+        let policies = |images: &[(&str, &str)]| {
+            let parse = |(name, image): &(&str, &str)| {
+                let template = serde_json::json!({ "containers": [{ "name": "same", "image": image }] });
+                let object = serde_json::json!({ "metadata": { "name": name }, "spec": { "template": template } });
+                Arc::new(Policy::parse(&object, &site).expect("valid"))
+            };
+            Policies::new(images.iter().map(parse))
+        };
+        let mut pairs = Pairs::default();
+        for images in [
+            vec![("a", "i:1"), ("b", "i:2"), ("c", "i:2")],
+            vec![("a", "i:2"), ("b", "i:2"), ("c", "i:2")],
+            vec![("a", "i:2"), ("c", "i:3"), ("d", "i:3")],
+            vec![],
+        ] {
+            let policies = policies(&images);
+            pairs = pairs.renewed(&policies);
+            assert_eq!((&pairs.pairs, &pairs.compared), (&Pairs::of(&policies).pairs, &Pairs::of(&policies).compared));
+            let expected =
+                images.iter().flat_map(|a| images.iter().filter(move |b| a.1 != b.1).map(move |b| (a.0, b.0)));
+            assert!(expected.clone().all(|(a, b)| pairs.collide(a, b)) && expected.count() == pairs.pairs.len());
+        }
+    }
+
+    #[test]
     fn a_change_moves_an_object_from_one_sum_to_the_other() {
         let mut census = Census::default();
         census.count(kind(), &object("a", 1), fate(Tally::Missed));
