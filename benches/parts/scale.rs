@@ -25,6 +25,14 @@ async fn world() -> Result<World> {
     World::with(ControlPlane::builder(Version::V1_13)).await
 }
 
+/// The operator, ready, however long it takes to read what is there.
+pub(super) async fn operator_of_many(cluster: &ControlPlane) -> Result<Operator> {
+    let mut operator = Operator::start(cluster, &["--log-level", "info"])?;
+    operator.is_log_shown = false;
+    within(LONG, "the operator is ready", || async { Ok(operator.get("/readyz").await?.0 == 200) }).await?;
+    Ok(operator)
+}
+
 /// Memory with 100 000 workloads and 500 policies.
 pub(super) async fn scale(figures: &mut Vec<Figure>) -> Result<()> {
     let (estate, workloads) = (Estate { policies: scaled(500)?, resources: &["deployments"] }, scaled(100_000)?);
@@ -36,9 +44,7 @@ pub(super) async fn scale(figures: &mut Vec<Figure>) -> Result<()> {
     eprintln!("scale: {workloads} workloads were made in {:.0?}", start.elapsed());
     estate.rule(&world, |_| "Auto").await?;
     let start = Instant::now();
-    let mut operator = Operator::start(&world.cluster, &["--log-level", "info"])?;
-    operator.is_log_shown = false;
-    within(LONG, "the operator is ready", || async { Ok(operator.get("/readyz").await?.0 == 200) }).await?;
+    let operator = operator_of_many(&world.cluster).await?;
     let ready = start.elapsed().as_secs_f64();
     within(LONG, "every workload is counted", || async { Ok(estate.sum(&world, "missed").await? == workloads) })
         .await?;

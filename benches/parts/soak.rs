@@ -6,7 +6,7 @@ use super::estate::{Estate, name};
 use super::figure::{Figure, at_most, told};
 use super::load::{operator, resident_megabytes};
 use super::number;
-use super::scale::LONG;
+use super::scale::{LONG, operator_of_many};
 use super::statistics::median;
 use crate::support::{Operator, within};
 use crate::world::World;
@@ -113,8 +113,8 @@ async fn at_rest(version: Version, time: Duration) -> Result<Vec<Figure>> {
     estate.found(&world).await?;
     estate.fill(&world.creator, 0..WORKLOADS, false).await?;
     estate.rule(&world, |policy| engine(version, policy)).await?;
-    let operator = operator(&world.cluster, &[]).await?;
     let start = Instant::now();
+    let operator = operator_of_many(&world.cluster).await?;
     within(LONG, "every workload is counted", || async { Ok(estate.sum(&world, "missed").await? == WORKLOADS) })
         .await?;
     within(LONG, "every policy is in force", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
