@@ -41,6 +41,11 @@ bench: ## Throughput, latency and memory against the floor, as ratios; PARTS="we
 	@tests/controlplane/build.sh 1.13 1.36 > /dev/null
 	@cargo bench --locked --bench bench -- $(PARTS)
 
+.PHONY: soak
+soak: assets ## Memory under an hour's load and ten minutes' rest, then ten times install, use, uninstall; SOAK_MINUTES, SOAK_REST_MINUTES
+	@cargo bench --locked --bench bench -- soak
+	@SCPOL_UNINSTALLS=10 cargo test --locked --test apiserver -- uninstall::of_a_server_that_was_fresh
+
 .PHONY: lint
 lint: ## Formatting and lints; warnings are errors
 	@cargo fmt --all --check

@@ -27,7 +27,7 @@ mod webhook_scene;
 mod world;
 
 use anyhow::{Result, ensure};
-use parts::{Figure, PARTS};
+use parts::{Figure, LONG_PARTS, PARTS};
 use std::io::Write;
 
 #[tokio::main(flavor = "current_thread")]
@@ -38,14 +38,14 @@ async fn main() -> Result<()> {
     }
     let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
     for name in &named {
-        let known = PARTS.map(|(known, _)| known);
+        let known: Vec<_> = PARTS.iter().chain(&LONG_PARTS).map(|(known, _)| *known).collect();
         ensure!(known.contains(&name.as_str()), "there is no part `{name}`; there are {}", known.join(", "));
     }
     let mut figures = Vec::new();
-    for (name, run) in PARTS {
-        if named.is_empty() || named.iter().any(|other| other == name) {
-            run(&mut figures).await?;
-        }
+    let is_named = |name: &str| named.iter().any(|other| other == name);
+    let usual = PARTS.into_iter().filter(|(name, _)| named.is_empty() || is_named(name));
+    for (_, run) in usual.chain(LONG_PARTS.into_iter().filter(|(name, _)| is_named(name))) {
+        run(&mut figures).await?;
     }
     tell(&figures)?;
     ensure!(figures.iter().all(|figure| figure.holds), "not every figure holds");

@@ -78,7 +78,7 @@ async fn measured(side: &impl Side, clients: usize) -> Result<Measured> {
 }
 
 fn tell_round(terms: &Terms, round: usize, clients: usize, (ours, rival): &(Measured, Measured)) {
-    let text = |Measured { phase: Phase { rate, p50, p99 }, processor }: &Measured| {
+    let text = |Measured { phase: Phase { rate, p50, p99, .. }, processor }: &Measured| {
         format!("{rate:5.0}/s p50 {p50:6.2} ms p99 {p99:6.2} ms server {processor:4.2} ms")
     };
     let ratio = ours.phase.rate / rival.phase.rate;

@@ -17,6 +17,7 @@ pub(super) struct Phase {
     pub(super) rate: f64,
     pub(super) p50: f64,
     pub(super) p99: f64,
+    pub(super) longest: f64,
 }
 
 /// `count` creates, as many at once as there are `clients`; `create` makes the one of that number.
@@ -37,7 +38,8 @@ pub(super) async fn phase<F: Future<Output = Result<()>>>(
     let times: Vec<f64> =
         creates.buffer_unordered(clients).collect::<Vec<_>>().await.into_iter().collect::<Result<_>>()?;
     let rate = count as f64 / start.elapsed().as_secs_f64();
-    Ok(Phase { rate, p50: quantile(times.clone(), 0.5), p99: quantile(times, 0.99) })
+    let longest = times.iter().copied().fold(0.0, f64::max);
+    Ok(Phase { rate, p50: quantile(times.clone(), 0.5), p99: quantile(times, 0.99), longest })
 }
 
 /// One request, which must succeed; gives the text of the answer.

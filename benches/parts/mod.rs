@@ -2,6 +2,7 @@
 
 mod admission;
 mod duel;
+mod estate;
 mod figure;
 mod force;
 mod initializer;
@@ -11,6 +12,8 @@ mod objects;
 mod reviews;
 mod rivals;
 mod rotation;
+mod scale;
+mod soak;
 mod statistics;
 
 pub(crate) use figure::Figure;
@@ -18,12 +21,14 @@ pub(crate) use figure::Figure;
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use std::error::Error;
+use std::str::FromStr;
 
 /// A part: it adds its rows.
 type Part = for<'a> fn(&'a mut Vec<Figure>) -> LocalBoxFuture<'a, Result<()>>;
 
-/// Every part, by name, in the order in which they run.
-pub(crate) const PARTS: [(&str, Part); 11] = [
+/// Every part that `make bench` has, by name, in the order in which they run.
+pub(crate) const PARTS: [(&str, Part); 13] = [
     ("language", |figures| async { language::language(figures) }.boxed_local()),
     ("throughput", |figures| initializer::throughput(figures).boxed_local()),
     ("burst", |figures| initializer::burst(figures).boxed_local()),
@@ -35,12 +40,22 @@ pub(crate) const PARTS: [(&str, Part); 11] = [
     ("rotation", |figures| rotation::rotation(figures).boxed_local()),
     ("force", |figures| force::force(figures).boxed_local()),
     ("memory", |figures| reviews::memory(figures).boxed_local()),
+    ("scale", |figures| scale::scale(figures).boxed_local()),
+    ("flood", |figures| scale::flood(figures).boxed_local()),
 ];
+
+/// Parts that take so long that they run only when they are named.
+pub(crate) const LONG_PARTS: [(&str, Part); 1] = [("soak", |figures| soak::soak(figures).boxed_local())];
 
 /// How many rounds are measured: `usual`, or what `SCPOL_BENCH_ROUNDS` says, for a quick look.
 fn rounds(usual: usize) -> Result<usize> {
-    match std::env::var("SCPOL_BENCH_ROUNDS") {
-        Ok(rounds) => rounds.parse().with_context(|| format!("SCPOL_BENCH_ROUNDS is `{rounds}`, not a number")),
+    number("SCPOL_BENCH_ROUNDS", usual)
+}
+
+/// The number that an environment variable holds, or `usual`.
+fn number<N: FromStr<Err: Error + Send + Sync + 'static>>(variable: &str, usual: N) -> Result<N> {
+    match std::env::var(variable) {
+        Ok(value) => value.parse().with_context(|| format!("{variable} is `{value}`, not a number")),
         Err(_) => Ok(usual),
     }
 }

@@ -9,4 +9,5 @@ pub mod mirror;
 pub mod namespaces;
 pub mod object;
 pub mod openapi;
+pub mod pages;
 pub mod policies;

@@ -16,6 +16,10 @@ use std::collections::BTreeMap;
 /// any depth in a custom resource, so that whoever may create one could stop us.
 const MAX_DEPTH: usize = 120;
 
+/// An object of more bytes is not kept while it waits: as many can wait as the server lets be created at once, and each may be of
+/// a megabyte and a half.
+const LARGE: usize = 64 * 1024;
+
 /// One object, unparsed but for what a watch must know at once. Of one that lies deeper than can be read, there is only what says
 /// which it is.
 #[derive(Clone, Debug)]
@@ -68,6 +72,19 @@ impl Object {
     /// The bytes of the object.
     pub fn json(&self) -> &str {
         self.raw.get()
+    }
+
+    /// What is kept of it while it waits. Of a large one that is only what says which it is: it is to be read again.
+    pub fn put_aside(self) -> Self {
+        match self.raw.get().len() > LARGE {
+            true => Self { raw: RawValue::NULL.to_owned(), ..self },
+            false => self,
+        }
+    }
+
+    /// False if [`Self::put_aside`] has left nothing to be parsed.
+    pub fn is_whole(&self) -> bool {
+        self.raw.get() != RawValue::NULL.get()
     }
 
     /// Its name.
@@ -227,6 +244,17 @@ mod tests {
         } });
         assert_eq!(deep.value(), expected);
         assert_eq!(read(100_000).pending().collect::<Vec<_>>(), ["a.scpol.dev"]);
+    }
+
+    #[test]
+    fn of_what_is_large_only_what_says_which_it_is_is_put_aside() {
+        let large = UNINITIALIZED.replace("\"newer\":1", &format!("\"newer\":\"{}\"", "x".repeat(LARGE)));
+        for (json, is_whole) in [(UNINITIALIZED, true), (large.as_str(), false)] {
+            let object: Object = serde_json::from_str(json).expect("JSON");
+            assert!(object.is_whole());
+            let kept = object.put_aside();
+            assert_eq!((kept.is_whole(), kept.name(), kept.pending().count()), (is_whole, "web", 1));
+        }
     }
 
     #[test]

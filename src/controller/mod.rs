@@ -31,7 +31,7 @@ use self::entry::Entry;
 use self::joint::{InForce, Joint};
 use self::plan::{Plan, Trial, Trials};
 use self::status::Force;
-use self::watches::{Watching, any_progress};
+use self::watches::{Recounts, Watching, any_progress};
 use crate::api::code::Code;
 use crate::cluster::mirror::Mirror;
 use crate::cluster::openapi::PodSchema;
@@ -54,8 +54,16 @@ use tokio::task::JoinSet;
 
 /// How long after a failure a policy is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+/// After a look at everything the loop rests for so many times as long: with hundreds of policies a look takes a while, and
+/// whoever settles workloads shares the thread with it.
+const REST: u32 = 3;
+/// It never rests for longer: what changes is to be in force soon.
+const LONGEST_REST: Duration = Duration::from_millis(250);
 /// How many templates are tried at one time: each is a create in the eyes of the server.
 const TRIALS: usize = 8;
+/// How many policies are brought in force at one time: each takes a connection, which has its buffers, and a place among the requests
+/// that the server takes at once.
+const RISING: usize = 32;
 
 /// What the controller is told by flags.
 #[derive(Clone)]
@@ -85,6 +93,7 @@ pub struct Controller {
     plan: Option<Arc<Plan>>,
     trials: Trials,
     trial_slots: Arc<Semaphore>,
+    rising_slots: Arc<Semaphore>,
     /// The registrations that policies share, by resource.
     joints: BTreeMap<Arc<Kind>, Joint>,
     /// The generation of everything of ours that is registered for several policies, by the plural name of what it is.
@@ -107,7 +116,7 @@ pub struct Controller {
     discovered: Instant,
     /// The groups that the server has been asked about, besides those of the built-in kinds.
     groups: BTreeSet<String>,
-    recount_at: Option<Instant>,
+    recounts: Recounts,
     /// When all workloads were last read anew for its own sake.
     resynced: Instant,
     /// How many objects wait for us, by policy, as of the last look.
@@ -128,6 +137,7 @@ enum Finished {
     Lowered(Arc<Kind>, Result<(), String>),
     /// Whether the right is there that was missing.
     Asked(Blocked, bool),
+    Recounted,
     Other,
 }
 
@@ -150,6 +160,7 @@ impl Controller {
             plan: None,
             trials: Trials::new(),
             trial_slots: Arc::new(Semaphore::new(TRIALS)),
+            rising_slots: Arc::new(Semaphore::new(RISING)),
             joints: BTreeMap::new(),
             registered: BTreeMap::new(),
             unreadable: BTreeMap::new(),
@@ -163,7 +174,7 @@ impl Controller {
             schema: None,
             discovered: Instant::now(),
             groups: BTreeSet::new(),
-            recount_at: None,
+            recounts: Recounts::default(),
             resynced: Instant::now(),
             pending: HashMap::new(),
             swept: false,
@@ -179,8 +190,11 @@ impl Controller {
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.snapshots.mark_changed();
+        let (mut is_due, mut rested) = (false, tokio::time::Instant::now());
         while !*stop.borrow_and_update() {
             tokio::select! {
+                // Everything that has come is taken in before it is looked at.
+                biased;
                 _ = stop.changed() => break,
                 Ok(()) = self.snapshots.changed() => self.policies_changed(),
                 Some(event) = configurations.next() => self.configurations_changed(event),
@@ -194,11 +208,19 @@ impl Controller {
                 },
                 () = any_progress(&mut self.watches, &mut self.namespaces) => {}
                 _ = tick.tick() => self.ticked().await,
+                () = tokio::time::sleep_until(rested), if is_due => {
+                    let start = tokio::time::Instant::now();
+                    self.pass().await;
+                    let took = start.elapsed();
+                    rested = start + took + (took * REST).min(LONGEST_REST);
+                    is_due = false;
+                    if std::mem::take(&mut self.is_served_otherwise) {
+                        registered = self.follow_registered();
+                    }
+                    continue;
+                }
             }
-            self.pass().await;
-            if std::mem::take(&mut self.is_served_otherwise) {
-                registered = self.follow_registered();
-            }
+            is_due = true;
         }
     }
 
@@ -283,6 +305,7 @@ impl Controller {
             Finished::Raised(kind, engine, risen) => self.raised(&kind, engine, risen),
             Finished::Lowered(kind, fallen) => self.lowered(&kind, fallen),
             Finished::Asked(blocked, is_granted) => self.asked(&blocked, is_granted),
+            Finished::Recounted => self.recounts.finished(),
             Finished::Other => {}
         }
     }

@@ -194,8 +194,9 @@ impl Controller {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.phase = Phase::Rising;
         entry.kinds.clone_from(&own);
-        let name = name.to_owned();
+        let (name, slots) = (name.to_owned(), self.rising_slots.clone());
         self.tasks.spawn(async move {
+            let _slot = slots.acquire_owned().await;
             let risen = registration::bring_up(&shared, &policy, &own, &wanted).await;
             Finished::Rose(name, Box::new(wanted), risen)
         });

@@ -17,7 +17,7 @@ use crate::engine::{EngineName, Unavailable, admission_policy, targets, trial, w
 use crate::policy::Policy;
 use crate::workload::Kind;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -58,15 +58,15 @@ impl Controller {
     pub(super) async fn draw(&mut self, snapshot: &Snapshot) -> Plan {
         let mut plan = Plan::default();
         self.trials.retain(|(name, ..), _| snapshot.stored.contains_key(name));
-        let mut eligible = Vec::new();
+        let mut eligible = HashSet::new();
         for (name, stored) in snapshot.stored.iter() {
             match self.judge(name, stored, snapshot).await {
-                Ok(policy) => eligible.push(policy),
+                Ok(()) => drop(eligible.insert(name.as_str())),
                 Err(outcome) => drop(plan.policies.insert(name.clone(), Err(outcome))),
             }
         }
         // In the order of priority, as the snapshot has them.
-        let eligible = snapshot.policies.iter().filter(|policy| eligible.iter().any(|other| other.name == policy.name));
+        let eligible = snapshot.policies.iter().filter(|policy| eligible.contains(policy.name.as_str()));
         let mut eligible: Vec<Arc<Policy>> = eligible.cloned().collect();
         let choice = loop {
             let choice = self.choose(&eligible);
@@ -86,7 +86,7 @@ impl Controller {
     }
 
     /// What can be said of a policy before an engine is chosen.
-    async fn judge(&mut self, name: &str, stored: &Stored, snapshot: &Snapshot) -> Result<Arc<Policy>, Outcome> {
+    async fn judge(&mut self, name: &str, stored: &Stored, snapshot: &Snapshot) -> Result<(), Outcome> {
         let policy = stored.parsed.clone().map_err(|violations| {
             let first = violations.first().map_or(Code::InvalidField, |violation| violation.code);
             let texts: Vec<_> =
@@ -118,8 +118,7 @@ impl Controller {
             );
             return Err(Outcome::Impossible { code: Code::NativeSidecarsUnavailable, message });
         }
-        self.check_template(&policy).await?;
-        Ok(policy)
+        self.check_template(&policy).await
     }
 
     /// Compares the template with what the server knows.

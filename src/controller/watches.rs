@@ -20,6 +20,36 @@ use tokio::task::AbortHandle;
 /// How long after a change of the policies all workloads are counted anew: several changes in a row count as one.
 const RECOUNT_DELAY: Duration = Duration::from_secs(1);
 
+/// When all workloads are counted anew. Policies may change faster than a large cluster can be counted: there is one count at a
+/// time, and after it a rest for as long as it took.
+#[derive(Default)]
+pub(super) struct Recounts {
+    due: Option<Instant>,
+    /// How many kinds are being counted.
+    running: usize,
+    since: Option<Instant>,
+    rest: Option<Instant>,
+}
+
+impl Recounts {
+    /// True if it is time; then so many kinds are counted from now on.
+    fn begin(&mut self, kinds: usize) -> bool {
+        let now = Instant::now();
+        let is_due = self.due.is_some_and(|due| due <= now) && self.rest.is_none_or(|rest| rest <= now);
+        if self.running > 0 || !is_due {
+            return false;
+        }
+        *self = Self { running: kinds, since: Some(now), ..Self::default() };
+        true
+    }
+
+    /// Takes over that one kind has been counted.
+    pub(super) fn finished(&mut self) {
+        self.running = self.running.saturating_sub(1);
+        self.rest = self.since.map(|since| Instant::now() + since.elapsed());
+    }
+}
+
 /// A kind that is watched.
 pub(super) struct Watching {
     /// How it is served.
@@ -104,7 +134,7 @@ impl Controller {
 
     /// Has all workloads counted anew in a moment.
     pub(super) fn recount_soon(&mut self) {
-        self.recount_at.get_or_insert(Instant::now() + RECOUNT_DELAY);
+        self.recounts.due.get_or_insert(Instant::now() + RECOUNT_DELAY);
     }
 
     pub(super) fn recount_when_due(&mut self) {
@@ -115,14 +145,15 @@ impl Controller {
             self.resynced = Instant::now();
             self.recount_soon();
         }
-        if self.recount_at.take_if(|at| *at <= Instant::now()).is_none() {
+        let watched = self.watched();
+        if !self.recounts.begin(watched.len()) {
             return;
         }
-        for kind in self.watched() {
+        for kind in watched {
             let shared = self.shared.clone();
             self.tasks.spawn(async move {
                 recount(&shared, &kind).await;
-                Finished::Other
+                Finished::Recounted
             });
         }
     }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tracing::info;
 
 /// The annotation that we set on a registration before we delete it ourselves.
-const REMOVING: &str = "scpol.dev/removing";
+pub(super) const REMOVING: &str = "scpol.dev/removing";
 
 /// A failed call, as a reason why a policy is not in force.
 impl From<CallError> for Unavailable {

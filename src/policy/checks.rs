@@ -73,6 +73,12 @@ pub fn is_judged(common: &Common, policy: &Policy, workload: &Workload, site: &S
 /// Row 7.
 const SELECTION: &[Check] = &[target, namespace, namespace_labels, annotations, labels, conditions];
 
+/// False where `spec.targets` or the lists of namespaces alone leave `workload` out, whatever else is asked. It costs next to
+/// nothing, since nobody is told why.
+pub fn reaches(policy: &Policy, workload: &Workload) -> bool {
+    policy.kinds.contains(&workload.kind) && policy.covers_namespace(workload.namespace())
+}
+
 /// True if and only if every requirement of row 7 holds. Rows 4 and 5 give an event only then.
 pub fn selects(policy: &Policy, workload: &Workload, site: &Site) -> bool {
     SELECTION.iter().all(|check| check(policy, workload, site).is_none())

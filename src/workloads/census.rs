@@ -81,6 +81,8 @@ pub struct Census {
     /// A tree grows little by little: a table would need its old and its new memory at once.
     entries: HashMap<Arc<Kind>, BTreeMap<u64, Entry>>,
     fates: Vec<(Fate, i64)>,
+    /// Places of fates that nobody shares any more.
+    free: Vec<u32>,
     index: HashMap<Fate, u32>,
     /// Of every policy that matches anything: kept up, since whoever asks asks for every policy.
     sums: HashMap<Arc<str>, Counts>,
@@ -172,18 +174,13 @@ impl Census {
     fn join(&mut self, fate: Fate) -> u32 {
         let known = self.index.get(&fate).copied();
         let id = known.unwrap_or_else(|| {
-            // A fate that nobody shares any more gives its place up.
-            let free = self.fates.iter().position(|(_, objects)| *objects == 0);
-            let id = free.unwrap_or(self.fates.len());
-            match free {
-                Some(id) => {
-                    let (old, _) = std::mem::replace(&mut self.fates[id], (fate.clone(), 0));
-                    self.index.remove(&old);
-                }
-                None => self.fates.push((fate.clone(), 0)),
-            }
-            self.index.insert(fate, id as u32);
-            id as u32
+            let id = self.free.pop().unwrap_or_else(|| {
+                self.fates.push((Fate::new(), 0));
+                self.fates.len() as u32 - 1
+            });
+            self.fates[id as usize].0.clone_from(&fate);
+            self.index.insert(fate, id);
+            id
         });
         self.shift(id, 1);
         id
@@ -191,6 +188,11 @@ impl Census {
 
     fn leave(&mut self, fate: u32) {
         self.shift(fate, -1);
+        let (shared, objects) = &mut self.fates[fate as usize];
+        if *objects == 0 {
+            self.index.remove(&std::mem::take(shared));
+            self.free.push(fate);
+        }
     }
 
     fn shift(&mut self, fate: u32, objects: i64) {
@@ -220,28 +222,47 @@ fn version(object: &Object) -> u64 {
 
 /// The policies whose templates collide, by name, in both orders of the two.
 #[derive(Clone, Debug, Default)]
-pub struct Pairs(HashSet<(String, String)>);
+pub struct Pairs {
+    pairs: HashSet<(String, String)>,
+    /// The hash of the spec of each policy that has been compared, by name.
+    compared: HashMap<String, String>,
+}
 
 impl Pairs {
     /// Those among `policies`.
     pub fn of(policies: &Policies) -> Self {
-        let enforced: Vec<&Arc<Policy>> = policies.iter().filter(|policy| policy.is_enforced()).collect();
-        let templates: Vec<_> = enforced.iter().map(|policy| &policy.template).collect();
-        let pairs = inject::collisions(&templates).into_iter().flat_map(|(a, b, _)| {
-            let (a, b) = (enforced[a].name.clone(), enforced[b].name.clone());
-            [(a.clone(), b.clone()), (b, a)]
-        });
-        Self(pairs.collect())
+        Self::default().renewed(policies)
+    }
+
+    /// Those among `policies`; of two that have been compared already, these tell.
+    pub fn renewed(&self, policies: &Policies) -> Self {
+        let enforced = policies.iter().filter(|policy| policy.is_enforced());
+        let is_known = |policy: &&Arc<Policy>| self.compared.get(&policy.name) == Some(&policy.spec_hash);
+        let (mut old, new): (Vec<_>, Vec<_>) = enforced.partition(is_known);
+        let compared: HashMap<_, _> =
+            old.iter().map(|policy| (policy.name.clone(), policy.spec_hash.clone())).collect();
+        let stays = |(a, b): &&(String, String)| compared.contains_key(a) && compared.contains_key(b);
+        let mut renewed = Self { pairs: self.pairs.iter().filter(stays).cloned().collect(), compared };
+        for policy in new {
+            let collides = |other: &&&Arc<Policy>| !inject::collisions(&[&policy.template, &other.template]).is_empty();
+            for other in old.iter().filter(collides) {
+                renewed.pairs.insert((policy.name.clone(), other.name.clone()));
+                renewed.pairs.insert((other.name.clone(), policy.name.clone()));
+            }
+            renewed.compared.insert(policy.name.clone(), policy.spec_hash.clone());
+            old.push(policy);
+        }
+        renewed
     }
 
     /// True if and only if the templates of the two policies collide.
     pub fn collide(&self, a: &str, b: &str) -> bool {
-        self.0.contains(&(a.to_owned(), b.to_owned()))
+        self.pairs.contains(&(a.to_owned(), b.to_owned()))
     }
 
     /// The policies whose templates collide with that of `name`.
     pub fn colliding<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(own, _)| own == name).map(|(_, other)| other.as_str())
+        self.pairs.iter().filter(move |(own, _)| own == name).map(|(_, other)| other.as_str())
     }
 }
 
@@ -269,7 +290,8 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
 }
 
 fn tally(common: &Common, policy: &Policy, workload: &Workload, site: &Site) -> Option<Tally> {
-    if !policy.injects() {
+    // Most policies have nothing to do with a workload: it need not be told why.
+    if !policy.injects() || !checks::reaches(policy, workload) {
         return None;
     }
     let workload = &*policy.view(workload);
@@ -301,6 +323,33 @@ mod tests {
 
     fn counts(census: &Census) -> Counts {
         census.counts("p")
+    }
+
+    #[test]
+    fn pairs_that_are_renewed_are_those_that_there_are() {
+        let site = Site::new("scpol-system", [], []);
+        let policies = |images: &[(&str, &str)]| {
+            let parse = |(name, image): &(&str, &str)| {
+                let template = serde_json::json!({ "containers": [{ "name": "same", "image": image }] });
+                let object = serde_json::json!({ "metadata": { "name": name }, "spec": { "template": template } });
+                Arc::new(Policy::parse(&object, &site).expect("valid"))
+            };
+            Policies::new(images.iter().map(parse))
+        };
+        let mut pairs = Pairs::default();
+        for images in [
+            vec![("a", "i:1"), ("b", "i:2"), ("c", "i:2")],
+            vec![("a", "i:2"), ("b", "i:2"), ("c", "i:2")],
+            vec![("a", "i:2"), ("c", "i:3"), ("d", "i:3")],
+            vec![],
+        ] {
+            let policies = policies(&images);
+            pairs = pairs.renewed(&policies);
+            assert_eq!((&pairs.pairs, &pairs.compared), (&Pairs::of(&policies).pairs, &Pairs::of(&policies).compared));
+            let expected =
+                images.iter().flat_map(|a| images.iter().filter(move |b| a.1 != b.1).map(move |b| (a.0, b.0)));
+            assert!(expected.clone().all(|(a, b)| pairs.collide(a, b)) && expected.count() == pairs.pairs.len());
+        }
     }
 
     #[test]

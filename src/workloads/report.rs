@@ -9,7 +9,7 @@ use crate::decision::{Decision, Left, Outcome};
 use crate::engine::EngineName;
 use crate::policy::{Policies, Policy, Reason, checks};
 use crate::workload::Workload;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// Counts, logs and tells users what was done, once it has been done.
 pub fn all(shared: &Shared, engine: EngineName, workload: &Workload, decision: &Decision) {
@@ -153,8 +153,12 @@ fn log(workload: &Workload, policy: &str, outcome: Outcome, code: Code, detail: 
         Outcome::Failed | Outcome::Rejected => {
             warn!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
         }
-        Outcome::Injected | Outcome::Skipped => {
+        Outcome::Injected => {
             info!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
+        }
+        // Of many policies most have nothing to do with a workload: each create would be hundreds of lines.
+        Outcome::Skipped => {
+            debug!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
         }
     }
 }

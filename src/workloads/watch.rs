@@ -9,6 +9,7 @@ use crate::cluster::client::{CallError, Progress, Reconnect, WATCH_OF_CUSTOM_RES
 use crate::cluster::events::Recorder;
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
+use crate::cluster::pages::{PAGE, Pages};
 use crate::cluster::policies::{self, Snapshot};
 use crate::decision;
 use crate::engine::EngineName;
@@ -32,8 +33,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
-/// How many objects one page of a list has: few, since a page is in memory as a whole.
-pub const PAGE: u32 = 100;
 /// An event that takes longer than this never comes.
 const EVENT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -205,7 +204,8 @@ impl Shared {
 
     /// Finds out anew which templates collide.
     pub fn pair_up(&self, policies: &Policies) {
-        self.collisions.store(Arc::new(Pairs::of(policies)));
+        let renewed = self.collisions.load().renewed(policies);
+        self.collisions.store(Arc::new(renewed));
     }
 
     /// The policies as stored this moment, at most a second old.
@@ -377,14 +377,11 @@ pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, p
 /// If a page cannot be read.
 pub async fn sweep(shared: &Shared, kind: &Arc<Kind>, mut look: impl FnMut(Object)) -> Result<(), CallError> {
     let Some(resource) = shared.resource(kind) else { return Ok(()) };
-    let api = Api::<Object>::all_with(shared.client.clone(), &resource);
-    let mut parameters = ListParams::default().limit(PAGE);
-    loop {
-        let page = call(api.list(&parameters)).await?;
-        page.items.into_iter().for_each(&mut look);
-        let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(()) };
-        parameters.continue_token = Some(next);
+    let mut pages = Pages::new(&shared.client, &resource);
+    while let Some(page) = pages.next().await? {
+        page.into_iter().for_each(&mut look);
     }
+    Ok(())
 }
 
 /// Looks at objects that seemed to wait, and of which no event has told, if they still do after a while: then it never came.

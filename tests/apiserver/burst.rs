@@ -126,3 +126,43 @@ async fn where_the_server_refuses_the_lane_it_goes_without_and_says_so() -> Resu
     assert!(told["message"].as_str().is_some_and(|message| message.contains("config/rbac/priority-lane")), "{told}");
     Ok(())
 }
+
+/// A Deployment of about 900 KB.
+fn large(name: &str) -> Value {
+    let variable = |number| json!({ "name": format!("VARIABLE_{number:04}"), "value": "x".repeat(1000) });
+    let mut large = deployment(name);
+    large["spec"]["template"]["spec"]["containers"][0]["env"] = (0..900).map(variable).collect();
+    large
+}
+
+/// The most megabytes of memory that the operator has ever held.
+fn most_held(operator: &Operator) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", operator.pid()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
+}
+
+#[tokio::test]
+async fn large_workloads_that_wait_together_or_stand_in_one_page_of_a_list_are_not_in_memory_together() -> Result<()> {
+    const COUNT: i64 = 40;
+    let world = World::new().await?;
+    let operator = Operator::ready(&world.cluster, &["--log-level=info"]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let before = most_held(&operator)?;
+    let creates = (0..COUNT).map(|number| {
+        let (world, large) = (&world, large(&format!("large-{number}")));
+        async move { world.create(DEPLOYMENTS, &large).await }
+    });
+    for created in futures::stream::iter(creates).buffer_unordered(COUNT as usize).collect::<Vec<_>>().await {
+        assert_eq!(containers(&created?), ["app", "envoy"]);
+    }
+    // An edit has all workloads counted anew, from a list.
+    world
+        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
+        .await?;
+    world.status("envoy", "outdated", COUNT).await?;
+    let grown = most_held(&operator)? - before;
+    assert!(grown < 32, "{COUNT} objects of 900 KB took {grown} MB");
+    Ok(())
+}

@@ -281,6 +281,64 @@ async fn everything(world: &World) -> Result<BTreeSet<String>> {
 const INSTALLS: [(Version, [&str; 2]); 2] =
     [(Version::V1_13, ["Initializer", "Webhook"]), (Version::V1_36, ["MutatingAdmissionPolicy", "Webhook"])];
 
+/// How often it is installed, used and uninstalled on one server: once, or what `SCPOL_UNINSTALLS` says.
+fn installations() -> Result<usize> {
+    match std::env::var("SCPOL_UNINSTALLS") {
+        Ok(times) => times.parse().with_context(|| format!("SCPOL_UNINSTALLS is `{times}`, not a number")),
+        Err(_) => Ok(1),
+    }
+}
+
+/// What policies and workloads of the rounds below are about.
+const USED: [&str; 2] = ["deployments", "statefulsets"];
+
+impl World {
+    /// Installs it, and has each of `engines` inject into one workload.
+    async fn install_and_use(&self, engines: [&str; 2]) -> Result<Operator> {
+        self.install_all().await?;
+        let operator = Operator::ready(&self.cluster, &[]).await?;
+        for (engine, resource) in engines.into_iter().zip(USED) {
+            let spec = json!({
+                "engine": engine, "targets": [{ "group": "apps", "resource": resource }],
+                "template": sidecar(resource)["template"], "validations": [{ "expression": "object.metadata.name != 'bad'", "message": "bad" }],
+            });
+            self.policy(resource, spec).await?;
+            in_force(&self.cluster, resource).await?;
+            let mut workload = deployment("web");
+            if resource == "statefulsets" {
+                (workload["kind"], workload["spec"]["serviceName"]) = (json!("StatefulSet"), json!("web"));
+            }
+            let path = format!("/apis/apps/v1/namespaces/default/{resource}");
+            let created = request(&self.admin, "POST", &path, &workload).await?;
+            assert_eq!(containers(&created), ["app", resource], "{engine}");
+        }
+        let registered = self.registered().await?;
+        assert!(registered.len() >= 3, "{registered:?}");
+        Ok(operator)
+    }
+
+    /// Takes away what users have made, and ends the empty Namespace as the controller-manager would that does not run here.
+    async fn forget_what_was_used(&self) -> Result<()> {
+        let made = ["deployments/web", "deployments/bad", "statefulsets/web"];
+        for workload in made {
+            self.delete(&format!("/apis/apps/v1/namespaces/default/{workload}")).await?;
+        }
+        for policy in USED {
+            self.delete_policy(policy).await?;
+        }
+        let path = "/api/v1/namespaces/scpol-system";
+        let mut namespace = self.get(path).await?.context("nobody ends it here")?;
+        namespace["spec"]["finalizers"] = json!([]);
+        request(&self.admin, "PUT", &format!("{path}/finalize"), &namespace).await?;
+        // Old servers want to be asked once more.
+        if self.get(path).await?.is_some() {
+            self.delete(path).await?;
+        }
+        ensure!(self.get(path).await?.is_none(), "the Namespace does not end");
+        Ok(())
+    }
+}
+
 #[tokio::test]
 async fn of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_was_injected() -> Result<()> {
     for (version, engines) in INSTALLS {
@@ -290,51 +348,32 @@ async fn of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_
         // What the server makes for itself comes some moments after its start.
         let own = |name: &String| name.ends_with("default/kubernetes") || name.contains(" kube-system/");
         let before = everything(&world).await?;
-        world.install_all().await?;
-        let operator = Operator::ready(&world.cluster, &[]).await?;
-        let resources = ["deployments", "statefulsets"];
-        for (engine, resource) in engines.into_iter().zip(resources) {
-            let spec = json!({
-                "engine": engine, "targets": [{ "group": "apps", "resource": resource }],
-                "template": sidecar(resource)["template"], "validations": [{ "expression": "object.metadata.name != 'bad'", "message": "bad" }],
-            });
-            world.policy(resource, spec).await?;
-            in_force(&world.cluster, resource).await?;
-            let mut workload = deployment("web");
-            if resource == "statefulsets" {
-                (workload["kind"], workload["spec"]["serviceName"]) = (json!("StatefulSet"), json!("web"));
+        for round in 1..=installations()? {
+            let operator = world.install_and_use(engines).await?;
+            let (code, told) = scpol(&world.cluster, &["uninstall", "--yes"]).await?;
+            assert_eq!(code, 0, "{version:?}, round {round}: {told}");
+            let left: BTreeSet<String> = &everything(&world).await? - &before;
+            let left: Vec<&str> = left.iter().filter(|name| !own(name)).map(String::as_str).collect();
+            let expected = [
+                "apiservices /v1alpha1.scpol.dev",
+                "customresourcedefinitions /sidecarpolicies.scpol.dev",
+                "deployments default/web",
+                "namespaces /scpol-system",
+                "sidecarpolicies /deployments",
+                "sidecarpolicies /statefulsets",
+                "statefulsets default/web",
+            ];
+            assert_eq!(left, expected, "{version:?}, round {round}");
+            let namespace = world.get("/api/v1/namespaces/scpol-system").await?.context("nobody ends it here")?;
+            assert_eq!(namespace["status"]["phase"], "Terminating");
+            for policy in USED {
+                wait_condition(&world.cluster, policy, "Ready", "False", "Stopped").await?;
             }
-            let path = format!("/apis/apps/v1/namespaces/default/{resource}");
-            let created = request(&world.admin, "POST", &path, &workload).await?;
-            assert_eq!(containers(&created), ["app", resource], "{version:?} {engine}");
+            let bad = request(&world.admin, "POST", DEPLOYMENTS, &deployment("bad")).await?;
+            assert_eq!(containers(&bad), ["app"], "{version:?}, round {round}");
+            drop(operator);
+            world.forget_what_was_used().await?;
         }
-        let registered = world.registered().await?;
-        assert!(registered.len() >= 3, "{registered:?}");
-        let (code, told) = scpol(&world.cluster, &["uninstall", "--yes"]).await?;
-        assert_eq!(code, 0, "{told}");
-        let left: BTreeSet<String> = &everything(&world).await? - &before;
-        let left: Vec<&str> = left.iter().filter(|name| !own(name)).map(String::as_str).collect();
-        let expected = [
-            "apiservices /v1alpha1.scpol.dev",
-            "customresourcedefinitions /sidecarpolicies.scpol.dev",
-            "deployments default/web",
-            "namespaces /scpol-system",
-            "sidecarpolicies /deployments",
-            "sidecarpolicies /statefulsets",
-            "statefulsets default/web",
-        ];
-        assert_eq!(left, expected, "{version:?}");
-        let namespace = world.get("/api/v1/namespaces/scpol-system").await?.context("nobody ends it here")?;
-        assert_eq!(namespace["status"]["phase"], "Terminating");
-        for policy in resources {
-            wait_condition(&world.cluster, policy, "Ready", "False", "Stopped").await?;
-        }
-        assert_eq!(
-            containers(&request(&world.admin, "POST", DEPLOYMENTS, &deployment("bad")).await?),
-            ["app"],
-            "{version:?}"
-        );
-        drop(operator);
     }
     Ok(())
 }

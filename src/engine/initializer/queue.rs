@@ -88,7 +88,7 @@ enum State {
 pub struct Job {
     /// Which.
     pub key: Key,
-    /// As last seen.
+    /// As last seen; a large one has been put aside.
     pub object: Arc<Object>,
     /// When it was seen first.
     pub since: Instant,
@@ -116,7 +116,7 @@ impl Queue {
     /// Takes an object that waits for us; `policy` is the label under which it is counted.
     pub fn offer(&mut self, kind: &Arc<Kind>, object: Object, policy: &str, lane: Lane, now: Instant) {
         let key = Key::new(kind, &object);
-        let object = Arc::new(object);
+        let object = Arc::new(object.put_aside());
         self.foreign.remove(&key);
         let Some(item) = self.items.get_mut(&key) else {
             self.lane(lane).push_back(key.clone());

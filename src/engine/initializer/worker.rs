@@ -25,10 +25,11 @@ use json_patch::Patch;
 use kube::Resource;
 use kube::client::Body;
 use kube::core::Status;
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tracing::{debug, error, warn};
 
 /// A quota may be cleared while we wait: so often is an "exceeded quota" tried again, which takes about 2 s.
@@ -41,9 +42,13 @@ const CROWD: usize = 100;
 /// From so long on it is told that the server takes nothing from us: a 429 now and then is no trouble.
 const REFUSED: Duration = Duration::from_secs(3);
 
+/// So many large objects are in memory at once: others wait their turn.
+const LARGE_AT_ONCE: usize = 4;
+
 /// Settles what the queue gives, until `stop` is true.
 pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut limit = Limit::new(shared.workers);
+    let large = Semaphore::new(LARGE_AT_ONCE);
     let mut running = FuturesUnordered::new();
     shared.metrics.workers.set(limit.width() as i64);
     let mut looked = Instant::now();
@@ -55,7 +60,7 @@ pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
         }
         while running.len() < limit.at(Instant::now()) {
             let Some(job) = shared.queue(|queue| queue.pop(Instant::now())) else { break };
-            running.push(guarded(&shared, job));
+            running.push(guarded(&shared, &large, job));
         }
         let due = shared.queue(|queue| queue.next_due());
         let now = Instant::now();
@@ -92,9 +97,9 @@ impl Settled {
 }
 
 /// A panic costs one object one retry.
-async fn guarded(shared: &Arc<Shared>, job: Job) -> (Key, Settled) {
+async fn guarded(shared: &Arc<Shared>, large: &Semaphore, job: Job) -> (Key, Settled) {
     let key = job.key.clone();
-    let settled = AssertUnwindSafe(settle(shared, job)).catch_unwind().await.unwrap_or_else(|_| {
+    let settled = AssertUnwindSafe(settle(shared, large, job)).catch_unwind().await.unwrap_or_else(|_| {
         shared.metrics.panics.inc();
         error!(code = %Code::Panicked, resource = key.kind.resource, namespace = key.namespace, name = key.name, "Panicked while settling; will try again");
         Settled::retry(Duration::ZERO)
@@ -103,8 +108,21 @@ async fn guarded(shared: &Arc<Shared>, job: Job) -> (Key, Settled) {
 }
 
 /// Takes the object as far as it can be taken now.
-async fn settle(shared: &Shared, job: Job) -> Settled {
-    let mut workload = Workload::new(&job.key.kind, job.object.value());
+async fn settle(shared: &Shared, large: &Semaphore, job: Job) -> Settled {
+    let mut _turn = None;
+    let mut workload = if job.object.is_whole() {
+        Workload::new(&job.key.kind, job.object.value())
+    } else {
+        _turn = large.acquire().await.ok();
+        match fetch(shared, &job.key).await {
+            Ok(Some(object)) => Workload::new(&job.key.kind, object.value()),
+            Ok(None) => return Settled::DONE,
+            Err(error) => {
+                warn!(%error, resource = job.key.kind.resource, namespace = job.key.namespace, name = job.key.name, "Cannot read it");
+                return Settled::retry(Duration::ZERO);
+            }
+        }
+    };
     loop {
         let ours = leading(&workload, shared);
         if ours.is_empty() || workload.is_rejected() {
@@ -164,7 +182,8 @@ async fn decide_all(
         };
     }
     let mut decision = Decision::of(&policies, workload, &shared.site());
-    decision.retain(|policy| asked.iter().any(|asked| asked.name == policy.name));
+    let asked: HashSet<&str> = asked.iter().map(|policy| policy.name.as_str()).collect();
+    decision.retain(|policy| asked.contains(policy.name.as_str()));
     Ok(Settlement { ours: ours.len(), orphans, decision })
 }
 
@@ -270,7 +289,7 @@ async fn assess(shared: &Shared, workload: &Workload, refused: &Refusal, job: &J
         403 if refused.is_missing_right() => Assessment::Later(Settled::retry(Duration::from_secs(1))),
         // 409, 422 and, on old patch levels, 500 can all be a failed test; 0, 504 and the rest leave open whether the write
         // was done. The object itself tells.
-        status => match fetch(shared, workload).await {
+        status => match fetch(shared, &job.key).await {
             Ok(None) => Assessment::Stale(None),
             Ok(Some(fresh)) if fresh.meta().resource_version.as_deref() != Some(workload.resource_version()) => {
                 Assessment::Stale(
@@ -383,11 +402,10 @@ fn explain(status: Status) -> String {
     format!("{}: {}", status.message, causes.join("; "))
 }
 
-async fn fetch(shared: &Shared, workload: &Workload) -> Result<Option<Object>, CallError> {
-    let resource =
-        shared.resource(&workload.kind).ok_or_else(|| CallError::Away("the kind is not served any more".into()))?;
-    let api = kube::Api::<Object>::namespaced_with(shared.client.clone(), workload.namespace(), &resource);
-    call(api.get_opt(workload.name())).await
+async fn fetch(shared: &Shared, Key { kind, namespace, name }: &Key) -> Result<Option<Object>, CallError> {
+    let resource = shared.resource(kind).ok_or_else(|| CallError::Away("the kind is not served any more".into()))?;
+    let api = kube::Api::<Object>::namespaced_with(shared.client.clone(), namespace, &resource);
+    call(api.get_opt(name)).await
 }
 
 /// Tells what is about to go wrong: that the server will soon refuse writes, while it can still be told (a status is a write), and

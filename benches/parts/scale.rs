@@ -1,0 +1,162 @@
+//! A large cluster on 1.13.5, engine Initializer: how much memory it takes, and what a flood of creates does to it.
+
+use super::estate::{Estate, NAMESPACES, name};
+use super::figure::{Figure, at_least, at_most, told};
+use super::load::{operator, phase, resident_megabytes};
+use super::number;
+use crate::support::{Operator, within};
+use crate::world::World;
+use anyhow::{Result, ensure};
+use controlplane::{ControlPlane, Version};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What the operator may hold, in megabytes of 2^20 bytes as in the limit of its Deployment, told in those of 10^6.
+const MEMORY: f64 = 64.0 * 1.048_576;
+/// As long as it may take until a large cluster is counted and every policy is in force.
+pub(super) const LONG: Duration = Duration::from_secs(900);
+
+/// What `SCPOL_BENCH_SCALE` leaves of `full`, for a quick look: 0.2 is a fifth.
+fn scaled(full: usize) -> Result<usize> {
+    Ok(((full as f64 * number("SCPOL_BENCH_SCALE", 1.0)?) as usize).max(1))
+}
+
+async fn world() -> Result<World> {
+    World::with(ControlPlane::builder(Version::V1_13)).await
+}
+
+/// The operator, ready, however long it takes to read what is there.
+pub(super) async fn operator_of_many(cluster: &ControlPlane) -> Result<Operator> {
+    let mut operator = Operator::start(cluster, &["--log-level", "info"])?;
+    operator.is_log_shown = false;
+    within(LONG, "the operator is ready", || async { Ok(operator.get("/readyz").await?.0 == 200) }).await?;
+    Ok(operator)
+}
+
+/// Memory with 100 000 workloads and 500 policies.
+pub(super) async fn scale(figures: &mut Vec<Figure>) -> Result<()> {
+    let (estate, workloads) = (Estate { policies: scaled(500)?, resources: &["deployments"] }, scaled(100_000)?);
+    let world = world().await?;
+    estate.found(&world).await?;
+    let start = Instant::now();
+    // No policy is there yet: nothing waits.
+    estate.fill(&world.creator, 0..workloads, false).await?;
+    eprintln!("scale: {workloads} workloads were made in {:.0?}", start.elapsed());
+    estate.rule(&world, |_| "Auto").await?;
+    let start = Instant::now();
+    let operator = operator_of_many(&world.cluster).await?;
+    let ready = start.elapsed().as_secs_f64();
+    within(LONG, "every workload is counted", || async { Ok(estate.sum(&world, "missed").await? == workloads) })
+        .await?;
+    let counted = start.elapsed().as_secs_f64();
+    within(LONG, "every policy is in force", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
+    let in_force = start.elapsed().as_secs_f64();
+    let size = format!("{workloads} workloads and {} policies", estate.policies);
+    figures.extend([
+        told(format!("start to ready, {size}"), ready, "s"),
+        told(format!("start until all is counted, {size}"), counted, "s"),
+        told(format!("start until all is in force, {size}"), in_force, "s"),
+        at_most(format!("RSS with {size}"), resident_megabytes(operator.pid(), "VmRSS")?, "MB", MEMORY),
+        at_most(format!("the most ever held with {size}"), resident_megabytes(operator.pid(), "VmHWM")?, "MB", MEMORY),
+    ]);
+    operator.kill().await?;
+    world.cluster.stop().await;
+    Ok(())
+}
+
+/// 10 000 creates as fast as 64 clients can, large ones among them, while one of 500 policies is edited twenty times a second.
+pub(super) async fn flood(figures: &mut Vec<Figure>) -> Result<()> {
+    const CLIENTS: usize = 64;
+    let (estate, workloads) = (Estate { policies: scaled(500)?, resources: &["deployments"] }, scaled(10_000)?);
+    // All large ones at once, and in two namespaces: so all clients have them, and whole pages of lists.
+    let is_large = |number: &usize| number % NAMESPACES < 2;
+    let (large, small): (Vec<_>, Vec<_>) = (0..workloads).partition(is_large);
+    let (before, after) = small.split_at(small.len() / 2);
+    let order = [before, &large, after].concat();
+    let world = world().await?;
+    estate.found(&world).await?;
+    let operator = operator(&world.cluster, &[]).await?;
+    estate.rule(&world, |_| "Auto").await?;
+    within(LONG, "every policy is in force", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
+    let resident = resident_megabytes(operator.pid(), "VmRSS")?;
+    let is_over = AtomicBool::new(false);
+    let creating = async {
+        let create = |nth: usize| {
+            let kilobytes = if is_large(&order[nth]) { 900 } else { 0 };
+            estate.create(&world.creator, order[nth], kilobytes, true)
+        };
+        let flooded = phase(CLIENTS, workloads, create).await;
+        is_over.store(true, Ordering::Relaxed);
+        flooded
+    };
+    let (flooded, edits, watched) = tokio::join!(creating, edit(estate, &world, &is_over), watch(&operator, &is_over));
+    let (flooded, edits, watched) = (flooded?, edits?, watched?);
+    let stored = estate.stored(&world).await?;
+    ensure!(stored.all == workloads, "{} of {workloads} workloads are stored", stored.all);
+    within(LONG, "the last edit is counted", || async {
+        Ok(estate.sum(&world, "matched").await? == workloads && estate.sum(&world, "missed").await? == 0)
+    })
+    .await?;
+    let size = format!("flood of {workloads} creates, {} policies", estate.policies);
+    figures.extend([
+        told(format!("{size}: creates a second"), flooded.rate, "1/s"),
+        told(format!("{size}: edits a second"), edits, "1/s"),
+        told(format!("{size}: median wait"), flooded.p50 / 1000.0, "s"),
+        told(format!("{size}: p99 of the waits"), flooded.p99 / 1000.0, "s"),
+        at_most(format!("{size}: longest wait"), flooded.longest / 1000.0, "s", 10.0),
+        at_most(
+            format!("{size}: waiting, or stored without sidecar"),
+            (stored.waiting + stored.without) as f64,
+            "",
+            0.0,
+        ),
+        at_most(format!("{size}: looks at /readyz and /livez that failed"), watched.failed as f64, "", 0.0),
+        told(format!("{size}: slowest answer of /readyz"), watched.slowest, "s"),
+        told(format!("{size}: RSS before"), resident, "MB"),
+        at_most(format!("{size}: the most ever held"), resident_megabytes(operator.pid(), "VmHWM")?, "MB", MEMORY),
+        at_most(format!("{size}: panics"), operator.metric("scpol_panics_total").await?, "", 0.0),
+        at_least(
+            format!("{size}: policies in force after it"),
+            estate.ready(&world).await? as f64,
+            "",
+            estate.policies as f64,
+        ),
+    ]);
+    operator.kill().await?;
+    world.cluster.stop().await;
+    Ok(())
+}
+
+/// Edits one policy twenty times a second; gives how often in a second it was done.
+async fn edit(estate: Estate, world: &World, is_over: &AtomicBool) -> Result<f64> {
+    let mut pace = tokio::time::interval(Duration::from_millis(50));
+    let (start, mut edits) = (Instant::now(), 0);
+    while !is_over.load(Ordering::Relaxed) {
+        pace.tick().await;
+        edits += 1;
+        world.edit_policy(&name(0), estate.spec(0, edits)).await?;
+    }
+    Ok(edits as f64 / start.elapsed().as_secs_f64())
+}
+
+/// What `/readyz` and `/livez` said.
+struct Watched {
+    failed: usize,
+    slowest: f64,
+}
+
+/// Looks at `/readyz` and `/livez` ten times a second.
+async fn watch(operator: &Operator, is_over: &AtomicBool) -> Result<Watched> {
+    let mut pace = tokio::time::interval(Duration::from_millis(100));
+    let mut watched = Watched { failed: 0, slowest: 0.0 };
+    while !is_over.load(Ordering::Relaxed) {
+        pace.tick().await;
+        for page in ["/readyz", "/livez"] {
+            let start = Instant::now();
+            let (status, _) = operator.get(page).await?;
+            watched.slowest = watched.slowest.max(start.elapsed().as_secs_f64());
+            watched.failed += usize::from(status != 200);
+        }
+    }
+    Ok(watched)
+}
