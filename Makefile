@@ -33,7 +33,7 @@ laws: ## The laws of injection on a million generated cases and more; PROPTEST_C
 	@PROPTEST_CASES=$${PROPTEST_CASES:-120000} cargo test --locked --workspace --test laws
 
 .PHONY: fuzz
-fuzz: ## Fuzzing, guided by coverage: FUZZ_SECONDS=60 for each of FUZZ_TARGETS
+fuzz: ## Fuzzing, guided by coverage: FUZZ_SECONDS=60 or FUZZ_RUNS=10000000 for each of FUZZ_TARGETS
 	@tests/fuzz/run.sh
 
 .PHONY: bench

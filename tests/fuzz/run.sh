@@ -2,6 +2,7 @@
 # Runs the targets under libFuzzer, one after the other; `make fuzz` calls it.
 #
 #   FUZZ_SECONDS=60                 for each target
+#   FUZZ_RUNS=10000000              so many inputs for each target, however long it takes
 #   FUZZ_TARGETS='inject policy'    instead of all
 #
 # Works with a stable compiler and g++: what cargo-fuzz does with a nightly one is a pass of LLVM, and stable flags switch it on.
@@ -11,7 +12,8 @@ set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 
 targets=${FUZZ_TARGETS:-policy selector expression inject review object registered manifest}
-seconds=${FUZZ_SECONDS:-60}
+limit=(-max_total_time="${FUZZ_SECONDS:-60}")
+[ -z "${FUZZ_RUNS:-}" ] || limit=(-runs="$FUZZ_RUNS")
 corpus=${SCPOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scpol}/fuzz
 out=${CARGO_TARGET_DIR:-target}/fuzz
 host=$(rustc -vV | sed -n 's/^host: //p')
@@ -28,7 +30,7 @@ for target in $targets; do
     folder=$out/$target
     mkdir -p "$folder/seeds" "$folder/broken" "$corpus/$target"
     log=$folder/log
-    if FUZZ_TARGET=$target FUZZ_SEEDS=$folder/seeds "$fuzz" "$corpus/$target" "$folder/seeds" -max_total_time="$seconds" \
+    if FUZZ_TARGET=$target FUZZ_SEEDS=$folder/seeds "$fuzz" "$corpus/$target" "$folder/seeds" "${limit[@]}" \
         -timeout=10 -rss_limit_mb=2048 -max_len=16384 -dict=tests/fuzz/words.dict -artifact_prefix="$folder/broken/" \
         -print_final_stats=1 >"$log" 2>&1; then
         awk -v target="$target" '/^stat::number_of_executed_units/ { runs = $2 } /cov: / { cov = $0; sub(/.* cov: /, "", cov); sub(/ .*/, "", cov) }
