@@ -406,6 +406,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_null_is_missing_and_no_surprise() {
+        let added = json!(["/metadata/labels/l", "/spec/volumes/v", "/spec/containers/app/env/A"]);
+        let mut workload = marked_pod(&added, &json!([]), &json!({"volumes": null, "containers": null}));
+        workload.body["metadata"]["labels"] = json!(null);
+        let undone = undo(&workload, None).unwrap();
+        assert!(causes(&undone).iter().all(|(_, cause)| *cause == Cause::Missing), "{:?}", undone.leftovers);
+        assert_eq!(undone.leftovers.len(), 3);
+        assert_eq!(undone.body["spec"], workload.body["spec"]);
+    }
+
+    #[test]
     fn of_a_custom_resource_all_pods_that_carry_a_marker_are_undone_and_not_the_object_itself() {
         let template = |policy: &str| {
             let spec = serde_json::from_value(json!({"containers": [{"name": policy, "image": "x"}]})).unwrap();

@@ -168,3 +168,38 @@ fn a_message_that_says_nothing_or_more_than_one_line_gives_way_to_the_other() {
         assert_eq!(told(expression), "written", "{expression}");
     }
 }
+
+#[test]
+fn a_workload_is_selected_where_all_of_row_7_holds_whatever_other_rows_say() {
+    let conditions = json!([{"name": "c", "expression": "object.spec.replicas > 1"}]);
+    let policy = policy("p", json!({"namespaces": ["shop"], "matchConditions": conditions}));
+    let selected = |namespace: &str, spec: Value| {
+        let metadata = json!({"namespace": namespace, "annotations": {"scpol.dev/inject": "false"}});
+        let body = json!({"metadata": metadata, "spec": spec});
+        let workload = Workload::new(Kind::find("apps", "deployments").unwrap(), body);
+        assert!(matches!(decide(&policy, &workload, &site()), Verdict::Skip(_)), "it has opted out");
+        checks::selects(&policy, &workload, &site())
+    };
+    assert!(selected("shop", json!({"replicas": 2})));
+    assert!(!selected("shop", json!({"replicas": 1})));
+    assert!(!selected("other", json!({"replicas": 2})));
+    // What cannot be told does not hold.
+    assert!(!selected("shop", json!({})));
+}
+
+#[test]
+fn a_reason_names_five_globs_and_says_if_there_are_more() {
+    let told = |globs: &[&str]| {
+        let policy = policy("p", json!({"namespaces": globs}));
+        let body = json!({"metadata": {"namespace": "shop"}});
+        match decide(&policy, &Workload::new(Kind::find("apps", "deployments").unwrap(), body), &site()) {
+            Verdict::Skip(reason) => reason.detail,
+            other => panic!("{other:?}"),
+        }
+    };
+    let told_of = |list: &str| format!("namespace `shop` is not in `spec.namespaces` [{list}]");
+    assert_eq!(told(&["a", "b", "c", "d"]), told_of("a, b, c, d"));
+    assert_eq!(told(&["a", "b", "c", "d", "e"]), told_of("a, b, c, d, e"));
+    assert_eq!(told(&["a", "b", "c", "d", "e", "f"]), told_of("a, b, c, d, e, …"));
+    assert_eq!(told(&["a", "b", "c", "d", "e", "f", "g"]), told_of("a, b, c, d, e, …"));
+}

@@ -19,8 +19,13 @@ if [ ! -x "$tool/bin/cargo-mutants" ]; then
     cargo install --quiet --locked --debug --root "$tool" "cargo-mutants@$version"
 fi
 
-# At one place, so that what was built stays good. What a killed run has left there is built anew: hence the new time.
 mkdir -p "$copy" target/mutants
+exec 9>"$cache/mutants/lock"
+if ! flock --nonblock 9; then
+    echo "error: another run uses $copy" >&2
+    exit 2
+fi
+# At one place, so that what was built stays good. What a killed run has left there is built anew: hence the new time.
 find "$copy" -mindepth 1 -delete
 git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
     [ ! -e "$file" ] || printf '%s\0' "$file"
