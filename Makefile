@@ -36,6 +36,10 @@ laws: ## The laws of injection on a million generated cases and more; PROPTEST_C
 fuzz: ## Fuzzing, guided by coverage: FUZZ_SECONDS=60 or FUZZ_RUNS=10000000 for each of FUZZ_TARGETS
 	@tests/fuzz/run.sh
 
+.PHONY: mutants
+mutants: ## Whether a change of the code that decides or injects is noticed by a test; ARGS="--shard 0/20" for some of them
+	@tests/mutants/run.sh $(ARGS)
+
 .PHONY: bench
 bench: ## Throughput, latency and memory against the floor, as ratios; PARTS="webhook force" for some of it
 	@tests/controlplane/build.sh 1.13 1.36 > /dev/null

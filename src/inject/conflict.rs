@@ -24,11 +24,9 @@ pub(crate) fn collisions(templates: &[&Template], network: Network) -> Vec<(usiz
     let pairs = (0..templates.len()).flat_map(|first| (first + 1..templates.len()).map(move |second| (first, second)));
     pairs
         .filter_map(|(first, second)| {
-            let (mut one, mut other) = (templates[first], templates[second]);
-            if other.policy < one.policy {
-                (one, other) = (other, one);
-            }
-            Some((first, second, collision(one, other, network)?))
+            let mut pair = [templates[first], templates[second]];
+            pair.sort_by(|one, other| one.policy.cmp(&other.policy));
+            Some((first, second, collision(pair[0], pair[1], network)?))
         })
         .collect()
 }
@@ -413,6 +411,37 @@ mod tests {
     fn two_policies_with_one_template_agree() {
         let spec = json!({"containers": [{"name": "x", "image": "x", "ports": [{"containerPort": 1, "hostPort": 1}]}], "volumes": [{"name": "v"}]});
         assert!(collisions(&[&template("a", spec.clone()), &template("b", spec)], Network::Own).is_empty());
+    }
+
+    #[test]
+    fn no_template_is_a_rival_of_its_own() {
+        let port = json!([{"containerPort": 1, "hostPort": 1}]);
+        let own = template("a", json!({"containers": [{"name": "x", "ports": port}, {"name": "y", "ports": port}]}));
+        let other = template("b", json!({"containers": [{"name": "z"}]}));
+        assert_eq!(collisions(&[&own], Network::Own), []);
+        assert_eq!(collisions(&[&own, &other], Network::Own), []);
+    }
+
+    #[test]
+    fn what_two_policies_put_into_the_users_containers_collides_where_they_can_mean_the_same_one() {
+        let into = |policy: &str, containers: &[&str]| {
+            let env = json!([{"name": "A", "value": policy}]);
+            template(policy, json!({"env": env, "appContainers": containers}))
+        };
+        for (one, other, meet) in [
+            (&[][..], &[][..], true),
+            (&[], &["web"], true),
+            (&["web"], &["web"], true),
+            (&["web", "db"], &["proxy", "db"], true),
+            (&["web"], &["db"], false),
+            (&["web*"], &["db"], true),
+            (&["web"], &["d?"], true),
+        ] {
+            for (one, other) in [(one, other), (other, one)] {
+                let found = collisions(&[&into("a", one), &into("b", other)], Network::Own);
+                assert_eq!(!found.is_empty(), meet, "{one:?} {other:?}");
+            }
+        }
     }
 
     #[test]

@@ -334,8 +334,22 @@ mod tests {
                     Some("f".into()),
                     "{zero} {there}"
                 );
+                assert_eq!(
+                    differ(&json!({"f": {"g": zero}}), &json!({"f": there}), Fields::Open),
+                    Some("f".into()),
+                    "{zero} within {there}"
+                );
             }
         }
+    }
+
+    #[test]
+    fn a_number_is_its_value_however_it_is_written() {
+        for (one, other) in [(json!(1), json!(1.0)), (json!(-3), json!(-3.0)), (json!(1e3), json!(1000))] {
+            assert_eq!(differ(&json!({"f": one}), &json!({"f": other}), Fields::Open), None, "{one} {other}");
+            assert_eq!(differ(&json!({"f": other}), &json!({"f": one}), Fields::Open), None, "{other} {one}");
+        }
+        assert_eq!(differ(&json!({"f": 1}), &json!({"f": 1.5}), Fields::Open), Some("f".into()));
     }
 
     #[test]
@@ -459,6 +473,10 @@ mod tests {
             (json!({"args": ["a"]}), json!({"args": ["a", "b"]}), Some("args[1]")),
             (json!({"args": ["a", ""]}), json!({"args": ["a"]}), Some("args[1]")),
             (json!({"args": [""]}), json!({"args": ["x"]}), Some("args[0]")),
+            // The item is named where the list is empty or absent, the list where there is something else.
+            (json!({"args": ["a"]}), json!({}), Some("args[0]")),
+            (json!({"ports": [{"containerPort": 1}]}), json!({"ports": []}), Some("ports[1/TCP]")),
+            (json!({"args": ["a"]}), json!({"args": "a"}), Some("args")),
         ];
         for (wanted, actual, expected) in cases {
             assert_eq!(differ(&wanted, &actual, Fields::Open).as_deref(), expected, "{wanted} {actual}");

@@ -235,6 +235,7 @@ fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::code::Code;
     use crate::workload::Kind;
     use serde_json::json;
 
@@ -267,6 +268,22 @@ mod tests {
                 "/metadata/annotations/injected.scpol.dev~1p"
             ]
         );
+    }
+
+    #[test]
+    fn nothing_goes_into_a_container_whose_name_is_another_text_in_a_marker() {
+        let template = template(r#"{"env":[{"name":"A","value":"1"}]}"#);
+        let checked = |name: &str| {
+            let pod = json!({"spec": {"containers": [{"name": name}]}});
+            let pod = Workload::new(Kind::find("", "pods").unwrap(), pod);
+            check(&pod, &template, &[&template]).map_err(|conflict| conflict.code)
+        };
+        for name in ["a\u{1f}", "\n", "a\"b", "a\\b", ""] {
+            assert_eq!(checked(name), Err(Code::NoPodTemplate), "{name:?}");
+        }
+        for name in ["app", "a b", "a/b~c", "\u{7f}", "日志"] {
+            assert_eq!(checked(name), Ok(()), "{name:?}");
+        }
     }
 
     #[test]

@@ -406,6 +406,55 @@ mod tests {
     }
 
     #[test]
+    fn what_is_null_is_missing_and_no_surprise() {
+        let added = json!(["/metadata/labels/l", "/spec/volumes/v", "/spec/containers/app/env/A"]);
+        let mut workload = marked_pod(&added, &json!([]), &json!({"volumes": null, "containers": null}));
+        workload.body["metadata"]["labels"] = json!(null);
+        let undone = undo(&workload, None).unwrap();
+        assert!(causes(&undone).iter().all(|(_, cause)| *cause == Cause::Missing), "{:?}", undone.leftovers);
+        assert_eq!(undone.leftovers.len(), 3);
+        assert_eq!(undone.body["spec"], workload.body["spec"]);
+    }
+
+    #[test]
+    fn of_a_custom_resource_all_pods_that_carry_a_marker_are_undone_and_not_the_object_itself() {
+        let template = |policy: &str| {
+            let spec = serde_json::from_value(json!({"containers": [{"name": policy, "image": "x"}]})).unwrap();
+            Template::new(policy, &spec, Position::default())
+        };
+        let at = |path: &[&str], body: &Value| {
+            let path = path.iter().map(|&step| step.to_owned()).collect();
+            Workload::new(&Arc::new(Kind::at("example.com", "rollouts", Some(path))), body.clone())
+        };
+        let inject = |body: &mut Value, path: &[&str], policy: &str| {
+            let template = template(policy);
+            *body = at(path, body).patched(&plan(&at(path, body), &[&template], &[&template]).unwrap());
+        };
+        let pod = json!({"spec": {"containers": [{"name": "app"}]}});
+        let mut users = json!({"spec": {"blue": pod, "deep": {"green": pod}, "not/a/path": pod, "list": [pod]}});
+        // What looks like ours where no policy can reach: in the object itself, and behind a name that no path has.
+        inject(&mut users, &["spec", "not/a/path"], "p");
+        users["metadata"] = users["spec"]["not/a/path"]["metadata"].clone();
+        let mut injected = users.clone();
+        inject(&mut injected, &["spec", "blue"], "p");
+        inject(&mut injected, &["spec", "deep", "green"], "q");
+        let undo = |body: &Value, policies: &[&str]| {
+            let policies: Vec<String> = policies.iter().map(|&policy| policy.to_owned()).collect();
+            undo_anywhere(&at(&["spec", "template"], body), &policies)
+        };
+        let both = ["p", "q"].map(str::to_owned).to_vec();
+        for policies in [&[][..], &["p", "q"], &["none", "p", "q"]] {
+            let expected = Undone { body: users.clone(), policies: both.clone(), leftovers: Vec::new() };
+            assert_eq!(undo(&injected, policies), Some(expected), "{policies:?}");
+        }
+        let mut without_q = users.clone();
+        inject(&mut without_q, &["spec", "blue"], "p");
+        assert_eq!(undo(&injected, &["q"]).map(|undone| undone.body), Some(without_q));
+        assert_eq!(undo(&users, &[]), None);
+        assert_eq!(undo(&injected, &["none"]), None);
+    }
+
+    #[test]
     fn a_marker_that_cannot_be_read_stays() {
         let workload = pod(json!({"metadata": {"annotations": {"injected.scpol.dev/p": "{"}}, "spec": {}}));
         let undone = undo(&workload, None).unwrap();

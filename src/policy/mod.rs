@@ -366,3 +366,6 @@ impl Policies {
         self.in_order.iter()
     }
 }
+
+#[cfg(test)]
+mod tests;

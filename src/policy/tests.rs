@@ -1,0 +1,205 @@
+//! What the operator asks of policies besides [`decide`](super::decide), whose rows are golden cases.
+
+use super::*;
+use serde_json::json;
+
+fn site() -> Site {
+    Site::new("scpol-system", [], ["sidecar.example.com".to_owned()])
+}
+
+/// The policy `name` with that `spec`, and a template where it has neither that nor validations.
+fn policy(name: &str, mut spec: Value) -> Policy {
+    if spec.get("template").is_none() && spec.get("validations").is_none() {
+        spec["template"] = json!({"containers": [{"name": "x", "image": "x"}]});
+    }
+    Policy::parse(&json!({"metadata": {"name": name}, "spec": spec}), &site()).unwrap()
+}
+
+fn policies<const N: usize>(all: [Policy; N]) -> Policies {
+    Policies::new(all.map(Arc::new))
+}
+
+#[test]
+fn ours_to_remove_is_what_lies_under_our_domain_and_what_a_flag_names() {
+    for (name, ours) in [
+        ("envoy.scpol.dev", true),
+        ("sidecar.example.com", true),
+        ("envoy.example.com", false),
+        (".scpol.dev", false),
+        ("scpol.dev", false),
+        ("envoy.scpol.dev.example.com", false),
+    ] {
+        assert_eq!(site().owns(name), ours, "{name}");
+    }
+}
+
+#[test]
+fn a_policy_needs_native_sidecars_where_a_container_of_its_own_can_only_be_one() {
+    let (container, native) =
+        (json!({"name": "x", "image": "x"}), json!({"name": "y", "image": "y", "restartPolicy": "Always"}));
+    let init = json!({"name": "z", "image": "z"});
+    for (needs, choice, containers, init_containers) in [
+        (true, "Always", json!([container]), json!([])),
+        (false, "ForJobs", json!([container]), json!([])),
+        (false, "Never", json!([container]), json!([init])),
+        // Init containers are none, whatever is chosen for containers.
+        (false, "Always", json!([]), json!([init])),
+        (true, "ForJobs", json!([container]), json!([init, native])),
+        (true, "Never", json!([]), json!([native])),
+        (true, "Always", json!([container]), json!([native])),
+    ] {
+        let template = json!({"containers": containers, "initContainers": init_containers});
+        let policy = policy("p", json!({"nativeSidecars": choice, "template": template}));
+        assert_eq!(policy.needs_native_sidecars(), needs, "{choice} {template}");
+    }
+}
+
+#[test]
+fn a_namespace_is_read_where_a_selector_or_an_expression_asks_for_more_than_its_name() {
+    let (named, other) = ("namespaceObject.metadata.name != ''", "object.metadata.name != ''");
+    for (reads, spec) in [
+        (false, json!({"namespaces": ["shop"]})),
+        (true, json!({"namespaceSelector": {"matchLabels": {"team": "a"}}})),
+        (true, json!({"matchConditions": [{"name": "a", "expression": other}, {"name": "b", "expression": named}]})),
+        (false, json!({"matchConditions": [{"name": "a", "expression": other}]})),
+        (true, json!({"validations": [{"expression": named}]})),
+        (
+            true,
+            json!({"validations": [{"expression": other, "messageExpression": "string(namespaceObject.metadata.name)"}]}),
+        ),
+        (false, json!({"validations": [{"expression": other, "messageExpression": "string(object.metadata.name)"}]})),
+    ] {
+        let policy = policy("p", spec.clone());
+        assert_eq!(policy.reads_namespaces(), reads, "{spec}");
+        let all = policies([self::policy("other", json!({})), policy]);
+        assert_eq!(all.read_namespaces(), reads, "{spec}");
+    }
+}
+
+#[test]
+fn the_targets_of_a_kind_are_those_of_its_resource_in_any_group_that_serves_it() {
+    let target =
+        |group: &str, version: &str, resource: &str| json!({"group": group, "version": version, "resource": resource});
+    let policy = policy(
+        "p",
+        json!({"targets": [
+            target("apps", "v1", "deployments"),
+            target("extensions", "v1beta1", "deployments"),
+            target("apps", "v1", "statefulsets"),
+            target("argoproj.io", "*", "deployments"),
+        ]}),
+    );
+    let of = |group: &str, resource: &str| -> Vec<(String, String)> {
+        let kind = Kind::of(group, resource, None);
+        policy.targets_of(&kind).map(|target| (target.group.clone(), target.resource.clone())).collect()
+    };
+    let pair = |group: &str, resource: &str| (group.to_owned(), resource.to_owned());
+    let both = vec![pair("apps", "deployments"), pair("extensions", "deployments")];
+    assert_eq!(of("apps", "deployments"), both);
+    assert_eq!(of("extensions", "deployments"), both);
+    assert_eq!(of("apps", "statefulsets"), [pair("apps", "statefulsets")]);
+    assert_eq!(of("argoproj.io", "deployments"), [pair("argoproj.io", "deployments")]);
+    assert_eq!(of("apps", "daemonsets"), []);
+}
+
+#[test]
+fn a_workload_is_copied_only_for_a_policy_that_takes_its_pod_to_lie_elsewhere() {
+    let target = |path: &str| json!({"targets": [{"group": "example.com", "resource": "apps", "templatePath": path}]});
+    let (here, there) = (policy("here", target("spec.template")), policy("there", target("spec.pod")));
+    let workload = Workload::new(&here.kinds[0], json!({"spec": {"pod": {"spec": {}}}}));
+    assert!(matches!(here.view(&workload), Cow::Borrowed(_)));
+    assert!(matches!(policy("none", json!({})).view(&workload), Cow::Borrowed(_)));
+    let view = there.view(&workload);
+    assert_eq!((view.pod_pointer().as_str(), &view.body), ("/spec/pod", &workload.body));
+    assert!(matches!(view, Cow::Owned(_)));
+    assert_eq!(here.disagreement(&there, &workload.kind), Some(("spec.template".to_owned(), "spec.pod".to_owned())));
+    assert_eq!(here.disagreement(&here, &workload.kind), None);
+    assert_eq!(here.disagreement(&there, &Kind::of("example.com", "others", None)), None);
+}
+
+#[test]
+fn the_marker_of_a_policy_is_read_where_it_takes_the_pod_to_lie() {
+    let target = json!({"targets": [{"group": "example.com", "resource": "apps", "templatePath": "spec.pod"}]});
+    let policy = policy("p", target);
+    let marker = r#"{"v":1,"hash":"0123456789abcdef","added":["/spec/pod/spec/containers/x"]}"#;
+    let pod = json!({"metadata": {"annotations": {"injected.scpol.dev/p": marker}}, "spec": {}});
+    let read = |body: Value| policy.marker(&Workload::new(&Kind::of("example.com", "apps", None), body));
+    let found = read(json!({"spec": {"pod": pod, "template": {}}})).unwrap();
+    assert_eq!(
+        (found.hash.as_str(), &found.added[..]),
+        ("0123456789abcdef", &["/spec/pod/spec/containers/x".to_owned()][..])
+    );
+    assert_eq!(read(json!({"spec": {"template": pod}})), None);
+}
+
+#[test]
+fn the_hash_of_a_spec_is_that_of_what_it_says() {
+    let hash = |spec: Value| policy("p", spec).spec_hash;
+    let one = hash(json!({"priority": 1}));
+    assert!(one.len() == 16 && one.bytes().all(|digit| digit.is_ascii_hexdigit()), "{one}");
+    // A default says nothing, written or not.
+    assert_eq!(hash(json!({"priority": 1, "suspend": false})), one);
+    assert_ne!(hash(json!({"priority": 2})), one);
+}
+
+#[test]
+fn policies_are_found_by_name_and_by_the_initializer_name_that_they_register() {
+    let old = |name: &str| policy(name, json!({"initializerName": "sidecar.example.com"}));
+    let all = policies([old("b"), policy("plain", json!({})), old("a"), old("c")]);
+    assert_eq!(all.get("plain").map(|policy| policy.name.as_str()), Some("plain"));
+    assert!(all.get("plain.scpol.dev").is_none());
+    let by = |initializer: &str| all.by_initializer(initializer).map(|policy| policy.name.as_str());
+    assert_eq!(by("plain.scpol.dev"), Some("plain"));
+    // Two cannot have one name: the first by name keeps it.
+    assert_eq!(by("sidecar.example.com"), Some("a"));
+    assert_eq!((by("a.scpol.dev"), by("plain")), (None, None));
+}
+
+#[test]
+fn a_message_that_says_nothing_or_more_than_one_line_gives_way_to_the_other() {
+    let told = |expression: &str| {
+        let validation = json!({"expression": "false", "message": "written", "messageExpression": expression});
+        let policy = policy("p", json!({"validations": [validation]}));
+        let variables = Variables { object: &json!({"metadata": {"name": "web"}}), namespace: None };
+        policy.validations[0].told(&variables, &mut Budget::validations())
+    };
+    assert_eq!(told("' not ' + object.metadata.name + ' '"), "not web");
+    for expression in ["''", "'  '", r"'two\nlines'", "string(object.metadata.none)"] {
+        assert_eq!(told(expression), "written", "{expression}");
+    }
+}
+
+#[test]
+fn a_workload_is_selected_where_all_of_row_7_holds_whatever_other_rows_say() {
+    let conditions = json!([{"name": "c", "expression": "object.spec.replicas > 1"}]);
+    let policy = policy("p", json!({"namespaces": ["shop"], "matchConditions": conditions}));
+    let selected = |namespace: &str, spec: Value| {
+        let metadata = json!({"namespace": namespace, "annotations": {"scpol.dev/inject": "false"}});
+        let body = json!({"metadata": metadata, "spec": spec});
+        let workload = Workload::new(Kind::find("apps", "deployments").unwrap(), body);
+        assert!(matches!(decide(&policy, &workload, &site()), Verdict::Skip(_)), "it has opted out");
+        checks::selects(&policy, &workload, &site())
+    };
+    assert!(selected("shop", json!({"replicas": 2})));
+    assert!(!selected("shop", json!({"replicas": 1})));
+    assert!(!selected("other", json!({"replicas": 2})));
+    // What cannot be told does not hold.
+    assert!(!selected("shop", json!({})));
+}
+
+#[test]
+fn a_reason_names_five_globs_and_says_if_there_are_more() {
+    let told = |globs: &[&str]| {
+        let policy = policy("p", json!({"namespaces": globs}));
+        let body = json!({"metadata": {"namespace": "shop"}});
+        match decide(&policy, &Workload::new(Kind::find("apps", "deployments").unwrap(), body), &site()) {
+            Verdict::Skip(reason) => reason.detail,
+            other => panic!("{other:?}"),
+        }
+    };
+    let told_of = |list: &str| format!("namespace `shop` is not in `spec.namespaces` [{list}]");
+    assert_eq!(told(&["a", "b", "c", "d"]), told_of("a, b, c, d"));
+    assert_eq!(told(&["a", "b", "c", "d", "e"]), told_of("a, b, c, d, e"));
+    assert_eq!(told(&["a", "b", "c", "d", "e", "f"]), told_of("a, b, c, d, e, …"));
+    assert_eq!(told(&["a", "b", "c", "d", "e", "f", "g"]), told_of("a, b, c, d, e, …"));
+}
