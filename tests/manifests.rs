@@ -223,7 +223,7 @@ fn is_our_container(container: &Value) {
     assert_eq!(container["ports"], ports);
     assert_eq!(
         container["resources"],
-        json!({ "requests": { "cpu": "50m", "memory": "32Mi" }, "limits": { "memory": "64Mi" } })
+        json!({ "requests": { "cpu": "50m", "memory": "32Mi" }, "limits": { "memory": "128Mi" } })
     );
     let environment: Vec<_> =
         items(&container["env"]).map(|entry| (&entry["name"], &entry["valueFrom"]["fieldRef"]["fieldPath"])).collect();

@@ -43,7 +43,7 @@ const CROWD: usize = 100;
 const REFUSED: Duration = Duration::from_secs(3);
 
 /// So many large objects are in memory at once: others wait their turn.
-const LARGE_AT_ONCE: usize = 2;
+const LARGE_AT_ONCE: usize = 4;
 
 /// Settles what the queue gives, until `stop` is true.
 pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
