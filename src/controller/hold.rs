@@ -46,6 +46,13 @@ impl Hold {
         condition_in(status, "Programmed").is_some_and(|programmed| programmed["reason"] == "RemovedByHand")
     }
 
+    /// Why nothing may be registered, where it `is_registered` or not. One that is over stays until something is registered: it is
+    /// not found a second time.
+    pub(super) fn stand(hold: &mut Option<Self>, is_registered: bool) -> Option<Unavailable> {
+        *hold = hold.filter(|_| !is_registered);
+        hold.filter(|hold| !hold.is_over()).map(|hold| hold.reason())
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.begun.elapsed() >= self.period
     }

@@ -289,10 +289,8 @@ impl Controller {
             };
             joint.hold = wanted.policies.iter().find_map(found);
         }
-        // One that is over stays until something is registered: it is not found a second time.
-        joint.hold = joint.hold.filter(|_| !is_there);
-        let Some(hold) = joint.hold.filter(|hold| !hold.is_over()) else { return false };
-        joint.trouble = Some(hold.reason());
+        let Some(reason) = Hold::stand(&mut joint.hold, is_there) else { return false };
+        joint.trouble = Some(reason);
         true
     }
 

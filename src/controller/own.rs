@@ -159,10 +159,8 @@ impl Controller {
         if entry.hold.is_none() && entry.outcome == Outcome::FirstSight && !registered {
             entry.hold = Hold::found(name, &stored.status, EngineName::Initializer, period);
         }
-        // One that is over stays until something is registered: it is not found a second time.
-        entry.hold = entry.hold.filter(|_| !registered);
-        let Some(hold) = entry.hold.filter(|hold| !hold.is_over()) else { return false };
-        entry.outcome = outcome_of(hold.reason());
+        let Some(reason) = Hold::stand(&mut entry.hold, registered) else { return false };
+        entry.outcome = outcome_of(reason);
         true
     }
 
