@@ -20,7 +20,7 @@ pub struct Pages<'a> {
     client: &'a Client,
     resource: &'a ApiResource,
     limit: u32,
-    /// What the server wants to be asked with for the next page; none after the last.
+    /// What the server wants to be asked with for the next page: nothing for the first; none after the last.
     next: Option<String>,
 }
 
@@ -36,8 +36,8 @@ impl<'a> Pages<'a> {
     /// If it cannot be read.
     pub async fn next(&mut self) -> Result<Option<Vec<Object>>, CallError> {
         while let Some(next) = &self.next {
-            let parameters = ListParams::default().limit(self.limit).continue_token(next);
-            let parameters = if next.is_empty() { ListParams::default().limit(self.limit) } else { parameters };
+            let mut parameters = ListParams::default().limit(self.limit);
+            parameters.continue_token = Some(next.clone()).filter(|next| !next.is_empty());
             let most = if self.limit > 1 { LARGEST } else { usize::MAX };
             let Some(page) = call(self.read(&parameters, most)).await? else {
                 self.limit = (self.limit / 4).max(1);
