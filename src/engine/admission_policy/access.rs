@@ -32,12 +32,12 @@ pub(super) struct Access {
     /// Whether claim templates of the workload are volumes of its pods.
     pub(super) has_claims: bool,
     /// What is known of the workload beforehand, and is not asked again.
-    pub(super) ordinary: Option<Ordinary>,
+    pub(super) fresh: Option<Fresh>,
 }
 
 /// What may be known of a workload: no item of the template is there, but containers and metadata to add to are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ordinary {
+pub(super) struct Fresh {
     /// Whether its pod has annotations.
     pub(super) has_annotations: bool,
 }
@@ -71,7 +71,7 @@ impl Access {
             spec,
             is_pod: kind.is_in_table() && path.is_empty(),
             has_claims: kind.resource == "statefulsets" && kind.group == "apps",
-            ordinary: None,
+            fresh: None,
         }
     }
 
@@ -110,7 +110,7 @@ impl Access {
     pub(super) fn lacks(&self, field: &str) -> String {
         let list = format!("{}.{field}", self.spec);
         match self.shape {
-            Shape::Typed if field == "containers" && self.ordinary.is_some() => "false".to_owned(),
+            Shape::Typed if field == "containers" && self.fresh.is_some() => "false".to_owned(),
             Shape::Typed if field == "containers" => format!("{list} == null"),
             Shape::Typed => format!("!has({list})"),
             Shape::Free => format!("{}.?{field}.orValue(null) == null", self.spec),
@@ -162,7 +162,7 @@ impl Access {
 
     /// That no item of a list of the pod's `spec` is called `name`.
     pub(super) fn has_no(&self, name: &str, field: &str, variables: &mut Variables) -> String {
-        if self.ordinary.is_some() {
+        if self.fresh.is_some() {
             return "true".to_owned();
         }
         let is_free = format!("!({} in {})", quoted(name), self.names(field, variables));
@@ -192,7 +192,7 @@ impl Access {
     /// Whether the pod has no metadata; none if it always has.
     pub(super) fn lacks_metadata(&self) -> Option<String> {
         match self.shape {
-            _ if self.is_pod || self.ordinary.is_some() => None,
+            _ if self.is_pod || self.fresh.is_some() => None,
             Shape::Typed => Some(format!("!has({}.metadata)", self.pod)),
             Shape::Free => Some(format!("{}.?metadata.orValue(null) == null", self.pod)),
         }
@@ -201,8 +201,8 @@ impl Access {
     /// Whether a map of the pod's metadata is not there.
     pub(super) fn lacks_entries(&self, field: &str) -> String {
         let pod = &self.pod;
-        if let Some(ordinary) = self.ordinary.filter(|_| field == "annotations") {
-            return (!ordinary.has_annotations).to_string();
+        if let Some(fresh) = self.fresh.filter(|_| field == "annotations") {
+            return (!fresh.has_annotations).to_string();
         }
         match self.shape {
             Shape::Typed if self.is_pod => format!("!has(object.metadata.{field})"),

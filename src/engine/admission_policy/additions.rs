@@ -5,7 +5,7 @@
 //! items is put at the beginning one by one, from the last to the first.
 
 use super::Inexpressible;
-use super::access::{Access, Ordinary, Shape};
+use super::access::{Access, Fresh, Shape};
 use super::cel::{all, any, list_of, literal, not, quoted};
 use super::delivery::Delivery;
 use super::own::{self, Own, OwnList};
@@ -48,7 +48,7 @@ impl Additions<'_> {
         for list in &LISTS {
             self.list_items(list, variables, &mut fixed)?;
         }
-        if self.access.ordinary.is_none() {
+        if self.access.fresh.is_none() {
             self.metadata(variables, &mut fixed);
         }
         for at in 0..self.templates.len() {
@@ -250,9 +250,9 @@ impl Additions<'_> {
 
     fn add_marker(&self, at: usize, marker: &str) -> String {
         let key = &self.templates[at].delivery.template.marker_key;
-        match self.access.ordinary {
+        match self.access.fresh {
             // One operation less: each costs the server as much as all that is asked before.
-            Some(Ordinary { has_annotations: false }) => {
+            Some(Fresh { has_annotations: false }) => {
                 add(&self.path("/metadata/annotations"), &format!("{{{}: {marker}}}", quoted(key)))
             }
             _ => add(&self.path(&format!("/metadata/annotations/{}", escaped(key))), marker),

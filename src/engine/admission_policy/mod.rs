@@ -19,7 +19,7 @@
 //! # Files
 //! - [`render`]: the objects, and what they are made of. [`validating`]: those that refuse.
 //! - [`rows`]: rows 1 to 7. [`expressions`]: the users' own. [`conflict`], [`equal`]: row 8. [`delivery`]: native sidecars.
-//! - [`additions`]: the patch and the markers. [`ordinary`]: the same where the workload has nothing yet of what is added. [`own`]: the user's own containers.
+//! - [`additions`]: the patch and the markers. [`fresh`]: the same where the workload has nothing yet of what is added. [`own`]: the user's own containers.
 //! - [`access`]: where things lie in a workload. [`cel`], [`variables`]: text.
 
 #![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
@@ -31,7 +31,7 @@ mod conflict;
 mod delivery;
 mod equal;
 mod expressions;
-mod ordinary;
+mod fresh;
 mod own;
 mod render;
 mod rows;

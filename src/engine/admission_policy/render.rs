@@ -7,7 +7,7 @@ use super::delivery::Delivery;
 use super::rows::{self, Rows, Term, every};
 use super::validating::validating;
 use super::variables::Variables;
-use super::{API, Inexpressible, MAX_EXPRESSION, MAX_OBJECT, conflict, expressions, ordinary, own};
+use super::{API, Inexpressible, MAX_EXPRESSION, MAX_OBJECT, conflict, expressions, fresh, own};
 use crate::cluster::capabilities::Capabilities;
 use crate::engine::Unavailable;
 use crate::engine::object::{self, PROBE};
@@ -180,7 +180,7 @@ fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variable
     for template in templates {
         let condition = template.fits.clone();
         let template = [Fitting { fits: "true".to_owned(), ..template }];
-        if let Some((condition, operations)) = ordinary::operations(&template, access, variables)? {
+        if let Some((condition, operations)) = fresh::operations(&template, access, variables)? {
             chosen.push_str(&format!("{condition} ? {operations} : "));
         }
         let operations = Additions { templates: &template, access }.operations(variables)?;

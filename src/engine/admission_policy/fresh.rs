@@ -1,8 +1,8 @@
-//! The ordinary case: a workload that has nothing yet of what a template adds. Nearly all are like that, and what is added to
+//! The fresh workload, which has nothing yet of what a template adds. Nearly all are like that, and what is added to
 //! them, and what the marker says of it, is known beforehand. To work it out costs the server as much as to apply it.
 
 use super::Inexpressible;
-use super::access::{Access, Ordinary, Shape};
+use super::access::{Access, Fresh, Shape};
 use super::additions::{Additions, Fitting};
 use super::cel::{all, any, list, not, quoted};
 use super::conflict;
@@ -13,7 +13,7 @@ use crate::inject::content::{CONTAINERS, LISTS, List, MAPS};
 /// How long the patch may be to stand there a second and third time, in characters: a fifth of what an expression may have.
 const MAX_PATCH: usize = super::MAX_EXPRESSION / 5;
 
-/// When a workload is ordinary for `template` and gets it, and the operations then; none if they would be no simpler.
+/// When a workload is fresh for `template` and gets it, and the operations then; none if they would be no simpler.
 ///
 /// # Errors
 /// If something of the template cannot be written in CEL.
@@ -28,7 +28,7 @@ pub(super) fn operations(
     if access.shape == Shape::Free || own.is_some() || adds_entries {
         return Ok(None);
     }
-    let with = |has_annotations| Access { ordinary: Some(Ordinary { has_annotations }), ..access.clone() };
+    let with = |has_annotations| Access { fresh: Some(Fresh { has_annotations }), ..access.clone() };
     let mut terms = vec![delivery.matches.clone()];
     terms.extend(has_nothing_of(spec, access));
     terms.push(conflict::fits(delivery, &with(true), None, variables)?);
