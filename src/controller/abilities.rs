@@ -6,8 +6,8 @@ use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::mirror::Mirror;
-use crate::engine::initializer::registration::is_ours;
 use crate::engine::registration;
+use crate::engine::registration::is_ours;
 use crate::engine::{EngineName, Unavailable};
 use crate::workload::Kind;
 use std::collections::BTreeSet;
@@ -69,7 +69,7 @@ impl Controller {
     pub(super) fn groups(&self) -> BTreeSet<String> {
         let snapshot = self.snapshots.borrow();
         let targeted = snapshot.policies.iter().flat_map(|policy| policy.kinds.iter().cloned());
-        let ours = self.configurations.known().iter().filter(|(_, configuration)| is_ours(configuration));
+        let ours = self.configurations.known().iter().filter(|(_, configuration)| is_ours(&configuration.metadata));
         let registered = ours.flat_map(|(_, configuration)| configuration.kinds());
         targeted.chain(registered).filter(|kind| !kind.is_in_table()).map(|kind| kind.group.clone()).collect()
     }

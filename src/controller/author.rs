@@ -13,7 +13,7 @@ use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::engine::Unavailable;
-use crate::engine::registration::{self, is_ours, revision_of};
+use crate::engine::registration::{self, revision_of};
 use crate::engine::webhook::author::{NAME, RIGHTS, probe, probed, render};
 use crate::engine::webhook::replica::Reach;
 use crate::workloads::watch::Shared;
@@ -190,7 +190,7 @@ impl<'a> Keeper<'a> {
         self.is_doubtful |= !is_there;
         let stored = registration::apply(client, &self.resource, wanted).await?;
         match self.prove(wanted).await {
-            Err(reason) if self.is_doubtful && is_ours(&stored) => {
+            Err(reason) if self.is_doubtful => {
                 registration::remove(client, &self.resource, NAME).await?;
                 Err(reason)
             }

@@ -21,6 +21,7 @@ use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
 use futures::stream::{BoxStream, SelectAll};
+use kube::api::DynamicObject;
 use kube::runtime::watcher::Event;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,7 +165,9 @@ impl Controller {
 
     fn registered_deleted(&mut self, object: &Object) {
         let Some(kind) = kind_of(object.name()) else { return };
-        let Some(joint) = self.joints.get_mut(&kind).filter(|_| !is_marked(&object.value())) else { return };
+        let is_marked =
+            serde_json::from_str::<DynamicObject>(object.json()).is_ok_and(|object| is_marked(&object.metadata));
+        let Some(joint) = self.joints.get_mut(&kind).filter(|_| !is_marked) else { return };
         joint.deleted_meanwhile |= matches!(joint.phase, Phase::Busy(_));
     }
 

@@ -13,10 +13,10 @@ use crate::cluster::capabilities::registration as resources;
 use crate::cluster::client::{self, Progress, why};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{Snapshot, Stored};
-use crate::engine::initializer::registration::{self, is_marked, is_ours};
+use crate::engine::initializer::registration;
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::{self, InitializerConfiguration};
-use crate::engine::registration::Unproven;
+use crate::engine::registration::{Unproven, is_marked, is_ours};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::workload::{KINDS, Kind};
@@ -43,7 +43,7 @@ impl Controller {
 
     pub(super) fn configurations_changed(&mut self, event: watcher::Result<Event<Object>>) {
         // What others register may be in our way; what we do ourselves is not.
-        let is_foreign = |object: &Object| !is_ours(&parsed(object));
+        let is_foreign = |object: &Object| !is_ours(&parsed(object).metadata);
         match &event {
             Ok(Event::Apply(object) | Event::Delete(object)) if !is_foreign(object) => {}
             _ => self.plan = None,
@@ -76,8 +76,8 @@ impl Controller {
         let last = parsed(object);
         let entry = self.entries.iter_mut().find(|(name, _)| render::name(name) == object.name());
         if let Some((_, entry)) = entry
-            && is_ours(&last)
-            && !is_marked(&last)
+            && is_ours(&last.metadata)
+            && !is_marked(&last.metadata)
             && entry.phase == Phase::Rising
         {
             entry.deleted_meanwhile = true;
@@ -86,13 +86,13 @@ impl Controller {
 
     /// What is registered for the policy `name`, if it is ours.
     fn configuration_of(&self, name: &str) -> Option<&InitializerConfiguration> {
-        self.configurations.known().get(&render::name(name)).filter(|configuration| is_ours(configuration))
+        self.configurations.known().get(&render::name(name)).filter(|configuration| is_ours(&configuration.metadata))
     }
 
     /// Looks for configurations of others that are in our way.
     pub(super) fn check_foreign(&self, policy: &Policy) -> Result<(), Outcome> {
         for (other, configuration) in
-            self.configurations.known().iter().filter(|(_, configuration)| !is_ours(configuration))
+            self.configurations.known().iter().filter(|(_, configuration)| !is_ours(&configuration.metadata))
         {
             if *other == render::name(&policy.name) {
                 let message =
@@ -345,7 +345,7 @@ impl Controller {
             .configurations
             .known()
             .iter()
-            .filter(|(_, configuration)| is_ours(configuration))
+            .filter(|(_, configuration)| is_ours(&configuration.metadata))
             .map(|(name, _)| name.clone())
             .collect();
         for orphan in orphans {

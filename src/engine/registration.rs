@@ -12,7 +12,7 @@ use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::{CallError, call};
 use crate::workload::Kind;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
-use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams, Preconditions};
 use kube::core::ApiResource;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tracing::info;
 
 /// The annotation that we set on a registration before we delete it ourselves.
-pub(super) const REMOVING: &str = "scpol.dev/removing";
+const REMOVING: &str = "scpol.dev/removing";
 
 /// A failed call, as a reason why a policy is not in force.
 impl From<CallError> for Unavailable {
@@ -35,14 +35,14 @@ impl From<CallError> for Unavailable {
     }
 }
 
-/// True if and only if we made `object`.
-pub fn is_ours(object: &Value) -> bool {
-    object["metadata"]["labels"][MANAGED_BY] == MANAGER
+/// True if and only if we made the object that has `metadata`.
+pub fn is_ours(metadata: &ObjectMeta) -> bool {
+    metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|manager| manager == MANAGER)
 }
 
-/// True if and only if we have marked `object` as one that we remove ourselves.
-pub fn is_marked(object: &Value) -> bool {
-    !object["metadata"]["annotations"][REMOVING].is_null()
+/// True if and only if we have marked the object that has `metadata` as one that we remove ourselves.
+pub fn is_marked(metadata: &ObjectMeta) -> bool {
+    metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(REMOVING))
 }
 
 /// Creates or replaces a registration of ours. Gives it as stored.
@@ -55,7 +55,7 @@ pub async fn apply(client: &Client, resource: &ApiResource, wanted: &Value) -> R
     let api = Api::<DynamicObject>::all_with(client.clone(), resource);
     let written = match call(api.get_opt(&name)).await? {
         None => call(api.create(&PostParams::default(), &object)).await,
-        Some(stored) if is_ours(&value(&stored)) => {
+        Some(stored) if is_ours(&stored.metadata) => {
             object.metadata.resource_version = stored.metadata.resource_version;
             call(api.replace(&name, &PostParams::default(), &object)).await
         }
@@ -82,7 +82,7 @@ pub async fn apply(client: &Client, resource: &ApiResource, wanted: &Value) -> R
 pub async fn remove(client: &Client, resource: &ApiResource, name: &str) -> Result<(), CallError> {
     let api = Api::<DynamicObject>::all_with(client.clone(), resource);
     let Some(mut stored) = call(api.get_opt(name)).await? else { return Ok(()) };
-    if !is_ours(&value(&stored)) {
+    if !is_ours(&stored.metadata) {
         return Ok(());
     }
     stored.metadata.annotations.get_or_insert_default().insert(REMOVING.into(), "true".into());

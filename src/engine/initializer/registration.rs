@@ -7,7 +7,6 @@
 use super::render;
 use super::types::{self, InitializerConfiguration};
 use crate::api::code::Code;
-use crate::api::{MANAGED_BY, MANAGER};
 use crate::cluster::client::CallError;
 use crate::engine::Unavailable;
 use crate::engine::registration::{self, Unproven};
@@ -74,26 +73,11 @@ async fn check_rights(shared: &Shared, kinds: &[Arc<Kind>]) -> Result<(), Unavai
     Ok(())
 }
 
-/// True if and only if `configuration` is one that we made.
-pub fn is_ours(configuration: &InitializerConfiguration) -> bool {
-    let labels = configuration.metadata.labels.as_ref();
-    labels.is_some_and(|labels| labels.get(MANAGED_BY).is_some_and(|manager| manager == MANAGER))
-}
-
-/// True if and only if we have marked `configuration` as one that we remove ourselves.
-pub fn is_marked(configuration: &InitializerConfiguration) -> bool {
-    configuration
-        .metadata
-        .annotations
-        .as_ref()
-        .is_some_and(|annotations| annotations.contains_key(registration::REMOVING))
-}
-
 /// True if and only if `stored` is what we `wanted`, however the server has completed it.
 pub fn is_as(stored: &InitializerConfiguration, wanted: &InitializerConfiguration) -> bool {
     stored.initializers == wanted.initializers
         && stored.metadata.labels == wanted.metadata.labels
-        && !is_marked(stored)
+        && !registration::is_marked(&stored.metadata)
         && stored.metadata.owner_references == wanted.metadata.owner_references
 }
 

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 use sidecar_policy::cluster::object::Object;
-use sidecar_policy::engine::initializer::registration::{is_as, is_marked, is_ours};
+use sidecar_policy::engine::initializer::registration::is_as;
 use sidecar_policy::engine::initializer::types::InitializerConfiguration;
+use sidecar_policy::engine::registration::{is_marked, is_ours};
 
 pub(crate) fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -18,9 +19,9 @@ pub(crate) fn run(bytes: &[u8]) {
     assert!(object.pending().count() == 0 || !object.is_initialized());
     if let Ok(configuration) = serde_json::from_value::<InitializerConfiguration>(value) {
         configuration.kinds();
-        is_marked(&configuration);
+        is_marked(&configuration.metadata);
         assert!(is_as(&configuration, &configuration));
-        is_ours(&configuration);
+        is_ours(&configuration.metadata);
     }
 }
 
