@@ -8,12 +8,12 @@ use super::hold::Hold;
 use super::{RETRY, Settings};
 use crate::api::code::Code;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
-use crate::cluster::client::{self, CallError, call, why};
+use crate::cluster::client::{self, call, why};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::engine::Unavailable;
-use crate::engine::registration::{self, revision_of};
+use crate::engine::registration::{self, PROBE_LIMIT, revision_of};
 use crate::engine::webhook::author::{NAME, RIGHTS, probe, probed, render};
 use crate::engine::webhook::replica::Reach;
 use crate::workloads::watch::Shared;
@@ -27,8 +27,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
-/// API servers read webhook configurations from a watch: so long it may take until a trial shows one.
-const PROBE_LIMIT: Duration = Duration::from_secs(8);
 /// Between two trials.
 const PROBE_PAUSE: Duration = Duration::from_millis(100);
 /// How often it is looked whether a hold, or a pause after a failure, is over.
@@ -213,12 +211,12 @@ impl<'a> Keeper<'a> {
         loop {
             let why = match call(api.create(&dry_run, &policy)).await {
                 Err(error) if error.to_string().contains(&refusal) => return Ok(()),
-                Err(error) if error.to_string().contains("failed calling webhook") => Some(error),
+                Err(error) if registration::is_unanswered(&error) => Some(error.to_string()),
                 Err(error) => return Err(error.into()),
                 Ok(_) => None,
             };
             if since.elapsed() > PROBE_LIMIT {
-                return Err(without_effect(why.as_ref()));
+                return Err(why.as_deref().map_or_else(without_effect, registration::unanswered));
             }
             tokio::time::sleep(PROBE_PAUSE).await;
         }
@@ -237,17 +235,10 @@ async fn check_rights(client: &kube::Client) -> Result<(), Unavailable> {
     Ok(())
 }
 
-fn without_effect(why: Option<&CallError>) -> Unavailable {
-    match why {
-        Some(why) => {
-            Unavailable::new(Code::WebhookUnreachable, format!("the API server gets no answer from the webhook: {why}"))
-        }
-        None => Unavailable::new(
-            Code::WebhookOff,
-            format!(
-                "registered, but a new SidecarPolicy did not show it in {} s: see that `ValidatingAdmissionWebhook` is not in the API server's `--disable-admission-plugins`",
-                PROBE_LIMIT.as_secs()
-            ),
-        ),
-    }
+fn without_effect() -> Unavailable {
+    let message = format!(
+        "registered, but a new SidecarPolicy did not show it in {} s: see that `ValidatingAdmissionWebhook` is not in the API server's `--disable-admission-plugins`",
+        PROBE_LIMIT.as_secs()
+    );
+    Unavailable::new(Code::WebhookOff, message)
 }

@@ -351,11 +351,21 @@ pub fn revision_of(object: &Value) -> Option<String> {
 
 /// API servers read webhook configurations from a watch, and admission policies once a second; they compile those, which takes
 /// half a second for a large one.
-const PROBE_LIMIT: Duration = Duration::from_secs(8);
+pub const PROBE_LIMIT: Duration = Duration::from_secs(8);
 /// Between two trials.
 const PROBE_PAUSE: Duration = Duration::from_millis(50);
 /// After so long every API server has taken a registration over, where no trial can show it.
 const SETTLING: Duration = Duration::from_secs(3);
+
+/// True if and only if the API server has refused a request since a webhook did not answer.
+pub fn is_unanswered(error: &CallError) -> bool {
+    error.to_string().contains("failed calling webhook")
+}
+
+/// That the API server cannot reach the webhook, in its own words.
+pub fn unanswered(why: &str) -> Unavailable {
+    Unavailable::new(Code::WebhookUnreachable, format!("the API server gets no answer from the webhook: {why}"))
+}
 
 fn without_effect(place: &Place, engine: EngineName, why: Option<&str>) -> Unavailable {
     let tried = format!("registered, but a new {} did not show it in {} s", place.kind.resource, PROBE_LIMIT.as_secs());
@@ -366,9 +376,7 @@ fn without_effect(place: &Place, engine: EngineName, why: Option<&str>) -> Unava
                 "{tried}: are the feature gate and the admission plugin on? Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`"
             ),
         ),
-        (_, Some(why)) => {
-            Unavailable::new(Code::WebhookUnreachable, format!("the API server gets no answer from the webhook: {why}"))
-        }
+        (_, Some(why)) => unanswered(why),
         // Without an entry that must be answered, the server keeps to itself that it could not call.
         (_, None) if !webhook::render::has_probe(&place.capabilities) => Unavailable::new(
             Code::WebhookUnreachable,
@@ -406,7 +414,7 @@ async fn probe(place: &Place, revision: &str, shows: Shows) -> Result<Seen, Unav
             Ok(if is_there { Seen::Yes } else { Seen::NotYet(None) })
         }
         // It names the URL, and so the revision: that is no answer.
-        Err(error) if error.to_string().contains("failed calling webhook") => Ok(Seen::NotYet(Some(error.to_string()))),
+        Err(error) if is_unanswered(&error) => Ok(Seen::NotYet(Some(error.to_string()))),
         Err(error) if shows == Shows::Refuses && error.to_string().contains(revision) => Ok(Seen::Yes),
         Err(error) if error.code() == 422 && !kind.is_in_table() => Ok(Seen::CannotTell(format!(
             "registered, and nobody knows whether new {} show it: one that was tried is not valid: {}",
