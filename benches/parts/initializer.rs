@@ -41,50 +41,24 @@ async fn policy(cluster: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// A server on which the operator completes what its clients create.
-struct Loop {
+/// A server whose clients create Deployments.
+struct Deployments {
     cluster: ControlPlane,
     client: Client,
+    /// By what clients complete their own objects; none where the operator does.
+    floor: Option<Policy>,
 }
 
-impl Side for Loop {
+impl Side for Deployments {
     fn cluster(&self) -> &ControlPlane {
         &self.cluster
     }
 
     async fn create(&self, number: usize) -> Result<()> {
-        create(&self.client, number).await
-    }
-
-    async fn clear(&self) -> Result<()> {
-        clear(&self.client).await
-    }
-}
-
-/// A server on which clients complete their own objects as the policy says: nobody else does.
-struct Floor {
-    cluster: ControlPlane,
-    client: Client,
-    policy: Policy,
-}
-
-impl Side for Floor {
-    fn cluster(&self) -> &ControlPlane {
-        &self.cluster
-    }
-
-    async fn create(&self, number: usize) -> Result<()> {
-        let name = name(number);
-        let path = format!("{DEPLOYMENTS}?includeUninitialized=1");
-        let created = send(&self.client, "POST", &path, "application/json", &deployment(&name)).await?;
-        let kind = Kind::find("apps", "deployments").context("a built-in kind")?;
-        let workload = Workload::new(kind, serde_json::from_str(&created)?);
-        ensure!(workload.pending().count() == 1, "the floor's object does not wait for the policy alone");
-        let template = [&self.policy.template];
-        let plan = inject::plan(&workload, &template, &template).map_err(|conflict| anyhow!(conflict.message))?;
-        let patch = serde_json::to_value(completion(&workload, 1, plan))?;
-        let path = format!("{DEPLOYMENTS}/{name}");
-        has_sidecar(&name, &send(&self.client, "PATCH", &path, "application/json-patch+json", &patch).await?)
+        match &self.floor {
+            Some(policy) => create_and_complete(&self.client, policy, number).await,
+            None => create(&self.client, number).await,
+        }
     }
 
     async fn clear(&self) -> Result<()> {
@@ -99,7 +73,7 @@ pub(super) async fn throughput(figures: &mut Vec<Figure>) -> Result<()> {
     policy(&cluster).await?;
     let operator = operator(&cluster, &[]).await?;
     in_force(&cluster, "bench").await?;
-    let ours = Loop { client: cluster.client(User::Creator), cluster };
+    let ours = Deployments { client: cluster.client(User::Creator), cluster, floor: None };
     let terms = Terms { engine: "Initializer", rival: "the floor", rates: [0.87, 0.90, 0.90], p50: Some(1.15) };
     duel(figures, &terms, &ours, &floor).await?;
     operator.stop().await?;
@@ -109,7 +83,7 @@ pub(super) async fn throughput(figures: &mut Vec<Figure>) -> Result<()> {
 }
 
 /// What the operator has registered, without the operator.
-async fn floor() -> Result<Floor> {
+async fn floor() -> Result<Deployments> {
     let cluster = cluster(false).await?;
     // The client completes objects itself, which takes a right that users do not have.
     for command in [
@@ -124,7 +98,7 @@ async fn floor() -> Result<Floor> {
     operator.stop().await?;
     let site = Site::new("scpol-system", [], []);
     let policy = Policy::parse(&bench_policy(), &site).map_err(|violations| anyhow!("{violations:?}"))?;
-    Ok(Floor { client: cluster.client(User::Creator), cluster, policy })
+    Ok(Deployments { client: cluster.client(User::Creator), cluster, floor: Some(policy) })
 }
 
 fn deployment(name: &str) -> Value {
@@ -144,6 +118,21 @@ fn name(number: usize) -> String {
 async fn create(client: &Client, number: usize) -> Result<()> {
     let name = name(number);
     has_sidecar(&name, &send(client, "POST", DEPLOYMENTS, "application/json", &deployment(&name)).await?)
+}
+
+/// Creates the Deployment of that number without waiting, and completes it as `policy` says.
+async fn create_and_complete(client: &Client, policy: &Policy, number: usize) -> Result<()> {
+    let name = name(number);
+    let path = format!("{DEPLOYMENTS}?includeUninitialized=1");
+    let created = send(client, "POST", &path, "application/json", &deployment(&name)).await?;
+    let kind = Kind::find("apps", "deployments").context("a built-in kind")?;
+    let workload = Workload::new(kind, serde_json::from_str(&created)?);
+    ensure!(workload.pending().count() == 1, "the floor's object does not wait for the policy alone");
+    let template = [&policy.template];
+    let plan = inject::plan(&workload, &template, &template).map_err(|conflict| anyhow!(conflict.message))?;
+    let patch = serde_json::to_value(completion(&workload, 1, plan))?;
+    let path = format!("{DEPLOYMENTS}/{name}");
+    has_sidecar(&name, &send(client, "PATCH", &path, "application/json-patch+json", &patch).await?)
 }
 
 fn has_sidecar(name: &str, answer: &str) -> Result<()> {
