@@ -2,7 +2,7 @@
 
 use crate::scene::{RECOVERY, Scene, first};
 use crate::stories::{in_force, injected, leads};
-use crate::support::{Surroundings, wait_condition, within};
+use crate::support::{Operator, Surroundings, wait_condition, within};
 use anyhow::{Context, Result, ensure};
 use controlplane::{User, Version};
 use jiff::Timestamp;
@@ -89,12 +89,7 @@ pub(crate) async fn differ(scene: &Scene) -> Result<()> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let mut other = scene.replica_in("scpol-1", port, &behind.surroundings())?;
     other.wait_ready().await?;
-    let until = Instant::now() + LEASES;
-    while Instant::now() < until {
-        let (ours, theirs) = (scene.metric("scpol_leader").await? == 1.0, leads(&other).await?);
-        ensure!(ours && !theirs, "the one ahead leads: {ours}, the one behind: {theirs}");
-        sleep(Duration::from_millis(100)).await;
-    }
+    leads_alone(scene, &other, true).await?;
     shows(scene, 1).await?;
     let all = first(60);
     scene.create_stubbornly(all[..20].to_vec()).await?;
@@ -110,16 +105,22 @@ pub(crate) async fn differ(scene: &Scene) -> Result<()> {
     // The one that comes back finds a lease that was renewed two hours ago, by its own clock; and the leader's clock is set right.
     scene.ready().await?;
     behind.jump(0)?;
-    let until = Instant::now() + LEASES;
-    while Instant::now() < until {
-        let (ours, theirs) = (scene.metric("scpol_leader").await? == 1.0, leads(&other).await?);
-        ensure!(theirs && !ours, "the one ahead leads: {ours}, the one that was behind: {theirs}");
-        sleep(Duration::from_millis(100)).await;
-    }
+    leads_alone(scene, &other, false).await?;
     shows(scene, 0).await?;
     scene.create_stubbornly(all[40..].to_vec()).await?;
     scene.judge().await?;
     injected(scene, &all).await
+}
+
+/// For as long as it takes to lose a lease, one leads: the first of `scene` if `is_first`, which began ahead, or else `other`.
+async fn leads_alone(scene: &Scene, other: &Operator, is_first: bool) -> Result<()> {
+    let until = Instant::now() + LEASES;
+    while Instant::now() < until {
+        let (ours, theirs) = (scene.metric("scpol_leader").await? == 1.0, leads(other).await?);
+        ensure!((ours, theirs) == (is_first, !is_first), "the one ahead leads: {ours}, the one behind: {theirs}");
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
 }
 
 /// The emergency brake holds, however the clock jumps and whoever leads; and it is let go as ever.
