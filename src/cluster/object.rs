@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope, Resource};
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Value, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -64,9 +64,22 @@ struct SlimMeta {
 }
 
 impl Object {
-    /// The object, parsed.
+    /// The object, parsed. Of one with a number that no 64 bits hold, which API servers do not store, there is only what says which
+    /// it is.
     pub fn value(&self) -> Value {
-        serde_json::from_str(self.raw.get()).expect("raw JSON has been checked when it was read")
+        serde_json::from_str(self.raw.get()).unwrap_or_else(|_| self.identity())
+    }
+
+    fn identity(&self) -> Value {
+        let mut metadata = json!(self.meta);
+        if let Some(initializers) = &self.initializers {
+            let pending: Vec<Value> = self.pending().map(|name| json!({ "name": name })).collect();
+            metadata["initializers"] = json!({ "pending": pending });
+            if initializers.result.is_some() {
+                metadata["initializers"]["result"] = json!({});
+            }
+        }
+        json!({ "metadata": metadata })
     }
 
     /// The bytes of the object.
@@ -239,11 +252,21 @@ mod tests {
         let fine = read(MAX_DEPTH - 2);
         assert!(fine.value()["spec"]["newer"].is_object());
         let deep = read(MAX_DEPTH - 1);
-        let expected = serde_json::json!({ "metadata": {
+        let expected = json!({ "metadata": {
             "name": "web", "namespace": "shop", "resourceVersion": "7", "initializers": { "pending": [{ "name": "a.scpol.dev" }] },
         } });
         assert_eq!(deep.value(), expected);
         assert_eq!(read(100_000).pending().collect::<Vec<_>>(), ["a.scpol.dev"]);
+    }
+
+    #[test]
+    fn of_what_has_a_number_that_no_64_bits_hold_there_is_what_says_which_it_is() {
+        let object: Object =
+            serde_json::from_str(&UNINITIALIZED.replace("\"newer\":1", "\"newer\":1e400")).expect("JSON");
+        let expected = json!({ "metadata": {
+            "name": "web", "namespace": "shop", "resourceVersion": "7", "initializers": { "pending": [{ "name": "a.scpol.dev" }] },
+        } });
+        assert_eq!(object.value(), expected);
     }
 
     #[test]
