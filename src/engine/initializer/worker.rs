@@ -42,6 +42,10 @@ const CROWD: usize = 100;
 /// From so long on it is told that the server takes nothing from us: a 429 now and then is no trouble.
 const REFUSED: Duration = Duration::from_secs(3);
 
+/// What a PATCH is answered with: nobody reads the object, whose encoding is work for the server. Servers that do not know the form
+/// (below 1.8) give the whole object.
+const METADATA_AT_MOST: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1,application/json";
+
 /// So many large objects are in memory at once: others wait their turn.
 const LARGE_AT_ONCE: usize = 4;
 
@@ -362,7 +366,8 @@ async fn send(shared: &Shared, workload: &Workload, patch: &Patch, how: Try) -> 
 }
 
 async fn exchange(shared: &Shared, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> Result<(), Refusal> {
-    let request = Request::patch(url).header("Content-Type", "application/json-patch+json");
+    let request =
+        Request::patch(url).header("Content-Type", "application/json-patch+json").header("Accept", METADATA_AT_MOST);
     let request = match lane {
         Some(lane) => lane.put(request),
         None => request,
