@@ -8,6 +8,7 @@ use crate::api::trust::Trust;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{self, CallError, call};
 use crate::cluster::object::Object;
+use crate::cluster::pages::Pages;
 use crate::cluster::policies;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
@@ -274,13 +275,11 @@ pub(super) async fn each(
     parameters: ListParams,
     mut look: impl FnMut(Object),
 ) -> Result<(), CallError> {
-    let mut parameters = parameters.limit(500);
-    loop {
-        let page = call(api.list(&parameters)).await?;
-        page.items.into_iter().for_each(&mut look);
-        let Some(next) = page.metadata.continue_.filter(|next| !next.is_empty()) else { return Ok(()) };
-        parameters.continue_token = Some(next);
+    let mut pages = Pages::new(api.clone(), parameters);
+    while let Some(page) = pages.next().await? {
+        page.into_iter().for_each(&mut look);
     }
+    Ok(())
 }
 
 /// The policies that are stored.

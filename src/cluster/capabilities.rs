@@ -1,6 +1,7 @@
 //! What the API server can do, read from its version and discovery. Whether it really does it, a probe must show.
 
 use super::client::{CallError, call};
+use super::pages::Pages;
 use crate::api::v1alpha1::Target;
 use crate::workload::{KINDS, Kind};
 use k8s_openapi::api::core::v1::Node;
@@ -213,20 +214,17 @@ impl Capabilities {
 
 /// True if and only if every kubelet is known to be of 1.29 or later.
 async fn kubelets_have_native_sidecars(client: &Client) -> bool {
-    let api = Api::<Node>::all(client.clone());
-    let mut parameters = ListParams::default().limit(100);
+    let mut nodes = Pages::new(Api::<Node>::all(client.clone()), ListParams::default());
+    let is_young = |node: &Node| {
+        let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+        info.and_then(|info| version_numbers(&info.kubelet_version)).is_some_and(|version| version >= (1, 29))
+    };
     loop {
-        let Ok(page) = call(api.list(&parameters)).await else { return false };
-        let next = page.metadata.continue_.clone().filter(|next| !next.is_empty());
-        let is_young = |node: Node| {
-            let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
-            version.and_then(|version| version_numbers(&version)).is_some_and(|version| version >= (1, 29))
-        };
-        if !page.items.into_iter().all(is_young) {
-            return false;
+        match nodes.next().await {
+            Ok(Some(page)) if page.iter().all(is_young) => {}
+            Ok(None) => return true,
+            Ok(Some(_)) | Err(_) => return false,
         }
-        let Some(next) = next else { return true };
-        parameters.continue_token = Some(next);
     }
 }
 

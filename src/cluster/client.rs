@@ -1,6 +1,7 @@
-//! How we connect: which kubeconfig, which limits, and the two layers that every request passes.
+//! How we connect: which kubeconfig, which limits, and the layers that every request passes.
 
 use super::object::Object;
+use super::pages::{self, Bounded};
 use crate::metrics::Metrics;
 use anyhow::{Context, Result};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -10,7 +11,7 @@ use http::{Method, Request, Response, Uri};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::utils::Backoff;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,7 +68,7 @@ fn file(flag: Option<&Path>) -> Result<Option<(PathBuf, Kubeconfig)>> {
 pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
     let counted = Counted { metrics: metrics.clone() };
     let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
-    Ok(ClientBuilder::try_from(config)?.with_layer(&inclusive).with_layer(&counted).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(&Bounded).with_layer(&inclusive).with_layer(&counted).build())
 }
 
 /// Adds `includeUninitialized=1` to reads and creates.
@@ -170,10 +171,7 @@ pub fn watch(
     resync: Duration,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
     let (api, settings) = (api.clone(), settings.clone());
-    let begin = move || {
-        let events = watcher(api.clone(), settings.clone()).backoff(Reconnect::default());
-        events.take_until(tokio::time::sleep(resync))
-    };
+    let begin = move || pages::watched(&api, &settings).take_until(tokio::time::sleep(resync));
     stream::repeat_with(begin).flatten()
 }
 
@@ -247,6 +245,9 @@ pub enum CallError {
     /// No answer, or none in time.
     #[error("the API server cannot be reached: {0}")]
     Away(String),
+    /// More than one page of a list may have.
+    #[error("the list is too large to be read at once")]
+    TooLarge,
 }
 
 impl CallError {
@@ -254,7 +255,7 @@ impl CallError {
     pub fn code(&self) -> u16 {
         match self {
             CallError::Refused(status) => status.code,
-            CallError::Away(_) => 0,
+            CallError::Away(_) | CallError::TooLarge => 0,
         }
     }
 }
@@ -263,6 +264,7 @@ impl From<kube::Error> for CallError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => CallError::Refused(status),
+            error if pages::is_too_large(&error) => CallError::TooLarge,
             other => CallError::Away(chain(&other)),
         }
     }

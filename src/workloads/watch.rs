@@ -5,11 +5,11 @@ use super::ledger::Ledger;
 use super::report;
 use crate::api::v1alpha1::Mode;
 use crate::cluster::capabilities::Capabilities;
-use crate::cluster::client::{CallError, Progress, Reconnect, WATCH_OF_CUSTOM_RESOURCES, call, chain, is_not_found};
+use crate::cluster::client::{CallError, Progress, WATCH_OF_CUSTOM_RESOURCES, call, chain, is_not_found};
 use crate::cluster::events::Recorder;
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
-use crate::cluster::pages::{PAGE, Pages};
+use crate::cluster::pages::{Pages, watched};
 use crate::cluster::policies::{self, Snapshot};
 use crate::decision;
 use crate::engine::EngineName;
@@ -24,7 +24,7 @@ use futures::{TryStreamExt, pin_mut};
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::core::ApiResource;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -324,9 +324,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Follows `kind`, which is served as `resource`, and reports how far it is, for ever.
 pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, progress: &watch::Sender<Progress>) {
     let api = Api::<Object>::all_with(shared.client.clone(), resource);
-    let settings = watcher::Config::default().page_size(PAGE);
+    let settings = watcher::Config::default();
     let settings = if kind.is_in_table() { settings } else { settings.timeout(WATCH_OF_CUSTOM_RESOURCES) };
-    let events = watcher(api, settings).backoff(Reconnect::default());
+    let events = watched(&api, &settings);
     pin_mut!(events);
     let (mut listing, mut waiting) = (0, HashSet::new());
     loop {
@@ -377,7 +377,7 @@ pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, p
 /// If a page cannot be read.
 pub async fn sweep(shared: &Shared, kind: &Arc<Kind>, mut look: impl FnMut(Object)) -> Result<(), CallError> {
     let Some(resource) = shared.resource(kind) else { return Ok(()) };
-    let mut pages = Pages::new(&shared.client, &resource);
+    let mut pages = Pages::<Object>::new(Api::all_with(shared.client.clone(), &resource), ListParams::default());
     while let Some(page) = pages.next().await? {
         page.into_iter().for_each(&mut look);
     }
