@@ -6,21 +6,25 @@ use super::load::{operator, send};
 use super::rivals::{ADMISSION, Nothing, literal, sidecar};
 use crate::support::{LIMIT, Operator, in_force, within};
 use crate::world::{PODS, World, containers, request};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
+use sidecar_policy::inject;
+use sidecar_policy::policy::{Policy, Site};
+use sidecar_policy::workload::{Kind, Workload};
 
 /// What of a rival's rate is to be reached: what is decided, and the marker, may cost so much more.
 const BAR: f64 = 0.95;
 const POLICY: &str = "bench";
 const MARKER: &str = "injected.scpol.dev/bench";
 
-/// Ours against a webhook that does nothing.
+/// Ours against a webhook that does nothing but answer with the very patch that ours answers with: the same objects are left.
 pub(super) async fn webhook(figures: &mut Vec<Figure>) -> Result<()> {
     let (ours, operator) = ours("Webhook").await?;
     let collection = format!("{ADMISSION}/v1/mutatingwebhookconfigurations");
     let registered = ours.world.get(&format!("{collection}/scpol-pods")).await?.context("our registration")?;
-    let rival = rival(&[(collection, Nothing::start()?.registered_as(&registered))]).await?;
+    let nothing = Nothing::start(&patch()?)?;
+    let rival = Pods { is_marked: true, ..rival(&[(collection, nothing.registered_as(&registered))]).await? };
     compare(figures, "Webhook", "a do-nothing webhook", &ours, &rival).await?;
     operator.kill().await
 }
@@ -42,10 +46,21 @@ async fn compare(
     duel(figures, &Terms { engine, rival: name, rates: [BAR; 3], p50: None }, ours, rival).await
 }
 
+/// What the operator adds to a [`pod`].
+fn patch() -> Result<Value> {
+    let policy = json!({ "metadata": { "name": POLICY }, "spec": { "template": { "containers": [sidecar()] } } });
+    let site = Site::new("scpol-system", [], []);
+    let policy = Policy::parse(&policy, &site).map_err(|violations| anyhow!("{violations:?}"))?;
+    let kind = Kind::find("", "pods").context("a built-in kind")?;
+    let template = [&policy.template];
+    let patch = inject::plan(&Workload::new(kind, pod("any")), &template, &template);
+    Ok(serde_json::to_value(patch.map_err(|conflict| anyhow!(conflict.message))?)?)
+}
+
 /// A server whose clients create pods, each of which gets its sidecar.
 struct Pods {
     world: World,
-    /// Whether by us.
+    /// Whether it comes with our marker.
     is_marked: bool,
 }
 

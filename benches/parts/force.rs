@@ -21,7 +21,7 @@ const BAR: f64 = 2.0;
 
 /// See the module.
 pub(super) async fn force(figures: &mut Vec<Figure>) -> Result<()> {
-    let nothing = Nothing::start()?;
+    let nothing = Nothing::start(&json!([{ "op": "add", "path": "/spec/containers/-", "value": sidecar() }]))?;
     for (version, engines) in ENGINES {
         let world = World::with(ControlPlane::builder(version)).await?;
         let operator = operator(&world.cluster, &[]).await?;

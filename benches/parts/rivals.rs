@@ -28,8 +28,8 @@ pub(super) fn sidecar() -> Value {
     json!({ "name": "sidecar", "image": "envoy:1" })
 }
 
-/// A webhook that does nothing: whatever it is asked, it adds the container. On one thread, as the operator is, and a thread of
-/// its own, so that it does not wait for the clients.
+/// A webhook that does nothing: whatever it is asked, it answers with one constant patch. On one thread, as the operator is, and a
+/// thread of its own, so that it does not wait for the clients.
 pub(super) struct Nothing {
     /// Where it is called.
     pub(super) url: String,
@@ -38,8 +38,8 @@ pub(super) struct Nothing {
 }
 
 impl Nothing {
-    /// Starts one that serves as long as this process lives.
-    pub(super) fn start() -> Result<Self> {
+    /// Starts one that answers with `patch` as long as this process lives.
+    pub(super) fn start(patch: &Value) -> Result<Self> {
         let lifetimes = Lifetimes::default();
         let names = ["127.0.0.1".to_owned()];
         let made = authority::carry_out(Action::Replace, None, &names, Timestamp::now(), &lifetimes)?;
@@ -54,7 +54,8 @@ impl Nothing {
         listener.set_nonblocking(true)?;
         let url = format!("https://{}/", listener.local_addr()?);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        std::thread::spawn(move || runtime.block_on(serve(listener, TlsAcceptor::from(Arc::new(config)))));
+        let patch = STANDARD.encode(patch.to_string()).into();
+        std::thread::spawn(move || runtime.block_on(serve(listener, TlsAcceptor::from(Arc::new(config)), patch)));
         Ok(Self { url, bundle: STANDARD.encode(made.bundle) })
     }
 
@@ -69,9 +70,8 @@ impl Nothing {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, acceptor: TlsAcceptor) -> Result<()> {
-    let patch = json!([{ "op": "add", "path": "/spec/containers/-", "value": sidecar() }]);
-    let patch: Arc<str> = STANDARD.encode(patch.to_string()).into();
+/// `patch` is base64.
+async fn serve(listener: std::net::TcpListener, acceptor: TlsAcceptor, patch: Arc<str>) -> Result<()> {
     let listener = TcpListener::from_std(listener)?;
     loop {
         let (stream, _) = listener.accept().await?;
