@@ -17,6 +17,8 @@ pub(super) struct Entry {
     pub(super) uid: String,
     pub(super) phase: Phase,
     pub(super) outcome: Outcome,
+    /// It was suspended, or in Audit mode, when it was last looked at.
+    pub(super) is_off: bool,
     /// Not to be registered again before.
     pub(super) hold: Option<Hold>,
     pub(super) retry_at: Option<Instant>,
@@ -50,6 +52,7 @@ impl Entry {
             uid: uid.to_owned(),
             phase: Phase::Out,
             outcome: Outcome::FirstSight,
+            is_off: false,
             hold: None,
             retry_at: None,
             seen: Instant::now(),

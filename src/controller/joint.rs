@@ -297,10 +297,10 @@ impl Controller {
         true
     }
 
-    /// To suspend a policy and to resume it is how a user ends the hold.
-    pub(super) fn release_joints(&mut self, stored: &Stored) {
-        let Some(policy) = stored.parsed.as_ref().ok().filter(|policy| !policy.is_enforced()) else { return };
-        for kind in &policy.kinds {
+    /// To suspend a policy and to resume it is how a user ends the hold on its resources. To suspend it is not enough: others there
+    /// would be in force at once.
+    pub(super) fn release_joints(&mut self, kinds: &[Arc<Kind>]) {
+        for kind in kinds {
             let Some(joint) = self.joints.get_mut(kind) else { continue };
             if joint.hold.take().is_some() {
                 joint.trouble = None;

@@ -112,9 +112,15 @@ impl Controller {
 
     /// Compares what `name` is to have of its own with what is there and starts what is missing.
     pub(super) async fn settle_own(&mut self, name: &str, stored: &Stored) {
-        let Some(entry) = self.entries.get(name).filter(|entry| !entry.is_busy()) else { return };
+        let Some(entry) = self.entries.get_mut(name).filter(|entry| !entry.is_busy()) else { return };
         let retry_later = entry.retry_at.is_some_and(|at| at > Instant::now());
         let phase = entry.phase.clone();
+        if let Ok(policy) = &stored.parsed {
+            let was_off = std::mem::replace(&mut entry.is_off, !policy.is_enforced());
+            if was_off && policy.is_enforced() {
+                self.release_joints(&policy.kinds);
+            }
+        }
         let placed = self.placed(name);
         let own = placed.as_ref().ok().and_then(|placed| Some((placed.policy.clone(), placed.own.clone()?)));
         match (own, phase) {
@@ -129,12 +135,11 @@ impl Controller {
                 if self.is_leaving(name, &placed) {
                     return;
                 }
-                // To suspend it is how a user ends the hold after a removal by hand.
+                // To suspend it and to resume it is how a user ends the hold after a removal by hand.
                 if let Some(entry) = self.entries.get_mut(name) {
                     entry.hold = None;
                 }
                 if let Err(outcome) = &placed {
-                    self.release_joints(stored);
                     self.set_outcome(name, outcome.clone());
                 }
                 let is_there = phase != Phase::Out || (self.configuration_of(name).is_some() && !retry_later);

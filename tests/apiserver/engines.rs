@@ -119,6 +119,41 @@ async fn the_one_command_of_the_break_glass_page_lets_creates_go_with_the_operat
 }
 
 #[tokio::test]
+async fn a_suspended_policy_does_not_end_the_hold_for_others_of_its_resource_and_a_resumed_one_does() -> Result<()> {
+    for engine in ["Webhook", "MutatingAdmissionPolicy"] {
+        let world = world(Version::V1_36).await?;
+        let operator = Operator::ready(&world.cluster, &[]).await?;
+        for name in ["envoy", "shipper", "off"] {
+            let mut policy = by(engine, sidecar(name));
+            policy["suspend"] = json!(name == "off");
+            world.policy(name, policy).await?;
+        }
+        in_force(&world.cluster, "shipper").await?;
+        in_force(&world.cluster, "envoy").await?;
+        break_glass(&world).await?;
+        for name in ["envoy", "shipper"] {
+            wait_condition(&world.cluster, name, "Ready", "False", "RemovedByHand").await?;
+        }
+        // To stay out for longer, as the page says; each edit has everything looked at several times.
+        world.edit_policy("envoy", json!({ "suspend": true })).await?;
+        wait_condition(&world.cluster, "envoy", "Ready", "True", "Suspended").await?;
+        world.edit_policy("off", json!({ "priority": 1 })).await?;
+        let before = operator.metric("scpol_reconcile_total").await?;
+        within(LIMIT, "everything is looked at again", || async {
+            Ok(operator.metric("scpol_reconcile_total").await? >= before + 3.0)
+        })
+        .await?;
+        assert!(world.registered().await?.is_empty(), "{engine}: it is registered again");
+        wait_condition(&world.cluster, "shipper", "Ready", "False", "RemovedByHand").await?;
+        world.edit_policy("envoy", json!({ "suspend": false })).await?;
+        for name in ["envoy", "shipper"] {
+            in_force(&world.cluster, name).await?;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_is_registered_is_repaired_when_edited_and_held_back_when_deleted_while_the_operator_is_down() -> Result<()>
 {
     for (version, engines) in ENGINES {
