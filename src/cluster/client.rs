@@ -1,7 +1,7 @@
 //! How we connect: which kubeconfig, which limits, and the layers that every request passes.
 
 use super::object::Object;
-use super::pages::{self, Bounded};
+use super::pages::{Fitting, PAGE};
 use crate::metrics::Metrics;
 use anyhow::{Context, Result};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -10,8 +10,9 @@ use futures::stream::{self, Stream, StreamExt};
 use http::{Method, Request, Response, Uri};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::Status;
 use kube::runtime::utils::Backoff;
-use kube::runtime::watcher;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Config};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,7 +69,7 @@ fn file(flag: Option<&Path>) -> Result<Option<(PathBuf, Kubeconfig)>> {
 pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
     let counted = Counted { metrics: metrics.clone() };
     let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
-    Ok(ClientBuilder::try_from(config)?.with_layer(&Bounded).with_layer(&inclusive).with_layer(&counted).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(&Fitting).with_layer(&inclusive).with_layer(&counted).build())
 }
 
 /// Adds `includeUninitialized=1` to reads and creates.
@@ -163,6 +164,14 @@ pub fn backoff(first: Duration, longest: Duration) -> ExponentialBackoff {
 /// How long a watch that has failed waits before it tries again: 0.2 s doubling to 3 s, from the start again once it works. kube's own goes up to 30 s, which is as long as the server lets a create wait for us.
 pub struct Reconnect(ExponentialBackoff);
 
+/// A watch that goes on after failures.
+pub fn watched(
+    api: &Api<Object>,
+    settings: &watcher::Config,
+) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
+    watcher(api.clone(), settings.clone().page_size(PAGE)).backoff(Reconnect::default())
+}
+
 /// A watch that goes on after failures, and reads its whole list anew after each `resync`: events that never came, or came to
 /// somebody else, are made good then.
 pub fn watch(
@@ -171,7 +180,7 @@ pub fn watch(
     resync: Duration,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
     let (api, settings) = (api.clone(), settings.clone());
-    let begin = move || pages::watched(&api, &settings).take_until(tokio::time::sleep(resync));
+    let begin = move || watched(&api, &settings).take_until(tokio::time::sleep(resync));
     stream::repeat_with(begin).flatten()
 }
 
@@ -226,13 +235,23 @@ impl Progress {
 
 /// True if and only if the server has no such resource.
 pub fn is_not_found(error: &watcher::Error) -> bool {
-    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    answer(error).is_some_and(|status| status.code == 404)
+}
+
+/// True if and only if we have not the right to list, or to watch.
+pub fn is_refused(error: &watcher::Error) -> bool {
+    answer(error).is_some_and(|status| status.code == 403)
+}
+
+/// What the server has answered, if it is that by which a watch failed.
+fn answer(error: &watcher::Error) -> Option<&Status> {
+    use watcher::Error as E;
     match error {
-        InitialListFailed(kube::Error::Api(status))
-        | WatchStartFailed(kube::Error::Api(status))
-        | WatchFailed(kube::Error::Api(status))
-        | WatchError(status) => status.code == 404,
-        _ => false,
+        E::InitialListFailed(kube::Error::Api(status))
+        | E::WatchStartFailed(kube::Error::Api(status))
+        | E::WatchFailed(kube::Error::Api(status))
+        | E::WatchError(status) => Some(status),
+        _ => None,
     }
 }
 
@@ -245,9 +264,6 @@ pub enum CallError {
     /// No answer, or none in time.
     #[error("the API server cannot be reached: {0}")]
     Away(String),
-    /// More than one page of a list may have.
-    #[error("the list is too large to be read at once")]
-    TooLarge,
 }
 
 impl CallError {
@@ -255,7 +271,7 @@ impl CallError {
     pub fn code(&self) -> u16 {
         match self {
             CallError::Refused(status) => status.code,
-            CallError::Away(_) | CallError::TooLarge => 0,
+            CallError::Away(_) => 0,
         }
     }
 }
@@ -264,7 +280,6 @@ impl From<kube::Error> for CallError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => CallError::Refused(status),
-            error if pages::is_too_large(&error) => CallError::TooLarge,
             other => CallError::Away(chain(&other)),
         }
     }
@@ -286,14 +301,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 /// Why a watch failed, in the server's own words where it has refused it.
 pub fn why(error: &watcher::Error) -> String {
-    use watcher::Error as E;
-    match error {
-        E::InitialListFailed(kube::Error::Api(status))
-        | E::WatchStartFailed(kube::Error::Api(status))
-        | E::WatchFailed(kube::Error::Api(status))
-        | E::WatchError(status) => status.message.clone(),
-        other => chain(other),
-    }
+    answer(error).map_or_else(|| chain(error), |status| status.message.clone())
 }
 
 /// Waits for `call`, at most [`CALL_LIMIT`].

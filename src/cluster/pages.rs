@@ -1,68 +1,47 @@
-//! Lists that are read page by page, however large the objects are.
+//! Lists that are read page by page, however large the objects are; and no answer that is waited for without end.
 
-use super::client::{CallError, Reconnect, call};
-use super::object::Object;
-use futures::future::{self, BoxFuture};
-use futures::stream::{self, Stream, StreamExt};
-use http::{Method, Request, Response};
-use http_body_util::{Either, LengthLimitError, Limited};
+use super::client::{CallError, call};
+
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
+use hyper::body::Bytes;
 use kube::Api;
 use kube::api::ListParams;
 use kube::client::Body;
-use kube::runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
-use std::error::Error;
 use std::fmt::Debug;
-use std::iter::successors;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{self, Poll};
+use std::time::Duration;
+use tokio::time::timeout;
 use tower::{BoxError, Layer, Service};
+use tracing::debug;
 
 /// How many objects one page of a list has at most: few, since a page is in memory as a whole.
-const MOST: u32 = 100;
+pub const PAGE: u32 = 100;
 /// A page of more bytes is not read to its end, but asked for anew with fewer objects: each may have a megabyte and a half, and
-/// whoever may create them would decide how much memory we need: three times this, since it is read, checked and taken apart.
+/// whoever may create them would decide how much memory we need: three times this, since it is read, checked and taken apart. One
+/// object alone may have any number of them.
 const LARGEST: usize = 4 << 20;
 /// After so many pages that fit, larger ones are tried again.
 const PATIENCE: u32 = 5;
-
-/// How many objects are asked for at once: 100, 20, 4 or 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PageSize(u32);
-
-impl Default for PageSize {
-    fn default() -> Self {
-        Self(MOST)
-    }
-}
-
-impl PageSize {
-    fn limit(self) -> u32 {
-        self.0
-    }
-
-    fn smaller(self) -> Self {
-        Self((self.0 / 5).max(1))
-    }
-
-    fn larger(self) -> Self {
-        Self((self.0 * 5).min(MOST))
-    }
-}
+/// An answer that has not begun by then never does: the server itself ends a request after 60 s (`--request-timeout`). So long may
+/// it take, too, until a page has been read.
+const ANSWER: Duration = Duration::from_secs(65);
 
 /// The pages of one list.
 pub struct Pages<K> {
     api: Api<K>,
     parameters: ListParams,
-    size: PageSize,
-    /// How many pages of that size have not been too large.
-    fitting: u32,
     is_over: bool,
 }
 
 impl<K: Clone + DeserializeOwned + Debug> Pages<K> {
     /// Of what `parameters` select, from the first one on.
     pub fn new(api: Api<K>, parameters: ListParams) -> Self {
-        Self { api, parameters, size: PageSize::default(), fitting: 0, is_over: false }
+        Self { api, parameters: parameters.limit(PAGE), is_over: false }
     }
 
     /// The next one; none after the last.
@@ -70,128 +49,185 @@ impl<K: Clone + DeserializeOwned + Debug> Pages<K> {
     /// # Errors
     /// If it cannot be read.
     pub async fn next(&mut self) -> Result<Option<Vec<K>>, CallError> {
-        while !self.is_over {
-            self.parameters.limit = Some(self.size.limit());
-            let page = match call(self.api.list(&self.parameters)).await {
-                Err(CallError::TooLarge) => {
-                    (self.size, self.fitting) = (self.size.smaller(), 0);
-                    continue;
-                }
-                page => page?,
-            };
-            self.fitting += 1;
-            if self.fitting == PATIENCE {
-                (self.size, self.fitting) = (self.size.larger(), 0);
-            }
-            self.parameters.continue_token = page.metadata.continue_.filter(|next| !next.is_empty());
-            self.is_over = self.parameters.continue_token.is_none();
-            return Ok(Some(page.items));
+        if self.is_over {
+            return Ok(None);
         }
-        Ok(None)
+        let page = call(self.api.list(&self.parameters)).await?;
+        self.parameters.continue_token = page.metadata.continue_.filter(|next| !next.is_empty());
+        self.is_over = self.parameters.continue_token.is_none();
+        Ok(Some(page.items))
     }
 }
 
-/// A watch that goes on after failures. If a page of its first list is too large, the list begins anew with smaller ones.
-pub fn watched(
-    api: &Api<Object>,
-    settings: &watcher::Config,
-) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
-    let (api, settings) = (api.clone(), settings.clone());
-    let begin = move |size: PageSize| {
-        watcher(api.clone(), settings.clone().page_size(size.limit())).backoff(Reconnect::default()).boxed()
-    };
-    stream::unfold((PageSize::default(), None), move |(size, events)| {
-        let mut events = events.unwrap_or_else(|| begin(size));
-        async move {
-            let event = events.next().await?;
-            let next = if is_over_a_page(&event) { (size.smaller(), None) } else { (size, Some(events)) };
-            Some((event, next))
-        }
-    })
-    .filter(|event| future::ready(!is_over_a_page(event)))
-}
-
-fn is_over_a_page<T>(event: &watcher::Result<T>) -> bool {
-    event.as_ref().is_err_and(|error| is_too_large(error))
-}
-
-/// True if and only if it was a page of a list that was too large.
-pub(super) fn is_too_large(error: &(dyn Error + 'static)) -> bool {
-    successors(Some(error), |&error| error.source()).any(|error| error.is::<LengthLimitError>())
-}
-
-/// Reads no page of a list further than to [`LARGEST`] bytes. One object alone may have any number of them.
+/// Asks for pages that fit, whoever asks for more objects at once, and waits for no answer without end.
 #[derive(Clone, Copy)]
-pub(super) struct Bounded;
+pub(super) struct Fitting;
 
-impl<S> Layer<S> for Bounded {
-    type Service = BoundedService<S>;
+impl<S> Layer<S> for Fitting {
+    type Service = FittingService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        BoundedService(inner)
+        FittingService { inner: Arc::new(Mutex::new(inner)), size: Arc::new(Mutex::new(Size::default())) }
     }
 }
 
-#[derive(Clone)]
-pub(super) struct BoundedService<S>(S);
+/// How many objects are asked for at once: 100, 20, 4 or 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    limit: u32,
+    /// How many pages of that size have not been too large.
+    fitting: u32,
+}
 
-impl<S, B> Service<Request<Body>> for BoundedService<S>
+impl Default for Size {
+    fn default() -> Self {
+        Self { limit: PAGE, fitting: 0 }
+    }
+}
+
+impl Size {
+    /// Learns that a page of so many objects was too large.
+    fn shrink(&mut self, limit: u32) {
+        *self = Self { limit: (limit / 5).max(1), fitting: 0 };
+    }
+
+    /// Learns that a page has not been too large.
+    fn fits(&mut self) {
+        self.fitting += 1;
+        if self.fitting >= PATIENCE {
+            *self = Self { limit: (self.limit * 5).min(PAGE), fitting: 0 };
+        }
+    }
+}
+
+pub(super) struct FittingService<S> {
+    /// Shared with the pages that are under way.
+    inner: Arc<Mutex<S>>,
+    size: Arc<Mutex<Size>>,
+}
+
+impl<S, B> Service<Request<Body>> for FittingService<S>
 where
-    S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
+    S: Service<Request<Body>, Response = Response<B>, Error = BoxError> + Send + 'static,
     S::Future: Send + 'static,
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    type Response = Response<Either<Limited<B>, B>>;
+    type Response = Response<Either<Full<Bytes>, B>>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
     fn poll_ready(&mut self, context: &mut task::Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.0.poll_ready(context)
+        lock(&self.inner).poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let is_page = is_page(&request);
-        let answer = self.0.call(request);
+        let Some(most) = limit(&request) else {
+            let answer = lock(&self.inner).call(request);
+            return Box::pin(async move { Ok(timeout(ANSWER, answer).await??.map(Either::Right)) });
+        };
+        let (inner, size) = (self.inner.clone(), self.size.clone());
         Box::pin(async move {
-            let bound = |body| if is_page { Either::Left(Limited::new(body, LARGEST)) } else { Either::Right(body) };
-            Ok(answer.await?.map(bound))
+            loop {
+                let asked = most.min(lock(&size).limit);
+                let request = with_limit(&request, asked)?;
+                poll_fn(|context| lock(&inner).poll_ready(context)).await?;
+                let answer = lock(&inner).call(request);
+                let largest = if asked > 1 { LARGEST } else { usize::MAX };
+                let read = async {
+                    let (parts, body) = answer.await?.into_parts();
+                    let body = Limited::new(body, largest).collect().await?.to_bytes();
+                    Ok(Response::from_parts(parts, Either::Left(Full::new(body))))
+                };
+                match timeout(ANSWER, read).await? {
+                    Err::<_, BoxError>(error) if error.is::<LengthLimitError>() => {
+                        debug!(objects = asked, "A page of a list is too large; asking for fewer");
+                        lock(&size).shrink(asked);
+                    }
+                    answer => {
+                        lock(&size).fits();
+                        return answer;
+                    }
+                }
+            }
         })
     }
 }
 
-/// True if it asks for at most so many objects, and for more than one.
-fn is_page(request: &Request<Body>) -> bool {
-    let limit = request.uri().query().into_iter().flat_map(|query| query.split('&')).find_map(|field| {
-        let limit = field.strip_prefix("limit=")?;
-        limit.parse::<u32>().ok()
-    });
-    request.method() == Method::GET && limit.is_some_and(|limit| limit > 1)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many objects a list asks for at most; none of what is no page of a list.
+fn limit(request: &Request<Body>) -> Option<u32> {
+    let fields = request.uri().query().filter(|_| request.method() == Method::GET)?.split('&');
+    fields.filter_map(|field| field.strip_prefix("limit=")).find_map(|limit| limit.parse().ok())
+}
+
+/// The same list, with at most so many objects. It has no body.
+fn with_limit(request: &Request<Body>, limit: u32) -> Result<Request<Body>, BoxError> {
+    let query = request.uri().query().unwrap_or_default();
+    let fields: Vec<String> = query
+        .split('&')
+        .map(|field| if field.starts_with("limit=") { format!("limit={limit}") } else { field.to_owned() })
+        .collect();
+    let uri = format!("{}?{}", request.uri().path(), fields.join("&")).parse::<Uri>()?;
+    let mut copy = Request::get(uri).body(Body::empty())?;
+    copy.headers_mut().clone_from(request.headers());
+    Ok(copy)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::iter::repeat_n;
+    use tower::{ServiceBuilder, ServiceExt, service_fn};
+
+    fn request(method: &str, uri: &str) -> Request<Body> {
+        Request::builder().method(method).uri(uri).header("Accept", "text/plain").body(Body::empty()).expect("request")
+    }
 
     #[test]
-    fn pages_of_more_than_one_object_have_a_largest_size_and_nothing_else_has() {
-        let is_page = |method: &str, uri: &str| {
-            is_page(&Request::builder().method(method).uri(uri).body(Body::empty()).expect("request"))
-        };
-        assert!(is_page("GET", "/api/v1/pods?&limit=100&continue=x"));
-        for (method, uri) in [
-            ("GET", "/api/v1/pods?limit=1"),
-            ("GET", "/api/v1/pods"),
-            ("GET", "/api/v1/pods?watch=true"),
-            ("PATCH", "/api/v1/pods?limit=100"),
-        ] {
-            assert!(!is_page(method, uri), "{method} {uri}");
+    fn only_a_list_that_says_how_many_objects_it_wants_is_a_page() {
+        assert_eq!(limit(&request("GET", "/api/v1/pods?&limit=100&continue=x")), Some(100));
+        for (method, uri) in
+            [("GET", "/api/v1/pods"), ("GET", "/api/v1/pods?watch=true"), ("PATCH", "/api/v1/pods?limit=100")]
+        {
+            assert_eq!(limit(&request(method, uri)), None, "{method} {uri}");
         }
     }
 
     #[test]
-    fn sizes_go_down_to_one_object_and_up_again() {
-        let sizes: Vec<u32> =
-            successors(Some(PageSize::default()), |size| Some(size.smaller())).map(PageSize::limit).take(5).collect();
-        assert_eq!(sizes, [100, 20, 4, 1, 1]);
-        assert_eq!(PageSize(1).larger().larger().larger(), PageSize::default());
+    fn a_page_that_is_asked_for_anew_differs_by_its_size_alone() {
+        let again = with_limit(&request("GET", "/api/v1/pods?&limit=100&continue=limit=100x"), 20).expect("a URI");
+        assert_eq!(again.uri(), "/api/v1/pods?&limit=20&continue=limit=100x");
+        assert_eq!(again.headers()["Accept"], "text/plain");
+    }
+
+    /// A server of objects of a megabyte each, all in one list; gives how many were asked for, and how many came.
+    async fn pages(count: u32) -> Vec<(u32, usize)> {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let server = {
+            let asked = asked.clone();
+            service_fn(move |request: Request<Body>| {
+                let limit = limit(&request).expect("a page");
+                lock(&asked).push(limit);
+                let body: Vec<u8> = repeat_n(b'x', (limit as usize) << 20).collect();
+                async move { Ok::<_, BoxError>(Response::new(Full::new(Bytes::from(body)))) }
+            })
+        };
+        let mut client = ServiceBuilder::new().layer(Fitting).service(server);
+        let mut seen = Vec::new();
+        for _ in 0..count {
+            let answer = client.ready().await.expect("ready").call(request("GET", "/pods?limit=100")).await;
+            let body = answer.expect("a page").into_body().collect().await.expect("read").to_bytes();
+            seen.push((lock(&asked).len() as u32, body.len() >> 20));
+        }
+        seen
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_too_large_is_asked_for_with_fewer_objects_and_larger_ones_are_tried_again_later() {
+        // 100, 20, 4 the first time; then at once 4; after five of them 20 again.
+        assert_eq!(pages(6).await, [(3, 4), (4, 4), (5, 4), (6, 4), (7, 4), (9, 4)]);
     }
 }

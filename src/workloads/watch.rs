@@ -3,13 +3,16 @@
 use super::census::{self, Census, Pairs};
 use super::ledger::Ledger;
 use super::report;
+use crate::api::code::Code;
 use crate::api::v1alpha1::Mode;
 use crate::cluster::capabilities::Capabilities;
-use crate::cluster::client::{CallError, Progress, WATCH_OF_CUSTOM_RESOURCES, call, chain, is_not_found};
+use crate::cluster::client::{
+    CallError, Progress, WATCH_OF_CUSTOM_RESOURCES, call, chain, is_not_found, is_refused, watched, why,
+};
 use crate::cluster::events::Recorder;
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
-use crate::cluster::pages::{Pages, watched};
+use crate::cluster::pages::Pages;
 use crate::cluster::policies::{self, Snapshot};
 use crate::decision;
 use crate::engine::EngineName;
@@ -67,7 +70,8 @@ pub struct Shared {
     census: Mutex<Census>,
     ledger: Mutex<Ledger>,
     beat: Mutex<Instant>,
-    read: Mutex<Option<(Instant, Arc<Policies>)>>,
+    /// Held while somebody reads: the others wait, and take what he has read.
+    read: tokio::sync::Mutex<Option<(Instant, Arc<Policies>)>>,
 }
 
 /// What delivers on one resource inside the API server, and which policies.
@@ -115,7 +119,7 @@ impl Shared {
             census: Mutex::default(),
             ledger: Mutex::default(),
             beat: Mutex::new(Instant::now()),
-            read: Mutex::default(),
+            read: tokio::sync::Mutex::default(),
         }
     }
 
@@ -210,15 +214,18 @@ impl Shared {
 
     /// The policies as stored this moment, at most a second old.
     pub async fn read_policies(&self) -> Result<Arc<Policies>, CallError> {
-        if let Some((_, policies)) = lock(&self.read).as_ref().filter(|(at, _)| at.elapsed() < Duration::from_secs(1)) {
+        let mut read = self.read.lock().await;
+        if let Some((_, policies)) = read.as_ref().filter(|(at, _)| at.elapsed() < Duration::from_secs(1)) {
             return Ok(policies.clone());
         }
         let api = Api::<Object>::all_with(self.client.clone(), &policies::resource());
-        let list = call(api.list(&ListParams::default())).await?;
-        let valid =
-            list.items.iter().filter_map(|object| Policy::parse(&object.value(), &self.site()).ok()).map(Arc::new);
+        let (mut pages, mut valid) = (Pages::new(api, ListParams::default()), Vec::new());
+        while let Some(page) = pages.next().await? {
+            let parsed = page.iter().filter_map(|object| Policy::parse(&object.value(), &self.site()).ok());
+            valid.extend(parsed.map(Arc::new));
+        }
         let policies = Arc::new(Policies::new(valid));
-        *lock(&self.read) = Some((Instant::now(), policies.clone()));
+        *read = Some((Instant::now(), policies.clone()));
         Ok(policies)
     }
 
@@ -364,6 +371,15 @@ pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, p
                 warn!(resource = kind.resource, error = message, "Watch failed; trying again");
                 if is_not_found(&error) {
                     shared.lost.store(true, Ordering::Relaxed);
+                }
+                if is_refused(&error) {
+                    // What was registered stays, and nobody sees what waits.
+                    let message = format!("cannot list and watch {}: {}", kind.resource, why(&error));
+                    let policies = shared.snapshot().policies;
+                    for policy in policies.iter().filter(|policy| policy.kinds.contains(kind)) {
+                        let (code, now) = (Code::MissingRight, Instant::now());
+                        shared.ledger(|ledger| ledger.trouble(&policy.name, code, message.clone(), now));
+                    }
                 }
                 progress.send_if_modified(|progress| progress.fail(message));
             }

@@ -42,6 +42,9 @@ const CROWD: usize = 100;
 /// From so long on it is told that the server takes nothing from us: a 429 now and then is no trouble.
 const REFUSED: Duration = Duration::from_secs(3);
 
+/// An object waits no longer than this for another try, whatever the server says: whoever waits for it is refused after as long.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
 /// What a PATCH is answered with: nobody reads the object, whose encoding is work for the server. Servers that do not know the form
 /// (below 1.8) give the whole object.
 const METADATA_AT_MOST: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1,application/json";
@@ -332,7 +335,7 @@ impl Refusal {
     }
 
     fn after(&self) -> Duration {
-        self.retry_after.unwrap_or_default()
+        self.retry_after.unwrap_or_default().min(LONGEST_WAIT)
     }
 
     /// True if the server does not let us impersonate anybody.
