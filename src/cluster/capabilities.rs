@@ -93,7 +93,8 @@ impl Capabilities {
     /// Asks the server, beyond the groups of the built-in kinds about those for which `is_wanted` is true.
     ///
     /// # Errors
-    /// If the server cannot be reached or refuses discovery. A single group that fails counts as not served.
+    /// If the server cannot be reached, refuses discovery, or cannot tell now: "not served" is never guessed of what it serves itself.
+    /// A group that another server behind it does not serve at the moment counts as not served.
     pub async fn discover(client: &Client, is_wanted: impl Fn(&str) -> bool) -> Result<Self, CallError> {
         let version = call(client.apiserver_version()).await?;
         let groups = call(client.list_api_groups()).await?;
@@ -107,15 +108,12 @@ impl Capabilities {
                 "coordination.k8s.io" if found.lease_version.is_none() => {
                     found.lease_version = version_of(group_version)
                 }
-                registration::GROUP => found.read(client, group_version).await?,
-                group if KINDS.iter().any(|kind| kind.is_in(group)) || is_wanted(group) => {
-                    found.read(client, group_version).await?
-                }
+                group if is_of_server(group) || is_wanted(group) => found.read(client, group_version).await?,
                 _ => {}
             }
         }
         found.initializers = found.registration(registration::INITIALIZERS).is_some();
-        found.native_sidecars = found.at_least(1, 29) && kubelets_have_native_sidecars(client).await;
+        found.native_sidecars = found.at_least(1, 29) && kubelets_have_native_sidecars(client).await?;
         Ok(found)
     }
 
@@ -127,7 +125,8 @@ impl Capabilities {
         };
         let listed = match listed {
             Ok(listed) => listed,
-            Err(CallError::Refused(status)) if status.code == 404 || status.code == 503 => return Ok(()),
+            Err(CallError::Refused(status)) if status.code == 404 => return Ok(()),
+            Err(CallError::Refused(status)) if status.code == 503 && !is_of_server(group) => return Ok(()),
             Err(error) => return Err(error),
         };
         for resource in listed.resources.into_iter().filter(|resource| !resource.name.contains('/')) {
@@ -212,8 +211,13 @@ impl Capabilities {
     }
 }
 
-/// True if and only if every kubelet is known to be of 1.29 or later.
-async fn kubelets_have_native_sidecars(client: &Client) -> bool {
+/// True if it is one of the groups that we ask for, and that no other server behind the API server serves.
+fn is_of_server(group: &str) -> bool {
+    group == registration::GROUP || KINDS.iter().any(|kind| kind.is_in(group))
+}
+
+/// True if and only if every kubelet is known to be of 1.29 or later: whoever may not read Nodes does not know.
+async fn kubelets_have_native_sidecars(client: &Client) -> Result<bool, CallError> {
     let mut nodes = Pages::new(Api::<Node>::all(client.clone()), ListParams::default());
     let is_young = |node: &Node| {
         let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
@@ -222,8 +226,10 @@ async fn kubelets_have_native_sidecars(client: &Client) -> bool {
     loop {
         match nodes.next().await {
             Ok(Some(page)) if page.iter().all(is_young) => {}
-            Ok(None) => return true,
-            Ok(Some(_)) | Err(_) => return false,
+            Ok(None) => return Ok(true),
+            Ok(Some(_)) => return Ok(false),
+            Err(error) if error.code() == 403 => return Ok(false),
+            Err(error) => return Err(error),
         }
     }
 }
