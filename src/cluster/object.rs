@@ -6,11 +6,14 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope, Resource};
-use serde::de::{Error, IgnoredAny};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json, value::RawValue};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
 /// How deep an object may lie to be read: serde_json reads 128 levels, and we wrap objects in some of our own. API servers take
 /// any depth in a custom resource, so that whoever may create one could stop us.
@@ -47,7 +50,7 @@ struct Entry {
 /// The part of an object that [`Object`] parses. Everything else is skipped, which costs next to nothing.
 #[derive(Deserialize)]
 struct Slim {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "map")]
     metadata: SlimMeta,
 }
 
@@ -140,7 +143,7 @@ impl Object {
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let Slim { metadata } = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+        let Slim { metadata } = map(&mut serde_json::Deserializer::from_str(raw.get())).map_err(D::Error::custom)?;
         let meta = ObjectMeta {
             name: metadata.name,
             namespace: metadata.namespace,
@@ -153,6 +156,25 @@ impl<'de> Deserialize<'de> for Object {
         let created = metadata.creation_timestamp.and_then(|created| created.parse().ok());
         Ok(Self { meta, created, initializers: metadata.initializers, raw })
     }
+}
+
+/// Reads a JSON object; derived code would take a list for the values of its fields, too.
+fn map<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct Map<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Map<T> {
+        type Value = T;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    deserializer.deserialize_map(Map(PhantomData))
 }
 
 /// How many lists and maps lie in each other at most; `json` is well-formed.
@@ -257,6 +279,13 @@ mod tests {
         } });
         assert_eq!(deep.value(), expected);
         assert_eq!(read(100_000).pending().collect::<Vec<_>>(), ["a.scpol.dev"]);
+    }
+
+    #[test]
+    fn a_list_is_no_object() {
+        for json in [r#"[["web"]]"#, r#"{"metadata":["web"]}"#, "null", "7"] {
+            assert!(serde_json::from_str::<Object>(json).is_err(), "{json}");
+        }
     }
 
     #[test]
