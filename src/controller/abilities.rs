@@ -32,7 +32,8 @@ impl Controller {
     /// Asks the server again what it can do, if something may have changed.
     pub(super) async fn discover_when_due(&mut self) {
         let waits = |entry: &Entry| matches!(entry.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. });
-        let period = if self.entries.values().any(waits) { DISCOVERY_PERIOD } else { DISCOVERY_AT_REST };
+        let is_waiting = self.entries.values().any(waits) || self.plan.as_ref().is_some_and(|plan| plan.is_undecided());
+        let period = if is_waiting { DISCOVERY_PERIOD } else { DISCOVERY_AT_REST };
         let is_suspicious = std::mem::take(&mut self.suspicious);
         if is_suspicious {
             self.blocked.clear();

@@ -6,7 +6,7 @@
 use super::abilities::is_lasting;
 use super::entry::outcome_of;
 use super::hold::Hold;
-use super::status::Force;
+use super::status::{Force, is_programmed};
 use super::{Controller, Finished, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
@@ -177,7 +177,7 @@ impl Controller {
         let wanted = &plan.joints;
         let registered: BTreeSet<Arc<Kind>> = self.all_registered().filter_map(|(_, name)| kind_of(name)).collect();
         let kinds: BTreeSet<Arc<Kind>> = wanted.keys().chain(self.joints.keys()).chain(&registered).cloned().collect();
-        for kind in kinds {
+        for kind in kinds.into_iter().filter(|kind| !plan.undecided.contains(kind)) {
             self.settle_joint(&kind, wanted.get(&kind), snapshot);
         }
         self.tell_published(wanted);
@@ -236,6 +236,14 @@ impl Controller {
                     self.raise_joint(kind, wanted.clone(), Some(in_force));
                 }
             }
+        }
+    }
+
+    /// True if what is registered for `kind` may serve the policy `name`: it does, or an earlier leader has said so.
+    pub(super) fn may_be_in_force(&self, kind: &Arc<Kind>, stored: &Stored, name: &str) -> bool {
+        match self.joints.get(kind).and_then(Joint::in_force) {
+            Some(in_force) => in_force.wanted.policies.iter().any(|policy| policy.name == name),
+            None => is_programmed(stored) && self.registered_for(kind).next().is_some(),
         }
     }
 

@@ -4,8 +4,8 @@
 
 use super::entry::{Entry, Phase, outcome_of};
 use super::hold::Hold;
-use super::plan::Placed;
-use super::status::Force;
+use super::plan::{Placed, is_undecided};
+use super::status::{Force, is_programmed};
 use super::{Controller, Finished, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
@@ -135,6 +135,10 @@ impl Controller {
                 if self.is_leaving(name, &placed) {
                     return;
                 }
+                let is_undecided = placed.as_ref().err().is_some_and(is_undecided);
+                if is_undecided && (matches!(phase, Phase::Up(_)) || self.was_in_force(name, stored)) {
+                    return;
+                }
                 // To suspend it and to resume it is how a user ends the hold after a removal by hand.
                 if let Some(entry) = self.entries.get_mut(name) {
                     entry.hold = None;
@@ -148,6 +152,12 @@ impl Controller {
                 }
             }
         }
+    }
+
+    /// True if an earlier leader has said that the policy is in force, and nothing speaks against it.
+    fn was_in_force(&self, name: &str, stored: &Stored) -> bool {
+        let is_same = |policy: &Arc<Policy>| stored.status["observedSpecHash"] == policy.spec_hash.as_str();
+        is_programmed(stored) && (self.configuration_of(name).is_some() || stored.parsed.as_ref().is_ok_and(is_same))
     }
 
     /// True if the policy goes from Initializers to another engine, and is not in force there yet.
@@ -224,6 +234,8 @@ impl Controller {
                 entry.phase = Phase::Up(configuration);
                 entry.outcome = Outcome::InForce { conflicts: None, degraded: None };
                 entry.retry_at = None;
+                let dropped = std::mem::take(&mut entry.dropped);
+                self.drain_later(dropped);
             }
             Err(unavailable) => {
                 warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Not in force");
@@ -260,8 +272,9 @@ impl Controller {
             let before = self.entries.get(name).map(|entry| entry.kinds.clone()).unwrap_or_default();
             let kept = wanted.kinds();
             self.rise(name, policy, wanted);
-            let dropped: Vec<_> = before.into_iter().filter(|kind| !kept.contains(kind)).collect();
-            self.drain_later(dropped);
+            if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_busy()) {
+                entry.dropped.extend(before.into_iter().filter(|kind| !kept.contains(kind)));
+            }
             return;
         }
         if !registration::is_as(&stored, &wanted) {

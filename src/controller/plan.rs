@@ -17,7 +17,7 @@ use crate::engine::{EngineName, Unavailable, admission_policy, targets, trial, w
 use crate::policy::Policy;
 use crate::workload::Kind;
 use serde_json::Value;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,6 +28,9 @@ pub(super) struct Plan {
     pub(super) policies: BTreeMap<String, Result<Arc<Placed>, Outcome>>,
     /// What the policies on one resource share.
     pub(super) joints: BTreeMap<Arc<Kind>, Arc<Wanted>>,
+    /// Where a policy is in force, or may be, of which nobody can tell now what is to become of it: what is registered there stays
+    /// as it is.
+    pub(super) undecided: BTreeSet<Arc<Kind>>,
 }
 
 /// Where a policy is delivered.
@@ -39,6 +42,18 @@ pub(super) struct Placed {
     pub(super) shared: Vec<Arc<Kind>>,
     /// What is still being tried: what is in force stays as it is until it is known.
     pub(super) undecided: bool,
+}
+
+impl Plan {
+    /// True if there is a policy of which nobody can tell now what is to become of it.
+    pub(super) fn is_undecided(&self) -> bool {
+        self.policies.values().any(|placed| placed.as_ref().err().is_some_and(is_undecided))
+    }
+}
+
+/// True if and only if it says that nobody can tell now: the server does not answer, or something of ours is on its way.
+pub(super) fn is_undecided(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::FirstSight | Outcome::Waiting { code: Code::ServerAway, .. })
 }
 
 /// What has been found out about a template on a kind, by the policy's name, the hash of its spec, and the kind.
@@ -82,6 +97,14 @@ impl Controller {
             plan.policies.insert(policy.name.clone(), placed);
         }
         plan.joints = self.joints(&plan, &eligible, &choice);
+        for (name, stored) in snapshot.stored.iter() {
+            if let (Ok(policy), Some(Err(outcome))) = (&stored.parsed, plan.policies.get(name))
+                && is_undecided(outcome)
+            {
+                let may_be_in_force = |kind: &&Arc<Kind>| self.may_be_in_force(kind, stored, name);
+                plan.undecided.extend(policy.kinds.iter().filter(may_be_in_force).cloned());
+            }
+        }
         plan
     }
 

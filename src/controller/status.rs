@@ -1,7 +1,7 @@
 //! How it stands with each policy: what its status, events and gauges say, and when a status is written.
 
 use super::Controller;
-use super::entry::Entry;
+use super::entry::Phase;
 use crate::api::code::Code;
 use crate::api::condition::{self, Outcome};
 use crate::api::v1alpha1::SidecarPolicyStatus;
@@ -10,6 +10,7 @@ use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Stored};
 use crate::engine::EngineName;
+use crate::engine::initializer::types::InitializerConfiguration;
 use crate::workloads::census::Counts;
 use jiff::Timestamp;
 use kube::Api;
@@ -32,12 +33,18 @@ pub(super) enum Force {
     Now,
 }
 
+/// True if and only if the status says that the policy is in force.
+pub(super) fn is_programmed(stored: &Stored) -> bool {
+    condition_in(&stored.status, "Programmed").is_some_and(|programmed| programmed["status"] == "True")
+}
+
 impl Controller {
     /// Says how it stands with a policy, once everything that it needs has been looked at.
     pub(super) fn conclude(&mut self, name: &str) {
         let Ok(placed) = self.placed(name) else { return };
-        let is_up = self.entries.get(name).is_some_and(Entry::is_up);
-        if placed.own.is_some() && !is_up {
+        let phase = self.entries.get(name).map(|entry| &entry.phase);
+        let is_up_as = |own: &InitializerConfiguration| matches!(phase, Some(Phase::Up(there)) if there.initializers == own.initializers);
+        if placed.own.as_ref().is_some_and(|own| !is_up_as(own)) {
             return;
         }
         match self.shortfall(&placed.policy, &placed.shared) {
@@ -86,8 +93,7 @@ impl Controller {
         let known = condition_in(&stored.status, "Ready").is_some();
         let early = entry.outcome == Outcome::FirstSight && (known || entry.seen.elapsed() < FIRST_SIGHT);
         let soon = entry.written.is_some_and(|written| written.elapsed() < STATUS_PERIOD);
-        let programmed =
-            condition_in(&stored.status, "Programmed").is_some_and(|condition| condition["status"] == "True");
+        let programmed = is_programmed(stored);
         let leaves = programmed && !matches!(entry.outcome, Outcome::InForce { .. } | Outcome::FirstSight);
         if force == Force::No && !leaves && (early || soon) {
             return;

@@ -203,6 +203,13 @@ pub(crate) const CASES: &[Case] = &[
         ]),
     },
     Case {
+        id: "F5",
+        name: "doubtful_start",
+        engines: Engine::ALL,
+        is_quick: true,
+        play: Play::Story(|scene| stories::doubtful_start(scene).boxed()),
+    },
+    Case {
         id: "F18",
         name: "operator_absent",
         engines: Engine::ALL,

@@ -23,7 +23,7 @@ pub(crate) struct Ask {
     pub(crate) verb: Verb,
     /// Without the query.
     pub(crate) path: String,
-    /// The plural name, and the subresource behind a slash.
+    /// The plural name, and the subresource behind a slash; of what is no resource the first step, such as `openapi`.
     pub(crate) resource: String,
 }
 
@@ -48,7 +48,8 @@ impl Ask {
             _ => Verb::Delete,
         };
         let subresource = below.get(2).map(|name| format!("/{name}")).unwrap_or_default();
-        let resource = format!("{}{subresource}", below.first().copied().unwrap_or_default());
+        let resource = below.first().or(steps.first()).copied().unwrap_or_default();
+        let resource = format!("{resource}{subresource}");
         Self { verb, path: uri.path().to_owned(), resource }
     }
 }

@@ -157,6 +157,27 @@ pub(crate) async fn server_frozen(scene: &Scene) -> Result<()> {
     .await
 }
 
+/// F5: a new leader asks what the server knows, and has templates tried, and gets no answer. What is in force stays so.
+pub(crate) async fn doubtful_start(scene: &Scene) -> Result<()> {
+    in_force(scene).await?;
+    let registered = scene.world.registered().await?;
+    scene.kill();
+    let unavailable = Rule::always(Does::Answer(503, None));
+    scene
+        .proxy
+        .set(vec![unavailable.clone().to(&[Verb::Get], &["openapi"]), unavailable.to(&[Verb::Create], DEPLOYMENT)]);
+    scene.ready().await?;
+    sleep(Duration::from_secs(8)).await;
+    ensure!(scene.world.registered().await? == registered, "what was registered has been taken away");
+    scene.create_stubbornly(first(5)).await?;
+    scene.all_have(&first(5)).await?;
+    ensure!(scene.proxy.calm() > 0, "nothing was unavailable: this proves nothing");
+    scene.in_force("envoy").await?;
+    scene.create_stubbornly(second(3)).await?;
+    scene.judge().await?;
+    scene.all_have(&first(5)).await
+}
+
 /// F8: watches stay open, and nothing comes through them.
 pub(crate) async fn watches_frozen(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
