@@ -280,12 +280,68 @@ impl Capabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::{BoxError, service_fn};
 
     #[test]
     fn stable_versions_rank_before_beta_and_alpha() {
         let mut versions = ["v2alpha1", "v1", "v1beta1", "v1beta2"];
         versions.sort_by_key(|version| rank(version));
         assert_eq!(versions, ["v2alpha1", "v1beta1", "v1beta2", "v1"]);
+    }
+
+    /// Asks a server of which one path answers with an error.
+    async fn discovered(broken: &'static str, code: u16) -> Result<Capabilities, CallError> {
+        let server = service_fn(move |request: Request<Body>| async move {
+            let path = request.uri().path().to_owned();
+            let resource =
+                |name: &str, kind: &str| json!({ "name": name, "kind": kind, "namespaced": true, "verbs": [] });
+            let group = |group: &str| {
+                let version = json!({ "groupVersion": format!("{group}/v1"), "version": "v1" });
+                json!({ "name": group, "versions": [version], "preferredVersion": version })
+            };
+            let answer = match path.as_str() {
+                path if path == broken => {
+                    json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code })
+                }
+                "/version" => {
+                    let keys =
+                        ["gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"];
+                    let mut version: Value = keys.map(|key| (key.to_owned(), json!("v1.36.3"))).into_iter().collect();
+                    (version["major"], version["minor"]) = (json!("1"), json!("36"));
+                    version
+                }
+                "/apis" => {
+                    json!({ "kind": "APIGroupList", "groups": [group("apps"), group("aggregated.example.org")] })
+                }
+                "/api/v1/nodes" => json!({ "kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": [] }),
+                "/apis/apps/v1" => {
+                    json!({ "groupVersion": "apps/v1", "resources": [resource("deployments", "Deployment")] })
+                }
+                _ => json!({ "groupVersion": "v1", "resources": [] }),
+            };
+            let status = if path == broken { code } else { 200 };
+            let body = Body::from(answer.to_string().into_bytes());
+            Ok::<_, BoxError>(Response::builder().status(status).body(body).expect("an answer"))
+        });
+        Capabilities::discover(&Client::new(server, "default"), |_| true).await
+    }
+
+    #[tokio::test]
+    async fn a_request_that_failed_is_no_answer() {
+        let deployments = |found: &Capabilities| found.find("deployment", None).is_some();
+        let found = discovered("none", 500).await.expect("an answer");
+        assert!(deployments(&found) && found.native_sidecars);
+        for (broken, code) in [("/apis/apps/v1", 503), ("/apis/apps/v1", 500), ("/api/v1/nodes", 503), ("/apis", 503)] {
+            let error = discovered(broken, code).await.err().unwrap_or_else(|| panic!("{broken}: {code} is an answer"));
+            assert_eq!(error.code(), code, "{broken}");
+        }
+        // Who may not read Nodes does not know; what another server serves may be away.
+        assert!(!discovered("/api/v1/nodes", 403).await.expect("an answer").native_sidecars);
+        assert!(!deployments(&discovered("/apis/apps/v1", 404).await.expect("an answer")));
+        assert!(deployments(&discovered("/apis/aggregated.example.org/v1", 503).await.expect("an answer")));
     }
 
     #[test]
