@@ -6,6 +6,7 @@ use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::mirror::Mirror;
+use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::registration;
 use crate::engine::registration::is_ours;
 use crate::engine::{EngineName, Unavailable};
@@ -66,13 +67,21 @@ impl Controller {
         }
     }
 
+    /// The kinds that InitializerConfigurations of ours name.
+    pub(super) fn registered_kinds(&self) -> Vec<Arc<Kind>> {
+        let ours = self.configurations.known().values().filter(|configuration| is_ours(&configuration.metadata));
+        ours.flat_map(InitializerConfiguration::kinds).collect()
+    }
+
     /// The groups that policies and registrations of ours name.
     pub(super) fn groups(&self) -> BTreeSet<String> {
         let snapshot = self.snapshots.borrow();
         let targeted = snapshot.policies.iter().flat_map(|policy| policy.kinds.iter().cloned());
-        let ours = self.configurations.known().iter().filter(|(_, configuration)| is_ours(&configuration.metadata));
-        let registered = ours.flat_map(|(_, configuration)| configuration.kinds());
-        targeted.chain(registered).filter(|kind| !kind.is_in_table()).map(|kind| kind.group.clone()).collect()
+        targeted
+            .chain(self.registered_kinds())
+            .filter(|kind| !kind.is_in_table())
+            .map(|kind| kind.group.clone())
+            .collect()
     }
 
     /// Notes that `resource` cannot be read, as `message` says, if there is nothing to wait for: a right is missing.

@@ -65,10 +65,12 @@ impl Drop for Watching {
 }
 
 impl Controller {
-    /// Watches what enforced policies target, and no more. A kind is given up once nothing of it waits for us.
+    /// Watches what enforced policies target, and what is registered for Initializers, which an edited policy may have left: creates
+    /// wait for us there. A kind is given up once nothing of it waits for us.
     pub(super) fn settle_watches(&mut self, snapshot: &Snapshot) {
         let capabilities = self.shared.capabilities();
-        let targeted = snapshot.policies.iter().flat_map(|policy| &policy.kinds);
+        let registered = self.registered_kinds();
+        let targeted = snapshot.policies.iter().flat_map(|policy| &policy.kinds).chain(&registered);
         let wanted: BTreeMap<&Arc<Kind>, ApiResource> =
             targeted.filter_map(|kind| Some((kind, capabilities.resource(kind)?))).collect();
         self.give_up_what_is_not_served(&capabilities);

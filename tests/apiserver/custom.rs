@@ -73,6 +73,32 @@ impl World {
 }
 
 #[tokio::test]
+async fn a_policy_that_cannot_follow_its_edit_and_one_that_has_lost_its_right_say_so() -> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    world.define(&definition("Rollout", "rollouts", "Namespaced")).await?;
+    world.let_creators("rollouts").await?;
+    world.edit_policy("envoy", json!({ "targets": rollouts() })).await?;
+    wait_condition(&world.cluster, "envoy", "Programmed", "False", "MissingRight").await?;
+    // What was registered before stays until it can follow, and what is created there waits for nobody.
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("before")).await?), ["app"]);
+    world.grant("rollouts").await?;
+    in_force(&world.cluster, "envoy").await?;
+    assert_eq!(containers(&world.create_promptly(&collection("rollouts"), &rollout("web")).await?), ["app", "envoy"]);
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("after")).await?), ["app"]);
+
+    world.cluster.kubectl_output(User::Admin, &["delete", "clusterrolebinding", "scpol-rollouts"]).await?;
+    let told = wait_condition(&world.cluster, "envoy", "Degraded", "True", "MissingRight").await?;
+    assert!(
+        told["message"].as_str().is_some_and(|message| message.contains("cannot list and watch rollouts")),
+        "{told}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_policy_waits_for_a_definition_and_a_right_injects_in_one_patch_and_outlives_the_definition() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
