@@ -1,12 +1,13 @@
 //! `/metrics`, `/livez` and `/readyz`.
 
 use crate::metrics::Metrics;
+use crate::survival::lock;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
@@ -41,12 +42,12 @@ impl Default for Health {
 impl Health {
     /// From now on `/livez` depends on the worker that `age` looks at, or on none.
     pub fn watch_worker(&self, age: Option<Box<dyn Fn() -> Duration + Send>>) {
-        *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = age;
+        *lock(&self.worker) = age;
     }
 
     /// Shows that the main loop turns.
     pub fn beat(&self) {
-        *self.turned.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.turned) = Instant::now();
     }
 
     /// Waits for `work` and shows meanwhile that the main loop turns: a slow API server is no reason to be killed.
@@ -61,9 +62,8 @@ impl Health {
     }
 
     fn stuck_for(&self) -> Duration {
-        let worker =
-            self.worker.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|age| age()).unwrap_or_default();
-        worker.max(self.turned.lock().unwrap_or_else(PoisonError::into_inner).elapsed())
+        let worker = lock(&self.worker).as_ref().map(|age| age()).unwrap_or_default();
+        worker.max(lock(&self.turned).elapsed())
     }
 }
 

@@ -4,6 +4,7 @@ use crate::api::code::Code;
 use crate::metrics::Metrics;
 use futures::FutureExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::error;
 
@@ -18,6 +19,12 @@ pub(crate) fn attempt<T>(metrics: &Metrics, what: &str, work: impl FnOnce() -> T
         tell(metrics, what);
     }
     done
+}
+
+/// What is behind `mutex`, also where somebody has panicked with it: that has been counted, and what is behind it is still consistent
+/// enough to go on.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the future comes to that `begin` makes; made and begun anew whenever it panics.

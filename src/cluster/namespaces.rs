@@ -2,6 +2,7 @@
 
 use super::client::{self, CallError, Progress, call, chain};
 use super::object::Object;
+use crate::survival;
 use futures::{TryStreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::ApiResource;
@@ -9,7 +10,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::watch;
 use tracing::warn;
@@ -58,7 +59,7 @@ impl Namespaces {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic while holding it leaves a map that is still a map.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        survival::lock(&self.0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lists that are read page by page, however large the objects are; and no answer that is waited for without end.
 
 use super::client::{CallError, call};
-
+use crate::survival::lock;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -151,10 +151,6 @@ where
             }
         })
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How many objects a list asks for at most; none of what is no page of a list.

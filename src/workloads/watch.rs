@@ -20,7 +20,7 @@ use crate::engine::initializer::lane;
 use crate::engine::initializer::queue::{CREATE_LIMIT, Key, Lane, Queue};
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
-use crate::survival;
+use crate::survival::{self, lock};
 use crate::workload::{Kind, Workload};
 use arc_swap::ArcSwap;
 use futures::{TryStreamExt, pin_mut};
@@ -31,7 +31,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
@@ -321,11 +321,6 @@ pub enum Standing {
 fn urgency(created: Option<Timestamp>) -> Lane {
     let age = created.map(|created| Timestamp::now().duration_since(created)).unwrap_or_default();
     if age.as_secs() < CREATE_LIMIT.as_secs() as i64 { Lane::Fresh } else { Lane::Backlog }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while holding it has been counted; what is behind it is still consistent enough to go on.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Follows `kind`, which is served as `resource`, and reports how far it is, for ever.

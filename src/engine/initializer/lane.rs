@@ -3,9 +3,9 @@
 //! The limit exempts members of the group `system:masters` alone. So, where whoever runs the operator allows it, these requests
 //! impersonate the operator itself *and* that group: the group alone is refused (1.13.5 answers 500).
 
+use crate::survival::lock;
 use http::request::Builder;
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// The group that the limit exempts.
@@ -27,13 +27,13 @@ impl Lane {
 
     /// True unless it has been refused lately.
     pub(super) fn is_open(&self, now: Instant) -> bool {
-        let closed = *self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let closed = *lock(&self.closed);
         closed.is_none_or(|closed| now.duration_since(closed) >= CLOSED)
     }
 
     /// Notes that the server has refused the impersonation.
     pub(super) fn close(&self, now: Instant) {
-        *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        *lock(&self.closed) = Some(now);
     }
 
     /// Puts a request on the lane.

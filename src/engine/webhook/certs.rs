@@ -12,6 +12,7 @@ use crate::api::{MANAGED_BY, MANAGER};
 use crate::cluster::client::{CallError, call, chain};
 use crate::engine::Unavailable;
 use crate::metrics::Metrics;
+use crate::survival::lock;
 use arc_swap::ArcSwapOption;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
@@ -24,7 +25,7 @@ use rustls::sign::CertifiedKey;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -157,7 +158,7 @@ impl Certificates {
     /// Tells that, since now or before, every registration of ours has `bundle`. Whoever writes registrations tells it each
     /// time that it has seen all of them; a new authority signs only after that.
     pub fn is_published(&self, bundle: &[u8]) {
-        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut published = lock(&self.published);
         if published.as_ref().is_none_or(|(known, _)| known != bundle) {
             *published = Some((bundle.to_vec(), Instant::now()));
         }
@@ -165,7 +166,7 @@ impl Certificates {
 
     /// What is wrong, if something is: the last look failed, or what is shown expires soon.
     pub fn trouble(&self, now: Timestamp) -> Option<Unavailable> {
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let trouble = lock(&self.trouble).clone();
         let Some(expires) = self.expires() else { return trouble };
         if expires <= now {
             let message = format!("the certificate of the webhook has expired: {expires}");
@@ -201,7 +202,7 @@ impl Certificates {
         if let Some(Unavailable { code, message }) = &reason {
             warn!(%code, detail = message, "No new certificate; the last good one is shown");
         }
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+        *lock(&self.trouble) = reason;
         found.map(|shown| self.show(shown))
     }
 
@@ -290,9 +291,9 @@ impl Certificates {
 
     /// For how long what is stored has been as it is, as far as we have seen.
     fn seen(&self, stored: &Stored) -> Seen {
-        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let published = lock(&self.published);
         let published = published.as_ref().filter(|(bundle, _)| *bundle == stored.bundle.as_bytes());
-        let mut leaf = self.leaf.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leaf = lock(&self.leaf);
         let known = leaf.take_if(|(known, _)| *known == stored.leaf);
         let (_, since) = leaf.insert(known.unwrap_or_else(|| (stored.leaf.clone(), Instant::now())));
         Seen { published: published.map(|(_, since)| since.elapsed()), leaf: since.elapsed() }
