@@ -3,14 +3,12 @@
 use super::duel::{Side, Terms, duel};
 use super::figure::Figure;
 use super::load::{operator, send};
-use super::rivals::{ADMISSION, Nothing, literal, sidecar};
+use super::rivals::{ADMISSION, Nothing, literal, parsed, planned, sidecar};
 use crate::support::{LIMIT, Operator, in_force, within};
 use crate::world::{PODS, World, containers, request};
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
-use sidecar_policy::inject;
-use sidecar_policy::policy::{Policy, Site};
 use sidecar_policy::workload::{Kind, Workload};
 
 /// What of a rival's rate is to be reached: what is decided, and the marker, may cost so much more.
@@ -49,12 +47,8 @@ async fn compare(
 /// What the operator adds to a [`pod`].
 fn patch() -> Result<Value> {
     let policy = json!({ "metadata": { "name": POLICY }, "spec": { "template": { "containers": [sidecar()] } } });
-    let site = Site::new("scpol-system", [], []);
-    let policy = Policy::parse(&policy, &site).map_err(|violations| anyhow!("{violations:?}"))?;
     let kind = Kind::find("", "pods").context("a built-in kind")?;
-    let template = [&policy.template];
-    let patch = inject::plan(&Workload::new(kind, pod("any")), &template, &template);
-    Ok(serde_json::to_value(patch.map_err(|conflict| anyhow!(conflict.message))?)?)
+    Ok(serde_json::to_value(planned(&parsed(&policy)?, &Workload::new(kind, pod("any")))?)?)
 }
 
 /// A server whose clients create pods, each of which gets its sidecar.

@@ -3,17 +3,17 @@
 use super::duel::{Side, Terms, duel};
 use super::figure::{Figure, at_least, at_most, told};
 use super::load::{create_patiently, operator, phase, resident_megabytes, send};
+use super::rivals::{parsed, planned};
 use super::rounds;
 use super::statistics::median;
 use crate::support::{LIMIT, file, in_force, install, policies, within};
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use futures::StreamExt;
 use kube::Client;
 use serde_json::{Value, json};
 use sidecar_policy::engine::initializer::completion::completion;
-use sidecar_policy::inject;
-use sidecar_policy::policy::{Policy, Site};
+use sidecar_policy::policy::Policy;
 use sidecar_policy::workload::{Kind, Workload};
 use std::time::{Duration, Instant};
 
@@ -96,9 +96,7 @@ async fn floor() -> Result<Deployments> {
     let operator = operator(&cluster, &[]).await?;
     in_force(&cluster, "bench").await?;
     operator.stop().await?;
-    let site = Site::new("scpol-system", [], []);
-    let policy = Policy::parse(&bench_policy(), &site).map_err(|violations| anyhow!("{violations:?}"))?;
-    Ok(Deployments { client: cluster.client(User::Creator), cluster, floor: Some(policy) })
+    Ok(Deployments { client: cluster.client(User::Creator), cluster, floor: Some(parsed(&bench_policy())?) })
 }
 
 fn deployment(name: &str) -> Value {
@@ -128,9 +126,7 @@ async fn create_and_complete(client: &Client, policy: &Policy, number: usize) ->
     let kind = Kind::find("apps", "deployments").context("a built-in kind")?;
     let workload = Workload::new(kind, serde_json::from_str(&created)?);
     ensure!(workload.pending().count() == 1, "the floor's object does not wait for the policy alone");
-    let template = [&policy.template];
-    let plan = inject::plan(&workload, &template, &template).map_err(|conflict| anyhow!(conflict.message))?;
-    let patch = serde_json::to_value(completion(&workload, 1, plan))?;
+    let patch = serde_json::to_value(completion(&workload, 1, planned(policy, &workload)?))?;
     let path = format!("{DEPLOYMENTS}/{name}");
     has_sidecar(&name, &send(client, "PATCH", &path, "application/json-patch+json", &patch).await?)
 }

@@ -1,6 +1,6 @@
 //! What engines are held against: the least that can be written by hand for the same sidecar.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
@@ -10,12 +10,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
+use json_patch::Patch;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use sidecar_policy::engine::webhook::authority::{self, Action, Lifetimes};
+use sidecar_policy::inject;
+use sidecar_policy::policy::{Policy, Site};
+use sidecar_policy::workload::Workload;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -26,6 +30,17 @@ pub(super) const ADMISSION: &str = "/apis/admissionregistration.k8s.io";
 /// The container of all of them, and of the policy that they are compared with.
 pub(super) fn sidecar() -> Value {
     json!({ "name": "sidecar", "image": "envoy:1" })
+}
+
+/// `policy`, as the operator reads it.
+pub(super) fn parsed(policy: &Value) -> Result<Policy> {
+    Policy::parse(policy, &Site::new("scpol-system", [], [])).map_err(|violations| anyhow!("{violations:?}"))
+}
+
+/// What the operator adds to `workload` by `policy`.
+pub(super) fn planned(policy: &Policy, workload: &Workload) -> Result<Patch> {
+    let template = [&policy.template];
+    inject::plan(workload, &template, &template).map_err(|conflict| anyhow!(conflict.message))
 }
 
 /// A webhook that does nothing: whatever it is asked, it answers with one constant patch. On one thread, as the operator is, and a
