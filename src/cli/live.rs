@@ -265,21 +265,8 @@ pub(super) async fn namespaces(client: &Client, namespace: Option<&str>) -> Hash
 /// All objects that `parameters` select.
 pub(super) async fn list(api: &Api<Object>, parameters: ListParams) -> Result<Vec<Object>, CallError> {
     let mut objects = Vec::new();
-    each(api, parameters, |object| objects.push(object)).await?;
+    Pages::new(api.clone(), parameters).each(|object| objects.push(object)).await?;
     Ok(objects)
-}
-
-/// Looks at each object that `parameters` select, page by page: no more than a page is in memory.
-pub(super) async fn each(
-    api: &Api<Object>,
-    parameters: ListParams,
-    mut look: impl FnMut(Object),
-) -> Result<(), CallError> {
-    let mut pages = Pages::new(api.clone(), parameters);
-    while let Some(page) = pages.next().await? {
-        page.into_iter().for_each(&mut look);
-    }
-    Ok(())
 }
 
 /// The policies that are stored.

@@ -3,6 +3,7 @@
 use super::live;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
+use crate::cluster::pages::Pages;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
@@ -94,7 +95,8 @@ async fn resources(client: &Client) -> Result<Vec<(ApiResource, bool)>> {
 async fn list(api: &Api<Object>, selector: Option<&str>) -> Result<Vec<Object>, CallError> {
     let parameters = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
     let mut waiting = Vec::new();
-    live::each(api, parameters, |object| waiting.extend((!object.is_initialized()).then_some(object))).await?;
+    let look = |object: Object| waiting.extend((!object.is_initialized()).then_some(object));
+    Pages::new(api.clone(), parameters).each(look).await?;
     Ok(waiting)
 }
 

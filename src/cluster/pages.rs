@@ -57,6 +57,17 @@ impl<K: Clone + DeserializeOwned + Debug> Pages<K> {
         self.is_over = self.parameters.continue_token.is_none();
         Ok(Some(page.items))
     }
+
+    /// Looks at each object: no more than a page is in memory.
+    ///
+    /// # Errors
+    /// If a page cannot be read.
+    pub async fn each(mut self, mut look: impl FnMut(K)) -> Result<(), CallError> {
+        while let Some(page) = self.next().await? {
+            page.into_iter().for_each(&mut look);
+        }
+        Ok(())
+    }
 }
 
 /// Asks for pages that fit, whoever asks for more objects at once, and waits for no answer without end.

@@ -219,11 +219,9 @@ impl Shared {
             return Ok(policies.clone());
         }
         let api = Api::<Object>::all_with(self.client.clone(), &policies::resource());
-        let (mut pages, mut valid) = (Pages::new(api, ListParams::default()), Vec::new());
-        while let Some(page) = pages.next().await? {
-            let parsed = page.iter().filter_map(|object| Policy::parse(&object.value(), &self.site()).ok());
-            valid.extend(parsed.map(Arc::new));
-        }
+        let (site, mut valid) = (self.site(), Vec::new());
+        let parse = |object: Object| valid.extend(Policy::parse(&object.value(), &site).ok().map(Arc::new));
+        Pages::new(api, ListParams::default()).each(parse).await?;
         let policies = Arc::new(Policies::new(valid));
         *read = Some((Instant::now(), policies.clone()));
         Ok(policies)
@@ -386,13 +384,9 @@ pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, p
 ///
 /// # Errors
 /// If a page cannot be read.
-pub async fn sweep(shared: &Shared, kind: &Arc<Kind>, mut look: impl FnMut(Object)) -> Result<(), CallError> {
+pub async fn sweep(shared: &Shared, kind: &Arc<Kind>, look: impl FnMut(Object)) -> Result<(), CallError> {
     let Some(resource) = shared.resource(kind) else { return Ok(()) };
-    let mut pages = Pages::<Object>::new(Api::all_with(shared.client.clone(), &resource), ListParams::default());
-    while let Some(page) = pages.next().await? {
-        page.into_iter().for_each(&mut look);
-    }
-    Ok(())
+    Pages::new(Api::all_with(shared.client.clone(), &resource), ListParams::default()).each(look).await
 }
 
 /// Looks at objects that seemed to wait, and of which no event has told, if they still do after a while: then it never came.

@@ -3,6 +3,7 @@
 use crate::api::code::Code;
 use crate::cli::live::{self, maker};
 use crate::cluster::capabilities::Capabilities;
+use crate::cluster::pages::Pages;
 use crate::decision::{Decision, Outcome};
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{Kind, Workload};
@@ -106,7 +107,8 @@ pub(super) async fn count(
             sums.add(tally, failure.is_some());
             counted.behind.extend(behind(tally, failure, &workload, &resource));
         };
-        live::each(&live::api(client, &resource, None), ListParams::default(), look)
+        Pages::new(live::api(client, &resource, None), ListParams::default())
+            .each(look)
             .await
             .with_context(|| format!("cannot list {}", named(kind)))?;
         counted.sums.push(sums);
