@@ -6,9 +6,7 @@ use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::mirror::Mirror;
-use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::registration;
-use crate::engine::registration::is_ours;
 use crate::engine::{EngineName, Unavailable};
 use crate::workload::Kind;
 use std::collections::BTreeSet;
@@ -68,9 +66,8 @@ impl Controller {
     }
 
     /// The kinds that InitializerConfigurations of ours name.
-    pub(super) fn registered_kinds(&self) -> Vec<Arc<Kind>> {
-        let ours = self.configurations.known().values().filter(|configuration| is_ours(&configuration.metadata));
-        ours.flat_map(InitializerConfiguration::kinds).collect()
+    pub(super) fn registered_kinds(&self) -> BTreeSet<Arc<Kind>> {
+        self.own_configurations().flat_map(|(_, configuration)| configuration.kinds()).collect()
     }
 
     /// The groups that policies and registrations of ours name.

@@ -71,6 +71,11 @@ impl Entry {
         matches!(self.phase, Phase::Up(_))
     }
 
+    /// True if and only if it is in force by a configuration that registers what `wanted` does.
+    pub(super) fn is_up_as(&self, wanted: &InitializerConfiguration) -> bool {
+        matches!(&self.phase, Phase::Up(there) if there.initializers == wanted.initializers)
+    }
+
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.phase, Phase::Rising | Phase::Falling)
     }

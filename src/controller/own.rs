@@ -84,6 +84,11 @@ impl Controller {
         }
     }
 
+    /// The InitializerConfigurations that are ours, by name.
+    pub(super) fn own_configurations(&self) -> impl Iterator<Item = (&String, &InitializerConfiguration)> {
+        self.configurations.known().iter().filter(|(_, configuration)| is_ours(&configuration.metadata))
+    }
+
     /// What is registered for the policy `name`, if it is ours.
     fn configuration_of(&self, name: &str) -> Option<&InitializerConfiguration> {
         self.configurations.known().get(&render::name(name)).filter(|configuration| is_ours(&configuration.metadata))
@@ -359,13 +364,7 @@ impl Controller {
                 self.drain_later(kinds);
             }
         }
-        let orphans: Vec<String> = self
-            .configurations
-            .known()
-            .iter()
-            .filter(|(_, configuration)| is_ours(&configuration.metadata))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let orphans: Vec<String> = self.own_configurations().map(|(name, _)| name.clone()).collect();
         for orphan in orphans {
             let Some(name) = orphan.strip_prefix("scpol-").map(str::to_owned) else { continue };
             if !snapshot.stored.contains_key(&name) && !self.entries.contains_key(&name) {

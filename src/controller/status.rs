@@ -1,7 +1,6 @@
 //! How it stands with each policy: what its status, events and gauges say, and when a status is written.
 
 use super::Controller;
-use super::entry::Phase;
 use crate::api::code::Code;
 use crate::api::condition::{self, Outcome};
 use crate::api::v1alpha1::SidecarPolicyStatus;
@@ -10,7 +9,6 @@ use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Stored};
 use crate::engine::EngineName;
-use crate::engine::initializer::types::InitializerConfiguration;
 use crate::workloads::census::Counts;
 use jiff::Timestamp;
 use kube::Api;
@@ -42,9 +40,8 @@ impl Controller {
     /// Says how it stands with a policy, once everything that it needs has been looked at.
     pub(super) fn conclude(&mut self, name: &str) {
         let Ok(placed) = self.placed(name) else { return };
-        let phase = self.entries.get(name).map(|entry| &entry.phase);
-        let is_up_as = |own: &InitializerConfiguration| matches!(phase, Some(Phase::Up(there)) if there.initializers == own.initializers);
-        if placed.own.as_ref().is_some_and(|own| !is_up_as(own)) {
+        let entry = self.entries.get(name);
+        if placed.own.as_ref().is_some_and(|own| !entry.is_some_and(|entry| entry.is_up_as(own))) {
             return;
         }
         match self.shortfall(&placed.policy, &placed.shared) {

@@ -7,7 +7,7 @@
 use super::completion::{completion, rejection};
 use super::lane::Lane;
 use super::pressure::{Limit, Pressure};
-use super::queue::{DECISION_LIMIT, Finish, Job, Key};
+use super::queue::{CREATE_LIMIT, DECISION_LIMIT, Finish, Job, Key};
 use crate::api::code::Code;
 use crate::cluster::client::{CALL_LIMIT, CallError, call};
 use crate::cluster::object::Object;
@@ -41,9 +41,6 @@ const BEAT: Duration = Duration::from_secs(1);
 const CROWD: usize = 100;
 /// From so long on it is told that the server takes nothing from us: a 429 now and then is no trouble.
 const REFUSED: Duration = Duration::from_secs(3);
-
-/// An object waits no longer than this for another try, whatever the server says: whoever waits for it is refused after as long.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// What a PATCH is answered with: nobody reads the object, whose encoding is work for the server. Servers that do not know the form
 /// (below 1.8) give the whole object.
@@ -334,8 +331,9 @@ impl Refusal {
         Self { status: 0, message: message.into(), retry_after: None }
     }
 
+    /// How long to wait at least, whatever the server says no longer than a creator does.
     fn after(&self) -> Duration {
-        self.retry_after.unwrap_or_default().min(LONGEST_WAIT)
+        self.retry_after.unwrap_or_default().min(CREATE_LIMIT)
     }
 
     /// True if the server does not let us impersonate anybody.
