@@ -1,7 +1,6 @@
 //! What a control plane is started with.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -13,7 +12,7 @@ use crate::process::Process;
 use crate::ready::{etcd_health, is_clash, wait_ready};
 use crate::server::Files;
 use crate::user::{self, User};
-use crate::{ControlPlane, Version, nodes};
+use crate::{ControlPlane, Version, free_port, nodes};
 
 /// Requests that change something are logged with their bodies.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
@@ -131,7 +130,7 @@ impl Builder {
 
     /// One attempt on ports that were free a moment ago.
     async fn attempt(&self, assets: &Assets) -> Result<(Files, Process, Process)> {
-        let (port, etcd_port) = free_ports()?;
+        let (port, etcd_port) = (free_port(), free_port());
         let mut files = Files::write(port)?;
         for user in User::ALL {
             files.configs.push(user::config(&user.kubeconfig(files.dir())).await?);
@@ -213,12 +212,6 @@ fn slots() -> Arc<Semaphore> {
     static SLOTS: OnceLock<Arc<Semaphore>> = OnceLock::new();
     let count = || std::env::var("SCPOL_TEST_SERVERS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
     SLOTS.get_or_init(|| Arc::new(Semaphore::new(count()))).clone()
-}
-
-/// Two ports that nobody listens on at the moment.
-fn free_ports() -> Result<(u16, u16)> {
-    let (a, b) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
-    Ok((a.local_addr()?.port(), b.local_addr()?.port()))
 }
 
 async fn start_etcd(assets: &Assets, dir: &Path, port: u16) -> Result<Process> {

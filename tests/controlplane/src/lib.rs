@@ -16,6 +16,7 @@
 mod assets;
 mod builder;
 mod nodes;
+mod port;
 mod process;
 mod ready;
 mod second;
@@ -25,6 +26,7 @@ mod user;
 mod version;
 
 pub use builder::Builder;
+pub use port::free_port;
 pub use second::ApiServer;
 pub use server::ControlPlane;
 pub use user::User;

@@ -1,13 +1,13 @@
 //! A second API server on the same etcd.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use kube::{Client, Config};
 
 use crate::process::Process;
 use crate::ready::{is_clash, probe, wait_ready};
-use crate::{ControlPlane, User};
+use crate::{ControlPlane, User, free_port};
 
 /// How often a port is tried that was free a moment ago.
 const TRIES: usize = 5;
@@ -35,7 +35,7 @@ impl ApiServer {
     }
 
     async fn start(plane: &ControlPlane, etcd: SocketAddr) -> Result<Self> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port();
         let url = format!("https://127.0.0.1:{port}");
         let audit = plane.dir().join(Self::AUDIT_LOG);
         let other = |arg: &String| match arg.split_once('=') {

@@ -203,6 +203,15 @@ impl ControlPlane {
         self.start_apiserver().await
     }
 
+    /// [`Self::restart_apiserver`] with more arguments, as `--name=value`; they win over those given before.
+    ///
+    /// # Errors
+    /// If it does not come back.
+    pub async fn restart_apiserver_with(&mut self, args: &[&str]) -> Result<()> {
+        self.files.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self.restart_apiserver().await
+    }
+
     /// Kills the API server; etcd stays.
     pub async fn stop_apiserver(&self) {
         let process = self.apiserver().take();
