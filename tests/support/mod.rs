@@ -4,12 +4,13 @@
 #![allow(unreachable_pub, reason = "shared between test programs")]
 
 use anyhow::{Context, Result, bail, ensure};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ControlPlane, User, Version, free_port};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, api::DynamicObject};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -71,9 +72,13 @@ pub struct Surroundings {
     pub descriptors: Option<u64>,
 }
 
-/// The operator as a process of its own; killed when dropped, and its log shown if the test fails.
+/// Kills the process `$1` when our end of its stdin closes, which the kernel does if we are killed.
+const WATCHDOG: &str = r#"read -r _; kill -9 "$1""#;
+
+/// The operator as a process of its own; killed when dropped or when we are, and its log shown if the test fails.
 pub struct Operator {
     process: Child,
+    watchdog: Child,
     log: PathBuf,
     /// Shown when it is dropped.
     pub is_log_shown: bool,
@@ -103,7 +108,7 @@ impl Operator {
         flags: &[&str],
         surroundings: &Surroundings,
     ) -> Result<Self> {
-        let (port, webhook) = (free_port()?, free_port()?);
+        let (port, webhook) = (free_port(), free_port());
         let log = cluster.dir().join(format!("operator-{port}.log"));
         let output = File::create(surroundings.log.as_ref().unwrap_or(&log))?;
         // Another build of it may be put to the test.
@@ -125,7 +130,12 @@ impl Operator {
             .stdout(Stdio::null())
             .stderr(output)
             .spawn()?;
-        let started = Self { process, log, is_log_shown: true, port };
+        let watchdog = Command::new("/bin/sh")
+            .args(["-c", WATCHDOG, "watchdog", &process.id().to_string()])
+            .process_group(0) // Ctrl-C is for us and for the operator
+            .stdin(Stdio::piped())
+            .spawn()?;
+        let started = Self { process, watchdog, log, is_log_shown: true, port };
         if let Some(most) = surroundings.descriptors {
             let pid = i32::try_from(started.pid()).ok().and_then(Pid::from_raw);
             prlimit(pid, Resource::Nofile, Rlimit { current: Some(most), maximum: Some(most) })?;
@@ -218,18 +228,16 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        // They may have ended already. The watchdog first: soon that number may be another process.
+        for child in [&mut self.watchdog, &mut self.process] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
         if self.is_log_shown {
             // Only where the test fails: the test runner keeps it otherwise.
             eprintln!("--- log of the operator ---\n{}", self.log());
         }
     }
-}
-
-fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Waits until `holds`.
