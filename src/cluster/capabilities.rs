@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What engines register, by its plural name.
@@ -90,18 +90,26 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Asks the server for its version alone.
+    ///
+    /// # Errors
+    /// If it does not tell.
+    pub async fn of_version(client: &Client) -> Result<Self, CallError> {
+        let version = call(client.apiserver_version()).await?;
+        let minor = numbers(&version.major, &version.minor);
+        Ok(Self { minor, version: version.git_version, ..Self::default() })
+    }
+
     /// Asks the server, beyond the groups of the built-in kinds about those for which `is_wanted` is true.
     ///
     /// # Errors
     /// If the server cannot be reached, refuses discovery, or cannot tell now: "not served" is never guessed of what it serves itself.
     /// A group that another server behind it does not serve at the moment counts as not served.
     pub async fn discover(client: &Client, is_wanted: impl Fn(&str) -> bool) -> Result<Self, CallError> {
-        let version = call(client.apiserver_version()).await?;
+        let mut found = Self::of_version(client).await?;
         let groups = call(client.list_api_groups()).await?;
         let versions =
             groups.groups.iter().flat_map(|group| &group.versions).map(|version| version.group_version.as_str());
-        let mut found =
-            Self { minor: numbers(&version.major, &version.minor), version: version.git_version, ..Self::default() };
         for group_version in versions.chain(["v1"]) {
             let group = group_version.split_once('/').map_or("", |(group, _)| group);
             match group {
@@ -139,6 +147,11 @@ impl Capabilities {
             self.served.insert((group.to_owned(), version.to_owned(), resource.name), served);
         }
         Ok(())
+    }
+
+    /// True if and only if this has a resource of one of `groups` that `other` has not.
+    pub fn has_more_of(&self, groups: &BTreeSet<String>, other: &Self) -> bool {
+        self.served.keys().any(|name| groups.contains(&name.0) && !other.served.contains_key(name))
     }
 
     /// True if and only if the server serves what `target` names.
@@ -320,6 +333,9 @@ mod tests {
                 "/apis/apps/v1" => {
                     json!({ "groupVersion": "apps/v1", "resources": [resource("deployments", "Deployment")] })
                 }
+                "/apis/aggregated.example.org/v1" => {
+                    json!({ "groupVersion": "aggregated.example.org/v1", "resources": [resource("things", "Thing")] })
+                }
                 _ => json!({ "groupVersion": "v1", "resources": [] }),
             };
             let status = if path == broken { code } else { 200 };
@@ -341,7 +357,13 @@ mod tests {
         // Who may not read Nodes does not know; what another server serves may be away.
         assert!(!discovered("/api/v1/nodes", 403).await.expect("an answer").native_sidecars);
         assert!(!deployments(&discovered("/apis/apps/v1", 404).await.expect("an answer")));
-        assert!(deployments(&discovered("/apis/aggregated.example.org/v1", 503).await.expect("an answer")));
+        let away = discovered("/apis/aggregated.example.org/v1", 503).await.expect("an answer");
+        assert!(deployments(&away));
+        let asked = |group: &str| BTreeSet::from([group.to_owned()]);
+        assert!(found.has_more_of(&asked("aggregated.example.org"), &away));
+        assert!(
+            !found.has_more_of(&asked("apps"), &away) && !away.has_more_of(&asked("aggregated.example.org"), &found)
+        );
     }
 
     #[test]

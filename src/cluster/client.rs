@@ -11,8 +11,7 @@ use http::{Method, Request, Response, Uri};
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Status;
-use kube::runtime::utils::Backoff;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,7 +68,11 @@ fn file(flag: Option<&Path>) -> Result<Option<(PathBuf, Kubeconfig)>> {
 pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
     let counted = Counted { metrics: metrics.clone() };
     let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
-    Ok(ClientBuilder::try_from(config)?.with_layer(&Fitting).with_layer(&inclusive).with_layer(&counted).build())
+    Ok(ClientBuilder::try_from(config)?
+        .with_layer(&Fitting::default())
+        .with_layer(&inclusive)
+        .with_layer(&counted)
+        .build())
 }
 
 /// Adds `includeUninitialized=1` to reads and creates.
@@ -161,15 +164,48 @@ pub fn backoff(first: Duration, longest: Duration) -> ExponentialBackoff {
         .build()
 }
 
-/// How long a watch that has failed waits before it tries again: 0.2 s doubling to 3 s, from the start again once it works. kube's own goes up to 30 s, which is as long as the server lets a create wait for us.
-pub struct Reconnect(ExponentialBackoff);
-
 /// A watch that goes on after failures.
 pub fn watched(
     api: &Api<Object>,
     settings: &watcher::Config,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
-    watcher(api.clone(), settings.clone().page_size(PAGE)).backoff(Reconnect::default())
+    paced(watcher(api.clone(), settings.clone().page_size(PAGE)))
+}
+
+/// `events` with a pause after each failure.
+fn paced(
+    events: impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send,
+) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send {
+    let begin = (Box::pin(events), Pauses::default(), None);
+    stream::unfold(begin, |(mut events, mut pauses, pause)| async move {
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
+        }
+        let event = events.next().await?;
+        let pause = pauses.after(&event);
+        Some((event, (events, pauses, pause)))
+    })
+}
+
+/// How long a watch waits after failures: 0.1 s, doubling to 1.5 s, each with as much jitter at most; from the start again once something
+/// has been read. That a list begins is said before it is asked for, and is nothing that has been read. (kube's own pauses begin anew
+/// then, and else go up to 30 s, which is as long as the server lets a create wait for us.)
+#[derive(Default)]
+struct Pauses(Option<ExponentialBackoff>);
+
+impl Pauses {
+    fn after<T>(&mut self, event: &watcher::Result<watcher::Event<T>>) -> Option<Duration> {
+        match event {
+            Err(_) => {
+                self.0.get_or_insert_with(|| backoff(Duration::from_millis(100), Duration::from_millis(1500))).next()
+            }
+            Ok(watcher::Event::Init) => None,
+            Ok(_) => {
+                self.0 = None;
+                None
+            }
+        }
+    }
 }
 
 /// A watch that goes on after failures, and reads its whole list anew after each `resync`: events that never came, or came to
@@ -182,32 +218,6 @@ pub fn watch(
     let (api, settings) = (api.clone(), settings.clone());
     let begin = move || watched(&api, &settings).take_until(tokio::time::sleep(resync));
     stream::repeat_with(begin).flatten()
-}
-
-impl Reconnect {
-    fn delays() -> ExponentialBackoff {
-        backoff(Duration::from_millis(200), Duration::from_secs(3))
-    }
-}
-
-impl Default for Reconnect {
-    fn default() -> Self {
-        Self(Self::delays())
-    }
-}
-
-impl Iterator for Reconnect {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        self.0.next()
-    }
-}
-
-impl Backoff for Reconnect {
-    fn reset(&mut self) {
-        self.0 = Self::delays();
-    }
 }
 
 /// How far a watch is.
@@ -329,5 +339,22 @@ mod tests {
         assert_eq!(sent("GET", "/api/v1/pods?&limit=5"), "/api/v1/pods?&limit=5&includeUninitialized=1");
         assert_eq!(sent("POST", "/api/v1/pods?"), "/api/v1/pods?includeUninitialized=1");
         assert_eq!(sent("PATCH", "/api/v1/pods/a?"), "/api/v1/pods/a?");
+    }
+
+    #[test]
+    fn pauses_grow_while_lists_fail_and_begin_anew_once_something_is_read() {
+        use watcher::Event::{Apply, Init, InitDone};
+        let failed = || Err(watcher::Error::NoResourceVersion);
+        let mut pauses = Pauses::default();
+        let mut after = |event| pauses.after::<()>(&event).map(|pause| pause.as_millis());
+        for longest in [200, 400, 800, 1600, 3000, 3000, 3000] {
+            assert_eq!(after(Ok(Init)), None);
+            let pause = after(failed()).expect("a pause");
+            assert!((longest / 2..=longest).contains(&pause), "{pause} ms of {longest}");
+        }
+        for read in [InitDone, Apply(())] {
+            assert_eq!(after(Ok(read)), None);
+            assert!((100..=200).contains(&after(failed()).expect("a pause")));
+        }
     }
 }

@@ -72,13 +72,22 @@ impl<K: Clone + DeserializeOwned + Debug> Pages<K> {
 
 /// Asks for pages that fit, whoever asks for more objects at once, and waits for no answer without end.
 #[derive(Clone, Copy)]
-pub(super) struct Fitting;
+pub(super) struct Fitting {
+    /// How long an answer may take to begin, and a page to be read.
+    answer: Duration,
+}
+
+impl Default for Fitting {
+    fn default() -> Self {
+        Self { answer: ANSWER }
+    }
+}
 
 impl<S> Layer<S> for Fitting {
     type Service = FittingService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        FittingService { inner: Arc::new(Mutex::new(inner)), size: Arc::new(Mutex::new(Size::default())) }
+        FittingService { inner: Arc::new(Mutex::new(inner)), size: Arc::default(), answer: self.answer }
     }
 }
 
@@ -102,9 +111,9 @@ impl Size {
         *self = Self { limit: (limit / 5).max(1), fitting: 0 };
     }
 
-    /// Learns that a page has not been too large.
-    fn fits(&mut self) {
-        self.fitting += 1;
+    /// Learns that a page of so many objects was not too large; a smaller one says nothing.
+    fn fits(&mut self, limit: u32) {
+        self.fitting += u32::from(limit >= self.limit);
         if self.fitting >= PATIENCE {
             *self = Self { limit: (self.limit * 5).min(PAGE), fitting: 0 };
         }
@@ -115,6 +124,7 @@ pub(super) struct FittingService<S> {
     /// Shared with the pages that are under way.
     inner: Arc<Mutex<S>>,
     size: Arc<Mutex<Size>>,
+    answer: Duration,
 }
 
 impl<S, B> Service<Request<Body>> for FittingService<S>
@@ -134,9 +144,10 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let Some(most) = limit(&request) else {
             let answer = lock(&self.inner).call(request);
-            return Box::pin(async move { Ok(timeout(ANSWER, answer).await??.map(Either::Right)) });
+            let longest = self.answer;
+            return Box::pin(async move { Ok(timeout(longest, answer).await??.map(Either::Right)) });
         };
-        let (inner, size) = (self.inner.clone(), self.size.clone());
+        let (inner, size, longest) = (self.inner.clone(), self.size.clone(), self.answer);
         Box::pin(async move {
             loop {
                 let asked = most.min(lock(&size).limit);
@@ -149,13 +160,15 @@ where
                     let body = Limited::new(body, largest).collect().await?.to_bytes();
                     Ok(Response::from_parts(parts, Either::Left(Full::new(body))))
                 };
-                match timeout(ANSWER, read).await? {
+                match timeout(longest, read).await? {
                     Err::<_, BoxError>(error) if error.is::<LengthLimitError>() => {
                         debug!(objects = asked, "A page of a list is too large; asking for fewer");
                         lock(&size).shrink(asked);
                     }
                     answer => {
-                        lock(&size).fits();
+                        if answer.as_ref().is_ok_and(|answer| answer.status().is_success()) {
+                            lock(&size).fits(asked);
+                        }
                         return answer;
                     }
                 }
@@ -222,7 +235,7 @@ mod tests {
                 async move { Ok::<_, BoxError>(Response::new(Full::new(Bytes::from(body)))) }
             })
         };
-        let mut client = ServiceBuilder::new().layer(Fitting).service(server);
+        let mut client = ServiceBuilder::new().layer(Fitting::default()).service(server);
         let mut seen = Vec::new();
         for _ in 0..count {
             let answer = client.ready().await.expect("ready").call(request("GET", "/pods?limit=100")).await;
@@ -236,5 +249,34 @@ mod tests {
     async fn a_page_that_is_too_large_is_asked_for_with_fewer_objects_and_larger_ones_are_tried_again_later() {
         // 100, 20, 4 the first time; then at once 4; after five of them 20 again.
         assert_eq!(pages(6).await, [(3, 4), (4, 4), (5, 4), (6, 4), (7, 4), (9, 4)]);
+    }
+
+    #[test]
+    fn only_pages_of_the_present_size_say_whether_it_may_grow() {
+        let mut size = Size::default();
+        size.shrink(100);
+        (0..2 * PATIENCE).for_each(|_| size.fits(1));
+        assert_eq!(size, Size { limit: 20, fitting: 0 });
+        (0..PATIENCE).for_each(|_| size.fits(20));
+        assert_eq!(size, Size::default());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_never_begins_or_a_page_that_never_ends_is_an_error_in_the_end() {
+        let silent = service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Full<Bytes>>, BoxError>>());
+        let endless = service_fn(|_: Request<Body>| async {
+            let never = futures::stream::pending::<Result<hyper::body::Frame<Bytes>, BoxError>>();
+            Ok::<_, BoxError>(Response::new(http_body_util::StreamBody::new(never)))
+        });
+        let limit = Fitting { answer: Duration::from_millis(50) };
+        let page = || request("GET", "/pods?limit=100");
+        let errors = [
+            limit.layer(silent).oneshot(request("GET", "/pods?watch=true")).await.err(),
+            limit.layer(silent).oneshot(page()).await.err(),
+            limit.layer(endless).oneshot(page()).await.err(),
+        ];
+        let errors = errors.map(|error| error.expect("nothing has come").to_string());
+        assert_eq!(errors, ["deadline has elapsed"; 3]);
+        assert!(limit.layer(endless).oneshot(request("GET", "/pods?watch=true")).await.is_ok(), "a watch has no end");
     }
 }

@@ -19,6 +19,9 @@ use tracing::{info, warn};
 const DISCOVERY_AT_REST: Duration = Duration::from_secs(15 * 60);
 /// How often the server is asked again what it can do, while a policy waits for it.
 const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
+/// How soon the server is asked again what it can do, if it could not tell, or told what is not believed at once: an API server that has
+/// just started serves custom resources a moment after all else.
+const DISCOVERY_AGAIN: Duration = Duration::from_secs(3);
 /// How often it is asked whether a missing right has been granted.
 const ASKING: Duration = Duration::from_secs(10);
 /// How long an API server may refuse lists after its start, before it has read who may do what.
@@ -32,22 +35,31 @@ impl Controller {
     pub(super) async fn discover_when_due(&mut self) {
         let waits = |entry: &Entry| matches!(entry.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. });
         let is_waiting = self.entries.values().any(waits) || self.plan.as_ref().is_some_and(|plan| plan.is_undecided());
-        let period = if is_waiting { DISCOVERY_PERIOD } else { DISCOVERY_AT_REST };
+        let period = match (self.is_discovery_owed, is_waiting) {
+            (true, _) => DISCOVERY_AGAIN,
+            (_, true) => DISCOVERY_PERIOD,
+            _ => DISCOVERY_AT_REST,
+        };
         let is_suspicious = std::mem::take(&mut self.suspicious);
         if is_suspicious {
             self.blocked.clear();
         }
-        if self.shared.lost.swap(false, Ordering::Relaxed) || is_suspicious || self.discovered.elapsed() > period {
+        let has_cause = self.shared.lost.swap(false, Ordering::Relaxed) || is_suspicious;
+        if (has_cause && !self.is_discovery_owed) || self.discovered.elapsed() > period {
             self.discover().await;
         }
     }
 
-    /// Asks the server what it can do, in all groups that policies and registrations of ours name.
+    /// Asks the server what it can do, in all groups that matter.
     pub(super) async fn discover(&mut self) {
         self.discovered = Instant::now();
         let groups = self.groups();
+        let was_owed = std::mem::replace(&mut self.is_discovery_owed, true);
         match Capabilities::discover(&self.shared.client, |group| groups.contains(group)).await {
+            // Once is not enough: its policies would go out of force, and what is created meanwhile have no sidecar.
+            Ok(capabilities) if !was_owed && self.shared.capabilities().has_more_of(&groups, &capabilities) => {}
             Ok(capabilities) => {
+                self.is_discovery_owed = false;
                 if capabilities.version != self.shared.capabilities().version {
                     info!(version = capabilities.version, "The server has changed");
                     self.schema = None;
@@ -65,17 +77,13 @@ impl Controller {
         }
     }
 
-    /// The kinds that InitializerConfigurations of ours name.
-    pub(super) fn registered_kinds(&self) -> BTreeSet<Arc<Kind>> {
-        self.own_configurations().flat_map(|(_, configuration)| configuration.kinds()).collect()
-    }
-
-    /// The groups that policies and registrations of ours name.
+    /// The groups of the kinds that policies target or that are watched because something may wait in them.
     pub(super) fn groups(&self) -> BTreeSet<String> {
         let snapshot = self.snapshots.borrow();
-        let targeted = snapshot.policies.iter().flat_map(|policy| policy.kinds.iter().cloned());
+        let targeted = snapshot.policies.iter().flat_map(|policy| &policy.kinds);
         targeted
-            .chain(self.registered_kinds())
+            .chain(self.registered_at.keys())
+            .chain(self.watches.keys())
             .filter(|kind| !kind.is_in_table())
             .map(|kind| kind.group.clone())
             .collect()

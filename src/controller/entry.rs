@@ -28,8 +28,6 @@ pub(super) struct Entry {
     pub(super) announced: Option<Value>,
     /// The kinds that the configuration covers.
     pub(super) kinds: Vec<Arc<Kind>>,
-    /// The kinds that it will not cover any more once it is in force anew: what still waits there is to be released then.
-    pub(super) dropped: Vec<Arc<Kind>>,
     /// What could not be proven of the registration.
     pub(super) unproven: Option<Unproven>,
     /// Somebody deleted the configuration while a task of ours was under way.
@@ -61,7 +59,6 @@ impl Entry {
             written: None,
             announced: None,
             kinds: Vec::new(),
-            dropped: Vec::new(),
             unproven: None,
             deleted_meanwhile: false,
         }

@@ -34,8 +34,6 @@ pub(super) struct Wanted {
     pub(super) engine: EngineName,
     pub(super) policies: Vec<Arc<Policy>>,
     pub(super) objects: Vec<Value>,
-    /// A template is still being tried: what is in force stays as it is until it is known.
-    pub(super) undecided: bool,
 }
 
 impl Wanted {
@@ -81,7 +79,7 @@ pub(super) struct InForce {
 impl InForce {
     /// Takes `wanted` for its own if nothing else would be registered for it: the two are not compared again.
     fn adopt(self: &mut Arc<Self>, wanted: &Arc<Wanted>) {
-        if !wanted.undecided && !Arc::ptr_eq(&self.wanted, wanted) && self.wanted.is_as(wanted) {
+        if !Arc::ptr_eq(&self.wanted, wanted) && self.wanted.is_as(wanted) {
             Arc::make_mut(self).wanted = wanted.clone();
         }
     }
@@ -214,7 +212,6 @@ impl Controller {
             }
         };
         match (wanted, in_force) {
-            (Some(wanted), _) if wanted.undecided => {}
             (None, None) if retry_later => {}
             (None, in_force) => self.end_joint(kind, in_force.as_deref()),
             (Some(wanted), None) => {
@@ -505,9 +502,9 @@ mod tests {
     use crate::policy::Site;
     use serde_json::json;
 
-    fn wanted(policy: &Arc<Policy>, object: &str, undecided: bool) -> Arc<Wanted> {
+    fn wanted(policy: &Arc<Policy>, object: &str) -> Arc<Wanted> {
         let (engine, policies) = (EngineName::MutatingAdmissionPolicy, vec![policy.clone()]);
-        Arc::new(Wanted { engine, policies, objects: vec![json!(object)], undecided })
+        Arc::new(Wanted { engine, policies, objects: vec![json!(object)] })
     }
 
     #[test]
@@ -521,13 +518,12 @@ mod tests {
         assert_ne!(before.spec_hash, edited.spec_hash);
         let has_edited = |taken: Arc<Wanted>| {
             let generations = Generations::new();
-            let in_force = InForce { wanted: wanted(&before, "x", false), unproven: None, left: None, generations };
+            let in_force = InForce { wanted: wanted(&before, "x"), unproven: None, left: None, generations };
             let mut in_force = Arc::new(in_force);
             in_force.adopt(&taken);
             Joint { phase: Phase::Up(in_force), ..Joint::default() }.has(&edited)
         };
-        assert!(has_edited(wanted(&edited, "x", false)));
-        assert!(!has_edited(wanted(&edited, "y", false)), "something else is to be registered first");
-        assert!(!has_edited(wanted(&edited, "x", true)), "its template is still being tried");
+        assert!(has_edited(wanted(&edited, "x")));
+        assert!(!has_edited(wanted(&edited, "y")), "something else is to be registered first");
     }
 }

@@ -114,6 +114,8 @@ pub struct Controller {
     tasks: JoinSet<Finished>,
     schema: Option<PodSchema>,
     discovered: Instant,
+    /// The server could not tell when it was asked last, or told what is not believed at once.
+    is_discovery_owed: bool,
     /// The groups that the server has been asked about, besides those of the built-in kinds.
     groups: BTreeSet<String>,
     recounts: Recounts,
@@ -121,7 +123,10 @@ pub struct Controller {
     resynced: Instant,
     /// How many objects wait for us, by policy, as of the last look.
     pending: HashMap<String, i64>,
-    swept: bool,
+    /// Kinds of which something may wait for us, and when they were last seen to be registered for Initializers.
+    registered_at: BTreeMap<Arc<Kind>, Instant>,
+    /// What earlier leaders have left is watched, or has been.
+    has_looked_back: bool,
     /// Which policies there were at the last look, by name and hash.
     fingerprint: Vec<(String, String)>,
     /// The same with those that are not valid.
@@ -138,7 +143,8 @@ enum Finished {
     /// Whether the right is there that was missing.
     Asked(Blocked, bool),
     Recounted,
-    Other,
+    /// What may wait in that kind, from before that moment, has been looked for; true unless that has to be done again.
+    LookedFor(Arc<Kind>, Instant, bool),
 }
 
 impl Controller {
@@ -173,11 +179,13 @@ impl Controller {
             tasks: JoinSet::new(),
             schema: None,
             discovered: Instant::now(),
+            is_discovery_owed: false,
             groups: BTreeSet::new(),
             recounts: Recounts::default(),
             resynced: Instant::now(),
             pending: HashMap::new(),
-            swept: false,
+            registered_at: BTreeMap::new(),
+            has_looked_back: false,
             fingerprint: Vec::new(),
             stored: Vec::new(),
         }
@@ -216,6 +224,7 @@ impl Controller {
                     is_due = false;
                     if std::mem::take(&mut self.is_served_otherwise) {
                         registered = self.follow_registered();
+                        configurations = self.follow_configurations();
                     }
                     continue;
                 }
@@ -230,6 +239,7 @@ impl Controller {
         if !snapshot.synced || !self.has_read_registered() {
             return;
         }
+        self.note_registered();
         if !self.groups().is_subset(&self.groups) {
             self.discover().await;
         }
@@ -249,7 +259,6 @@ impl Controller {
             self.write_status(name, stored, Force::No).await;
         }
         self.prune(&snapshot);
-        self.sweep_once();
     }
 
     fn policies_changed(&mut self) {
@@ -306,7 +315,7 @@ impl Controller {
             Finished::Lowered(kind, fallen) => self.lowered(&kind, fallen),
             Finished::Asked(blocked, is_granted) => self.asked(&blocked, is_granted),
             Finished::Recounted => self.recounts.finished(),
-            Finished::Other => {}
+            Finished::LookedFor(kind, since, is_done) => self.looked_for(&kind, since, is_done),
         }
     }
 

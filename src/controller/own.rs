@@ -11,6 +11,7 @@ use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
 use crate::cluster::client::{self, Progress, why};
+use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::initializer::registration;
@@ -19,7 +20,7 @@ use crate::engine::initializer::types::{self, InitializerConfiguration};
 use crate::engine::registration::{Unproven, is_marked, is_ours};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
-use crate::workload::{KINDS, Kind};
+use crate::workload::Kind;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use kube::Api;
@@ -31,7 +32,10 @@ use std::time::Instant;
 use tracing::{error, info, warn};
 
 impl Controller {
-    pub(super) fn follow_configurations(&self) -> BoxStream<'static, watcher::Result<Event<Object>>> {
+    /// Watches everything that is registered for Initializers.
+    pub(super) fn follow_configurations(&mut self) -> BoxStream<'static, watcher::Result<Event<Object>>> {
+        self.configurations = Mirror::default();
+        self.unreadable.remove(resources::INITIALIZERS);
         if !self.shared.capabilities().initializers {
             return futures::stream::iter([Ok(Event::Init), Ok(Event::InitDone)])
                 .chain(futures::stream::pending())
@@ -239,8 +243,6 @@ impl Controller {
                 entry.phase = Phase::Up(configuration);
                 entry.outcome = Outcome::InForce { conflicts: None, degraded: None };
                 entry.retry_at = None;
-                let dropped = std::mem::take(&mut entry.dropped);
-                self.drain_later(dropped);
             }
             Err(unavailable) => {
                 warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Not in force");
@@ -274,12 +276,7 @@ impl Controller {
         if wanted.initializers != there.initializers
             || wanted.metadata.owner_references != there.metadata.owner_references
         {
-            let before = self.entries.get(name).map(|entry| entry.kinds.clone()).unwrap_or_default();
-            let kept = wanted.kinds();
             self.rise(name, policy, wanted);
-            if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_busy()) {
-                entry.dropped.extend(before.into_iter().filter(|kind| !kept.contains(kind)));
-            }
             return;
         }
         if !registration::is_as(&stored, &wanted) {
@@ -310,8 +307,8 @@ impl Controller {
     fn take_down(&mut self, name: String, mut kinds: Vec<Arc<Kind>>) {
         let shared = self.shared.clone();
         if kinds.is_empty() {
+            // What the configuration names is among them.
             kinds = self.watched();
-            kinds.extend(self.configuration_of(&name).into_iter().flat_map(InitializerConfiguration::kinds));
         }
         self.tasks.spawn(async move {
             let fallen = registration::take_down(&shared, &name, &kinds).await.map_err(|error| error.to_string());
@@ -330,20 +327,6 @@ impl Controller {
         }
     }
 
-    fn drain_later(&mut self, kinds: Vec<Arc<Kind>>) {
-        if kinds.is_empty() {
-            return;
-        }
-        let shared = self.shared.clone();
-        self.tasks.spawn(async move {
-            tokio::time::sleep(registration::SETTLING).await;
-            if let Err(error) = registration::drain(&shared, &kinds).await {
-                warn!(%error, "Cannot look whether objects still wait for us");
-            }
-            Finished::Other
-        });
-    }
-
     /// Takes out what belongs to policies that are gone, also those deleted while nobody looked.
     pub(super) fn prune(&mut self, snapshot: &Snapshot) {
         let gone: Vec<String> =
@@ -356,12 +339,10 @@ impl Controller {
                 let kinds = std::mem::take(&mut entry.kinds);
                 self.take_down(name, kinds);
             } else if !registered {
-                // Somebody else may have removed it, the garbage collector for one: what waits is drained all the same.
-                let kinds = entry.kinds.clone();
+                // Somebody else may have removed it, the garbage collector for one; what waits is seen by its watch.
                 self.entries.remove(&name);
                 self.shared.metrics.forget(&name);
                 self.shared.ledger(|ledger| ledger.forget(&name));
-                self.drain_later(kinds);
             }
         }
         let orphans: Vec<String> = self.own_configurations().map(|(name, _)| name.clone()).collect();
@@ -374,30 +355,6 @@ impl Controller {
                 self.entries.insert(name.clone(), entry);
                 self.take_down(name, Vec::new());
             }
-        }
-    }
-
-    /// At the start of a term, clears entries of ours on kinds that no policy targets any more.
-    pub(super) fn sweep_once(&mut self) {
-        let capabilities = self.shared.capabilities();
-        if std::mem::replace(&mut self.swept, true) || !capabilities.initializers {
-            return;
-        }
-        let unwatched = KINDS.iter().filter(|kind| {
-            kind.resource != "jobs"
-                // Secrets are read only for policies that target them: it takes a right of its own.
-                && kind.pod_path.is_some()
-                && capabilities.resource(kind).is_some()
-                && !self.watches.contains_key(*kind)
-        });
-        for kind in unwatched {
-            let shared = self.shared.clone();
-            self.tasks.spawn(async move {
-                if let Err(error) = registration::drain(&shared, std::slice::from_ref(kind)).await {
-                    warn!(resource = kind.resource, %error, "Cannot look for orphaned entries");
-                }
-                Finished::Other
-            });
         }
     }
 
@@ -429,9 +386,7 @@ impl Controller {
             return;
         }
         tokio::time::sleep(registration::SETTLING).await;
-        if let Err(error) = registration::drain(&self.shared, &Vec::from_iter(kinds)).await {
-            warn!(%error, "Cannot look whether objects still wait for us");
-        }
+        registration::drain(&self.shared, &Vec::from_iter(kinds)).await;
     }
 }
 

@@ -28,8 +28,8 @@ pub(super) struct Plan {
     pub(super) policies: BTreeMap<String, Result<Arc<Placed>, Outcome>>,
     /// What the policies on one resource share.
     pub(super) joints: BTreeMap<Arc<Kind>, Arc<Wanted>>,
-    /// Where a policy is in force, or may be, of which nobody can tell now what is to become of it: what is registered there stays
-    /// as it is.
+    /// Where a template is still being tried, or a policy is in force, or may be, of which nobody can tell now what is to become of
+    /// it: what is registered there stays as it is.
     pub(super) undecided: BTreeSet<Arc<Kind>>,
 }
 
@@ -40,8 +40,6 @@ pub(super) struct Placed {
     pub(super) own: Option<InitializerConfiguration>,
     /// The kinds whose registration it shares with others.
     pub(super) shared: Vec<Arc<Kind>>,
-    /// What is still being tried: what is in force stays as it is until it is known.
-    pub(super) undecided: bool,
 }
 
 impl Plan {
@@ -97,6 +95,8 @@ impl Controller {
             plan.policies.insert(policy.name.clone(), placed);
         }
         plan.joints = self.joints(&plan, &eligible, &choice);
+        let tried = self.trials.iter().filter(|(_, trial)| matches!(trial, Trial::Running));
+        plan.undecided.extend(tried.map(|((_, _, kind), _)| kind.clone()));
         for (name, stored) in snapshot.stored.iter() {
             if let (Ok(policy), Some(Err(outcome))) = (&stored.parsed, plan.policies.get(name))
                 && is_undecided(outcome)
@@ -269,14 +269,9 @@ impl Controller {
             self.check_foreign(policy)?;
         }
         let capabilities = self.shared.capabilities();
-        let is_running = |kind: &&Arc<Kind>| {
-            let key = (policy.name.clone(), policy.spec_hash.clone(), (*kind).clone());
-            matches!(self.trials.get(&key), Some(Trial::Running))
-        };
         Ok(Placed {
             policy: policy.clone(),
             own: (!own.is_empty()).then(|| render::configuration(policy, &own, &capabilities)),
-            undecided: shared.iter().any(is_running),
             shared: shared.into_iter().cloned().collect(),
         })
     }
@@ -290,8 +285,7 @@ impl Controller {
             let meeting: Vec<_> = placed.iter().filter(|placed| placed.shared.contains(kind)).collect();
             let policies: Vec<_> = meeting.iter().map(|placed| placed.policy.clone()).collect();
             let objects = self.rendered(*engine, kind, &policies).ok()?;
-            let undecided = meeting.iter().any(|placed| placed.undecided);
-            Some((kind.clone(), Arc::new(Wanted { engine: *engine, policies, objects, undecided })))
+            Some((kind.clone(), Arc::new(Wanted { engine: *engine, policies, objects })))
         };
         engines.filter_map(joint).collect()
     }

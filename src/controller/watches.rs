@@ -6,9 +6,10 @@ use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::Progress;
 use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
+use crate::engine::initializer::registration::SETTLING;
 use crate::survival;
-use crate::workload::Kind;
-use crate::workloads::watch::{follow, recount};
+use crate::workload::{KINDS, Kind};
+use crate::workloads::watch::{Shared, follow, look_for_waiting, recount};
 use kube::core::ApiResource;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,6 +20,10 @@ use tokio::task::AbortHandle;
 
 /// How long after a change of the policies all workloads are counted anew: several changes in a row count as one.
 const RECOUNT_DELAY: Duration = Duration::from_secs(1);
+
+/// How long after a registration is gone a create may still be stored that waits for us: API servers use it for up to 3 s, and a
+/// validating webhook may hold a create back for as long as a request lasts, 60 s by default (`--request-timeout`).
+const LONGEST_CREATE: Duration = Duration::from_secs(60).saturating_add(SETTLING);
 
 /// When all workloads are counted anew. Policies may change faster than a large cluster can be counted: there is one count at a
 /// time, and after it a rest for as long as it took.
@@ -65,19 +70,19 @@ impl Drop for Watching {
 }
 
 impl Controller {
-    /// Watches what enforced policies target, and what is registered for Initializers, which an edited policy may have left: creates
-    /// wait for us there. A kind is given up once nothing of it waits for us.
+    /// Watches what enforced policies target, and what creates may wait in. A kind is given up once nothing of it waits for us.
     pub(super) fn settle_watches(&mut self, snapshot: &Snapshot) {
         let capabilities = self.shared.capabilities();
-        let registered = self.registered_kinds();
-        let targeted = snapshot.policies.iter().flat_map(|policy| &policy.kinds).chain(&registered);
-        let wanted: BTreeMap<&Arc<Kind>, ApiResource> =
-            targeted.filter_map(|kind| Some((kind, capabilities.resource(kind)?))).collect();
+        let holding = self.watches.keys().filter(|kind| self.shared.queue(|queue| queue.holds(kind)));
+        let targeted = snapshot.policies.iter().flat_map(|policy| &policy.kinds);
+        let kinds = targeted.chain(self.registered_at.keys()).chain(holding);
+        let wanted: BTreeMap<Arc<Kind>, ApiResource> =
+            kinds.filter_map(|kind| Some((kind.clone(), capabilities.resource(kind)?))).collect();
         self.give_up_what_is_not_served(&capabilities);
         for (kind, resource) in &wanted {
-            self.watches.entry((*kind).clone()).or_insert_with(|| {
+            self.watches.entry(kind.clone()).or_insert_with(|| {
                 let (sender, progress) = watch::channel(Progress::Starting);
-                let (shared, kind, served) = (self.shared.clone(), (*kind).clone(), resource.clone());
+                let (shared, kind, served) = (self.shared.clone(), kind.clone(), resource.clone());
                 let follow = async move {
                     let begin = || follow(&shared, &kind, &served, &sender);
                     survival::persist(&shared.metrics, "watching workloads", begin).await;
@@ -100,19 +105,44 @@ impl Controller {
         let busy = self.entries.values().any(Entry::is_busy);
         let shared = &self.shared;
         self.watches.retain(|kind, _| {
-            let keep = busy || wanted.contains_key(kind) || shared.queue(|queue| queue.holds(kind));
+            let keep = busy || wanted.contains_key(kind);
             if !keep {
                 shared.census(|census| census.forget(kind));
             }
             keep
         });
-        let settled = self
-            .watches
-            .values()
-            .chain(&self.namespaces)
-            .all(|watching| *watching.progress.borrow() != Progress::Starting);
+        // What may have been left behind is looked for beside.
+        let needed =
+            snapshot.policies.iter().flat_map(|policy| &policy.kinds).filter_map(|kind| self.watches.get(kind));
+        let settled = needed.chain(&self.namespaces).all(|watching| *watching.progress.borrow() != Progress::Starting);
         if settled {
             self.ready.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes of which kinds something may wait for us: of what is registered for Initializers, also where no policy targets it any
+    /// more, of what was until not long ago, and, at the beginning of a term, of whatever an earlier leader may have registered. After
+    /// that it is looked at once more: it may have begun to wait while a watch had failed.
+    pub(super) fn note_registered(&mut self) {
+        let now = Instant::now();
+        let is_first = self.shared.capabilities().initializers && !std::mem::replace(&mut self.has_looked_back, true);
+        // Jobs are never registered, and Secrets are read only for policies that target them: it takes a right of its own.
+        let any = KINDS.iter().filter(|kind| is_first && !kind.is_job() && kind.pod_path.is_some());
+        let own = self.own_configurations().flat_map(|(_, configuration)| configuration.kinds());
+        let kinds: Vec<Arc<Kind>> = any.cloned().chain(own).collect();
+        self.registered_at.extend(kinds.into_iter().map(|kind| (kind, now)));
+        for (kind, at) in &mut self.registered_at {
+            if at.elapsed() >= LONGEST_CREATE {
+                *at = now;
+                self.tasks.spawn(look_for_what_waits(self.shared.clone(), kind.clone(), now));
+            }
+        }
+    }
+
+    /// Forgets that something may wait in `kind`, if it has been looked for, and has not been registered since.
+    pub(super) fn looked_for(&mut self, kind: &Arc<Kind>, since: Instant, is_done: bool) {
+        if is_done && self.registered_at.get(kind) == Some(&since) {
+            self.registered_at.remove(kind);
         }
     }
 
@@ -159,6 +189,15 @@ impl Controller {
             });
         }
     }
+}
+
+/// Looks once at everything of `kind`, in which nothing more can begin to wait `since` that moment: perhaps the watch could not see
+/// what began to. What waits holds the watch from then on.
+async fn look_for_what_waits(shared: Arc<Shared>, kind: Arc<Kind>, since: Instant) -> Finished {
+    let looked = look_for_waiting(&shared, &kind).await;
+    // Where that is not allowed, the watch has not been, either.
+    let is_done = looked.err().is_none_or(|error| (400..500).contains(&error.code()) && error.code() != 429);
+    Finished::LookedFor(kind, since, is_done)
 }
 
 /// Waits until any watch has got further.

@@ -384,9 +384,28 @@ pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, p
 ///
 /// # Errors
 /// If a page cannot be read.
-pub async fn sweep(shared: &Shared, kind: &Arc<Kind>, look: impl FnMut(Object)) -> Result<(), CallError> {
+async fn sweep(shared: &Shared, kind: &Arc<Kind>, look: impl FnMut(Object)) -> Result<(), CallError> {
     let Some(resource) = shared.resource(kind) else { return Ok(()) };
     Pages::new(Api::all_with(shared.client.clone(), &resource), ListParams::default()).each(look).await
+}
+
+/// Looks at every object of `kind` that is not initialized; gives how many wait for us. What the watch has shown already is not
+/// changed by it.
+///
+/// # Errors
+/// If a page cannot be read, which is logged.
+pub async fn look_for_waiting(shared: &Shared, kind: &Arc<Kind>) -> Result<usize, CallError> {
+    let mut waiting = 0;
+    let look = |object: Object| {
+        if !object.is_initialized() && shared.observe(kind, object, News::Listed) == Standing::WaitsForUs {
+            waiting += 1;
+        }
+    };
+    let looked = sweep(shared, kind, look).await;
+    if let Err(error) = &looked {
+        warn!(resource = kind.resource, %error, "Cannot look whether objects still wait for us");
+    }
+    looked.map(|()| waiting)
 }
 
 /// Looks at objects that seemed to wait, and of which no event has told, if they still do after a while: then it never came.
@@ -427,4 +446,40 @@ pub async fn recount(shared: &Shared, kind: &Arc<Kind>) {
         }
     }
     look_again(shared, kind, untold).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use std::sync::atomic::AtomicUsize;
+    use tower::{BoxError, service_fn};
+
+    #[tokio::test]
+    async fn whoever_waits_for_the_policies_takes_what_the_first_has_read() {
+        static READ: AtomicUsize = AtomicUsize::new(0);
+        let server = service_fn(|_: Request<Body>| async {
+            READ.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let spec = json!({ "template": { "volumes": [{ "name": "logs", "emptyDir": {} }] } });
+            let policy = json!({ "metadata": { "name": "logs", "uid": "1" }, "spec": spec });
+            let list = json!({ "kind": "SidecarPolicyList", "metadata": {}, "items": [policy] });
+            Ok::<_, BoxError>(Response::new(Body::from(list.to_string().into_bytes())))
+        });
+        let client = Client::new(server, "default");
+        let settings =
+            Settings { workers: 1, tell_injected: false, priority_lane: false, resync: Duration::from_secs(900) };
+        let (recorder, _) = Recorder::new(client.clone(), "test".to_owned());
+        let (_policies, snapshots) = watch::channel(Snapshot::default());
+        let site = Arc::new(Site::new("scpol-system", [], []));
+        let shared = Shared::new(client, site, Arc::default(), recorder, snapshots, &settings);
+        for rounds in 1..=2 {
+            let read = futures::future::join_all((0..50).map(|_| shared.read_policies())).await;
+            assert!(read.iter().all(|policies| policies.as_ref().is_ok_and(|policies| policies.get("logs").is_some())));
+            assert_eq!(READ.load(Ordering::Relaxed), rounds);
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+        }
+    }
 }

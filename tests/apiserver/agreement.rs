@@ -3,7 +3,7 @@
 
 use crate::corpus::{self, Case, Stored, collection};
 use crate::support::{LIMIT, Operator, TRUSTING, condition, policies, within};
-use crate::world::{World, request};
+use crate::world::{CONFIGURATIONS, World, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::{User, Version};
 use serde_json::{Value, json};
@@ -157,8 +157,7 @@ async fn withdraw(world: &World, batch: &[Case]) -> Result<()> {
         world.delete_policy(policy["metadata"]["name"].as_str().context("a name")?).await?;
     }
     within(LIMIT, "nothing is registered", || async {
-        let path = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations";
-        let list = request(&world.admin, "GET", path, &Value::Null).await?;
+        let list = request(&world.admin, "GET", CONFIGURATIONS, &Value::Null).await?;
         Ok(list["items"].as_array().is_some_and(Vec::is_empty))
     })
     .await

@@ -2,7 +2,7 @@
 
 use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
+use crate::world::{CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, request, sidecar};
 use anyhow::Result;
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
@@ -119,12 +119,23 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
 async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_is_named() -> Result<()> {
     let mut asked_for = sidecar("envoy");
     asked_for["engine"] = json!("Initializer");
-    let off = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_api()).await?;
+    let mut off = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_api()).await?;
     let _operator = Operator::ready(&off.cluster, &[]).await?;
     off.policy("envoy", asked_for.clone()).await?;
     let condition = wait_condition(&off.cluster, "envoy", "Programmed", "False", "InitializersApiOff").await?;
     assert!(condition["message"].as_str().unwrap_or_default().contains("--runtime-config="), "{condition}");
     assert_eq!(containers(&off.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app"]);
+    // Switched on as the condition says, while the operator goes on: it injects, and sees what becomes of what it has registered.
+    off.cluster
+        .restart_apiserver_with(&[
+            "--runtime-config=admissionregistration.k8s.io/v1alpha1=true",
+            "--enable-admission-plugins=Initializers",
+        ])
+        .await?;
+    in_force(&off.cluster, "envoy").await?;
+    assert_eq!(containers(&off.create_promptly(DEPLOYMENTS, &deployment("web-2")).await?), ["app", "envoy"]);
+    off.delete(&format!("{CONFIGURATIONS}/scpol-envoy")).await?;
+    wait_condition(&off.cluster, "envoy", "Ready", "False", "RemovedByHand").await?;
     drop(off);
 
     let off = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_plugin()).await?;

@@ -1,11 +1,16 @@
 //! Policies become registrations, and registrations stay what they are to be.
 
 use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar};
-use anyhow::Result;
+use crate::world::{
+    CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, waiting,
+};
+use anyhow::{Context, Result};
 use controlplane::User;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
+use sidecar_policy::engine::initializer::registration::SETTLING;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
 
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations/scpol-envoy";
 
@@ -148,7 +153,7 @@ async fn foreign_configurations_are_never_touched_and_never_doubled() -> Result<
         )
         .await?;
     wait_condition(&world.cluster, "older", "Accepted", "False", "DuplicateInitializerName").await?;
-    world.delete("/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations/sidecar").await?;
+    world.delete(&format!("{CONFIGURATIONS}/sidecar")).await?;
     in_force(&world.cluster, "old").await?;
 
     // Renamed while an object waits under the old name: it is let go, never forgotten.
@@ -160,8 +165,7 @@ async fn foreign_configurations_are_never_touched_and_never_doubled() -> Result<
         .await?;
     world.edit_policy("old", json!({ "initializerName": "new.scpol.dev" })).await?;
     within(LIMIT, "it follows", || async {
-        let stored =
-            world.get("/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations/scpol-old").await?;
+        let stored = world.get(&format!("{CONFIGURATIONS}/scpol-old")).await?;
         Ok(stored.is_some_and(|stored| stored["initializers"][0]["name"] == "new.scpol.dev"))
     })
     .await?;
@@ -188,6 +192,47 @@ async fn what_was_left_behind_while_the_operator_was_down_is_cleared_at_start() 
         Ok(world.configurations().await?.is_empty())
     })
     .await
+}
+
+#[tokio::test]
+async fn what_is_stored_long_after_its_registration_was_taken_away_is_let_go() -> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    // An earlier leader may have registered it.
+    let created = world.create_async(DEPLOYMENTS, &waiting("left-behind", &["gone.scpol.dev"])).await?;
+    assert_eq!(pending(&created), ["gone.scpol.dev"]);
+    world.initialized(&path("left-behind")).await?;
+
+    // A validating webhook that takes its time stands between our entry and the store, and lets the create through in the end.
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let slow = TcpListener::bind("127.0.0.1:0").await?;
+    let webhook = json!({
+        "name": "slow.test.dev", "failurePolicy": "Ignore",
+        "clientConfig": { "url": format!("https://{}/", slow.local_addr()?) },
+        "rules": [{ "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["deployments"] }],
+    });
+    let registration = json!({ "apiVersion": "admissionregistration.k8s.io/v1beta1", "kind": "ValidatingWebhookConfiguration", "metadata": { "name": "slow" }, "webhooks": [webhook] });
+    let path = "/apis/admissionregistration.k8s.io/v1beta1/validatingwebhookconfigurations";
+    request(&world.admin, "POST", path, &registration).await?;
+    // The server takes a moment to know of it: until then, creates pass.
+    let mut names = (0..).map(|number| format!("held-{number}"));
+    let (creator, held) = loop {
+        let (client, body) = (world.creator.clone(), deployment(&names.next().context("endless")?));
+        let creator = tokio::spawn(async move { request(&client, "POST", DEPLOYMENTS, &body).await });
+        match tokio::time::timeout(Duration::from_millis(500), slow.accept()).await {
+            Ok(asked) => break (creator, asked?),
+            Err(_) => assert_eq!(containers(&creator.await??), ["app", "envoy"]),
+        }
+    };
+    world.delete_policy("envoy").await?;
+    within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await?.is_empty()) }).await?;
+    tokio::time::sleep(3 * SETTLING).await;
+    drop((slow, held));
+    let since = Instant::now();
+    assert_eq!(containers(&creator.await??), ["app"]);
+    assert!(since.elapsed() < Duration::from_secs(5), "the create waited for {:?}", since.elapsed());
+    Ok(())
 }
 
 #[tokio::test]

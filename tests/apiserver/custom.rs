@@ -2,7 +2,7 @@
 
 use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, condition, file, in_force, policies, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, pending, pod_template, request, sidecar};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, pending, pod_template, request, sidecar, waiting_for};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
@@ -192,6 +192,12 @@ async fn what_waits_is_listed_and_cleared_and_a_policy_that_goes_leaves_nothing_
     within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await?.is_empty()) }).await?;
     let left = world.initialized(&format!("{}/left", collection("rollouts"))).await?;
     assert_eq!(containers(&left), ["app"]);
+    // What is stored late is seen, although the server is asked anew meanwhile for the groups that matter.
+    world.policy("other", at(json!([{ "group": "example.com", "resource": "others" }]), "x")).await?;
+    wait_condition(&world.cluster, "other", "Programmed", "False", "TargetNotServed").await?;
+    let late = waiting_for(rollout("late"), &["rollouts.scpol.dev"]);
+    world.create_async(&collection("rollouts"), &late).await?;
+    world.initialized(&format!("{}/late", collection("rollouts"))).await?;
     // Explained by any of its names.
     for name in ["rollout/left", "rollouts.example.org/left", "rollouts.v1.example.org/left"] {
         let policy = file("samples/01-sidecar.yaml").display().to_string();
@@ -199,6 +205,30 @@ async fn what_waits_is_listed_and_cleared_and_a_policy_that_goes_leaves_nothing_
         assert!(code == 0 && told.starts_with("Rollout default/left: "), "{code} {told}");
         assert!(told.contains("`rollouts` is not among `spec.targets`"), "{told}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_waits_for_another_first_is_seen_long_after_its_policy_has_gone() -> Result<()> {
+    let world = World::new().await?;
+    world.define(&definition("Rollout", "rollouts", "Namespaced")).await?;
+    world.grant("rollouts").await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", at(rollouts(), "envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let behind = waiting_for(rollout("behind"), &["slow.example.io", "envoy.scpol.dev"]);
+    world.create_async(&collection("rollouts"), &behind).await?;
+    world.delete_policy("envoy").await?;
+    within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await?.is_empty()) }).await?;
+    // For a minute its kind is watched in any case (`LONGEST_CREATE`).
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    // Another policy makes the operator ask the server anew which groups it has.
+    world.policy("other", at(json!([{ "group": "example.com", "resource": "others" }]), "x")).await?;
+    wait_condition(&world.cluster, "other", "Programmed", "False", "TargetNotServed").await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let path = format!("{}/behind", collection("rollouts"));
+    world.complete_foreign(&path).await?;
+    assert_eq!(containers(&world.initialized(&path).await?), ["app"]);
     Ok(())
 }
 

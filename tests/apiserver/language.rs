@@ -1,7 +1,7 @@
 //! What a policy can say, on a real server: who gets what, where it goes, and why not.
 
 use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
-use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, pod_template, request};
+use crate::world::{CONFIGURATIONS, DEPLOYMENTS, PODS, World, containers, deployment, pod_template, request};
 use anyhow::Result;
 use serde_json::{Value, json};
 
@@ -292,8 +292,7 @@ async fn audit_registers_nothing_counts_and_tells_what_it_would_do() -> Result<(
         })
         .await?;
     }
-    let configurations = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations";
-    let list = request(&world.admin, "GET", configurations, &Value::Null).await?;
+    let list = request(&world.admin, "GET", CONFIGURATIONS, &Value::Null).await?;
     assert_eq!(list["items"], json!([]), "nothing is registered");
     Ok(())
 }

@@ -16,7 +16,8 @@ pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 /// Where Pods are posted.
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Where initializer configurations are.
-const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations";
+/// Where InitializerConfigurations are.
+pub const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations";
 /// A create that takes longer than this has waited for nobody; the server itself gives up after 30 s.
 pub const PROMPT: Duration = Duration::from_secs(5);
 
@@ -296,10 +297,14 @@ pub fn deployment(name: &str) -> Value {
 
 /// A Deployment that brings its own list of initializers.
 pub fn waiting(name: &str, pending: &[&str]) -> Value {
-    let mut deployment = deployment(name);
-    deployment["metadata"]["initializers"] =
+    waiting_for(deployment(name), pending)
+}
+
+/// `object` with a list of initializers of its own.
+pub fn waiting_for(mut object: Value, pending: &[&str]) -> Value {
+    object["metadata"]["initializers"] =
         json!({ "pending": pending.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>() });
-    deployment
+    object
 }
 
 /// The least pod template.

@@ -141,6 +141,13 @@ pub(crate) const CASES: &[Case] = &[
         play: Play::Story(|scene| stories::events_lost(scene).boxed()),
     },
     Case {
+        id: "F12",
+        name: "last_event_lost",
+        engines: LEGACY,
+        is_quick: false,
+        play: Play::Story(|scene| stories::last_event_lost(scene).boxed()),
+    },
+    Case {
         id: "F13",
         name: "events_twice_and_in_disorder",
         engines: Engine::ALL,

@@ -88,7 +88,7 @@ async fn wait_for_us(scene: &Scene) -> Result<()> {
         scene.world.create_async(DEPLOYMENTS, &body).await.map(drop)
     });
     futures::stream::iter(creates).buffer_unordered(16).try_collect::<()>().await?;
-    let slow = Does::Delay(Duration::from_secs(6));
+    let slow = Does::Delay(Duration::from_secs(4));
     scene.proxy.set(vec![Rule::always(slow).to(&[Verb::Patch], DEPLOYMENT).times(1)]);
     scene.signal("CONT")
 }

@@ -4,14 +4,13 @@ use crate::proxy::Proxy;
 use crate::support::{Operator, Surroundings, in_force, policies, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request};
 use anyhow::{Context, Result, ensure};
-use controlplane::{ApiServer, ControlPlane, User, Version};
+use controlplane::{ApiServer, ControlPlane, User, Version, free_port};
 use futures::StreamExt;
 use jiff::Timestamp;
 use oracle::{Digest, Finding, Oracle, Rest, Site, State};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
@@ -73,7 +72,7 @@ impl Scene {
         let builder = ControlPlane::builder(engine.version()).audit_log().extra_arg(policy).extra_arg(size);
         let world = World::with(builder).await?;
         let proxy = Proxy::start(&world.cluster, seed).await?;
-        let webhook = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let webhook = free_port();
         Ok(Self {
             world,
             proxy,

@@ -7,10 +7,9 @@ use crate::scene::{Engine, RECOVERY, Scene, agent, envoy, first, second};
 use crate::support::{self, Operator, within};
 use crate::world::{DEPLOYMENTS, containers, deployment, path, pending, request, sidecar, waiting};
 use anyhow::{Context, Result, ensure};
-use controlplane::User;
+use controlplane::{User, free_port};
 use oracle::Digest;
 use serde_json::{Value, json};
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
@@ -227,6 +226,22 @@ pub(crate) async fn events_lost(scene: &Scene) -> Result<()> {
     scene.judge().await.map(drop)
 }
 
+/// F12: something is stored when its policy has gone, and no event tells of it: once nothing more can come, all is looked at.
+pub(crate) async fn last_event_lost(scene: &Scene) -> Result<()> {
+    in_force(scene).await?;
+    scene.world.delete_policy("envoy").await?;
+    scene.unregistered().await?;
+    // What has changed is counted anew first.
+    sleep(Duration::from_secs(10)).await;
+    scene.proxy.set(vec![Rule::always(Does::Swallow).to(&[Verb::Watch], DEPLOYMENT)]);
+    scene.world.create_async(DEPLOYMENTS, &waiting("late", &["envoy.scpol.dev"])).await?;
+    // A create may be stored 63 s after its policy has gone.
+    sleep(Duration::from_secs(60)).await;
+    scene.world.initialized(&path("late")).await?;
+    ensure!(scene.proxy.calm() > 0, "no event was lost: this proves nothing");
+    scene.judge().await.map(drop)
+}
+
 /// F14: after a restart, the first list is as old as the hills: what it shows has been done, changed, deleted, made anew.
 pub(crate) async fn stale_list(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
@@ -262,7 +277,7 @@ pub(crate) async fn stale_list(scene: &Scene) -> Result<()> {
 /// F15: the leader sleeps for longer than its lease lasts, and wakes up in the belief that it leads.
 pub(crate) async fn sleeping_leader(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let port = free_port();
     let mut second_replica = scene.replica("scpol-1", port)?;
     second_replica.wait_ready().await?;
     for round in 0..3 {

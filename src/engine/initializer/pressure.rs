@@ -30,6 +30,8 @@ pub(super) enum Pressure {
     Fine,
     /// It has too many requests, and names when to come again.
     TooMany(Option<Duration>),
+    /// There was no connection to it: whoever tries next, tries in vain for now.
+    Away,
     Unknown,
 }
 
@@ -69,6 +71,7 @@ impl Limit {
                 self.resumes = self.resumes.max(Some(resumes));
                 self.refused.get_or_insert(now);
             }
+            Pressure::Away => self.resumes = self.resumes.max(Some(now + PAUSE)),
             Pressure::Fine => {
                 self.refused = None;
                 self.successes += 1;
@@ -101,6 +104,13 @@ mod tests {
             limit.learn(Pressure::Fine, now);
         }
         assert_eq!(limit.width(), 64);
+    }
+
+    #[test]
+    fn whoever_finds_no_connection_waits_for_a_second_and_then_tries_as_much_as_before() {
+        let (mut limit, now) = (Limit::new(64), Instant::now());
+        limit.learn(Pressure::Away, now);
+        assert_eq!((limit.at(now), limit.at(now + PAUSE), limit.refused_for(now + PAUSE)), (0, 64, Duration::ZERO));
     }
 
     #[test]

@@ -4,16 +4,17 @@
 //! before the server is told to put our name on new objects. Then a create that is not stored shows whether it does.
 //! *Unregister before leaving*: the other way round, and what still waits for us is drained.
 
+use super::queue::CREATE_LIMIT;
 use super::render;
 use super::types::{self, InitializerConfiguration};
 use crate::api::code::Code;
-use crate::cluster::client::CallError;
+use crate::cluster::client::{CallError, backoff};
 use crate::engine::Unavailable;
 use crate::engine::registration::{self, Unproven};
 use crate::engine::trial::{self, Strictness};
 use crate::policy::Policy;
 use crate::workload::Kind;
-use crate::workloads::watch::{News, Shared, Standing, sweep};
+use crate::workloads::watch::{Shared, look_for_waiting};
 use kube::Client;
 use kube::core::ApiResource;
 use serde_json::Value;
@@ -180,36 +181,31 @@ fn probed(shared: &Shared, policy: &Policy, kind: &Kind) -> Option<ApiResource> 
 /// Unregisters the policy `name`, waits until no server uses the configuration any more, and drains what waits.
 ///
 /// # Errors
-/// If the server cannot be reached; to be called again then.
+/// If the server does not unregister it; to be called again then.
 pub async fn take_down(shared: &Shared, name: &str, kinds: &[Arc<Kind>]) -> Result<(), CallError> {
     remove(&shared.client, name).await?;
     tokio::time::sleep(SETTLING).await;
-    drain(shared, kinds).await
+    drain(shared, kinds).await;
+    Ok(())
 }
 
-/// Looks at every object of `kinds` until two passes in a row show none that waits for us; the worker clears them.
+/// Looks at every object of `kinds` until two passes in a row show none that waits for us; the worker clears them. At most for as
+/// long as somebody waits for a create: others may keep on beginning to wait, and one may be stuck.
 ///
-/// # Errors
-/// If a pass cannot be made.
-pub async fn drain(shared: &Shared, kinds: &[Arc<Kind>]) -> Result<(), CallError> {
-    let mut clean = 0;
-    while clean < 2 {
+/// Whatever a pass cannot show, the watch of the kind does, which goes on for longer.
+pub async fn drain(shared: &Shared, kinds: &[Arc<Kind>]) {
+    let (since, mut clean) = (Instant::now(), 0);
+    let mut pauses = backoff(Duration::from_millis(200), Duration::from_secs(1));
+    while clean < 2 && since.elapsed() < CREATE_LIMIT {
         let mut waiting = 0;
         for kind in kinds {
-            sweep(shared, kind, |object| {
-                // Offering what the watch has offered already changes nothing.
-                if !object.is_initialized() && shared.observe(kind, object, News::Listed) == Standing::WaitsForUs {
-                    waiting += 1;
-                }
-            })
-            .await?;
+            waiting += look_for_waiting(shared, kind).await.unwrap_or_default();
         }
         if waiting == 0 {
             clean += 1;
         } else {
             clean = 0;
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            tokio::time::sleep(pauses.next().unwrap_or_default()).await;
         }
     }
-    Ok(())
 }

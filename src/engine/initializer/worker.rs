@@ -26,6 +26,7 @@ use kube::Resource;
 use kube::client::Body;
 use kube::core::Status;
 use std::collections::HashSet;
+use std::error::Error as _;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -289,6 +290,7 @@ async fn assess(shared: &Shared, workload: &Workload, refused: &Refusal, job: &J
     match refused.status {
         404 => Assessment::Stale(None),
         // Not the object's fault: it keeps its place.
+        _ if refused.is_unsent => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::Away }),
         429 => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::TooMany(refused.retry_after) }),
         403 if refused.is_missing_right() => Assessment::Later(Settled::retry(Duration::from_secs(1))),
         // 409, 422 and, on old patch levels, 500 can all be a failed test; 0, 504 and the rest leave open whether the write
@@ -324,11 +326,13 @@ struct Refusal {
     status: u16,
     message: String,
     retry_after: Option<Duration>,
+    /// It has not even been sent, for want of a connection.
+    is_unsent: bool,
 }
 
 impl Refusal {
     fn away(message: impl Into<String>) -> Self {
-        Self { status: 0, message: message.into(), retry_after: None }
+        Self { status: 0, message: message.into(), retry_after: None, is_unsent: false }
     }
 
     /// How long to wait at least, whatever the server says no longer than a creator does.
@@ -381,7 +385,11 @@ async fn exchange(shared: &Shared, url: &str, patch: Vec<u8>, lane: Option<&Lane
 }
 
 async fn answer_to(shared: &Shared, request: Request<Body>) -> Result<(), Refusal> {
-    let answer = shared.client.send(request).await.map_err(|error| Refusal::away(error.to_string()))?;
+    let answer = shared
+        .client
+        .send(request)
+        .await
+        .map_err(|error| Refusal { is_unsent: is_unsent(&error), ..Refusal::away(error.to_string()) })?;
     let status = answer.status();
     let retry_after = answer
         .headers()
@@ -395,7 +403,13 @@ async fn answer_to(shared: &Shared, request: Request<Body>) -> Result<(), Refusa
     }
     let message =
         serde_json::from_slice::<Status>(&body).map_or_else(|_| String::from_utf8_lossy(&body).into_owned(), explain);
-    Err(Refusal { status: status.as_u16(), message, retry_after })
+    Err(Refusal { status: status.as_u16(), message, retry_after, is_unsent: false })
+}
+
+/// True if there was no connection: the server is away, or we have no file descriptor left.
+fn is_unsent(error: &kube::Error) -> bool {
+    let causes = std::iter::successors(error.source(), |error| (*error).source());
+    causes.filter_map(|error| error.downcast_ref()).any(hyper_util::client::legacy::Error::is_connect)
 }
 
 /// The message of a Status, with its causes where the message itself says nothing.
@@ -456,5 +470,18 @@ fn note_trouble(shared: &Shared, decision: &Decision, refused: &Refusal) {
     let asked = decision.inject.iter().chain(decision.rest.iter().map(|left| &left.policy));
     for policy in asked {
         shared.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message.clone(), Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_long_the_server_says_to_wait_it_is_no_longer_than_a_creator_does() {
+        let refused = |seconds| Refusal { status: 503, retry_after: seconds, ..Refusal::away("") };
+        assert_eq!(refused(None).after(), Duration::ZERO);
+        assert_eq!(refused(Some(Duration::from_secs(1))).after(), Duration::from_secs(1));
+        assert_eq!(refused(Some(Duration::from_secs(3600))).after(), CREATE_LIMIT);
     }
 }
