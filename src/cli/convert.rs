@@ -2,6 +2,7 @@
 
 use super::End;
 use super::files::{self, Recursion, SiteOptions};
+use super::output::remark;
 use crate::convert::{Conversion, Converted, Finding, Weight, convert};
 use crate::manifest::{self, File, Layout};
 use anyhow::Result;
@@ -49,7 +50,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
         (Output::Yaml, true) => out.write_all(report.as_bytes())?,
         (Output::Yaml, false) => {
             out.write_all(yaml(&conversion.policies).as_bytes())?;
-            eprint!("{report}");
+            remark(report.trim_end());
         }
     }
     out.flush()?;

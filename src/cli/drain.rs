@@ -1,10 +1,11 @@
 //! `scpol drain`: the way out when objects wait for an initializer that does not come. Works without an operator.
 
 use super::output::{self, Output, age};
-use super::waiting::{self, Outcome, Waiting};
+use super::waiting::{self, Look, Outcome, Waiting};
 use super::{Cluster, End, live};
+use crate::cluster::capabilities::Capabilities;
 use crate::policy::Site;
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde_json::json;
 use std::io::Write;
@@ -35,7 +36,9 @@ pub(super) struct Options {
 
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     let (client, _) = live::connect(&options.cluster).await?;
-    let mut waiting = waiting::find(&client, options.namespace.as_deref(), options.selector.as_deref()).await?;
+    let server = Capabilities::of_version(&client).await.context(live::ASKING)?;
+    let (namespace, selector) = (options.namespace.as_deref(), options.selector.as_deref());
+    let Look { mut waiting, unseen } = waiting::find(&client, &server, namespace, selector).await?;
     if !options.list {
         let site = Site::new("", [], options.initializer.clone());
         let is_cleared = |name: &str| match &options.initializer {
@@ -46,18 +49,23 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
             waiting::clear(&client, object, &is_cleared).await;
         }
     }
-    print(&waiting, &options, out)?;
+    print(&waiting, &unseen, &options, out)?;
+    if !unseen.is_empty() {
+        bail!("something may wait that could not be looked at: {}", unseen.join("; "));
+    }
     let all_done = waiting.iter().all(|object| object.result == Outcome::Cleared && object.pending.is_empty());
     Ok(if all_done { End::Fine } else { End::Finding })
 }
 
-fn print(waiting: &[Waiting], options: &Options, out: &mut impl Write) -> Result<()> {
+fn print(waiting: &[Waiting], unseen: &[String], options: &Options, out: &mut impl Write) -> Result<()> {
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "DrainReport", "items": waiting });
     if options.output.is_written(document, out)? {
         return Ok(());
     }
-    if waiting.is_empty() {
-        return Ok(writeln!(out, "Nothing waits for an initializer.")?);
+    match (waiting, unseen) {
+        ([], []) => return Ok(writeln!(out, "Nothing waits for an initializer.")?),
+        ([], _) => return Ok(writeln!(out, "Nothing waits for an initializer in what could be looked at.")?),
+        _ => {}
     }
     let row = |object: &Waiting| {
         let (age, names) = (age(object.age_seconds), object.pending.join(", "));

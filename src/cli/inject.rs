@@ -2,6 +2,7 @@
 
 use super::End;
 use super::files::{self, Manifests, Output, SiteOptions, other_version, placed, plan, title};
+use super::output::remark;
 use crate::api::code::Code;
 use crate::decision::{Decision, Left, Outcome};
 use crate::manifest::{self, Kinds, Layout, Manifest, Object};
@@ -78,10 +79,10 @@ impl Injection<'_> {
 
     fn object(&mut self, manifest: &Manifest, object: &Object<'_>) -> Option<Value> {
         if manifest::policy_of(object).is_some() {
-            eprintln!(
+            remark(format_args!(
                 "warning: {} is a SidecarPolicy, and passes through: give policies with --policy",
                 manifest.place
-            );
+            ));
         }
         let workload = self.kinds.workload(object)?;
         let placed = placed(&workload, &self.options.namespace, &self.namespaces);
@@ -115,7 +116,7 @@ impl Injection<'_> {
             }
             _ => String::new(),
         };
-        eprintln!(
+        remark(format_args!(
             "{}: {}: policy `{policy}`: {what}: {} {} (row {}): {}{hint}",
             manifest.place,
             title(workload),
@@ -123,7 +124,7 @@ impl Injection<'_> {
             reason.code.name(),
             reason.row,
             reason.detail
-        );
+        ));
     }
 }
 

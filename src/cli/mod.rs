@@ -104,10 +104,11 @@ pub fn main() -> ExitCode {
     match dispatch(cli) {
         Ok(End::Fine) => ExitCode::SUCCESS,
         Ok(End::Finding) => ExitCode::from(1),
-        // The reader of our output has gone, as in `scpol crd | head`: that is no failure of ours.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        // The reader of our output has gone, as in `scpol crd | head`. Nothing more is said, and what a shell says of others that end
+        // so (128 and the number of SIGPIPE): whoever asks shall not take it for "nothing found".
+        Err(error) if is_broken_pipe(&error) => ExitCode::from(141),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            output::remark(format_args!("error: {error:#}"));
             ExitCode::from(2)
         }
     }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
 use serde_json::Value;
+use std::fmt::Display;
 use std::io::Write;
 
 /// How to print.
@@ -16,6 +17,11 @@ pub(super) enum Output {
     Json,
     /// For machines
     Yaml,
+}
+
+/// Writes a line to standard error. Where nobody reads it, the work goes on.
+pub(super) fn remark(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 impl Output {

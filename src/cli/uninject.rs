@@ -2,6 +2,7 @@
 
 use super::End;
 use super::files::{self, Manifests, Output, title};
+use super::output::remark;
 use crate::inject;
 use crate::manifest::{Kinds, Manifest, Object};
 use anyhow::Result;
@@ -28,7 +29,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     let text =
         files::rewrite(&files, options.output, |manifest| manifest.rewrite(|object| removal.object(manifest, object)));
     for name in options.policies.iter().filter(|name| !removal.found.contains(*name)) {
-        eprintln!("warning: no workload has a marker of policy `{name}`");
+        remark(format_args!("warning: no workload has a marker of policy `{name}`"));
     }
     out.write_all(text.as_bytes())?;
     out.flush()?;
@@ -51,7 +52,7 @@ impl Removal<'_> {
         let undone = inject::undo_anywhere(&workload, self.names)?;
         for leftover in &undone.leftovers {
             self.end = End::Finding;
-            eprintln!("{}: {}: {leftover}", manifest.place, title(&workload));
+            remark(format_args!("{}: {}: {leftover}", manifest.place, title(&workload)));
         }
         self.found.extend(undone.policies);
         (undone.body != workload.body).then_some(undone.body)

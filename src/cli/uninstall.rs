@@ -12,7 +12,7 @@
 use super::files::Operator;
 use super::installed::{Installed, Part, Piece};
 use super::output::{self, Output, counted};
-use super::waiting::{self, Outcome as Released};
+use super::waiting::{self, Look, Outcome as Released};
 use super::{Cluster, End, live};
 use crate::api::code::Code;
 use crate::api::condition::{self, Outcome};
@@ -114,19 +114,26 @@ struct Item {
 
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     let (client, _) = live::connect(&options.cluster).await?;
-    let server = Capabilities::discover(&client, |_| false).await.context("cannot ask the server what it has")?;
+    let server = Capabilities::discover(&client, |_| false).await.context(live::ASKING)?;
     let namespace = options.operator.operator_namespace.as_str();
     let installed = Installed { client: &client, server: &server, namespace };
     installed.check_namespace().await?;
     let site = site(&client, &options.operator).await?;
-    let mut removal = Removal { installed, site, options: &options, items: Vec::new(), out };
+    let mut removal = Removal { installed, site, options: &options, items: Vec::new(), out, unheard: None };
     let end = match (options.check, options.dry_run) {
-        (true, _) => removal.check().await?,
-        (_, true) => removal.rehearse().await?,
-        _ => removal.carry_out().await?,
+        (true, _) => removal.check().await,
+        (_, true) => removal.rehearse().await,
+        _ => removal.carry_out().await,
+    };
+    let end = match end {
+        Err(error) if removal.items.iter().any(|item| matches!(item.result, Fate::Deleted | Fate::Released)) => {
+            removal.tell("the rest".to_owned(), Fate::Failed, Some(format!("{error:#}; run it again")));
+            Ok(End::Finding)
+        }
+        end => end,
     };
     removal.finish()?;
-    Ok(end)
+    end
 }
 
 /// Which initializer names are ours to clear: also those that the operator has told us in the status of a policy.
@@ -151,6 +158,8 @@ struct Removal<'a, W> {
     options: &'a Options,
     items: Vec<Item>,
     out: &'a mut W,
+    /// Why what is done cannot be told.
+    unheard: Option<std::io::Error>,
 }
 
 impl<W: Write> Removal<'_, W> {
@@ -158,24 +167,23 @@ impl<W: Write> Removal<'_, W> {
     async fn check(&mut self) -> Result<End> {
         for piece in self.all().await? {
             let fate = if piece.is_terminating() { Fate::Terminating } else { Fate::Left };
-            self.tell(piece.title(), fate, None)?;
+            self.tell(piece.title(), fate, None);
         }
-        self.tell_waiting().await?;
+        let look = self.waiting().await?;
+        self.conclude(look).await
+    }
+
+    /// Says what still waits for us, and what stays as meant.
+    async fn conclude(&mut self, look: Look) -> Result<End> {
+        for object in look.waiting {
+            self.tell(title(&object), Fate::Left, Some(format!("waits for {}", object.pending.join(", "))));
+        }
+        for unseen in look.unseen {
+            self.tell("what waits".to_owned(), Fate::Failed, Some(format!("cannot be looked at: {unseen}")));
+        }
         self.tell_kept().await?;
-        Ok(self.end())
-    }
-
-    /// Says what still waits for us.
-    async fn tell_waiting(&mut self) -> Result<()> {
-        for object in self.waiting().await? {
-            self.tell(title(&object), Fate::Left, Some(format!("waits for {}", object.pending.join(", "))))?;
-        }
-        Ok(())
-    }
-
-    fn end(&self) -> End {
         let is_bad = self.items.iter().any(|item| matches!(item.result, Fate::Left | Fate::Failed));
-        if is_bad { End::Finding } else { End::Fine }
+        Ok(if is_bad { End::Finding } else { End::Fine })
     }
 
     /// Says what would be done.
@@ -183,28 +191,32 @@ impl<W: Write> Removal<'_, W> {
         let all = self.all().await?;
         let (registrations, rest): (Vec<_>, Vec<_>) = all.iter().partition(|piece| is_registration(piece));
         for piece in registrations {
-            self.tell(piece.title(), Fate::WouldDelete, None)?;
+            self.tell(piece.title(), Fate::WouldDelete, None);
         }
-        for object in self.waiting().await? {
-            self.tell(title(&object), Fate::WouldRelease, None)?;
+        for object in self.waiting().await?.waiting {
+            self.tell(title(&object), Fate::WouldRelease, None);
         }
         for piece in rest {
-            self.tell(piece.title(), Fate::WouldDelete, None)?;
+            self.tell(piece.title(), Fate::WouldDelete, None);
         }
         self.tell_kept().await?;
         Ok(End::Fine)
     }
 
     async fn carry_out(&mut self) -> Result<End> {
-        let (all, waiting) = (self.all().await?, self.waiting().await?.len());
-        if all.iter().all(Piece::is_terminating) && waiting == 0 {
-            self.tell_kept().await?;
-            return Ok(End::Fine);
+        let (all, look) = (self.all().await?, self.waiting().await?);
+        if all.iter().all(Piece::is_terminating) && look.waiting.is_empty() {
+            return self.conclude(look).await;
         }
         if !self.options.yes && !self.is_confirmed(all.len()).await? {
             bail!("not confirmed; nothing was done");
         }
-        self.unregister().await?;
+        if !self.unregister().await? {
+            let reason =
+                "without it, creates would hang or be refused by what is still registered; mend that, and run it again";
+            self.tell("the operator".to_owned(), Fate::Kept, Some(reason.to_owned()));
+            return self.look_again().await;
+        }
         self.remove_part(Part::Process).await?;
         self.remove_part(Part::Rights).await?;
         self.wait_for_rights_to_go().await;
@@ -215,7 +227,7 @@ impl<W: Write> Removal<'_, W> {
         if self.options.crd
             && let Some(definition) = self.installed.definition().await?
         {
-            self.remove(&definition).await?;
+            self.remove(&definition).await;
         }
         self.look_again().await
     }
@@ -235,14 +247,11 @@ impl<W: Write> Removal<'_, W> {
         Ok(all)
     }
 
-    async fn waiting(&self) -> Result<Vec<waiting::Waiting>> {
-        // `metadata.initializers` left with 1.14.
-        if self.installed.server.at_least(1, 14) {
-            return Ok(Vec::new());
-        }
-        let mut waiting = waiting::find(self.installed.client, None, None).await?;
-        waiting.retain(|object| object.pending.iter().any(|name| self.site.owns(name)));
-        Ok(waiting)
+    /// What waits for us.
+    async fn waiting(&self) -> Result<Look> {
+        let mut look = waiting::find(self.installed.client, self.installed.server, None, None).await?;
+        look.waiting.retain(|object| object.pending.iter().any(|name| self.site.owns(name)));
+        Ok(look)
     }
 
     async fn is_confirmed(&self, pieces: usize) -> Result<bool> {
@@ -261,15 +270,20 @@ impl<W: Write> Removal<'_, W> {
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
     }
 
-    /// Takes every registration away, and lets go what waits for us.
-    async fn unregister(&mut self) -> Result<()> {
+    /// Takes every registration away, and lets go what waits for us. False if one cannot be taken away; where that is one that
+    /// refuses, what injects stays, too.
+    async fn unregister(&mut self) -> Result<bool> {
         let registered = self.installed.registrations().await?;
         let (refusing, others): (Vec<_>, Vec<_>) = registered.iter().partition(|piece| piece.refuses());
         let names = initializer_names(&others);
         self.site.initializer_names.extend(names);
         for pieces in [refusing, others] {
+            let mut is_gone = true;
             for piece in &pieces {
-                self.remove(piece).await?;
+                is_gone &= self.remove(piece).await;
+            }
+            if !is_gone {
+                return Ok(false);
             }
             // Every API server notices within that time. Before, what injects must not go, since what refuses would see it missing,
             // nor the operator, since it would be asked.
@@ -277,7 +291,8 @@ impl<W: Write> Removal<'_, W> {
                 tokio::time::sleep(SETTLING).await;
             }
         }
-        self.release().await
+        self.release().await?;
+        Ok(true)
     }
 
     /// Lets go what waits, until two looks in a row find nothing. A foreign configuration may go on putting names of ours on new
@@ -285,12 +300,12 @@ impl<W: Write> Removal<'_, W> {
     async fn release(&mut self) -> Result<()> {
         let (since, mut clean, mut tries) = (Instant::now(), 0, 0);
         while clean < 2 && tries < TRIES {
-            let mut waiting = self.waiting().await?;
+            let mut waiting = self.waiting().await?.waiting;
             clean = if waiting.is_empty() { clean + 1 } else { 0 };
             if !waiting.is_empty() && since.elapsed() > PATIENCE {
                 tries += 1;
                 for object in &mut waiting {
-                    self.let_go(object, tries == TRIES).await?;
+                    self.let_go(object, tries == TRIES).await;
                 }
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -298,7 +313,7 @@ impl<W: Write> Removal<'_, W> {
         Ok(())
     }
 
-    async fn let_go(&mut self, object: &mut waiting::Waiting, is_last_try: bool) -> Result<()> {
+    async fn let_go(&mut self, object: &mut waiting::Waiting, is_last_try: bool) {
         waiting::clear(self.installed.client, object, &|name: &str| self.site.owns(name)).await;
         match object.result {
             Released::Cleared if object.pending.is_empty() => self.tell(title(object), Fate::Released, None),
@@ -307,13 +322,13 @@ impl<W: Write> Removal<'_, W> {
                 self.tell(title(object), Fate::Released, Some(others))
             }
             _ if is_last_try => self.tell(title(object), Fate::Failed, object.message.take()),
-            _ => Ok(()),
+            _ => {}
         }
     }
 
     async fn remove_part(&mut self, part: Part) -> Result<()> {
         for piece in self.installed.part(part).await? {
-            self.remove(&piece).await?;
+            self.remove(&piece).await;
         }
         Ok(())
     }
@@ -362,8 +377,8 @@ impl<W: Write> Removal<'_, W> {
             let api: Api<Object> = Api::all_with(self.installed.client.clone(), &policies::resource());
             let title = format!("SidecarPolicy {}", policy.name());
             match call(api.patch_status(policy.name(), &PatchParams::default(), &patch)).await {
-                Ok(_) => self.tell(title, Fate::Told, None)?,
-                Err(error) => self.tell(title, Fate::Failed, Some(error.to_string()))?,
+                Ok(_) => self.tell(title, Fate::Told, None),
+                Err(error) => self.tell(title, Fate::Failed, Some(error.to_string())),
             }
         }
         Ok(())
@@ -374,14 +389,15 @@ impl<W: Write> Removal<'_, W> {
             return Ok(());
         };
         if self.installed.lodgers().await?.is_empty() {
-            self.remove(&namespace).await?;
+            self.remove(&namespace).await;
         }
         Ok(())
     }
 
-    async fn remove(&mut self, piece: &Piece) -> Result<()> {
+    /// Deletes it. False if that failed.
+    async fn remove(&mut self, piece: &Piece) -> bool {
         if piece.is_terminating() {
-            return Ok(());
+            return true;
         }
         let namespace = Some(piece.object.namespace()).filter(|namespace| !namespace.is_empty());
         let api = live::api(self.installed.client, &piece.resource, namespace);
@@ -389,20 +405,23 @@ impl<W: Write> Removal<'_, W> {
         let same = Preconditions { uid: piece.object.meta().uid.clone(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
         match call(api.delete(piece.object.name(), &parameters)).await {
-            Err(error) if matches!(error.code(), 404 | 409) => Ok(()),
-            Err(error) => self.tell(piece.title(), Fate::Failed, Some(error.to_string())),
+            Err(error) if matches!(error.code(), 404 | 409) => {}
+            Err(error) => {
+                self.tell(piece.title(), Fate::Failed, Some(error.to_string()));
+                return false;
+            }
             Ok(_) => self.tell(piece.title(), Fate::Deleted, None),
         }
+        true
     }
 
     /// What is there in spite of all.
     async fn look_again(&mut self) -> Result<End> {
         for piece in self.all().await?.into_iter().filter(|piece| !piece.is_terminating()) {
-            self.tell(piece.title(), Fate::Left, None)?;
+            self.tell(piece.title(), Fate::Left, None);
         }
-        self.tell_waiting().await?;
-        self.tell_kept().await?;
-        Ok(self.end())
+        let look = self.waiting().await?;
+        self.conclude(look).await
     }
 
     /// What stays, as meant.
@@ -411,7 +430,7 @@ impl<W: Write> Removal<'_, W> {
             let lodgers = self.installed.lodgers().await?;
             if let Some(first) = lodgers.first() {
                 let message = format!("{} is in it, and is not ours", first.title());
-                self.tell(format!("Namespace {}", self.installed.namespace), Fate::Kept, Some(message))?;
+                self.tell(format!("Namespace {}", self.installed.namespace), Fate::Kept, Some(message));
             }
         }
         if self.options.crd {
@@ -420,21 +439,24 @@ impl<W: Write> Removal<'_, W> {
         let Some(definition) = self.installed.definition().await? else { return Ok(()) };
         let policies = stored(self.installed.client).await?.len();
         let message = format!("with {}; `--crd` takes that away, too", counted(policies, "policy", "policies"));
-        self.tell(definition.title(), Fate::Kept, Some(message))
-    }
-
-    /// Notes what is done, and shows it at once to people.
-    fn tell(&mut self, object: String, result: Fate, message: Option<String>) -> Result<()> {
-        if self.options.output == Output::Table {
-            let more = message.as_ref().map_or(String::new(), |message| format!(": {message}"));
-            writeln!(self.out, "{object}: {}{more}", result.word())?;
-            self.out.flush()?;
-        }
-        self.items.push(Item { object, result, message });
+        self.tell(definition.title(), Fate::Kept, Some(message));
         Ok(())
     }
 
+    /// Notes what is done, and shows it at once to people. Whether anybody still reads that changes nothing of what is done.
+    fn tell(&mut self, object: String, result: Fate, message: Option<String>) {
+        if self.options.output == Output::Table && self.unheard.is_none() {
+            let more = message.as_ref().map_or(String::new(), |message| format!(": {message}"));
+            let told = writeln!(self.out, "{object}: {}{more}", result.word()).and_then(|()| self.out.flush());
+            self.unheard = told.err();
+        }
+        self.items.push(Item { object, result, message });
+    }
+
     fn finish(&mut self) -> Result<()> {
+        if let Some(error) = self.unheard.take() {
+            return Err(error.into());
+        }
         let items = &self.items;
         let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "UninstallReport", "items": items });
         if self.options.output.is_written(document, self.out)? {

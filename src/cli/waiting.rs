@@ -1,6 +1,7 @@
 //! The objects that wait for an initializer: seen, and let go. Servers below 1.14 have such.
 
 use super::live;
+use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
@@ -40,53 +41,74 @@ pub(super) enum Outcome {
     Failed,
 }
 
+/// What a look at a server has shown.
+#[derive(Default)]
+pub(super) struct Look {
+    pub(super) waiting: Vec<Waiting>,
+    /// What could not be looked at, and why: something may wait in it.
+    pub(super) unseen: Vec<String>,
+}
+
 /// Every object of every kind that can be listed and waits for anything.
 ///
 /// # Errors
-/// If a kind cannot be listed.
-pub(super) async fn find(client: &Client, namespace: Option<&str>, selector: Option<&str>) -> Result<Vec<Waiting>> {
-    let mut found = Vec::new();
+/// If the server does not tell what kinds it has.
+pub(super) async fn find(
+    client: &Client,
+    server: &Capabilities,
+    namespace: Option<&str>,
+    selector: Option<&str>,
+) -> Result<Look> {
+    let mut found = Look::default();
+    // `metadata.initializers` left with 1.14.
+    if server.at_least(1, 14) {
+        return Ok(found);
+    }
     let mut seen = HashSet::new();
-    for (resource, namespaced) in resources(client).await? {
+    for (resource, namespaced) in resources(client, &mut found.unseen).await? {
         if namespace.is_some() && !namespaced {
             continue;
         }
         match list(&live::api(client, &resource, namespace), selector).await {
-            Ok(objects) => found.extend(objects.into_iter().filter_map(|object| waits(&object, &resource, &mut seen))),
+            Ok(objects) => {
+                found.waiting.extend(objects.iter().filter_map(|object| waits(object, &resource, &mut seen)));
+            }
             // Nothing that we could do about: other kinds are looked at all the same.
             Err(error) if matches!(error.code(), 404 | 405) => {}
-            Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("cannot list {} ({})", resource.plural, resource.api_version));
-            }
+            Err(error) => found.unseen.push(format!("{} ({}): {error}", resource.plural, resource.api_version)),
         }
     }
-    found.sort_by(|a, b| (&a.namespace, &a.resource, &a.name).cmp(&(&b.namespace, &b.resource, &b.name)));
+    found.waiting.sort_by(|a, b| (&a.namespace, &a.resource, &a.name).cmp(&(&b.namespace, &b.resource, &b.name)));
     Ok(found)
 }
 
-async fn resources(client: &Client) -> Result<Vec<(ApiResource, bool)>> {
-    let mut lists = vec![(
-        "".to_owned(),
-        "v1".to_owned(),
-        call(client.list_core_api_resources("v1")).await.context("cannot ask the server what it has")?,
-    )];
-    for group in call(client.list_api_groups()).await?.groups {
-        let Some(preferred) = group.preferred_version.or_else(|| group.versions.first().cloned()) else { continue };
-        match call(client.list_api_group_resources(&preferred.group_version)).await {
-            Ok(list) => lists.push((group.name, preferred.version, list)),
-            Err(error) => eprintln!("warning: {} is not looked at: {error}", preferred.group_version),
+/// Everything that can be listed and patched, and whether it is in namespaces; each through the version that its group prefers, or
+/// else another one that has it: 1.13 has CronJobs in `batch/v1beta1` alone, and prefers `batch/v1`.
+async fn resources(client: &Client, unseen: &mut Vec<String>) -> Result<Vec<(ApiResource, bool)>> {
+    let core = call(client.list_core_api_resources("v1")).await.context(live::ASKING)?;
+    let mut lists = vec![(String::new(), "v1".to_owned(), core)];
+    for group in call(client.list_api_groups()).await.context(live::ASKING)?.groups {
+        let mut versions = group.versions;
+        versions.sort_by_key(|version| Some(version) != group.preferred_version.as_ref());
+        for version in versions {
+            match call(client.list_api_group_resources(&version.group_version)).await {
+                Ok(list) => lists.push((group.name.clone(), version.version, list)),
+                Err(error) if error.code() == 404 => {}
+                Err(error) => unseen.push(format!("{}: {error}", version.group_version)),
+            }
         }
     }
     // What is served through two groups is shown under its own.
     lists.sort_by_key(|(group, ..)| group == "extensions");
-    let mut resources = Vec::new();
+    let (mut resources, mut known) = (Vec::new(), HashSet::new());
     for (group, version, list) in lists {
-        let usable = |verbs: &[String]| ["list", "patch"].iter().all(|verb| verbs.iter().any(|has| has == verb));
-        for resource in list.resources.iter().filter(|resource| !resource.name.contains('/') && usable(&resource.verbs))
-        {
-            let gvk = GroupVersionKind::gvk(&group, &version, &resource.kind);
-            resources.push((ApiResource::from_gvk_with_plural(&gvk, &resource.name), resource.namespaced));
+        let is_usable = |verbs: &[String]| ["list", "patch"].iter().all(|verb| verbs.iter().any(|has| has == verb));
+        for resource in list.resources {
+            let is_meant = !resource.name.contains('/') && is_usable(&resource.verbs);
+            if is_meant && known.insert((group.clone(), resource.name.clone())) {
+                let gvk = GroupVersionKind::gvk(&group, &version, &resource.kind);
+                resources.push((ApiResource::from_gvk_with_plural(&gvk, &resource.name), resource.namespaced));
+            }
         }
     }
     Ok(resources)

@@ -1,7 +1,7 @@
 //! `scpol check`: each line is seen to fail on purpose, and to be fine otherwise.
 
 use crate::support::{LIMIT, Operator, file, in_force, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, deployment, request, sidecar, waiting};
+use crate::world::{CONFIGURATIONS, DEPLOYMENTS, World, deployment, request, sidecar, waiting};
 use anyhow::{Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use k8s_openapi::ByteString;
@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 /// Where configurations are.
-const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations";
 /// The operator's Deployment.
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/scpol-system/deployments/scpol";
 

@@ -1,6 +1,7 @@
 //! `scpol` as people type it.
 
-use crate::world::{DEPLOYMENTS, World, deployment, path, pending, request, waiting};
+use crate::support::{LIMIT, within};
+use crate::world::{DEPLOYMENTS, World, deployment, path, pending, request, waiting, waiting_for};
 use anyhow::Result;
 use controlplane::{ControlPlane, User};
 use serde_json::{Value, json};
@@ -51,6 +52,37 @@ async fn drain_shows_everything_that_waits_and_clears_only_what_it_is_told_to() 
     assert!(world.get(&path("foreign")).await?.is_some_and(|object| object["metadata"].get("initializers").is_none()));
     let (code, table) = scpol(&world.cluster, &["drain", "--initializer", "y.other.io"]).await?;
     assert_eq!(code, 0, "{table}");
+
+    // A kind that the preferred version of its group has not.
+    let job = json!({ "template": { "spec": { "restartPolicy": "OnFailure", "containers": [{ "name": "app", "image": "x" }] } } });
+    let cron = json!({
+        "apiVersion": "batch/v1beta1", "kind": "CronJob", "metadata": { "name": "cron" },
+        "spec": { "schedule": "* * * * *", "jobTemplate": { "spec": job } },
+    });
+    let cron = waiting_for(cron, &["a.scpol.dev"]);
+    world.create_async("/apis/batch/v1beta1/namespaces/default/cronjobs", &cron).await?;
+    let (code, table) = scpol(&world.cluster, &["drain", "--list"]).await?;
+    assert!(code == 1 && table.contains("cronjobs.batch"), "{code} {table}");
+
+    // A server behind this one that does not answer: who knows what waits there?
+    let away = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": { "name": "v1.away.example.org" },
+        "spec": {
+            "group": "away.example.org", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1,
+            "insecureSkipTLSVerify": true, "service": { "namespace": "default", "name": "away" },
+        },
+    });
+    request(&world.admin, "POST", "/apis/apiregistration.k8s.io/v1/apiservices", &away).await?;
+    within(LIMIT, "its group is listed, and not served", || async {
+        let is_listed = world.get("/apis").await?.unwrap_or_default().to_string().contains("away.example.org");
+        let answer = request(&world.admin, "GET", "/apis/away.example.org/v1", &Value::Null).await;
+        Ok(is_listed && matches!(answer, Err(kube::Error::Api(status)) if status.code == 503))
+    })
+    .await?;
+    let (code, told) = scpol(&world.cluster, &["drain"]).await?;
+    assert!(code == 2 && told.contains("cleared") && told.contains("away.example.org/v1"), "{code} {told}");
+    let (code, told) = scpol(&world.cluster, &["drain"]).await?;
+    assert!(code == 2 && !told.contains("Nothing waits for an initializer.\n"), "{code} {told}");
     Ok(())
 }
 

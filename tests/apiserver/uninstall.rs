@@ -2,7 +2,9 @@
 
 use crate::commands::scpol;
 use crate::support::{self, LIMIT, Operator, file, in_force, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, waiting};
+use crate::world::{
+    CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, waiting,
+};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
@@ -60,6 +62,49 @@ impl World {
         ensure!(code == 0 && told.contains("is kept"), "{code}: {told}");
         Ok(())
     }
+}
+
+#[tokio::test]
+async fn where_a_registration_cannot_be_taken_away_the_operator_stays_until_it_can() -> Result<()> {
+    let world = World::new().await?;
+    world.install_all().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    // Somebody's admission keeps it from being deleted.
+    let webhooks = "/apis/admissionregistration.k8s.io/v1beta1/validatingwebhookconfigurations";
+    let webhook = json!({
+        "name": "keeps.test.dev", "failurePolicy": "Fail", "clientConfig": { "url": "https://127.0.0.1:1/" },
+        "rules": [{
+            "apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"], "operations": ["DELETE"],
+            "resources": ["initializerconfigurations"],
+        }],
+    });
+    let keeps = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1beta1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": "keeps" }, "webhooks": [webhook],
+    });
+    request(&world.admin, "POST", webhooks, &keeps).await?;
+    let before = listed(&world).await?;
+    within(LIMIT, "the server uses that webhook", || async {
+        let other = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1alpha1", "kind": "InitializerConfiguration",
+            "metadata": { "name": "other" },
+        });
+        let _ = request(&world.admin, "POST", CONFIGURATIONS, &other).await;
+        Ok(world.delete(&format!("{CONFIGURATIONS}/other")).await.is_err())
+    })
+    .await?;
+    let (code, told) = scpol(&world.cluster, &["uninstall", "--yes"]).await?;
+    assert!(code == 1 && told.contains("keeps.test.dev") && told.contains("the operator: is kept"), "{code}: {told}");
+    assert_eq!(listed(&world).await?, before);
+    assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app", "envoy"]);
+    world.delete(&format!("{webhooks}/keeps")).await?;
+    within(LIMIT, "it can be taken away", || async {
+        Ok(scpol(&world.cluster, &["uninstall", "--yes"]).await?.0 == 0)
+    })
+    .await?;
+    world.is_clean().await
 }
 
 #[tokio::test]

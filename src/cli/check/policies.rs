@@ -4,7 +4,8 @@ use super::Subject;
 use super::report::Item;
 use crate::api::code::Code;
 use crate::cli::output::{age, counted, place};
-use crate::cli::{status, waiting};
+use crate::cli::status;
+use crate::cli::waiting::{self, Look};
 use crate::cluster::object::Object;
 use crate::engine::initializer::queue::CREATE_LIMIT;
 
@@ -72,8 +73,8 @@ pub(super) async fn stuck(subject: &Subject<'_>) -> Vec<Item> {
     if subject.server().at_least(1, 14) {
         return Vec::new();
     }
-    let waiting = match waiting::find(subject.client(), None, None).await {
-        Ok(waiting) => waiting,
+    let Look { waiting, unseen } = match waiting::find(subject.client(), subject.server(), None, None).await {
+        Ok(look) => look,
         Err(error) => return vec![Item::unknown(CHECK, &error)],
     };
     let limit = CREATE_LIMIT.as_secs() as i64;
@@ -98,6 +99,10 @@ pub(super) async fn stuck(subject: &Subject<'_>) -> Vec<Item> {
     if !foreign.is_empty() {
         let fix = "They wait for somebody else's initializer. If you answer for it: `scpol drain --initializer NAME`.";
         items.push(Item::warning(CHECK, Code::PendingTooLong, told(&foreign)).with_fix(fix));
+    }
+    if let Some(first) = unseen.first() {
+        let more = if unseen.len() > 1 { format!("; and {} more", unseen.len() - 1) } else { String::new() };
+        items.push(Item::unknown(CHECK, format!("cannot be looked at: {first}{more}")));
     }
     if items.is_empty() {
         items.push(Item::ok(CHECK, format!("{}, none of them for longer than {limit} s", waiting.len())));

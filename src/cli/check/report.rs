@@ -65,8 +65,8 @@ impl Item {
     }
 
     /// It could not be found out, for that reason.
-    pub(super) fn unknown(check: impl Into<String>, error: &anyhow::Error) -> Self {
-        Self::new(check, Level::Unknown, Some(Code::CannotTell), format!("{error:#}"))
+    pub(super) fn unknown(check: impl Into<String>, reason: impl std::fmt::Display) -> Self {
+        Self::new(check, Level::Unknown, Some(Code::CannotTell), format!("{reason:#}"))
     }
 
     fn new(check: impl Into<String>, result: Level, code: Option<Code>, message: impl Into<String>) -> Self {

@@ -4,7 +4,7 @@ mod changes;
 
 use super::files::{self, Recursion, SiteOptions, Subject};
 use super::live::{self, Asked, Known, Scope};
-use super::output::Output;
+use super::output::{Output, remark};
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
 use anyhow::Result;
@@ -65,7 +65,7 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
     }
     let Known { policies: old, invalid, .. } = live::policies(&options.cluster, site).await?;
     for policy in &invalid {
-        eprintln!("warning: the stored SidecarPolicy `{}` is not valid, and is left out", policy.name);
+        remark(format_args!("warning: the stored SidecarPolicy `{}` is not valid, and is left out", policy.name));
     }
     // As after `kubectl apply`: what is not given stays.
     let kept = old.iter().filter(|policy| new.get(&policy.name).is_none());
