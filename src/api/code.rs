@@ -223,8 +223,8 @@ codes! {
     309 Stopped "Start the operator.";
     /// An object has waited for us too long.
     310 PendingTooLong "See the operator's log, and `scpol drain --list`.";
-    /// A dry-run create did not show our entry, or was refused.
-    315 ProbeFailed "See the message.";
+    /// A trial create was refused by somebody else, so that nobody knows whether the policy is in force. It is registered.
+    315 ProbeFailed "Mend what the message names, or exempt the operator's namespace from it; it is tried again each minute.";
     /// Pods cannot bypass Initializers: with every replica down, no pod of ours can start again by itself.
     314 PodsCannotBypass "Prefer to target Deployments. To recover: delete the initializer configuration, then `scpol drain`.";
     /// The server cannot be reached.

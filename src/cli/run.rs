@@ -299,7 +299,7 @@ impl Process {
             }
             self.metrics.leader.set(i64::from(role == Role::Leader));
             match (role, &mut term) {
-                (Role::Leader, None) => term = Some(self.lead().await),
+                (Role::Leader, None) => term = self.lead().await,
                 (Role::Follower, Some(_)) => {
                     warn!("Another replica leads; this one follows");
                     if let Some(term) = term.take() {
@@ -321,10 +321,15 @@ impl Process {
         self.stop(term, signals).await
     }
 
-    /// Begins a term of leadership.
-    async fn lead(&mut self) -> Term {
+    /// Begins a term of leadership; not if another replica has taken the lease before it could begin.
+    async fn lead(&mut self) -> Option<Term> {
         info!("This replica leads");
-        if let Ok(fresh) = self.health.alive(Capabilities::discover(&self.client, |_| false)).await {
+        let client = self.client.clone();
+        let (fresh, role) = self.lease.hold_during(self.health.alive(Capabilities::discover(&client, |_| false))).await;
+        if role == Role::Follower {
+            return None;
+        }
+        if let Ok(fresh) = fresh {
             self.capabilities = fresh;
         }
         let settings = workloads::Settings {
@@ -345,7 +350,7 @@ impl Process {
         let shared = Arc::new(shared);
         let watched = shared.clone();
         self.health.watch_worker(Some(Box::new(move || watched.since_beat())));
-        Term::begin(shared, self.settings.clone(), self.snapshots.clone(), self.health.role_settled.clone())
+        Some(Term::begin(shared, self.settings.clone(), self.snapshots.clone(), self.health.role_settled.clone()))
     }
 
     /// Hands over to another replica, or leaves no create behind that would wait for nobody.
@@ -356,9 +361,11 @@ impl Process {
             let Some(mut term) = term else { return };
             // The worker goes on meanwhile: no create shall wait for the handing over.
             self.lease.release().await;
-            if !self.lease.has_successor(SUCCESSOR).await {
+            // Without the lease it would take away what a replica that has just started has made its own.
+            if !self.lease.has_successor(SUCCESSOR).await && matches!(self.lease.look().await, Ok(Role::Leader)) {
                 info!("No other replica has taken over: this is the last one");
-                term.withdraw().await;
+                self.lease.hold_during(self.health.alive(term.withdraw())).await;
+                self.lease.release().await;
             }
             term.end().await;
         };

@@ -84,6 +84,19 @@ impl Lease {
         Ok(Role::Follower)
     }
 
+    /// Does `work`, which may take longer than the lease lasts, and renews the lease meanwhile. Gives what the work has come to, and who
+    /// holds the lease by then, as far as it is known.
+    pub async fn hold_during<T>(&mut self, work: impl Future<Output = T>) -> (T, Role) {
+        let mut work = std::pin::pin!(work);
+        let mut role = Role::Leader;
+        loop {
+            match tokio::time::timeout(self.pause(role), work.as_mut()).await {
+                Ok(done) => return (done, role),
+                Err(_) => role = self.look().await.unwrap_or(role),
+            }
+        }
+    }
+
     /// Gives the lease up, so that another replica takes it at its next look.
     pub async fn release(&mut self) {
         let Some(ours) = self.stored.clone().filter(|lease| self.holds(lease)) else { return };

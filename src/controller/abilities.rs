@@ -24,6 +24,8 @@ const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
 const DISCOVERY_AGAIN: Duration = Duration::from_secs(3);
 /// How often it is asked whether a missing right has been granted.
 const ASKING: Duration = Duration::from_secs(10);
+/// How long it is believed that an engine is switched off, while a policy waits for it: a trial may have been too early.
+const BELIEVED: Duration = Duration::from_secs(5 * 60);
 /// How long an API server may refuse lists after its start, before it has read who may do what.
 const REFUSED: Duration = Duration::from_secs(10);
 
@@ -54,12 +56,14 @@ impl Controller {
     pub(super) async fn discover(&mut self) {
         self.discovered = Instant::now();
         let groups = self.groups();
-        let was_owed = std::mem::replace(&mut self.is_discovery_owed, true);
+        self.is_discovery_owed = true;
         match Capabilities::discover(&self.shared.client, |group| groups.contains(group)).await {
             // Once is not enough: its policies would go out of force, and what is created meanwhile have no sidecar.
-            Ok(capabilities) if !was_owed && self.shared.capabilities().has_more_of(&groups, &capabilities) => {}
+            Ok(capabilities)
+                if self.shared.capabilities().has_more_of(&groups, &capabilities)
+                    && self.gone_since.get_or_insert(self.discovered).elapsed() < DISCOVERY_AGAIN => {}
             Ok(capabilities) => {
-                self.is_discovery_owed = false;
+                (self.is_discovery_owed, self.gone_since) = (false, None);
                 if capabilities.version != self.shared.capabilities().version {
                     info!(version = capabilities.version, "The server has changed");
                     self.schema = None;
@@ -133,8 +137,23 @@ impl Controller {
         found.map(|(reason, _)| reason)
     }
 
-    /// Asks for the rights that were missing: somebody may have granted them.
+    /// Asks for the rights that were missing: somebody may have granted them. Forgets what was found out of the server's flags, where a
+    /// policy waits for that.
     pub(super) fn ask_again(&mut self) {
+        let entries = &self.entries;
+        let is_awaited = |reason: &Unavailable| {
+            let is_cause =
+                |entry: &Entry| matches!(&entry.outcome, Outcome::Impossible { code, .. } if *code == reason.code);
+            entries.values().any(is_cause)
+        };
+        let before = self.blocked.len();
+        self.blocked.retain(|_, (reason, since)| {
+            let is_of_flags = !matches!(reason.code, Code::MissingRight | Code::NotExpressible);
+            !is_of_flags || since.elapsed() < BELIEVED || !is_awaited(reason)
+        });
+        if self.blocked.len() < before {
+            self.plan = None;
+        }
         let due = self
             .blocked
             .iter_mut()

@@ -30,8 +30,12 @@ pub(super) struct Entry {
     pub(super) kinds: Vec<Arc<Kind>>,
     /// What could not be proven of the registration.
     pub(super) unproven: Option<Unproven>,
-    /// Somebody deleted the configuration while a task of ours was under way.
+    /// When that is tried again.
+    pub(super) prove_at: Option<Instant>,
+    /// Somebody deleted the configuration by hand while a task of ours was under way.
     pub(super) deleted_meanwhile: bool,
+    /// The configuration was deleted, and not by hand: by us, by another leader, or by the garbage collector.
+    pub(super) is_gone: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +64,9 @@ impl Entry {
             announced: None,
             kinds: Vec::new(),
             unproven: None,
+            prove_at: None,
             deleted_meanwhile: false,
+            is_gone: false,
         }
     }
 
@@ -92,6 +98,7 @@ pub(super) fn outcome_of(unavailable: Unavailable) -> Outcome {
     match code {
         // Something of ours is on its way.
         Code::Reconciling => Outcome::FirstSight,
+        Code::TemplateInvalid => Outcome::Rejected { code, message },
         Code::MissingRight
         | Code::ServerAway
         | Code::NotSynced

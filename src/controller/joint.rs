@@ -7,7 +7,7 @@ use super::abilities::is_lasting;
 use super::entry::outcome_of;
 use super::hold::Hold;
 use super::status::{Force, is_programmed};
-use super::{Controller, Finished, RETRY};
+use super::{Controller, Finished, PROOF_AGAIN, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
@@ -21,7 +21,7 @@ use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
 use futures::stream::{BoxStream, SelectAll};
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, ObjectMeta};
 use kube::runtime::watcher::Event;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,8 +51,10 @@ pub(super) struct Joint {
     hold: Option<Hold>,
     retry_at: Option<Instant>,
     trouble: Option<Unavailable>,
-    /// Somebody deleted a part of it while a task of ours was under way.
+    /// Somebody deleted a part of it by hand while a task of ours was under way.
     deleted_meanwhile: bool,
+    /// Parts of it that were deleted, and not by hand: by us, by another leader, or by the garbage collector.
+    gone: BTreeSet<Key>,
 }
 
 #[derive(Default)]
@@ -77,6 +79,14 @@ pub(super) struct InForce {
 }
 
 impl InForce {
+    /// When to register the same once more; none if there is nothing to do.
+    fn again(&self, kind: &Kind) -> Option<Instant> {
+        // Of a custom resource nobody can ever tell.
+        let is_doubtful = self.unproven.is_some() && kind.is_in_table();
+        let pause = self.left.as_ref().map(|_| RETRY).or(is_doubtful.then_some(PROOF_AGAIN))?;
+        Some(Instant::now() + pause)
+    }
+
     /// Takes `wanted` for its own if nothing else would be registered for it: the two are not compared again.
     fn adopt(self: &mut Arc<Self>, wanted: &Arc<Wanted>) {
         if !Arc::ptr_eq(&self.wanted, wanted) && self.wanted.is_as(wanted) {
@@ -137,8 +147,12 @@ impl Controller {
                     self.plan = None;
                 }
             }
-            Event::Delete(object) => self.registered_deleted(object),
-            Event::InitApply(_) | Event::Apply(_) => {}
+            Event::Delete(object) => self.registered_deleted(resource, object),
+            Event::Apply(object) | Event::InitApply(object) => {
+                if let Some(joint) = kind_of(object.name()).and_then(|kind| self.joints.get_mut(&kind)) {
+                    joint.gone.remove(&(resource.to_owned(), object.name().to_owned()));
+                }
+            }
         }
         if let Some(mirror) = self.registered.get_mut(resource) {
             mirror.apply(&event, |object, _| object.generation());
@@ -161,12 +175,30 @@ impl Controller {
         self.registered.get(resource.as_str())?.known().get(name).copied()
     }
 
-    fn registered_deleted(&mut self, object: &Object) {
+    fn registered_deleted(&mut self, resource: &str, object: &Object) {
         let Some(kind) = kind_of(object.name()) else { return };
-        let is_marked =
-            serde_json::from_str::<DynamicObject>(object.json()).is_ok_and(|object| is_marked(&object.metadata));
-        let Some(joint) = self.joints.get_mut(&kind).filter(|_| !is_marked) else { return };
-        joint.deleted_meanwhile |= matches!(joint.phase, Phase::Busy(_));
+        let is_by_hand = serde_json::from_str::<DynamicObject>(object.json())
+            .is_ok_and(|object| !is_marked(&object.metadata) && self.is_owned(&object.metadata));
+        let Some(joint) = self.joints.get_mut(&kind) else { return };
+        let key = (resource.to_owned(), object.name().to_owned());
+        if is_by_hand {
+            joint.gone.remove(&key);
+            joint.deleted_meanwhile |= matches!(joint.phase, Phase::Busy(_));
+        } else {
+            joint.gone.insert(key);
+        }
+    }
+
+    /// True if and only if one of the policies that own what has `metadata` is stored, or it has no owner. Otherwise the garbage
+    /// collector deletes it.
+    pub(super) fn is_owned(&self, metadata: &ObjectMeta) -> bool {
+        let owners = metadata.owner_references.as_deref().unwrap_or_default();
+        owners.is_empty() || owners.iter().any(|owner| self.is_stored(&owner.name, &owner.uid))
+    }
+
+    /// True if and only if the policy `name` with that `uid` is stored; not if it was deleted and made again.
+    fn is_stored(&self, name: &str, uid: &str) -> bool {
+        self.snapshots.borrow().stored.get(name).is_some_and(|stored| stored.uid == uid)
     }
 
     /// Compares what each resource is to have with what it has, and starts what is missing.
@@ -201,6 +233,7 @@ impl Controller {
     fn settle_joint(&mut self, kind: &Arc<Kind>, wanted: Option<&Arc<Wanted>>, snapshot: &Snapshot) {
         let joint = self.joints.entry(kind.clone()).or_default();
         let retry_later = joint.retry_at.is_some_and(|at| at > Instant::now());
+        let is_due = joint.retry_at.is_some() && !retry_later;
         let in_force = match &mut joint.phase {
             Phase::Busy(_) => return,
             Phase::Out => None,
@@ -221,15 +254,17 @@ impl Controller {
             }
             (Some(wanted), Some(in_force)) => {
                 if let Some(missing) = self.missing(&in_force) {
-                    self.hold_joint(kind, &missing);
-                } else if !in_force.wanted.is_as(wanted) {
-                    if !retry_later {
-                        self.raise_joint(kind, wanted.clone(), Some(in_force));
+                    if self.is_removed_by_hand(kind, &in_force, &missing) {
+                        self.hold_joint(kind, &missing);
+                    } else {
+                        self.raise_joint(kind, wanted.clone(), None);
                     }
+                } else if !in_force.wanted.is_as(wanted) {
+                    self.raise_joint(kind, wanted.clone(), Some(in_force));
                 } else if let Some(edited) = self.edited(&in_force) {
                     self.note_edit(wanted, &edited);
                     self.raise_joint(kind, wanted.clone(), Some(in_force));
-                } else if in_force.left.is_some() && !retry_later {
+                } else if is_due {
                     self.raise_joint(kind, wanted.clone(), Some(in_force));
                 }
             }
@@ -244,13 +279,17 @@ impl Controller {
         }
     }
 
-    /// What of a registration in force is not there any more.
+    /// What of a registration in force is not there any more, as far as the server still has such things and we may read them.
     fn missing(&self, in_force: &InForce) -> Option<Key> {
-        in_force
-            .generations
-            .keys()
-            .find(|key| self.generation_of(key).is_none() && !self.unreadable.contains_key(key.0.as_str()))
-            .cloned()
+        let is_read = |resource: &str| self.has_read(resource) && !self.unreadable.contains_key(resource);
+        in_force.generations.keys().find(|key| is_read(&key.0) && self.generation_of(key).is_none()).cloned()
+    }
+
+    /// True if `missing`, a part of what is in force for `kind`, was deleted neither by us, nor by another leader, nor by the garbage
+    /// collector since none of its policies is there any more.
+    fn is_removed_by_hand(&self, kind: &Arc<Kind>, in_force: &InForce, missing: &Key) -> bool {
+        let is_gone = self.joints.get(kind).is_some_and(|joint| joint.gone.contains(missing));
+        !is_gone && in_force.wanted.policies.iter().any(|policy| self.is_stored(&policy.name, &policy.uid))
     }
 
     /// What of a registration in force is not as we wrote it.
@@ -274,7 +313,7 @@ impl Controller {
         let hold = Hold::begin(self.settings.repair_hold);
         warn!(resource, name, until = %hold, "The registration was removed by hand; it is not made again before");
         let in_force = self.joints.get_mut(kind).and_then(|joint| {
-            (joint.hold, joint.trouble) = (Some(hold), Some(hold.reason()));
+            (joint.hold, joint.trouble, joint.retry_at) = (Some(hold), Some(hold.reason()), None);
             match std::mem::take(&mut joint.phase) {
                 Phase::Up(in_force) => Some(in_force),
                 _ => None,
@@ -401,6 +440,12 @@ impl Controller {
             return;
         }
         match risen {
+            // Another leader has stopped meanwhile, or the policies were made again: it is not there, and nobody wants that.
+            Ok(in_force) if in_force.generations.keys().any(|key| joint.gone.contains(key)) => {
+                joint.phase = Phase::Out;
+                // Not to be taken for a removal by hand.
+                joint.retry_at = Some(Instant::now());
+            }
             Ok(in_force) => {
                 info!(resource = kind.resource, %engine, policies = in_force.wanted.policies.len(), is_proven = in_force.unproven.is_none(), "Registered");
                 // The watch may not have shown it yet.
@@ -410,7 +455,7 @@ impl Controller {
                     }
                 }
                 joint.hold = None;
-                (joint.trouble, joint.retry_at) = (None, in_force.left.as_ref().map(|_| Instant::now() + RETRY));
+                (joint.trouble, joint.retry_at) = (None, in_force.again(kind));
                 joint.phase = Phase::Up(Arc::new(in_force));
                 self.publish_delivered();
             }
@@ -430,7 +475,7 @@ impl Controller {
     /// Takes over that a registration has been taken away, or not.
     pub(super) fn lowered(&mut self, kind: &Arc<Kind>, fallen: Result<(), String>) {
         let Some(joint) = self.joints.get_mut(kind) else { return };
-        (joint.phase, joint.deleted_meanwhile) = (Phase::Out, false);
+        (joint.phase, joint.deleted_meanwhile, joint.retry_at) = (Phase::Out, false, None);
         match fallen {
             Ok(()) => self.publish_delivered(),
             Err(error) => {
@@ -461,12 +506,24 @@ impl Controller {
         doubts.find_map(|in_force| in_force.unproven.clone().or_else(|| in_force.left.clone()))
     }
 
-    /// What this process serves and refuses nothing: it can go when the process goes.
-    fn leaving_joints(&self) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
-        let in_force = self.joints.iter().filter_map(|(kind, joint)| Some((kind, joint.in_force()?)));
-        let by_us = in_force.filter(|(_, in_force)| in_force.wanted.engine == EngineName::Webhook);
-        let open = by_us.filter(|(_, in_force)| in_force.wanted.policies.iter().all(|policy| !policy.refuses()));
-        open.map(|(kind, in_force)| (kind.clone(), in_force.wanted.policies.clone())).collect()
+    /// What this process serves and refuses nothing: it can go when the process goes. With it what an earlier leader has registered,
+    /// and this one has not come to yet.
+    fn leaving_joints(&self, stored: &BTreeMap<String, Stored>) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
+        let by_us = self.all_registered().filter(|(resource, _)| EngineName::Webhook.registers().contains(resource));
+        let kinds: BTreeSet<Arc<Kind>> = by_us.filter_map(|(_, name)| kind_of(name)).collect();
+        let targeting = |kind: &Arc<Kind>| {
+            let policies = stored.values().filter_map(|stored| stored.parsed.clone().ok());
+            policies.filter(|policy| policy.is_enforced() && policy.kinds.contains(kind)).collect()
+        };
+        let served = |kind: Arc<Kind>| match self.joints.get(&kind).and_then(Joint::in_force) {
+            Some(in_force) if in_force.wanted.engine == EngineName::Webhook => {
+                Some((kind, in_force.wanted.policies.clone()))
+            }
+            Some(_) => None,
+            None => Some((kind.clone(), targeting(&kind))),
+        };
+        let is_open = |(_, policies): &(Arc<Kind>, Vec<Arc<Policy>>)| policies.iter().all(|policy| !policy.refuses());
+        kinds.into_iter().filter_map(served).filter(is_open).collect()
     }
 
     /// Takes away what is registered for `kind`, at once.
@@ -479,7 +536,7 @@ impl Controller {
 
     /// Takes away what needs this process and refuses nothing; says so first.
     pub(super) async fn withdraw_joints(&mut self, stored: &BTreeMap<String, Stored>) {
-        let open = self.leaving_joints();
+        let open = self.leaving_joints(stored);
         let policies: BTreeSet<&str> =
             open.iter().flat_map(|(_, policies)| policies).map(|policy| policy.name.as_str()).collect();
         for name in policies {

@@ -54,6 +54,8 @@ use tokio::task::JoinSet;
 
 /// How long after a failure a policy is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+/// After how long what somebody else's admission may have refused is tried again.
+const PROOF_AGAIN: Duration = Duration::from_secs(60);
 /// After a look at everything the loop rests for so many times as long: with hundreds of policies a look takes a while, and
 /// whoever settles workloads shares the thread with it.
 const REST: u32 = 3;
@@ -116,6 +118,8 @@ pub struct Controller {
     discovered: Instant,
     /// The server could not tell when it was asked last, or told what is not believed at once.
     is_discovery_owed: bool,
+    /// Since when it has told that something is not served any more, which is not believed yet.
+    gone_since: Option<Instant>,
     /// The groups that the server has been asked about, besides those of the built-in kinds.
     groups: BTreeSet<String>,
     recounts: Recounts,
@@ -180,6 +184,7 @@ impl Controller {
             schema: None,
             discovered: Instant::now(),
             is_discovery_owed: false,
+            gone_since: None,
             groups: BTreeSet::new(),
             recounts: Recounts::default(),
             resynced: Instant::now(),
@@ -271,7 +276,7 @@ impl Controller {
                 let old = self.entries.remove(name);
                 let mut entry = Entry::new(&stored.uid);
                 if let Some(old) = old {
-                    (entry.phase, entry.kinds) = (old.phase, old.kinds);
+                    (entry.phase, entry.kinds, entry.is_gone) = (old.phase, old.kinds, old.is_gone);
                 }
                 self.entries.insert(name.clone(), entry);
                 changed = true;
@@ -321,7 +326,7 @@ impl Controller {
 
     async fn ticked(&mut self) {
         self.ask_again();
-        if self.trials.values().any(|trial| matches!(trial, Trial::Open(_, at) if *at <= Instant::now())) {
+        if self.trials.values().any(|trial| matches!(trial, Trial::Failed(_, at) if *at <= Instant::now())) {
             self.plan = None;
         }
         self.discover_when_due().await;

@@ -6,7 +6,7 @@ use super::entry::{Entry, Phase, outcome_of};
 use super::hold::Hold;
 use super::plan::{Placed, is_undecided};
 use super::status::{Force, is_programmed};
-use super::{Controller, Finished, RETRY};
+use super::{Controller, Finished, PROOF_AGAIN, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
@@ -71,20 +71,29 @@ impl Controller {
             }
             Event::InitDone => drop(self.unreadable.remove(resources::INITIALIZERS)),
             Event::Delete(object) => self.configuration_deleted(object),
-            Event::InitApply(_) | Event::Apply(_) => {}
+            Event::Apply(object) | Event::InitApply(object) => {
+                if let Some(entry) = self.entry_of(object.name()) {
+                    entry.is_gone = false;
+                }
+            }
         }
         self.configurations.apply(&event, |object, _| parsed(object));
     }
 
+    /// What is known of the policy whose configuration is called `configuration`.
+    fn entry_of(&mut self, configuration: &str) -> Option<&mut Entry> {
+        self.entries.get_mut(render::policy_of(configuration)?)
+    }
+
     fn configuration_deleted(&mut self, object: &Object) {
-        let last = parsed(object);
-        let entry = self.entries.iter_mut().find(|(name, _)| render::name(name) == object.name());
-        if let Some((_, entry)) = entry
-            && is_ours(&last.metadata)
-            && !is_marked(&last.metadata)
-            && entry.phase == Phase::Rising
-        {
-            entry.deleted_meanwhile = true;
+        let metadata = parsed(object).metadata;
+        if !is_ours(&metadata) {
+            return;
+        }
+        let is_by_hand = !is_marked(&metadata) && self.is_owned(&metadata);
+        if let Some(entry) = self.entry_of(object.name()) {
+            entry.is_gone = !is_by_hand;
+            entry.deleted_meanwhile |= is_by_hand && entry.phase == Phase::Rising;
         }
     }
 
@@ -169,6 +178,13 @@ impl Controller {
         is_programmed(stored) && (self.configuration_of(name).is_some() || stored.parsed.as_ref().is_ok_and(is_same))
     }
 
+    /// True if there may be a configuration of the policy, also one that an earlier leader made.
+    fn may_be_registered(&self, name: &str, stored: &Stored) -> bool {
+        let is_begun = self.entries.get(name).is_some_and(|entry| entry.phase != Phase::Out);
+        let is_read = self.configurations.is_complete();
+        is_begun || self.configuration_of(name).is_some() || (!is_read && is_programmed(stored))
+    }
+
     /// True if the policy goes from Initializers to another engine, and is not in force there yet.
     fn is_leaving(&self, name: &str, placed: &Result<Arc<Placed>, Outcome>) -> bool {
         let Ok(placed) = placed else { return false };
@@ -180,7 +196,7 @@ impl Controller {
     fn is_held(&mut self, name: &str, stored: &Stored) -> bool {
         let (registered, period) = (self.configuration_of(name).is_some(), self.settings.repair_hold);
         let Some(entry) = self.entries.get_mut(name) else { return false };
-        if entry.hold.is_none() && entry.outcome == Outcome::FirstSight && !registered {
+        if entry.hold.is_none() && entry.outcome == Outcome::FirstSight && !registered && !entry.is_gone {
             entry.hold = Hold::found(name, &stored.status, EngineName::Initializer, period);
         }
         let Some(reason) = Hold::stand(&mut entry.hold, registered) else { return false };
@@ -237,7 +253,12 @@ impl Controller {
             return;
         }
         match risen {
+            // Another leader has stopped meanwhile, or the policy was made again: it is not there, and nobody wants that.
+            Ok(_) if entry.is_gone => entry.phase = Phase::Out,
             Ok(unproven) => {
+                // Of a custom resource nobody can ever tell.
+                let is_doubtful = unproven.is_some() && entry.kinds.iter().all(|kind| kind.is_in_table());
+                entry.prove_at = is_doubtful.then(|| Instant::now() + PROOF_AGAIN);
                 entry.unproven = unproven;
                 self.configurations.expect(&render::name(name), (*configuration).clone());
                 entry.phase = Phase::Up(configuration);
@@ -267,14 +288,18 @@ impl Controller {
         there: InitializerConfiguration,
     ) {
         let period = self.settings.repair_hold;
+        let is_of_same_policy = wanted.metadata.owner_references == there.metadata.owner_references;
         let Some(stored) = self.configuration_of(name).cloned() else {
-            if let Some(entry) = self.entries.get_mut(name) {
+            let Some(entry) = self.entries.get_mut(name) else { return };
+            if is_of_same_policy && !entry.is_gone {
                 entry.hold_back(name, period);
+            } else {
+                self.rise(name, policy, wanted);
             }
             return;
         };
-        if wanted.initializers != there.initializers
-            || wanted.metadata.owner_references != there.metadata.owner_references
+        let is_due = |entry: &Entry| entry.prove_at.is_some_and(|at| at <= Instant::now());
+        if wanted.initializers != there.initializers || !is_of_same_policy || self.entries.get(name).is_some_and(is_due)
         {
             self.rise(name, policy, wanted);
             return;
@@ -347,7 +372,7 @@ impl Controller {
         }
         let orphans: Vec<String> = self.own_configurations().map(|(name, _)| name.clone()).collect();
         for orphan in orphans {
-            let Some(name) = orphan.strip_prefix("scpol-").map(str::to_owned) else { continue };
+            let Some(name) = render::policy_of(&orphan).map(str::to_owned) else { continue };
             if !snapshot.stored.contains_key(&name) && !self.entries.contains_key(&name) {
                 info!(configuration = orphan, "Its policy is gone; unregistering");
                 let mut entry = Entry::new("");
@@ -363,9 +388,7 @@ impl Controller {
         let leaving: Vec<_> = stored
             .iter()
             .filter_map(|(name, stored)| Some((name.clone(), stored.parsed.clone().ok()?)))
-            .filter(|(name, policy)| {
-                !policy.refuses() && self.entries.get(name).is_some_and(|entry| !matches!(entry.phase, Phase::Out))
-            })
+            .filter(|(name, policy)| !policy.refuses() && self.may_be_registered(name, &stored[name]))
             .collect();
         let kinds: BTreeSet<_> = leaving.iter().flat_map(|(_, policy)| policy.kinds.iter().cloned()).collect();
         for (name, _) in &leaving {

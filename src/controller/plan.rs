@@ -3,7 +3,7 @@
 
 use super::entry::{Phase, outcome_of};
 use super::joint::Wanted;
-use super::{Controller, Finished, RETRY};
+use super::{Controller, Finished, PROOF_AGAIN, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::api::v1alpha1::Mode;
@@ -61,9 +61,8 @@ pub(super) type Trials = BTreeMap<(String, String, Arc<Kind>), Trial>;
 pub(super) enum Trial {
     Running,
     Passed,
-    Failed(Unavailable),
-    /// Nobody could tell; it is tried again then.
-    Open(Unavailable, Instant),
+    /// It failed, or nobody could tell. It is tried again then: it may have been somebody else's admission that refused.
+    Failed(Unavailable, Instant),
 }
 
 impl Controller {
@@ -225,11 +224,7 @@ impl Controller {
             let key = (policy.name.clone(), policy.spec_hash.clone(), kind.clone());
             match self.trials.get(&key) {
                 Some(Trial::Running | Trial::Passed) => {}
-                Some(Trial::Failed(reason)) => {
-                    let Unavailable { code, message } = reason.clone();
-                    failed.insert(policy.name.clone(), Outcome::Rejected { code, message });
-                }
-                Some(Trial::Open(reason, at)) if *at > Instant::now() => {
+                Some(Trial::Failed(reason, at)) if *at > Instant::now() => {
                     failed.insert(policy.name.clone(), outcome_of(reason.clone()));
                 }
                 _ => self.try_template(policy, kind, key),
@@ -250,8 +245,10 @@ impl Controller {
             let tried = trial::template(&shared.client, &kind, &resource, namespace, &policy.template).await;
             let trial = match tried {
                 Ok(()) => Trial::Passed,
-                Err(reason) if reason.code == Code::TemplateInvalid => Trial::Failed(reason),
-                Err(reason) => Trial::Open(reason, Instant::now() + RETRY),
+                Err(reason) => {
+                    let pause = if reason.code == Code::TemplateInvalid { PROOF_AGAIN } else { RETRY };
+                    Trial::Failed(reason, Instant::now() + pause)
+                }
             };
             Finished::Tried(key, trial)
         });

@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub const PROBE: &str = "scpol.dev/probe";
 /// The value of the label [`PROBE`] of an object that is to be refused.
 pub const PROBE_REFUSE: &str = "refuse";
+/// The answer instead of a revision that has not been seen yet by who is asked.
+pub const PROBE_UNSEEN: &str = "unseen";
 /// The end of the name of a second registration beside the first: what lets through where it cannot tell.
 pub const IGNORING: &str = "-ignore";
 const BEGINNING: &str = "scpol-";

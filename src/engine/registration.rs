@@ -3,7 +3,7 @@
 //! Nothing that lacks our label is ever touched. What we remove ourselves is marked first: whatever vanishes without the
 //! mark was removed by somebody else, which is an emergency brake.
 
-use super::object::{IGNORING, PROBE, PROBE_REFUSE, shared_name};
+use super::object::{IGNORING, PROBE, PROBE_REFUSE, PROBE_UNSEEN, shared_name};
 use super::trial::{self, Strictness};
 use super::{EngineName, Unavailable, admission_policy, webhook};
 use crate::api::code::Code;
@@ -332,14 +332,15 @@ async fn establish(
     let Some(revision) = objects.iter().find_map(|object| revision_of(object)) else { return Ok(None) };
     let since = Instant::now();
     loop {
-        match probe(place, &revision, shows).await? {
+        match probe(place, engine, &revision, shows).await? {
             Seen::Yes => return Ok(None),
-            Seen::CannotTell(message) => {
-                tokio::time::sleep(SETTLING).await;
+            Seen::CannotTell(message) if since.elapsed() >= SETTLING => {
                 return Ok(Some((Code::ProbeFailed, message)));
             }
-            Seen::NotYet(_) if since.elapsed() < PROBE_LIMIT => tokio::time::sleep(PROBE_PAUSE).await,
-            Seen::NotYet(why) => return Err(without_effect(place, engine, why.as_deref())),
+            Seen::NotYet(why) if since.elapsed() >= PROBE_LIMIT => {
+                return Err(without_effect(place, engine, why.as_deref()));
+            }
+            Seen::CannotTell(_) | Seen::NotYet(_) => tokio::time::sleep(PROBE_PAUSE).await,
         }
     }
 }
@@ -357,9 +358,12 @@ const PROBE_PAUSE: Duration = Duration::from_millis(50);
 /// After so long every API server has taken a registration over, where no trial can show it.
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// True if and only if the API server has refused a request since a webhook did not answer.
+/// True if and only if the API server has refused a request since a webhook of ours did not answer: `failed calling webhook
+/// "probe.scpol.dev"`, and why (apiserver `webhook/errors`).
 pub fn is_unanswered(error: &CallError) -> bool {
-    error.to_string().contains("failed calling webhook")
+    let text = error.to_string();
+    let names = text.split("failed calling webhook \"").skip(1).filter_map(|rest| rest.split('"').next());
+    names.into_iter().any(|name| name.ends_with(".scpol.dev"))
 }
 
 /// That the API server cannot reach the webhook, in its own words.
@@ -399,29 +403,37 @@ enum Seen {
     Yes,
     /// Not yet; and what the server says about it.
     NotYet(Option<String>),
-    /// The rules of a custom resource are its owner's: what we can try may break them.
+    /// Somebody else refuses what is tried, or a replica of ours has not seen the registration yet.
     CannotTell(String),
 }
 
-async fn probe(place: &Place, revision: &str, shows: Shows) -> Result<Seen, Unavailable> {
+async fn probe(place: &Place, engine: EngineName, revision: &str, shows: Shows) -> Result<Seen, Unavailable> {
     let Place { client, capabilities, namespace, kind } = place;
     let Some(resource) = capabilities.resource(kind) else { return Ok(Seen::NotYet(None)) };
     let object = probing(kind, &resource, shows);
     match trial::create(client, &resource, namespace, &object, Strictness::Lenient).await {
         Ok(answer) => {
             let answers = answer["metadata"]["annotations"][PROBE].as_str().unwrap_or_default();
-            let is_there = shows == Shows::Injects && answers.split(',').any(|answer| answer == revision);
-            Ok(if is_there { Seen::Yes } else { Seen::NotYet(None) })
+            let has = |wanted: &str| answers.split(',').any(|answer| answer == wanted);
+            Ok(if shows == Shows::Injects && has(revision) {
+                Seen::Yes
+            } else if has(PROBE_UNSEEN) {
+                Seen::CannotTell(format!(
+                    "not proven: a replica of the webhook has not seen the registration {} s later; see its log",
+                    SETTLING.as_secs()
+                ))
+            } else {
+                Seen::NotYet(None)
+            })
         }
         // It names the URL, and so the revision: that is no answer.
-        Err(error) if is_unanswered(&error) => Ok(Seen::NotYet(Some(error.to_string()))),
-        Err(error) if shows == Shows::Refuses && error.to_string().contains(revision) => Ok(Seen::Yes),
-        Err(error) if error.code() == 422 && !kind.is_in_table() => Ok(Seen::CannotTell(format!(
-            "registered, and nobody knows whether new {} show it: one that was tried is not valid: {}",
-            kind.resource,
-            trial::cause(&error)
-        ))),
-        Err(error) => Err(trial::refused(&error, &resource, namespace)),
+        Err(error) if engine == EngineName::Webhook && is_unanswered(&error) => {
+            Ok(Seen::NotYet(Some(error.to_string())))
+        }
+        Err(error) if shows == Shows::Refuses && error.to_string().contains(revision) && !is_unanswered(&error) => {
+            Ok(Seen::Yes)
+        }
+        Err(error) => trial::refused(&error, &resource, namespace).map(Seen::CannotTell),
     }
 }
 

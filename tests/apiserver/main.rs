@@ -26,6 +26,7 @@ mod install;
 mod language;
 mod malformed;
 mod migrate;
+mod others;
 mod parity;
 mod parity_map;
 mod pods;

@@ -28,8 +28,8 @@ pub const SETTLING: Duration = Duration::from_secs(3);
 /// Within this time a registration must show in a create that is not stored.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Registers `policy` as `wanted`, which covers `kinds`, and proves that it is in force. Gives what could not be proven: the server may refuse every custom
-/// resource that we could try.
+/// Registers `policy` as `wanted`, which covers `kinds`, and proves that it is in force. Gives what could not be proven: somebody
+/// else may refuse whatever we could try.
 ///
 /// The watches of its kinds must be in sync.
 ///
@@ -135,7 +135,7 @@ async fn prove(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Result<
 enum Shows {
     Yes,
     NotYet,
-    /// The rules of a custom resource are its owner's: what we can try may break them.
+    /// Somebody else refuses what is tried.
     CannotTell(String),
 }
 
@@ -147,15 +147,7 @@ async fn probe(shared: &Shared, policy: &Policy, kind: &Kind) -> Result<Shows, U
     let tried = trial::create(&shared.client, &resource, namespace, &object, Strictness::Lenient).await;
     let answer = match tried {
         Ok(answer) => answer,
-        Err(error) if error.code() == 422 && !kind.is_in_table() => {
-            let cause = trial::cause(&error);
-            let message = format!(
-                "registered, and nobody knows whether new {} get our entry: one that was tried is not valid: {cause}",
-                kind.resource
-            );
-            return Ok(Shows::CannotTell(message));
-        }
-        Err(error) => return Err(trial::refused(&error, &resource, namespace)),
+        Err(error) => return trial::refused(&error, &resource, namespace).map(Shows::CannotTell),
     };
     let pending = answer["metadata"]["initializers"]["pending"].as_array().cloned().unwrap_or_default();
     let is_there = pending.iter().any(|entry| entry["name"] == policy.initializer_name.as_str());

@@ -9,9 +9,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+const BEGINNING: &str = "scpol-";
+
 /// The name of the configuration of the policy `name`.
 pub fn name(name: &str) -> String {
-    format!("scpol-{name}")
+    format!("{BEGINNING}{name}")
+}
+
+/// The policy whose configuration is called `name`.
+pub fn policy_of(name: &str) -> Option<&str> {
+    name.strip_prefix(BEGINNING)
 }
 
 /// The configuration of `policy` for those of its kinds that are served by Initializers, `kinds`: owned by it, labelled, one rule

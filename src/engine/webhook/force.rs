@@ -24,6 +24,8 @@ use tracing::warn;
 #[derive(Default)]
 struct Force {
     registered: BTreeMap<&'static str, Mirror<Listed>>,
+    /// Of what nothing can be read: a right is missing, so that this engine is not in use.
+    unreadable: BTreeSet<&'static str>,
     /// Policies that are in force, by name and hash of the spec: an edited one is needed for some moments more.
     kept: HashMap<(String, String), Arc<Policy>>,
 }
@@ -35,7 +37,8 @@ struct Listed {
     revision: Option<String>,
 }
 
-/// Follows registrations and policies, and has `webhook` answer by what is in force, for ever.
+/// Follows registrations and policies, and has `webhook` answer by what is in force, for ever. It is settled from when all of them have
+/// been read.
 pub async fn follow(
     client: &Client,
     capabilities: &Capabilities,
@@ -43,15 +46,17 @@ pub async fn follow(
     mut snapshots: watch::Receiver<Snapshot>,
     webhook: &Webhook,
 ) {
-    let registrations = [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS];
-    let mut events = watch_ours(client, capabilities, resync, registrations);
+    let mut followed = vec![resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS];
+    followed.retain(|resource| capabilities.registration(resource).is_some());
+    let mut events = watch_ours(client, capabilities, resync, followed.clone());
     let mut force = Force::default();
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
-        if snapshot.synced {
+        if snapshot.synced && followed.iter().all(|resource| force.has_read(resource)) {
             let (policies, revisions) = force.now(&snapshot);
             webhook.policies.store(Arc::new(policies));
             webhook.revisions.store(Some(Arc::new(revisions)));
+            webhook.settled.send_if_modified(|settled| !std::mem::replace(settled, true));
         }
         tokio::select! {
             Some(event) = events.next() => force.changed(event),
@@ -68,8 +73,19 @@ impl Force {
                 let mirror = self.registered.entry(resource).or_default();
                 mirror.apply(&event, |object, _| listed(&object.value()));
             }
-            Err(error) => warn!(resource, error = chain(&error), "Cannot follow registrations; trying again"),
+            Err(error) => {
+                let error = chain(&error);
+                if error.contains("forbidden") {
+                    self.unreadable.insert(resource);
+                }
+                warn!(resource, error, "Cannot follow registrations; trying again");
+            }
         }
+    }
+
+    /// True once `resource` has been read as a whole, or cannot be.
+    fn has_read(&self, resource: &str) -> bool {
+        self.registered.get(resource).is_some_and(Mirror::is_complete) || self.unreadable.contains(resource)
     }
 
     fn listed(&self) -> impl Iterator<Item = &Listed> {

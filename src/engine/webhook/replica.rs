@@ -60,7 +60,7 @@ pub struct Replica {
     pub endpoint: Endpoint,
     /// By what they know us.
     pub certificates: Arc<Certificates>,
-    /// True while nobody needs the webhook, and once it serves.
+    /// True while nobody needs the webhook, and once it serves and knows what is in force.
     pub ready: Arc<AtomicBool>,
     /// The authors of policies are judged, too.
     pub judges_authors: bool,
@@ -86,6 +86,7 @@ impl Replica {
         let site = Site { native_sidecars: self.capabilities.native_sidecars, ..Site::clone(&self.site) };
         let webhook = Webhook::new(self.client.clone(), Arc::new(site), self.metrics.clone());
         let webhook = Arc::new(if self.judges_authors { webhook.judging_authors() } else { webhook });
+        webhook.settled.send_replace(false);
         let (progress, _) = watch::channel(crate::cluster::client::Progress::Starting);
         let tasks = [
             tokio::spawn({
@@ -106,9 +107,16 @@ impl Replica {
             }),
             tokio::spawn(keep(self.certificates.clone(), self.endpoint.clone(), reached)),
             tokio::spawn(survey(self.client.clone(), webhook.clone())),
+            tokio::spawn({
+                let (mut settled, ready) = (webhook.settled.subscribe(), self.ready.clone());
+                async move {
+                    if settled.wait_for(|settled| *settled).await.is_ok() {
+                        ready.store(true, Ordering::Relaxed);
+                    }
+                }
+            }),
         ];
         info!(address = ?listener.local_addr().ok(), "The webhook serves");
-        self.ready.store(true, Ordering::Relaxed);
         server::serve(listener, self.certificates.clone(), webhook, stop).await;
         for task in tasks {
             task.abort();

@@ -13,7 +13,7 @@
 
 use crate::api::code::Code;
 use crate::decision::{Decision, JUDGED, Left, Outcome};
-use crate::engine::object::{PROBE, PROBE_REFUSE};
+use crate::engine::object::{PROBE, PROBE_REFUSE, PROBE_UNSEEN};
 use crate::inject::undo_anywhere;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{Kind, Workload};
@@ -350,7 +350,9 @@ fn probe(api_version: &str, request: &Request, call: Call, revision: Option<&str
     let asked = metadata["labels"].get(PROBE).filter(|_| request.namespace == site.operator_namespace)?;
     let response = allowed(&request.uid);
     Some(match (call, revision) {
-        (Call::Mutate, Some(revision)) => written(api_version, response.patched(&annotated(metadata, revision))),
+        (Call::Mutate, revision) => {
+            written(api_version, response.patched(&annotated(metadata, revision.unwrap_or(PROBE_UNSEEN))))
+        }
         (Call::Validate, Some(revision)) if asked == PROBE_REFUSE => {
             written(api_version, response.refused(&format!("the probe asks to be refused by registration {revision}")))
         }
@@ -485,8 +487,12 @@ mod tests {
     }
 
     fn asked(call: Call, review: &Value, policies: &Policies) -> (Value, Option<Decided>) {
+        asked_by(call, Some(REVISION), review, policies)
+    }
+
+    fn asked_by(call: Call, revision: Option<&str>, review: &Value, policies: &Policies) -> (Value, Option<Decided>) {
         let review = Review::parse(review.to_string().as_bytes()).unwrap();
-        let answer = review.answer(call, Some(REVISION), policies, &site(), None);
+        let answer = review.answer(call, revision, policies, &site(), None);
         let body: Value = serde_json::from_slice(&answer.body).unwrap();
         (body["response"].clone(), answer.decided)
     }
@@ -632,6 +638,12 @@ mod tests {
             assert!(decided.is_none());
             assert_eq!(asked(Call::Validate, &review, &policies).0["allowed"], true);
         }
+        let review = probe("", json!({}));
+        let unseen = patched(&review, &asked_by(Call::Mutate, None, &review, &policies).0);
+        assert_eq!(
+            unseen["metadata"]["annotations"][PROBE], PROBE_UNSEEN,
+            "whoever has not seen the registration says so"
+        );
         let (response, _) = asked(Call::Validate, &probe(PROBE_REFUSE, json!({})), &policies);
         assert_eq!(response["allowed"], false);
         assert!(response["status"]["message"].as_str().unwrap().contains(REVISION));

@@ -68,6 +68,8 @@ pub const LINGER: Duration = Duration::from_secs(2);
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long we ask for a Namespace that we have not seen. The API server waits 3 s in all.
 const NAMESPACE: Duration = Duration::from_secs(1);
+/// How long a call waits until we know what is in force.
+const SETTLING: Duration = Duration::from_secs(1);
 
 /// What calls are answered from. Policies and site can be replaced at any time: the next call sees it.
 pub struct Webhook {
@@ -84,6 +86,9 @@ pub struct Webhook {
     /// The revisions of the registrations that we have seen, and by which [`Self::policies`] were taken: a probe through another
     /// one is not answered yet. None where nobody follows them: any is answered.
     pub revisions: ArcSwapOption<BTreeSet<String>>,
+    /// True once all of that is known; false while it is read for the first time. Nobody is answered before: a workload would be let
+    /// through without its sidecar.
+    pub settled: watch::Sender<bool>,
     /// Asks what the authors of policies may do; none where they are not judged here.
     rights: Option<Rights>,
 }
@@ -98,6 +103,7 @@ impl Webhook {
             client,
             metrics,
             revisions: ArcSwapOption::empty(),
+            settled: watch::Sender::new(true),
             rights: None,
         }
     }
@@ -113,6 +119,11 @@ impl Webhook {
     /// # Guarantees
     /// Whatever the bytes are, it does not panic: a defect of ours costs this one call.
     pub async fn answer(&self, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
+        let mut settled = self.settled.subscribe();
+        if !matches!(tokio::time::timeout(SETTLING, settled.wait_for(|settled| *settled)).await, Ok(Ok(_))) {
+            let message = b"what is in force has not been read yet; try again\n";
+            return (StatusCode::SERVICE_UNAVAILABLE, message.into());
+        }
         self.survive(body.len(), self.handle(call, revision, body)).await
     }
 
@@ -450,6 +461,20 @@ mod tests {
         );
         let metrics = webhook.metrics.render();
         assert!(metrics.contains(r#"engine="Webhook",policy="envoy",reason="NamespaceUnreadable",result="failed"} 1"#));
+    }
+
+    #[tokio::test]
+    async fn nobody_is_let_through_before_it_is_known_what_is_in_force() {
+        let (webhook, review) = (webhook(), review());
+        webhook.settled.send_replace(false);
+        let (status, _) = webhook.answer(Call::Mutate, "0123456789abcdef", &review).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        let settle = async {
+            tokio::time::sleep(SETTLING / 4).await;
+            webhook.settled.send_replace(true);
+        };
+        let ((status, _), ()) = tokio::join!(webhook.answer(Call::Mutate, "0123456789abcdef", &review), settle);
+        assert_eq!(status, StatusCode::OK, "it waits for a moment");
     }
 
     #[tokio::test]

@@ -1,0 +1,190 @@
+//! What others have registered for admission, or do to what we have registered: none of it is our policies' fault.
+
+use crate::engines::{ENGINES, by, shows};
+use crate::support::{LIMIT, Operator, condition, in_force, wait_condition, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
+use anyhow::{Context, Result};
+use controlplane::{ControlPlane, User, Version};
+use serde_json::json;
+use std::time::Duration;
+
+const WEBHOOKS: [&str; 2] = ["v1beta1", "v1"];
+/// How soon what somebody else has refused is tried again: `PROOF_AGAIN` of the controller, and some time for it.
+const TRIED_AGAIN: Duration = Duration::from_secs(90);
+
+/// Where webhook configurations are on a server of that version.
+fn webhooks(version: Version) -> String {
+    let served = WEBHOOKS[usize::from(version == Version::V1_36)];
+    format!("/apis/admissionregistration.k8s.io/{served}/validatingwebhookconfigurations")
+}
+
+/// Somebody else's webhook for new Deployments in all namespaces, which must answer and does not.
+async fn silent_webhook(world: &World) -> Result<()> {
+    let rules = json!([{ "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["deployments"] }]);
+    let mut webhook = json!({
+        // Nobody listens there.
+        "name": "silent.example.com", "failurePolicy": "Fail", "rules": rules, "clientConfig": { "url": "https://127.0.0.1:1/" },
+        "sideEffects": "None",
+    });
+    let served = WEBHOOKS[usize::from(world.cluster.version() == Version::V1_36)];
+    if served == "v1" {
+        webhook["admissionReviewVersions"] = json!(["v1"]);
+    }
+    let configuration = json!({
+        "apiVersion": format!("admissionregistration.k8s.io/{served}"), "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": "silent" }, "webhooks": [webhook],
+    });
+    request(&world.admin, "POST", &webhooks(world.cluster.version()), &configuration).await?;
+    within(LIMIT, "creates are refused", || async {
+        Ok(request(&world.admin, "POST", &format!("{DEPLOYMENTS}?dryRun=All"), &deployment("probe")).await.is_err())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_webhook_of_others_that_does_not_answer_takes_nothing_out_of_force() -> Result<()> {
+    for (version, engines) in ENGINES {
+        for engine in engines.iter().chain((version == Version::V1_13).then_some(&"Initializer")) {
+            let world = World::with(ControlPlane::builder(version)).await?;
+            let operator = Operator::ready(&world.cluster, &[]).await?;
+            world.policy("envoy", by(engine, sidecar("envoy"))).await?;
+            in_force(&world.cluster, "envoy").await?;
+            silent_webhook(&world).await?;
+            let said = format!("{version:?} {engine}");
+
+            // What is new cannot be tried; it is registered, and it is told that nobody knows.
+            let is_initializer = *engine == "Initializer";
+            let name = if is_initializer { "late" } else { "envoy" };
+            if is_initializer {
+                world.policy(name, by(engine, sidecar("late"))).await?;
+            } else {
+                world.edit_policy(name, json!({ "template": sidecar("edited")["template"] })).await?;
+            }
+            let degraded = wait_condition(&world.cluster, name, "Degraded", "True", "ProbeFailed").await;
+            let degraded = degraded.with_context(|| said.clone())?;
+            assert!(degraded["message"].as_str().is_some_and(|text| text.contains("silent.example.com")), "{degraded}");
+            in_force(&world.cluster, name).await?;
+            in_force(&world.cluster, "envoy").await?;
+            assert!(!world.registered().await?.is_empty(), "{said}");
+
+            // Once it answers again, or is gone, what was registered shows, and is proven without anybody's help.
+            world.delete(&format!("{}/silent", webhooks(version))).await?;
+            let expected: &[&str] = if is_initializer { &["app", "envoy", "late"] } else { &["app", "edited"] };
+            within(LIMIT, "new Deployments have what was registered", || async {
+                let path = format!("{DEPLOYMENTS}/web");
+                drop(world.delete(&path).await);
+                Ok(containers(&world.create(DEPLOYMENTS, &deployment("web")).await?) == expected)
+            })
+            .await
+            .with_context(|| said.clone())?;
+            within(TRIED_AGAIN, "it is proven", || async {
+                let degraded = condition(&world.cluster, name, "Degraded").await?;
+                Ok(degraded.is_none_or(|degraded| degraded["status"] == "False"))
+            })
+            .await
+            .with_context(|| said.clone())?;
+            in_force(&world.cluster, name).await?;
+            assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+        }
+    }
+    Ok(())
+}
+
+/// Somebody else's policy that refuses Deployments for which `expression` is not true, in the operator's namespace too.
+async fn strict_policy(world: &World, expression: &str) -> Result<()> {
+    const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+    let rules = json!([{ "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["deployments"] }]);
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": { "name": "strict" },
+        "spec": {
+            "matchConstraints": { "resourceRules": rules },
+            "validations": [{ "expression": expression, "message": "the strict policy of others" }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": { "name": "strict" },
+        "spec": { "policyName": "strict", "validationActions": ["Deny"] },
+    });
+    request(&world.admin, "POST", &format!("{GROUP}/validatingadmissionpolicies"), &policy).await?;
+    request(&world.admin, "POST", &format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await?;
+    let mut refused = deployment("probe");
+    refused["spec"]["template"]["spec"]["containers"][0]["image"] = json!("elsewhere/envoy:1");
+    within(LIMIT, "what breaks its rule is refused", || async {
+        Ok(request(&world.admin, "POST", &format!("{DEPLOYMENTS}?dryRun=All"), &refused).await.is_err())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alone() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    // Whatever is tried: as good as no trial.
+    strict_policy(&world, "object.metadata.?labels.team.hasValue()").await?;
+    for engine in ["MutatingAdmissionPolicy", "Webhook"] {
+        let name = engine.to_lowercase();
+        world.policy(&name, by(engine, sidecar("envoy"))).await?;
+        let degraded = wait_condition(&world.cluster, &name, "Degraded", "True", "ProbeFailed").await?;
+        let names_it = |text: &str| text.contains("ValidatingAdmissionPolicy 'strict'");
+        assert!(degraded["message"].as_str().is_some_and(names_it), "{degraded}");
+        in_force(&world.cluster, &name).await?;
+        let mut labelled = deployment("web");
+        labelled["metadata"]["labels"] = json!({ "team": "shop" });
+        let path = format!("{DEPLOYMENTS}?dryRun=All");
+        within(LIMIT, "new Deployments have the sidecar", || async {
+            Ok(containers(&request(&world.creator, "POST", &path, &labelled).await?) == ["app", "envoy"])
+        })
+        .await?;
+        world.delete_policy(&name).await?;
+        within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
+    }
+    for resource in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
+        world.delete(&format!("/apis/admissionregistration.k8s.io/v1/{resource}/strict")).await?;
+    }
+
+    // The template alone: it would be refused with every workload. When the rule is gone, nobody needs to touch the policy.
+    strict_policy(&world, "object.spec.template.spec.containers.all(c, !c.image.contains('envoy'))").await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    let refused = wait_condition(&world.cluster, "envoy", "Accepted", "False", "TemplateInvalid").await?;
+    assert!(refused["message"].as_str().is_some_and(|text| text.contains("the strict policy of others")), "{refused}");
+    for resource in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
+        world.delete(&format!("/apis/admissionregistration.k8s.io/v1/{resource}/strict")).await?;
+    }
+    within(TRIED_AGAIN, "it is in force", || async {
+        Ok(condition(&world.cluster, "envoy", "Programmed").await?.is_some_and(|told| told["status"] == "True"))
+    })
+    .await?;
+    shows(&world, &["app", "envoy"]).await
+}
+
+#[tokio::test]
+async fn what_the_garbage_collector_takes_with_a_policy_that_is_made_again_is_no_removal_by_hand() -> Result<()> {
+    // Its controllers collect garbage.
+    let world = World::with(ControlPlane::builder(Version::V1_36).nodes(1)).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    for engine in ["MutatingAdmissionPolicy", "Webhook"] {
+        let spec = by(engine, sidecar("envoy"));
+        let object = json!({
+            "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "envoy" }, "spec": spec,
+        });
+        world.policy("envoy", spec.clone()).await?;
+        in_force(&world.cluster, "envoy").await?;
+        for round in 0..6_u64 {
+            let folder = tempfile::tempdir()?;
+            let file = folder.path().join("policy.json");
+            std::fs::write(&file, object.to_string())?;
+            let file = file.to_str().context("a path in UTF-8")?;
+            world.cluster.kubectl_output(User::Admin, &["replace", "--force", "-f", file]).await?;
+            // Amid what the operator does about it, too.
+            tokio::time::sleep(Duration::from_millis(700 * (round % 3))).await;
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        in_force(&world.cluster, "envoy").await?;
+        shows(&world, &["app", "envoy"]).await?;
+        let held = operator.log().lines().filter(|line| line.contains("removed by hand")).count();
+        assert_eq!(held, 0, "{engine}:\n{}", operator.log());
+        world.delete_policy("envoy").await?;
+        within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
+    }
+    Ok(())
+}
