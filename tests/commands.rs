@@ -396,13 +396,19 @@ fn bad_policies_are_told_with_file_and_field_and_nothing_is_done() {
         .with("broken/b.yaml", POLICY.replace("v1alpha1", "v2"))
         .with("broken/c.yaml", POLICY.replace("{name: envoy}", "{}"))
         .with("twice/a.yaml", POLICY)
-        .with("twice/b.yaml", POLICY);
+        .with("twice/b.yaml", POLICY)
+        .with("beside/group/a.yaml", POLICY)
+        .with("beside/group/b.yaml", POLICY.replace("scpol.dev", "scpol.io"))
+        .with("beside/kind/a.yaml", POLICY)
+        .with("beside/kind/b.yaml", POLICY.replace("SidecarPolicy", "SidecarPolicies"));
     for (path, words) in [
         ("broken/a.yaml", vec!["error: broken/a.yaml:1: SidecarPolicy `envoy`: SCP00", "spec.template.containers[0]"]),
         ("broken/b.yaml", vec!["apiVersion is `scpol.dev/v2`; expected `scpol.dev/v1alpha1`"]),
         ("broken/c.yaml", vec!["without `metadata.name`"]),
         ("twice", vec!["error: twice/b.yaml:1: SidecarPolicy `envoy` is in twice/a.yaml:1 already"]),
         ("nowhere.yaml", vec!["error: nowhere.yaml: cannot be read: "]),
+        ("beside/group", vec!["error: beside/group/b.yaml:1: ", "apiVersion is `scpol.io/v1alpha1`; expected"]),
+        ("beside/kind", vec!["error: beside/kind/b.yaml:1: ", "kind is `SidecarPolicies`; expected `SidecarPolicy`"]),
     ] {
         let ended = folder.scpol(&["inject", "-f", "-", "-p", path], WEB);
         assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{path}");
@@ -555,6 +561,8 @@ fn lint_says_what_is_wrong_and_exits_by_how_bad_it_is() {
     assert_eq!((ended.code, &report["kind"], &report["errors"]), (1, &json!("LintReport"), &json!(1)));
     let item = &report["items"][0];
     assert_eq!((&item["code"], &item["line"], &item["policy"]), (&json!("SCP0012"), &json!(5), &json!("envoy")));
+    let ended = folder.scpol(&["lint", "-f", "pinned.yaml", "--manifests", "config.yaml"], "");
+    assert!(ended.code == 2 && ended.err.contains("--manifests config.yaml: no workload there"), "{}", ended.err);
     let clean = "apiVersion: scpol.dev/v1alpha1\nkind: SidecarPolicy\nmetadata: {name: a}\nspec: {template: {env: [{name: A}]}}\n";
     let ended = folder.scpol(&["lint", "-f", "-"], clean);
     assert_eq!((ended.code, ended.out.as_str()), (0, "1 policy in 1 file: nothing found\n"));
@@ -575,6 +583,18 @@ fn lint_says_what_is_wrong_and_exits_by_how_bad_it_is() {
 }
 
 /// What `diff` says of a change of policies, row by row, as `change workload policy`; and its exit code.
+#[test]
+fn a_case_whose_expectation_cannot_be_read_has_not_passed_and_links_are_not_followed() {
+    let folder = Folder::new().with("cases/one/policy.yaml", POLICY).with("cases/one/workload.yaml", WEB);
+    std::os::unix::fs::symlink("..", folder.0.join("cases/back")).unwrap();
+    assert_eq!(folder.scpol(&["test", "--update", "cases"], "").code, 0);
+    let ended = folder.scpol(&["test", "cases"], "");
+    assert_eq!((ended.code, ended.out.as_str()), (0, "1 case: 1 ok, 0 failed\n"));
+    fs::create_dir(folder.0.join("cases/one/expected.txt")).unwrap();
+    let ended = folder.scpol(&["test", "cases"], "");
+    assert!(ended.code == 2 && ended.err.contains("expected.txt cannot be read"), "{}", ended.err);
+}
+
 fn changes(old: &str, new: &str, workloads: &str) -> (Vec<String>, i32) {
     let folder = Folder::new().with("old.yaml", old).with("new.yaml", new);
     let ended = folder.scpol(&["diff", "--old", "old.yaml", "--new", "new.yaml", "-f", "-", "-o", "json"], workloads);

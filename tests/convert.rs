@@ -218,3 +218,14 @@ fn pointers(value: &Value, at: &str) -> Vec<String> {
     }
     found
 }
+
+#[test]
+fn a_preset_whose_selector_is_no_selector_becomes_no_policy_for_every_pod() {
+    let preset = json!({
+        "apiVersion": "settings.k8s.io/v1alpha1", "kind": "PodPreset", "metadata": { "name": "all" },
+        "spec": { "selector": "app=web", "env": [{ "name": "A", "value": "1" }] },
+    });
+    let (code, policies, report) = convert(&preset.to_string());
+    assert_eq!((code, policies.as_str()), (1, ""), "{report}");
+    assert!(report.contains("its `selector` is \"app=web\", which selects nothing"), "{report}");
+}

@@ -290,7 +290,7 @@ pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site, flag: &str) -
     let mut found: BTreeMap<String, (String, Arc<Policy>)> = BTreeMap::new();
     let mut faults = Vec::new();
     for manifest in files.iter().flat_map(File::manifests) {
-        for object in manifest.objects().iter().filter(|object| manifest::policy_of(object).is_some()) {
+        for object in manifest.objects().iter().filter(|object| manifest::is_meant_as_policy(object)) {
             match parse(object, site) {
                 Ok(policy) => {
                     let place = manifest.place.to_string();
@@ -318,11 +318,8 @@ pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site, flag: &str) -
 
 fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<String>> {
     let name = object.name();
-    if object.api_version != "scpol.dev/v1alpha1" {
-        return Err(vec![format!(
-            "SidecarPolicy `{name}`: apiVersion is `{}`; expected `scpol.dev/v1alpha1`",
-            object.api_version
-        )]);
+    if let Some((field, wanted, found)) = manifest::misspelt(object) {
+        return Err(vec![format!("SidecarPolicy `{name}`: {field} is `{found}`; expected `{wanted}`")]);
     }
     if name.is_empty() {
         return Err(vec!["SidecarPolicy without `metadata.name`; expected a name, e.g. `envoy`".to_owned()]);

@@ -70,8 +70,13 @@ fn against_manifests(options: &Options, subjects: &[Subject], context: &Context)
     }
     let files = files::read(&options.manifests, options.recursion.walk())?;
     let policies = Policies::new(subjects.iter().filter_map(Subject::policy).cloned());
+    let found = files::workloads(&files, policies.kinds(), &options.namespace);
+    if found.is_empty() {
+        let names: Vec<_> = options.manifests.iter().map(|path| path.display().to_string()).collect();
+        bail!("--manifests {}: no workload there; expected one of {}", names.join(", "), files::kinds());
+    }
     let mut findings = Vec::new();
-    for found in files::workloads(&files, policies.kinds(), &options.namespace) {
+    for found in found {
         let title = format!("{} ({})", title(&found.placed), found.place);
         findings.extend(lint::against(subjects, &policies, &found.placed, &title, &context.site));
     }

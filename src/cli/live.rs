@@ -46,6 +46,9 @@ pub(super) struct Scope {
 /// What fails where the server does not tell.
 pub(super) const ASKING: &str = "cannot ask the server what it has";
 
+/// What fails where policies decide by Namespaces and nobody may read them.
+pub(super) const NAMESPACES_UNREAD: &str = "cannot read the Namespaces, which a policy decides by";
+
 /// A kind as people type it.
 #[derive(Clone, Debug)]
 struct Typed {
@@ -157,6 +160,8 @@ pub(super) struct Stored {
     pub(super) native_sidecars: bool,
     /// The namespace in which was looked; none if in all.
     pub(super) namespace: Option<String>,
+    /// Why the Namespaces could not be read. Policies that ask for one say so of each workload.
+    pub(super) unread: Option<CallError>,
 }
 
 /// A policy that is stored and cannot be in force.
@@ -191,7 +196,10 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope)
     let is_wanted = |group: &str| asked.iter().any(|asked| asked.kind.may_be_in(group));
     let server = Capabilities::discover(&client, is_wanted).await.context(ASKING)?;
     let namespace = (!scope.all_namespaces).then(|| scope.namespace.clone().unwrap_or(own));
-    let namespaces = namespaces(&client, namespace.as_deref()).await;
+    let (namespaces, unread) = match namespaces(&client, namespace.as_deref()).await {
+        Ok(found) => (found, None),
+        Err(error) => (HashMap::new(), Some(error)),
+    };
     let mut workloads = Vec::new();
     for Asked { kind, name } in asked {
         let kind = &kind.kind(&server)?;
@@ -211,7 +219,7 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope)
                 .map(|object| Workload::new(kind, object.value()).within(namespaces.get(object.namespace()).cloned())),
         );
     }
-    Ok(Stored { workloads, native_sidecars: server.native_sidecars, namespace })
+    Ok(Stored { workloads, native_sidecars: server.native_sidecars, namespace, unread })
 }
 
 /// The objects of `resource` in `namespace`, or in all.
@@ -249,17 +257,23 @@ async fn elsewhere(client: &Client, resource: &ApiResource, namespace: &str, nam
     Some(format!("did you mean `{meant}`?"))
 }
 
-/// The Namespaces in question, by name. Whoever may not read them learns so from the policies that ask for one.
-pub(super) async fn namespaces(client: &Client, namespace: Option<&str>) -> HashMap<String, Arc<Value>> {
+/// The Namespaces in question, by name.
+///
+/// # Errors
+/// If they cannot be read.
+pub(super) async fn namespaces(
+    client: &Client,
+    namespace: Option<&str>,
+) -> Result<HashMap<String, Arc<Value>>, CallError> {
     let api = Api::<Namespace>::all(client.clone());
     let found: Vec<Namespace> = match namespace {
-        Some(name) => call(api.get_opt(name)).await.ok().flatten().into_iter().collect(),
-        None => call(api.list(&ListParams::default())).await.into_iter().flatten().collect(),
+        Some(name) => call(api.get_opt(name)).await?.into_iter().collect(),
+        None => call(api.list(&ListParams::default())).await?.items,
     };
     let named = found.into_iter().filter_map(|namespace| {
         Some((namespace.metadata.name.clone()?, Arc::new(serde_json::to_value(namespace).ok()?)))
     });
-    named.collect()
+    Ok(named.collect())
 }
 
 /// All objects that `parameters` select.

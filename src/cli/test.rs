@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, plan};
-use super::output::{self, Output};
+use super::output::{self, Output, counted};
 use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::decision::{Decision, Left};
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use similar::TextDiff;
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 #[derive(Args, Debug)]
@@ -77,7 +77,8 @@ fn print(output: Output, results: &[Outcome], out: &mut impl Write) -> Result<()
         output::table(["CASE", "FAULT"], rows, out)?;
         writeln!(out)?;
     }
-    writeln!(out, "{} cases: {} ok, {} failed", results.len(), results.len() - failed.len(), failed.len())?;
+    let cases = counted(results.len(), "case", "cases");
+    writeln!(out, "{cases}: {} ok, {} failed", results.len() - failed.len(), failed.len())?;
     Ok(())
 }
 
@@ -95,8 +96,14 @@ fn find(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
         return Ok(());
     }
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    let mut folders: Vec<_> =
-        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect();
+    let mut folders = Vec::new();
+    for entry in entries {
+        let entry = entry.with_context(|| folder.display().to_string())?;
+        // A link may lead back to where it is.
+        if entry.file_type()?.is_dir() {
+            folders.push(entry.path());
+        }
+    }
     folders.sort();
     folders.iter().try_for_each(|folder| find(folder, found))
 }
@@ -153,7 +160,10 @@ impl Case {
             path if path.exists() => document(&path)?,
             _ => None,
         };
-        let reasons = fs::read_to_string(folder.join(REASONS)).unwrap_or_default();
+        let reasons = match fs::read_to_string(folder.join(REASONS)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            text => text.with_context(|| format!("{REASONS} cannot be read"))?,
+        };
         let reasons = reasons.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(str::to_owned).collect();
         Ok(Self { folder: folder.to_owned(), site, policies, workload, placed, expected, reasons })
     }

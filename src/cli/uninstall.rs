@@ -179,11 +179,16 @@ impl<W: Write> Removal<'_, W> {
             self.tell(title(&object), Fate::Left, Some(format!("waits for {}", object.pending.join(", "))));
         }
         for unseen in look.unseen {
-            self.tell("what waits".to_owned(), Fate::Failed, Some(format!("cannot be looked at: {unseen}")));
+            self.tell_unseen(&unseen);
         }
         self.tell_kept().await?;
         let is_bad = self.items.iter().any(|item| matches!(item.result, Fate::Left | Fate::Failed));
         Ok(if is_bad { End::Finding } else { End::Fine })
+    }
+
+    /// Says that nobody knows whether something waits there.
+    fn tell_unseen(&mut self, unseen: &str) {
+        self.tell("what waits".to_owned(), Fate::Failed, Some(format!("cannot be looked at: {unseen}")));
     }
 
     /// Says what would be done.
@@ -193,14 +198,19 @@ impl<W: Write> Removal<'_, W> {
         for piece in registrations {
             self.tell(piece.title(), Fate::WouldDelete, None);
         }
-        for object in self.waiting().await?.waiting {
+        let look = self.waiting().await?;
+        for object in look.waiting {
             self.tell(title(&object), Fate::WouldRelease, None);
+        }
+        for unseen in look.unseen {
+            self.tell_unseen(&unseen);
         }
         for piece in rest {
             self.tell(piece.title(), Fate::WouldDelete, None);
         }
         self.tell_kept().await?;
-        Ok(End::Fine)
+        let is_bad = self.items.iter().any(|item| item.result == Fate::Failed);
+        Ok(if is_bad { End::Finding } else { End::Fine })
     }
 
     async fn carry_out(&mut self) -> Result<End> {

@@ -32,6 +32,13 @@ fn one(source: &Source<'_>, inputs: &Inputs<'_>, work: &mut Work<'_>) {
         let message = format!("a PodPreset has no `{field}`: it had no effect, and is left out");
         work.tell(Weight::Lost, source.spot.place(&format!("spec.{field}")), message);
     }
+    if let Some(selector) = fields.get("selector").filter(|selector| !selector.is_object() && !selector.is_null()) {
+        let message = format!(
+            "{}: its `selector` is {selector}, which selects nothing; write `matchLabels` or `matchExpressions` in it",
+            source.title()
+        );
+        return work.tell(Weight::Lost, source.spot.place("spec.selector"), message);
+    }
     let name = source.name();
     let has_twin = inputs.presets.iter().filter(|other| other.name() == name).count() > 1;
     work.drafts.push(Draft {

@@ -18,13 +18,11 @@ use crate::api::code::Code;
 use crate::api::judge;
 use crate::api::rules::Violation;
 use crate::api::v1alpha1::{EngineChoice, SidecarPolicySpec};
-use crate::manifest::Object;
+use crate::manifest::{Object, is_meant_as_policy, misspelt};
 use crate::policy::{Policy, Site};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// The one version of the API.
-const API_VERSION: &str = "scpol.dev/v1alpha1";
 /// The last minor version of Kubernetes 1 that has Initializers.
 const LAST_WITH_INITIALIZERS: u32 = 13;
 
@@ -129,19 +127,11 @@ impl Subject {
 
 /// What is wrong with what `object` says that it is; none if it is no policy, nor meant to be one.
 fn header(object: &Object<'_>) -> Option<Vec<Violation>> {
-    let wrong = |field: &str, wanted: &str, found: &str| {
+    let violation = |(field, wanted, found): (&str, &str, &str)| {
         let message = format!("must be `{wanted}`, is `{found}`");
-        Some(vec![Violation { code: Code::InvalidField, field: field.to_owned(), message }])
+        Violation { code: Code::InvalidField, field: field.to_owned(), message }
     };
-    let (group, is_ours) = (object.group(), object.group() == crate::api::GROUP);
-    // Another group may well have a kind of that name; one that looks like ours is ours, misspelt.
-    let is_meant = is_ours || group.is_empty() || group.contains(crate::api::MANAGER);
-    let is_policy = object.kind.eq_ignore_ascii_case("SidecarPolicy") && is_meant;
-    match (is_policy, is_ours) {
-        (true, _) if object.api_version != API_VERSION => wrong("apiVersion", API_VERSION, object.api_version),
-        (_, true) if object.kind != "SidecarPolicy" => wrong("kind", "SidecarPolicy", object.kind),
-        (is_policy, _) => is_policy.then(Vec::new),
-    }
+    is_meant_as_policy(object).then(|| misspelt(object).map(violation).into_iter().collect())
 }
 
 /// Something about a policy, before it is known which one it is in a list.

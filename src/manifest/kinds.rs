@@ -1,14 +1,15 @@
 //! What the objects in manifests are: workloads, policies, lists of either, and all the rest.
 
 use super::Manifest;
+use crate::api::{GROUP, MANAGER};
 use crate::workload::{KINDS, Kind, Workload, is_built_in};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The group of our own API.
-const OUR_GROUP: &str = "scpol.dev";
+const API_VERSION: &str = "scpol.dev/v1alpha1";
+const POLICY: &str = "SidecarPolicy";
 
 /// An object in a document, or in a list that is one.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +100,21 @@ fn definition(object: &Object<'_>) -> Option<((String, String), Option<String>)>
 
 /// `object`, if it is a `SidecarPolicy` of any version.
 pub fn policy_of<'a>(object: &Object<'a>) -> Option<&'a Value> {
-    (object.kind == "SidecarPolicy" && object.group() == OUR_GROUP).then_some(object.body)
+    (object.kind == POLICY && object.group() == GROUP).then_some(object.body)
+}
+
+/// True if and only if somebody means `object` to be a `SidecarPolicy`, however it is written. Another group may well have a kind of
+/// that name; one that looks like ours is ours, misspelt.
+pub fn is_meant_as_policy(object: &Object<'_>) -> bool {
+    let group = object.group();
+    let is_like_ours = group.is_empty() || group.contains(MANAGER);
+    group == GROUP || (object.kind.eq_ignore_ascii_case(POLICY) && is_like_ours)
+}
+
+/// What of what [a policy](is_meant_as_policy) says that it is must be written otherwise: the field, what it must be, and what it is.
+pub fn misspelt<'a>(policy: &Object<'a>) -> Option<(&'static str, &'static str, &'a str)> {
+    let written = [("apiVersion", API_VERSION, policy.api_version), ("kind", POLICY, policy.kind)];
+    written.into_iter().find(|(_, wanted, found)| wanted != found)
 }
 
 impl Manifest {

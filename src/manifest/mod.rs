@@ -11,7 +11,7 @@ mod split;
 mod value;
 mod write;
 
-pub use kinds::{Kinds, Object, policy_of};
+pub use kinds::{Kinds, Object, is_meant_as_policy, misspelt, policy_of};
 pub use lines::Lines;
 pub use source::{LIMIT, Walk, read, read_what_can_be};
 pub use write::{Layout, emit};

@@ -1,8 +1,8 @@
 //! `scpol` as people type it.
 
 use crate::support::{LIMIT, within};
-use crate::world::{DEPLOYMENTS, World, deployment, path, pending, request, waiting, waiting_for};
-use anyhow::Result;
+use crate::world::{DEPLOYMENTS, World, deployment, path, pending, request, sidecar, waiting, waiting_for};
+use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User};
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -223,5 +223,48 @@ async fn diff_compares_the_stored_policies_with_new_ones_over_the_stored_workloa
         "{json}"
     );
     assert_eq!(report["items"][0]["changes"][0]["policy"], "new", "{json}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_may_not_read_the_namespaces_that_a_policy_decides_by_is_not_told_that_nothing_changes() -> Result<()> {
+    let world = World::new().await?;
+    // Everything that the commands read, but for Namespaces.
+    let workloads = ["deployments", "statefulsets", "daemonsets", "cronjobs", "jobs", "pods"];
+    let registered = ["initializerconfigurations", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let resources = [&workloads[..], &registered[..], &["sidecarpolicies", "nodes"]].concat();
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "reader" },
+        "rules": [{ "apiGroups": ["*"], "resources": resources, "verbs": ["get", "list"] }],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "reader" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": User::Bystander.name() }],
+    });
+    world
+        .cluster
+        .apply_manifests(&json!({ "apiVersion": "v1", "kind": "List", "items": [role, binding] }).to_string())
+        .await?;
+    world.create_async(DEPLOYMENTS, &deployment("web")).await?;
+    let kubeconfig = world.cluster.kubeconfig(User::Bystander);
+    let kubeconfig = kubeconfig.to_str().context("a path in UTF-8")?;
+    let file = world.cluster.dir().join("new.yaml");
+    let asked = |spec: Value| {
+        let policy = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "new" }, "spec": spec });
+        std::fs::write(&file, policy.to_string())
+    };
+    let template = sidecar("envoy")["template"].clone();
+    let diff = ["diff", "--kubeconfig", kubeconfig, "--new", file.to_str().context("a path in UTF-8")?];
+    asked(json!({ "template": template }))?;
+    let (code, told) = scpol(&world.cluster, &diff).await?;
+    assert!(code == 1 && told.starts_with("1 workload: 1 gains"), "nobody asks for a Namespace: {code} {told}");
+    let labels = json!({ "matchLabels": { "team": "shop" } });
+    asked(json!({ "template": template, "namespaceSelector": labels }))?;
+    let (code, told) = scpol(&world.cluster, &diff).await?;
+    assert!(code == 2 && told.contains("cannot read the Namespaces, which a policy decides by"), "{code} {told}");
+    world.policy("stored", json!({ "template": template, "namespaceSelector": labels })).await?;
+    let (code, told) = scpol(&world.cluster, &["status", "stored", "--kubeconfig", kubeconfig]).await?;
+    assert!(code == 2 && told.contains("cannot read the Namespaces, which a policy decides by"), "{code} {told}");
     Ok(())
 }

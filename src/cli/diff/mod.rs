@@ -7,7 +7,7 @@ use super::live::{self, Asked, Known, Scope};
 use super::output::{Output, remark};
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use changes::{Report, Versions};
 use clap::Args;
 use std::io::Write;
@@ -76,6 +76,9 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
 /// The stored workloads that either version targets.
 async fn in_cluster(options: &Options, versions: &Versions, site: &mut Site) -> Result<Vec<Subject>> {
     let found = live::workloads(&options.cluster, &Asked::all(versions.kinds()), &options.scope).await?;
+    if let Some(error) = found.unread.filter(|_| versions.old.read_namespaces() || versions.new.read_namespaces()) {
+        return Err(error).context(live::NAMESPACES_UNREAD);
+    }
     if !options.site.names_version() {
         site.native_sidecars = found.native_sidecars;
     }

@@ -78,7 +78,7 @@ pub(super) struct Counted {
 /// Looks at every stored workload that may concern `policy`, which is one of `policies`.
 ///
 /// # Errors
-/// If a kind cannot be listed.
+/// If a kind cannot be listed, or Namespaces that a policy decides by.
 pub(super) async fn count(
     client: &Client,
     server: &Capabilities,
@@ -86,7 +86,10 @@ pub(super) async fn count(
     policies: &Policies,
     site: &Site,
 ) -> Result<Counted> {
-    let namespaces = live::namespaces(client, None).await;
+    let namespaces = match live::namespaces(client, None).await {
+        Err(error) if policies.read_namespaces() => return Err(error).context(live::NAMESPACES_UNREAD),
+        found => found.unwrap_or_default(),
+    };
     let pairs = Pairs::of(policies);
     let mut counted = Counted::default();
     for kind in &policy.kinds {
