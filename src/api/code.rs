@@ -224,7 +224,7 @@ codes! {
     /// An object has waited for us too long.
     310 PendingTooLong "See the operator's log, and `scpol drain --list`.";
     /// A trial create was refused by somebody else, so that nobody knows whether the policy is in force. It is registered.
-    315 ProbeFailed "Mend what the message names, or exempt the operator's namespace from it; it is tried again each minute.";
+    315 ProbeFailed "Mend what the message names, or exempt the operator's namespace from it. For built-in kinds it is tried again each minute.";
     /// Pods cannot bypass Initializers: with every replica down, no pod of ours can start again by itself.
     314 PodsCannotBypass "Prefer to target Deployments. To recover: delete the initializer configuration, then `scpol drain`.";
     /// The server cannot be reached.

@@ -361,8 +361,8 @@ impl Process {
             let Some(mut term) = term else { return };
             // The worker goes on meanwhile: no create shall wait for the handing over.
             self.lease.release().await;
-            // Without the lease it would take away what a replica that has just started has made its own.
-            if !self.lease.has_successor(SUCCESSOR).await && matches!(self.lease.look().await, Ok(Role::Leader)) {
+            // It would take away what a replica that has just started has made its own: so it holds the lease again, if that can be held.
+            if !self.lease.has_successor(SUCCESSOR).await && !matches!(self.lease.look().await, Ok(Role::Follower)) {
                 info!("No other replica has taken over: this is the last one");
                 self.lease.hold_during(self.health.alive(term.withdraw())).await;
                 self.lease.release().await;

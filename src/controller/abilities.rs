@@ -54,14 +54,16 @@ impl Controller {
 
     /// Asks the server what it can do, in all groups that matter.
     pub(super) async fn discover(&mut self) {
-        self.discovered = Instant::now();
+        let begun = Instant::now();
         let groups = self.groups();
-        self.is_discovery_owed = true;
-        match Capabilities::discover(&self.shared.client, |group| groups.contains(group)).await {
+        let discovered = Capabilities::discover(&self.shared.client, |group| groups.contains(group)).await;
+        (self.discovered, self.is_discovery_owed) = (Instant::now(), true);
+        match discovered {
             // Once is not enough: its policies would go out of force, and what is created meanwhile have no sidecar.
             Ok(capabilities)
                 if self.shared.capabilities().has_more_of(&groups, &capabilities)
-                    && self.gone_since.get_or_insert(self.discovered).elapsed() < DISCOVERY_AGAIN => {}
+                    && begun.saturating_duration_since(*self.gone_since.get_or_insert(self.discovered))
+                        < DISCOVERY_AGAIN => {}
             Ok(capabilities) => {
                 (self.is_discovery_owed, self.gone_since) = (false, None);
                 if capabilities.version != self.shared.capabilities().version {

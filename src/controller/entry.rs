@@ -1,5 +1,6 @@
 //! What the controller knows of one policy.
 
+use super::PROOF_AGAIN;
 use super::hold::Hold;
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
@@ -7,6 +8,7 @@ use crate::engine::Unavailable;
 use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::registration::Unproven;
 use crate::workload::Kind;
+use kube::api::ObjectMeta;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,10 +34,8 @@ pub(super) struct Entry {
     pub(super) unproven: Option<Unproven>,
     /// When that is tried again.
     pub(super) prove_at: Option<Instant>,
-    /// Somebody deleted the configuration by hand while a task of ours was under way.
-    pub(super) deleted_meanwhile: bool,
-    /// The configuration was deleted, and not by hand: by us, by another leader, or by the garbage collector.
-    pub(super) is_gone: bool,
+    /// The configuration whose deletion the watch has shown, as it was, if it has not come back.
+    pub(super) deleted: Option<ObjectMeta>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -65,8 +65,7 @@ impl Entry {
             kinds: Vec::new(),
             unproven: None,
             prove_at: None,
-            deleted_meanwhile: false,
-            is_gone: false,
+            deleted: None,
         }
     }
 
@@ -81,6 +80,14 @@ impl Entry {
 
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.phase, Phase::Rising | Phase::Falling)
+    }
+
+    /// Notes what could not be proven, and when to try again.
+    pub(super) fn doubt(&mut self, unproven: Option<Unproven>) {
+        // Of a custom resource nobody can ever tell.
+        let is_doubtful = unproven.is_some() && self.kinds.iter().all(|kind| kind.is_in_table());
+        self.prove_at = is_doubtful.then(|| Instant::now() + PROOF_AGAIN);
+        self.unproven = unproven;
     }
 
     /// Somebody else has deleted the registration of the policy, which is called `name`.

@@ -11,18 +11,20 @@ use super::{Controller, Finished, PROOF_AGAIN, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
-use crate::cluster::client::why;
+use crate::cluster::client::{call, why};
 use crate::cluster::mirror::{Mirror, Seen, watch_ours};
 use crate::cluster::object::Object;
-use crate::cluster::policies::{Snapshot, Stored};
-use crate::engine::object::{kind_of, shared_name};
+use crate::cluster::policies::{self, Snapshot, Stored};
+use crate::engine::object::kind_of;
 use crate::engine::registration::{self, Generations, Key, Place, Unproven, is_marked};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
 use futures::stream::{BoxStream, SelectAll};
-use kube::api::{DynamicObject, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DynamicObject, ListParams, ObjectMeta};
 use kube::runtime::watcher::Event;
+use kube::{Api, ResourceExt};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,10 +53,8 @@ pub(super) struct Joint {
     hold: Option<Hold>,
     retry_at: Option<Instant>,
     trouble: Option<Unavailable>,
-    /// Somebody deleted a part of it by hand while a task of ours was under way.
-    deleted_meanwhile: bool,
-    /// Parts of it that were deleted, and not by hand: by us, by another leader, or by the garbage collector.
-    gone: BTreeSet<Key>,
+    /// Its parts whose deletion the watch has shown, as they were, and that have not come back.
+    deleted: BTreeMap<Key, ObjectMeta>,
 }
 
 #[derive(Default)]
@@ -79,7 +79,7 @@ pub(super) struct InForce {
 }
 
 impl InForce {
-    /// When to register the same once more; none if there is nothing to do.
+    /// When to look again at what could not be done, or proven; none if there is nothing.
     fn again(&self, kind: &Kind) -> Option<Instant> {
         // Of a custom resource nobody can ever tell.
         let is_doubtful = self.unproven.is_some() && kind.is_in_table();
@@ -150,7 +150,7 @@ impl Controller {
             Event::Delete(object) => self.registered_deleted(resource, object),
             Event::Apply(object) | Event::InitApply(object) => {
                 if let Some(joint) = kind_of(object.name()).and_then(|kind| self.joints.get_mut(&kind)) {
-                    joint.gone.remove(&(resource.to_owned(), object.name().to_owned()));
+                    joint.deleted.remove(&(resource.to_owned(), object.name().to_owned()));
                 }
             }
         }
@@ -176,39 +176,44 @@ impl Controller {
     }
 
     fn registered_deleted(&mut self, resource: &str, object: &Object) {
-        let Some(kind) = kind_of(object.name()) else { return };
-        let is_by_hand = serde_json::from_str::<DynamicObject>(object.json())
-            .is_ok_and(|object| !is_marked(&object.metadata) && self.is_owned(&object.metadata));
-        let Some(joint) = self.joints.get_mut(&kind) else { return };
-        let key = (resource.to_owned(), object.name().to_owned());
-        if is_by_hand {
-            joint.gone.remove(&key);
-            joint.deleted_meanwhile |= matches!(joint.phase, Phase::Busy(_));
-        } else {
-            joint.gone.insert(key);
-        }
+        let Some(joint) = kind_of(object.name()).and_then(|kind| self.joints.get_mut(&kind)) else { return };
+        let last = serde_json::from_str::<DynamicObject>(object.json());
+        let metadata = last.map(|object| object.metadata).unwrap_or_default();
+        joint.deleted.insert((resource.to_owned(), object.name().to_owned()), metadata);
     }
 
-    /// True if and only if one of the policies that own what has `metadata` is stored, or it has no owner. Otherwise the garbage
-    /// collector deletes it.
-    pub(super) fn is_owned(&self, metadata: &ObjectMeta) -> bool {
+    /// True if what had `metadata` was deleted neither by us, nor by another leader, nor by the garbage collector since none of the
+    /// policies that own it is there any more.
+    pub(super) fn is_deleted_by_hand(&self, metadata: &ObjectMeta) -> bool {
         let owners = metadata.owner_references.as_deref().unwrap_or_default();
-        owners.is_empty() || owners.iter().any(|owner| self.is_stored(&owner.name, &owner.uid))
+        let is_stored = |owner: &OwnerReference| {
+            self.snapshots.borrow().stored.get(&owner.name).is_some_and(|stored| stored.uid == owner.uid)
+        };
+        !is_marked(metadata) && (owners.is_empty() || owners.iter().any(is_stored))
     }
 
-    /// True if and only if the policy `name` with that `uid` is stored; not if it was deleted and made again.
-    fn is_stored(&self, name: &str, uid: &str) -> bool {
-        self.snapshots.borrow().stored.get(name).is_some_and(|stored| stored.uid == uid)
+    /// True if one of `policies` is still stored, and was not deleted and made again; the server is asked, since their own watch may lag
+    /// behind. Whoever cannot tell says so, too.
+    pub(super) async fn is_any_stored(&self, policies: impl IntoIterator<Item = &Arc<Policy>>) -> bool {
+        let api = Api::<Object>::all_with(self.shared.client.clone(), &policies::resource());
+        for policy in policies {
+            let by_name = ListParams::default().fields(&format!("metadata.name={}", policy.name));
+            let is_same = |stored: &Object| stored.uid().as_deref() == Some(policy.uid.as_str());
+            if call(api.list(&by_name)).await.map_or(true, |stored| stored.items.iter().any(is_same)) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Compares what each resource is to have with what it has, and starts what is missing.
-    pub(super) fn settle_joints(&mut self, snapshot: &Snapshot) {
+    pub(super) async fn settle_joints(&mut self, snapshot: &Snapshot) {
         let Some(plan) = self.plan.clone() else { return };
         let wanted = &plan.joints;
         let registered: BTreeSet<Arc<Kind>> = self.all_registered().filter_map(|(_, name)| kind_of(name)).collect();
         let kinds: BTreeSet<Arc<Kind>> = wanted.keys().chain(self.joints.keys()).chain(&registered).cloned().collect();
         for kind in kinds.into_iter().filter(|kind| !plan.undecided.contains(kind)) {
-            self.settle_joint(&kind, wanted.get(&kind), snapshot);
+            self.settle_joint(&kind, wanted.get(&kind), snapshot).await;
         }
         self.tell_published(wanted);
     }
@@ -230,7 +235,7 @@ impl Controller {
         }
     }
 
-    fn settle_joint(&mut self, kind: &Arc<Kind>, wanted: Option<&Arc<Wanted>>, snapshot: &Snapshot) {
+    async fn settle_joint(&mut self, kind: &Arc<Kind>, wanted: Option<&Arc<Wanted>>, snapshot: &Snapshot) {
         let joint = self.joints.entry(kind.clone()).or_default();
         let retry_later = joint.retry_at.is_some_and(|at| at > Instant::now());
         let is_due = joint.retry_at.is_some() && !retry_later;
@@ -254,7 +259,7 @@ impl Controller {
             }
             (Some(wanted), Some(in_force)) => {
                 if let Some(missing) = self.missing(&in_force) {
-                    if self.is_removed_by_hand(kind, &in_force, &missing) {
+                    if self.is_removed_by_hand(kind, &in_force, &missing).await {
                         self.hold_joint(kind, &missing);
                     } else {
                         self.raise_joint(kind, wanted.clone(), None);
@@ -264,8 +269,10 @@ impl Controller {
                 } else if let Some(edited) = self.edited(&in_force) {
                     self.note_edit(wanted, &edited);
                     self.raise_joint(kind, wanted.clone(), Some(in_force));
-                } else if is_due {
+                } else if is_due && in_force.left.is_some() {
                     self.raise_joint(kind, wanted.clone(), Some(in_force));
+                } else if is_due {
+                    self.prove_again(kind, &in_force);
                 }
             }
         }
@@ -285,11 +292,11 @@ impl Controller {
         in_force.generations.keys().find(|key| is_read(&key.0) && self.generation_of(key).is_none()).cloned()
     }
 
-    /// True if `missing`, a part of what is in force for `kind`, was deleted neither by us, nor by another leader, nor by the garbage
-    /// collector since none of its policies is there any more.
-    fn is_removed_by_hand(&self, kind: &Arc<Kind>, in_force: &InForce, missing: &Key) -> bool {
-        let is_gone = self.joints.get(kind).is_some_and(|joint| joint.gone.contains(missing));
-        !is_gone && in_force.wanted.policies.iter().any(|policy| self.is_stored(&policy.name, &policy.uid))
+    /// True if `missing`, a part of what is in force for `kind`, was deleted by hand.
+    async fn is_removed_by_hand(&self, kind: &Arc<Kind>, in_force: &InForce, missing: &Key) -> bool {
+        let deleted = self.joints.get(kind).and_then(|joint| joint.deleted.get(missing));
+        deleted.is_none_or(|metadata| self.is_deleted_by_hand(metadata))
+            && self.is_any_stored(&in_force.wanted.policies).await
     }
 
     /// What of a registration in force is not as we wrote it.
@@ -358,6 +365,7 @@ impl Controller {
         let place = self.place_of(kind);
         let Some(joint) = self.joints.get_mut(kind) else { return };
         joint.phase = Phase::Busy(before);
+        joint.deleted.clear();
         let obsolete = self.obsolete(kind, &wanted.objects);
         let kind = kind.clone();
         self.tasks.spawn(async move {
@@ -370,6 +378,29 @@ impl Controller {
             let risen = risen.await;
             Finished::Raised(kind, wanted.engine, risen)
         });
+    }
+
+    /// Tries again what could not be proven; it stays as it is meanwhile.
+    fn prove_again(&mut self, kind: &Arc<Kind>, in_force: &InForce) {
+        let (place, wanted, kind) = (self.place_of(kind), in_force.wanted.clone(), kind.clone());
+        if let Some(joint) = self.joints.get_mut(&kind) {
+            joint.retry_at = in_force.again(&kind);
+        }
+        self.tasks.spawn(async move {
+            let unproven = registration::prove(&place, wanted.engine, &wanted.objects).await;
+            Finished::Proved(kind, wanted, unproven)
+        });
+    }
+
+    /// Takes over whether what is registered for `kind` shows now.
+    pub(super) fn proved(&mut self, kind: &Arc<Kind>, wanted: &Arc<Wanted>, unproven: Option<Unproven>) {
+        let Some(joint) = self.joints.get_mut(kind) else { return };
+        if let Phase::Up(in_force) = &mut joint.phase
+            && in_force.wanted.is_as(wanted)
+        {
+            Arc::make_mut(in_force).unproven = unproven;
+            joint.retry_at = in_force.again(kind);
+        }
     }
 
     /// What is registered for `kind` and not among `wanted`.
@@ -432,25 +463,22 @@ impl Controller {
 
     /// Takes over how a task has ended.
     pub(super) fn raised(&mut self, kind: &Arc<Kind>, engine: EngineName, risen: Result<InForce, Unavailable>) {
-        let Some(joint) = self.joints.get_mut(kind) else { return };
-        if std::mem::take(&mut joint.deleted_meanwhile) {
-            joint.phase = Phase::Out;
-            let key = (String::from("registration"), shared_name(kind));
-            self.hold_joint(kind, &key);
+        let deleted = self.joints.get(kind).map(|joint| joint.deleted.clone()).unwrap_or_default();
+        if risen.is_err()
+            && let Some(key) = deleted.iter().find_map(|(key, last)| self.is_deleted_by_hand(last).then_some(key))
+        {
+            self.hold_joint(kind, key);
             return;
         }
+        let Some(joint) = self.joints.get_mut(kind) else { return };
         match risen {
-            // Another leader has stopped meanwhile, or the policies were made again: it is not there, and nobody wants that.
-            Ok(in_force) if in_force.generations.keys().any(|key| joint.gone.contains(key)) => {
-                joint.phase = Phase::Out;
-                // Not to be taken for a removal by hand.
-                joint.retry_at = Some(Instant::now());
-            }
             Ok(in_force) => {
                 info!(resource = kind.resource, %engine, policies = in_force.wanted.policies.len(), is_proven = in_force.unproven.is_none(), "Registered");
-                // The watch may not have shown it yet.
-                for ((resource, name), generation) in &in_force.generations {
-                    if let Some(mirror) = self.registered.get_mut(resource.as_str()) {
+                // The watch may not have shown it yet, or that it is gone again.
+                for (key @ (resource, name), generation) in &in_force.generations {
+                    if let Some(mirror) =
+                        self.registered.get_mut(resource.as_str()).filter(|_| !deleted.contains_key(key))
+                    {
                         mirror.expect(name, *generation);
                     }
                 }
@@ -458,6 +486,12 @@ impl Controller {
                 (joint.trouble, joint.retry_at) = (None, in_force.again(kind));
                 joint.phase = Phase::Up(Arc::new(in_force));
                 self.publish_delivered();
+            }
+            // No wonder that it did not show: the garbage collector took it with policies that were made again.
+            Err(_) if deleted.values().any(|last| !is_marked(last)) => {
+                joint.phase = Phase::Out;
+                // Not to be taken for a removal by hand.
+                joint.retry_at = Some(Instant::now());
             }
             Err(reason) => {
                 warn!(resource = kind.resource, %engine, code = %reason.code, message = reason.message, "Not in force");
@@ -475,7 +509,7 @@ impl Controller {
     /// Takes over that a registration has been taken away, or not.
     pub(super) fn lowered(&mut self, kind: &Arc<Kind>, fallen: Result<(), String>) {
         let Some(joint) = self.joints.get_mut(kind) else { return };
-        (joint.phase, joint.deleted_meanwhile, joint.retry_at) = (Phase::Out, false, None);
+        (joint.phase, joint.retry_at) = (Phase::Out, None);
         match fallen {
             Ok(()) => self.publish_delivered(),
             Err(error) => {
@@ -509,8 +543,11 @@ impl Controller {
     /// What this process serves and refuses nothing: it can go when the process goes. With it what an earlier leader has registered,
     /// and this one has not come to yet.
     fn leaving_joints(&self, stored: &BTreeMap<String, Stored>) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
-        let by_us = self.all_registered().filter(|(resource, _)| EngineName::Webhook.registers().contains(resource));
-        let kinds: BTreeSet<Arc<Kind>> = by_us.filter_map(|(_, name)| kind_of(name)).collect();
+        let is_webhook =
+            |resource: &str| [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS].contains(&resource);
+        let by_us = self.all_registered().filter(|(resource, _)| is_webhook(resource));
+        let in_force = self.joints.iter().filter(|(_, joint)| joint.in_force().is_some()).map(|(kind, _)| kind.clone());
+        let kinds: BTreeSet<Arc<Kind>> = by_us.filter_map(|(_, name)| kind_of(name)).chain(in_force).collect();
         let targeting = |kind: &Arc<Kind>| {
             let policies = stored.values().filter_map(|stored| stored.parsed.clone().ok());
             policies.filter(|policy| policy.is_enforced() && policy.kinds.contains(kind)).collect()

@@ -28,7 +28,7 @@ mod watches;
 
 use self::abilities::Blocked;
 use self::entry::Entry;
-use self::joint::{InForce, Joint};
+use self::joint::{InForce, Joint, Wanted};
 use self::plan::{Plan, Trial, Trials};
 use self::status::Force;
 use self::watches::{Recounts, Watching, any_progress};
@@ -144,6 +144,9 @@ enum Finished {
     Tried((String, String, Arc<Kind>), Trial),
     Raised(Arc<Kind>, EngineName, Result<InForce, Unavailable>),
     Lowered(Arc<Kind>, Result<(), String>),
+    /// Whether what could not be proven can be now: of a policy's own registration, and of one that policies share.
+    ProvedOwn(String, Option<Unproven>),
+    Proved(Arc<Kind>, Arc<Wanted>, Option<Unproven>),
     /// Whether the right is there that was missing.
     Asked(Blocked, bool),
     Recounted,
@@ -258,7 +261,7 @@ impl Controller {
         for (name, stored) in snapshot.stored.iter() {
             self.settle_own(name, stored).await;
         }
-        self.settle_joints(&snapshot);
+        self.settle_joints(&snapshot).await;
         for (name, stored) in snapshot.stored.iter() {
             self.conclude(name);
             self.write_status(name, stored, Force::No).await;
@@ -276,7 +279,7 @@ impl Controller {
                 let old = self.entries.remove(name);
                 let mut entry = Entry::new(&stored.uid);
                 if let Some(old) = old {
-                    (entry.phase, entry.kinds, entry.is_gone) = (old.phase, old.kinds, old.is_gone);
+                    (entry.phase, entry.kinds, entry.deleted) = (old.phase, old.kinds, old.deleted);
                 }
                 self.entries.insert(name.clone(), entry);
                 changed = true;
@@ -318,6 +321,8 @@ impl Controller {
             }
             Finished::Raised(kind, engine, risen) => self.raised(&kind, engine, risen),
             Finished::Lowered(kind, fallen) => self.lowered(&kind, fallen),
+            Finished::ProvedOwn(name, unproven) => self.proved_own(&name, unproven),
+            Finished::Proved(kind, wanted, unproven) => self.proved(&kind, &wanted, unproven),
             Finished::Asked(blocked, is_granted) => self.asked(&blocked, is_granted),
             Finished::Recounted => self.recounts.finished(),
             Finished::LookedFor(kind, since, is_done) => self.looked_for(&kind, since, is_done),
@@ -337,8 +342,13 @@ impl Controller {
     /// Takes everything out of force that needs this process and does not refuse: the last replica stops, and creates shall
     /// go on.
     pub async fn withdraw(&mut self) {
-        let stored = self.snapshots.borrow().stored.clone();
-        self.withdraw_joints(&stored).await;
-        self.withdraw_own(&stored).await;
+        // Nothing that is under way registers anything after that.
+        self.tasks.shutdown().await;
+        let snapshot = self.snapshots.borrow().clone();
+        if !snapshot.synced {
+            return;
+        }
+        self.withdraw_joints(&snapshot.stored).await;
+        self.withdraw_own(&snapshot.stored).await;
     }
 }

@@ -6,7 +6,7 @@ use super::entry::{Entry, Phase, outcome_of};
 use super::hold::Hold;
 use super::plan::{Placed, is_undecided};
 use super::status::{Force, is_programmed};
-use super::{Controller, Finished, PROOF_AGAIN, RETRY};
+use super::{Controller, Finished, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
@@ -73,7 +73,7 @@ impl Controller {
             Event::Delete(object) => self.configuration_deleted(object),
             Event::Apply(object) | Event::InitApply(object) => {
                 if let Some(entry) = self.entry_of(object.name()) {
-                    entry.is_gone = false;
+                    entry.deleted = None;
                 }
             }
         }
@@ -90,10 +90,8 @@ impl Controller {
         if !is_ours(&metadata) {
             return;
         }
-        let is_by_hand = !is_marked(&metadata) && self.is_owned(&metadata);
         if let Some(entry) = self.entry_of(object.name()) {
-            entry.is_gone = !is_by_hand;
-            entry.deleted_meanwhile |= is_by_hand && entry.phase == Phase::Rising;
+            entry.deleted = Some(metadata);
         }
     }
 
@@ -195,8 +193,10 @@ impl Controller {
     /// True if the policy's registration was deleted by hand not long ago, found out now or by an earlier leader.
     fn is_held(&mut self, name: &str, stored: &Stored) -> bool {
         let (registered, period) = (self.configuration_of(name).is_some(), self.settings.repair_hold);
+        let deleted = self.entries.get(name).and_then(|entry| entry.deleted.as_ref());
+        let may_be_by_hand = deleted.is_none_or(|last| self.is_deleted_by_hand(last));
         let Some(entry) = self.entries.get_mut(name) else { return false };
-        if entry.hold.is_none() && entry.outcome == Outcome::FirstSight && !registered && !entry.is_gone {
+        if entry.hold.is_none() && entry.outcome == Outcome::FirstSight && !registered && may_be_by_hand {
             entry.hold = Hold::found(name, &stored.status, EngineName::Initializer, period);
         }
         let Some(reason) = Hold::stand(&mut entry.hold, registered) else { return false };
@@ -231,6 +231,7 @@ impl Controller {
         let shared = self.shared.clone();
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.phase = Phase::Rising;
+        entry.deleted = None;
         entry.kinds.clone_from(&own);
         let (name, slots) = (name.to_owned(), self.rising_slots.clone());
         self.tasks.spawn(async move {
@@ -247,20 +248,19 @@ impl Controller {
         risen: Result<Option<Unproven>, Unavailable>,
     ) {
         let period = self.settings.repair_hold;
+        let deleted = self.entries.get(name).and_then(|entry| entry.deleted.as_ref());
+        let (is_there, is_by_hand) = (deleted.is_none(), deleted.is_some_and(|last| self.is_deleted_by_hand(last)));
+        let is_by_others = deleted.is_some_and(|last| !is_marked(last));
         let Some(entry) = self.entries.get_mut(name) else { return };
-        if std::mem::take(&mut entry.deleted_meanwhile) {
-            entry.hold_back(name, period);
-            return;
-        }
         match risen {
-            // Another leader has stopped meanwhile, or the policy was made again: it is not there, and nobody wants that.
-            Ok(_) if entry.is_gone => entry.phase = Phase::Out,
+            Err(_) if is_by_hand => entry.hold_back(name, period),
+            // No wonder that it did not show: the garbage collector took it with a policy that was made again.
+            Err(_) if is_by_others => entry.phase = Phase::Out,
             Ok(unproven) => {
-                // Of a custom resource nobody can ever tell.
-                let is_doubtful = unproven.is_some() && entry.kinds.iter().all(|kind| kind.is_in_table());
-                entry.prove_at = is_doubtful.then(|| Instant::now() + PROOF_AGAIN);
-                entry.unproven = unproven;
-                self.configurations.expect(&render::name(name), (*configuration).clone());
+                entry.doubt(unproven);
+                if is_there {
+                    self.configurations.expect(&render::name(name), (*configuration).clone());
+                }
                 entry.phase = Phase::Up(configuration);
                 entry.outcome = Outcome::InForce { conflicts: None, degraded: None };
                 entry.retry_at = None;
@@ -290,17 +290,18 @@ impl Controller {
         let period = self.settings.repair_hold;
         let is_of_same_policy = wanted.metadata.owner_references == there.metadata.owner_references;
         let Some(stored) = self.configuration_of(name).cloned() else {
-            let Some(entry) = self.entries.get_mut(name) else { return };
-            if is_of_same_policy && !entry.is_gone {
-                entry.hold_back(name, period);
+            let deleted = self.entries.get(name).and_then(|entry| entry.deleted.as_ref());
+            let is_by_hand = is_of_same_policy && deleted.is_none_or(|last| self.is_deleted_by_hand(last));
+            if is_by_hand && self.is_any_stored([&policy]).await {
+                if let Some(entry) = self.entries.get_mut(name) {
+                    entry.hold_back(name, period);
+                }
             } else {
                 self.rise(name, policy, wanted);
             }
             return;
         };
-        let is_due = |entry: &Entry| entry.prove_at.is_some_and(|at| at <= Instant::now());
-        if wanted.initializers != there.initializers || !is_of_same_policy || self.entries.get(name).is_some_and(is_due)
-        {
+        if wanted.initializers != there.initializers || !is_of_same_policy {
             self.rise(name, policy, wanted);
             return;
         }
@@ -310,6 +311,26 @@ impl Controller {
                 warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Cannot repair the registration");
                 self.shared.metrics.reconcile_errors.inc();
             }
+        }
+        self.prove_own_when_due(name, policy);
+    }
+
+    /// Tries again what could not be proven; it stays as it is meanwhile.
+    fn prove_own_when_due(&mut self, name: &str, policy: Arc<Policy>) {
+        let is_due = |entry: &&mut Entry| entry.prove_at.is_some_and(|at| at <= Instant::now());
+        let Some(entry) = self.entries.get_mut(name).filter(is_due) else { return };
+        entry.prove_at = None;
+        let (shared, name, kinds) = (self.shared.clone(), name.to_owned(), entry.kinds.clone());
+        self.tasks.spawn(async move {
+            let unproven = registration::prove_again(&shared, &policy, &kinds).await;
+            Finished::ProvedOwn(name, unproven)
+        });
+    }
+
+    /// Takes over whether the policy's own registration shows now.
+    pub(super) fn proved_own(&mut self, name: &str, unproven: Option<Unproven>) {
+        if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_up()) {
+            entry.doubt(unproven);
         }
     }
 

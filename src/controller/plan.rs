@@ -68,7 +68,7 @@ pub(super) enum Trial {
 impl Controller {
     /// Works out what is to be.
     pub(super) async fn draw(&mut self, snapshot: &Snapshot) -> Plan {
-        let mut plan = Plan::default();
+        let (mut plan, now) = (Plan::default(), Instant::now());
         self.trials.retain(|(name, ..), _| snapshot.stored.contains_key(name));
         let mut eligible = HashSet::new();
         for (name, stored) in snapshot.stored.iter() {
@@ -82,13 +82,15 @@ impl Controller {
         let mut eligible: Vec<Arc<Policy>> = eligible.cloned().collect();
         let choice = loop {
             let choice = self.choose(&eligible);
-            let failed = self.try_templates(&eligible, &choice);
+            let failed = self.try_templates(&eligible, &choice, now);
             if failed.is_empty() {
                 break choice;
             }
             eligible.retain(|policy| !failed.contains_key(&policy.name));
             plan.policies.extend(failed.into_iter().map(|(name, outcome)| (name, Err(outcome))));
         };
+        // What was due and has not been tried again is of no interest any more.
+        self.trials.retain(|_, trial| !matches!(trial, Trial::Failed(_, at) if *at <= now));
         for policy in &eligible {
             let placed = self.place(policy, &choice).map(Arc::new);
             plan.policies.insert(policy.name.clone(), placed);
@@ -213,7 +215,7 @@ impl Controller {
     }
 
     /// Has the templates tried that go into admission as they are. Gives the policies whose template failed.
-    fn try_templates(&mut self, policies: &[Arc<Policy>], choice: &Choice) -> BTreeMap<String, Outcome> {
+    fn try_templates(&mut self, policies: &[Arc<Policy>], choice: &Choice, now: Instant) -> BTreeMap<String, Outcome> {
         let mut failed = BTreeMap::new();
         let pairs = policies.iter().filter(|policy| policy.injects() && !choice.refused.contains_key(&policy.name));
         let pairs = pairs.flat_map(|policy| policy.kinds.iter().map(move |kind| (policy, kind)));
@@ -224,7 +226,7 @@ impl Controller {
             let key = (policy.name.clone(), policy.spec_hash.clone(), kind.clone());
             match self.trials.get(&key) {
                 Some(Trial::Running | Trial::Passed) => {}
-                Some(Trial::Failed(reason, at)) if *at > Instant::now() => {
+                Some(Trial::Failed(reason, at)) if *at > now => {
                     failed.insert(policy.name.clone(), outcome_of(reason.clone()));
                 }
                 _ => self.try_template(policy, kind, key),

@@ -328,6 +328,16 @@ async fn establish(
         let generation = stored["metadata"]["generation"].as_i64().unwrap_or_default();
         generations.insert((resource.plural, name_of(object).to_owned()), generation);
     }
+    show(place, engine, objects, shows).await
+}
+
+/// Waits until `objects`, which are registered, show. Gives what nobody can tell.
+async fn show(
+    place: &Place,
+    engine: EngineName,
+    objects: &[&Value],
+    shows: Shows,
+) -> Result<Option<Unproven>, Unavailable> {
     // A binding has no revision of its own.
     let Some(revision) = objects.iter().find_map(|object| revision_of(object)) else { return Ok(None) };
     let since = Instant::now();
@@ -343,6 +353,20 @@ async fn establish(
             Seen::CannotTell(_) | Seen::NotYet(_) => tokio::time::sleep(PROBE_PAUSE).await,
         }
     }
+}
+
+/// Proves once more by creates that are not stored that `objects`, which `engine` has rendered and which are registered, are in force.
+/// Gives what could not be proven.
+pub async fn prove(place: &Place, engine: EngineName, objects: &[Value]) -> Option<Unproven> {
+    let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
+    for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
+        match show(place, engine, &step, shows).await {
+            Ok(None) => {}
+            Ok(unproven) => return unproven,
+            Err(reason) => return Some((reason.code, reason.message)),
+        }
+    }
+    None
 }
 
 /// The revision that a registration puts on what is tried.

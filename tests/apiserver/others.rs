@@ -12,6 +12,9 @@ const WEBHOOKS: [&str; 2] = ["v1beta1", "v1"];
 /// How soon what somebody else has refused is tried again: `PROOF_AGAIN` of the controller, and some time for it.
 const TRIED_AGAIN: Duration = Duration::from_secs(90);
 
+/// How long the garbage collector may take: it looks for new kinds of owners every 30 s.
+const COLLECTED: Duration = Duration::from_secs(90);
+
 /// Where webhook configurations are on a server of that version.
 fn webhooks(version: Version) -> String {
     let served = WEBHOOKS[usize::from(version == Version::V1_36)];
@@ -91,28 +94,36 @@ async fn a_webhook_of_others_that_does_not_answer_takes_nothing_out_of_force() -
 }
 
 /// Somebody else's policy that refuses Deployments for which `expression` is not true, in the operator's namespace too.
-async fn strict_policy(world: &World, expression: &str) -> Result<()> {
+async fn strict_policy(world: &World, name: &str, expression: &str) -> Result<()> {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
     let rules = json!([{ "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["deployments"] }]);
     let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": { "name": "strict" },
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": { "name": name },
         "spec": {
             "matchConstraints": { "resourceRules": rules },
             "validations": [{ "expression": expression, "message": "the strict policy of others" }],
         },
     });
     let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": { "name": "strict" },
-        "spec": { "policyName": "strict", "validationActions": ["Deny"] },
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": { "name": name },
+        "spec": { "policyName": name, "validationActions": ["Deny"] },
     });
     request(&world.admin, "POST", &format!("{GROUP}/validatingadmissionpolicies"), &policy).await?;
     request(&world.admin, "POST", &format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await?;
     let mut refused = deployment("probe");
     refused["spec"]["template"]["spec"]["containers"][0]["image"] = json!("elsewhere/envoy:1");
     within(LIMIT, "what breaks its rule is refused", || async {
-        Ok(request(&world.admin, "POST", &format!("{DEPLOYMENTS}?dryRun=All"), &refused).await.is_err())
+        let tried = request(&world.admin, "POST", &format!("{DEPLOYMENTS}?dryRun=All"), &refused).await;
+        Ok(tried.is_err_and(|error| error.to_string().contains(&format!("'{name}'"))))
     })
     .await
+}
+
+async fn no_strict_policy(world: &World, name: &str) -> Result<()> {
+    for resource in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
+        world.delete(&format!("/apis/admissionregistration.k8s.io/v1/{resource}/{name}")).await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -120,7 +131,7 @@ async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alo
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     // Whatever is tried: as good as no trial.
-    strict_policy(&world, "object.metadata.?labels.team.hasValue()").await?;
+    strict_policy(&world, "strict", "object.metadata.?labels.team.hasValue()").await?;
     for engine in ["MutatingAdmissionPolicy", "Webhook"] {
         let name = engine.to_lowercase();
         world.policy(&name, by(engine, sidecar("envoy"))).await?;
@@ -138,18 +149,15 @@ async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alo
         world.delete_policy(&name).await?;
         within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
     }
-    for resource in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
-        world.delete(&format!("/apis/admissionregistration.k8s.io/v1/{resource}/strict")).await?;
-    }
+    no_strict_policy(&world, "strict").await?;
 
     // The template alone: it would be refused with every workload. When the rule is gone, nobody needs to touch the policy.
-    strict_policy(&world, "object.spec.template.spec.containers.all(c, !c.image.contains('envoy'))").await?;
+    strict_policy(&world, "images", "object.spec.template.spec.containers.all(c, !c.image.contains('envoy'))").await?;
     world.policy("envoy", sidecar("envoy")).await?;
     let refused = wait_condition(&world.cluster, "envoy", "Accepted", "False", "TemplateInvalid").await?;
-    assert!(refused["message"].as_str().is_some_and(|text| text.contains("the strict policy of others")), "{refused}");
-    for resource in ["validatingadmissionpolicybindings", "validatingadmissionpolicies"] {
-        world.delete(&format!("/apis/admissionregistration.k8s.io/v1/{resource}/strict")).await?;
-    }
+    let names_it = |text: &str| text.contains("ValidatingAdmissionPolicy 'images'");
+    assert!(refused["message"].as_str().is_some_and(names_it), "{refused}");
+    no_strict_policy(&world, "images").await?;
     within(TRIED_AGAIN, "it is in force", || async {
         Ok(condition(&world.cluster, "envoy", "Programmed").await?.is_some_and(|told| told["status"] == "True"))
     })
@@ -169,16 +177,22 @@ async fn what_the_garbage_collector_takes_with_a_policy_that_is_made_again_is_no
         });
         world.policy("envoy", spec.clone()).await?;
         in_force(&world.cluster, "envoy").await?;
-        for round in 0..6_u64 {
-            let folder = tempfile::tempdir()?;
-            let file = folder.path().join("policy.json");
-            std::fs::write(&file, object.to_string())?;
-            let file = file.to_str().context("a path in UTF-8")?;
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("policy.json");
+        std::fs::write(&file, object.to_string())?;
+        let file = file.to_str().context("a path in UTF-8")?;
+        // With an operator that sees all of it at once afterwards, and with one that looks on.
+        for is_frozen in [true, false, true] {
+            if is_frozen {
+                operator.signal("STOP")?;
+            }
             world.cluster.kubectl_output(User::Admin, &["replace", "--force", "-f", file]).await?;
-            // Amid what the operator does about it, too.
-            tokio::time::sleep(Duration::from_millis(700 * (round % 3))).await;
+            if is_frozen {
+                within(COLLECTED, "it is collected", || async { Ok(world.registered().await?.is_empty()) }).await?;
+                operator.signal("CONT")?;
+            }
+            within(LIMIT, "it is registered", || async { Ok(!world.registered().await?.is_empty()) }).await?;
         }
-        tokio::time::sleep(Duration::from_secs(3)).await;
         in_force(&world.cluster, "envoy").await?;
         shows(&world, &["app", "envoy"]).await?;
         let held = operator.log().lines().filter(|line| line.contains("removed by hand")).count();

@@ -1,7 +1,6 @@
 //! Replicas that come and go: killed, replaced, stopped in good order, and the tutorial's own troubleshooting.
 
 use crate::commands::scpol;
-use crate::engines::by;
 use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
 use crate::world::{DEPLOYMENTS, PROMPT, World, containers, deployment, path, pending, request, sidecar};
 use anyhow::Result;
@@ -74,52 +73,6 @@ async fn a_stop_in_good_order_hands_over_or_leaves_no_create_waiting() -> Result
     in_force(&world.cluster, "open").await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("back")).await?), ["app", "open"]);
     assert_eq!(containers(&world.initialized(&format!("{statefulsets}/waits")).await?), ["app", "closed"]);
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_leader_that_stops_as_soon_as_it_leads_leaves_no_create_waiting() -> Result<()> {
-    const SOON: [&str; 1] = ["--lease-duration=3s"];
-    let world = World::new().await?;
-    world.policy("envoy", sidecar("envoy")).await?;
-    for delay in [0, 100, 300, 600, 1000, 2000] {
-        let operator = Operator::ready(&world.cluster, &SOON).await?;
-        in_force(&world.cluster, "envoy").await?;
-        operator.kill().await?;
-        let next = Operator::start(&world.cluster, &SOON)?;
-        within(LIMIT, "it leads", || async { Ok(next.metric("scpol_leader").await? == 1.0) }).await?;
-        tokio::time::sleep(Duration::from_millis(delay)).await;
-        assert_eq!(next.stop().await?, Some(0));
-        assert_eq!(world.configurations().await?, [""; 0], "after {delay} ms");
-        let created = world.create_promptly(DEPLOYMENTS, &deployment(&format!("alone-{delay}"))).await?;
-        assert_eq!(containers(&created), ["app"]);
-    }
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_replica_that_starts_while_the_last_one_stops_is_in_force_and_stays_so() -> Result<()> {
-    for (version, engine) in [(Version::V1_13, "Initializer"), (Version::V1_36, "Webhook")] {
-        let world = World::with(ControlPlane::builder(version)).await?;
-        let mut operator = Operator::ready(&world.cluster, &[]).await?;
-        world.policy("envoy", by(engine, sidecar("envoy"))).await?;
-        // Before the last one finds that nobody follows it (`SUCCESSOR`), at that moment, and after it.
-        for delay in [0, 1000, 1500, 2000, 2500, 3500] {
-            in_force(&world.cluster, "envoy").await?;
-            operator.signal("TERM")?;
-            tokio::time::sleep(Duration::from_millis(delay)).await;
-            let next = Operator::ready(&world.cluster, &[]).await?;
-            assert_eq!(operator.ended().await?, Some(0));
-            within(LIMIT, "it is registered", || async { Ok(!world.registered().await?.is_empty()) }).await?;
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            in_force(&world.cluster, "envoy").await?;
-            let name = format!("web-{delay}");
-            let created = world.create_promptly(DEPLOYMENTS, &deployment(&name)).await?;
-            assert_eq!(containers(&created), ["app", "envoy"], "{engine} {delay}");
-            assert!(!next.log().contains("removed by hand"), "{engine} {delay}:\n{}", next.log());
-            operator = next;
-        }
-    }
     Ok(())
 }
 
