@@ -79,7 +79,10 @@ impl Controller {
                 self.shared.set_capabilities(capabilities);
                 self.groups = groups;
             }
-            Err(error) => warn!(%error, "Cannot ask the server what it can do"),
+            Err(error) => {
+                self.gone_since = None;
+                warn!(%error, "Cannot ask the server what it can do");
+            }
         }
     }
 

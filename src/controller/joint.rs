@@ -104,6 +104,14 @@ impl Joint {
         }
     }
 
+    /// Notes that a part is there. If a task of ours has made it again that somebody else deleted, that is not forgotten.
+    fn is_back(&mut self, key: &Key) {
+        let is_made_again = matches!(self.phase, Phase::Busy(_));
+        if !is_made_again || self.deleted.get(key).is_some_and(is_marked) {
+            self.deleted.remove(key);
+        }
+    }
+
     /// The engine by which the policy `name` is in force here.
     pub(super) fn engine_of(&self, name: &str) -> Option<EngineName> {
         let wanted = &self.in_force()?.wanted;
@@ -150,7 +158,7 @@ impl Controller {
             Event::Delete(object) => self.registered_deleted(resource, object),
             Event::Apply(object) | Event::InitApply(object) => {
                 if let Some(joint) = kind_of(object.name()).and_then(|kind| self.joints.get_mut(&kind)) {
-                    joint.deleted.remove(&(resource.to_owned(), object.name().to_owned()));
+                    joint.is_back(&(resource.to_owned(), object.name().to_owned()));
                 }
             }
         }
@@ -199,7 +207,12 @@ impl Controller {
         for policy in policies {
             let by_name = ListParams::default().fields(&format!("metadata.name={}", policy.name));
             let is_same = |stored: &Object| stored.uid().as_deref() == Some(policy.uid.as_str());
-            if call(api.list(&by_name)).await.map_or(true, |stored| stored.items.iter().any(is_same)) {
+            let is_stored = match call(api.list(&by_name)).await {
+                Ok(stored) => stored.items.iter().any(is_same),
+                // Their definition is gone, and they with it.
+                Err(error) => error.code() != 404,
+            };
+            if is_stored {
                 return true;
             }
         }
@@ -258,7 +271,7 @@ impl Controller {
                 }
             }
             (Some(wanted), Some(in_force)) => {
-                if let Some(missing) = self.missing(&in_force) {
+                if let Some(missing) = self.missing(kind, &in_force) {
                     if self.is_removed_by_hand(kind, &in_force, &missing).await {
                         self.hold_joint(kind, &missing);
                     } else {
@@ -286,10 +299,15 @@ impl Controller {
         }
     }
 
-    /// What of a registration in force is not there any more, as far as the server still has such things and we may read them.
-    fn missing(&self, in_force: &InForce) -> Option<Key> {
+    /// What of a registration in force for `kind` is not there any more, as far as the server still has such things and we may read them;
+    /// or what a task of ours has made again that somebody else deleted.
+    fn missing(&self, kind: &Arc<Kind>, in_force: &InForce) -> Option<Key> {
         let is_read = |resource: &str| self.has_read(resource) && !self.unreadable.contains_key(resource);
-        in_force.generations.keys().find(|key| is_read(&key.0) && self.generation_of(key).is_none()).cloned()
+        let deleted = self.joints.get(kind).map(|joint| &joint.deleted);
+        let is_by_others =
+            |key: &Key| deleted.and_then(|deleted| deleted.get(key)).is_some_and(|last| !is_marked(last));
+        let is_missing = |key: &&Key| is_read(&key.0) && (self.generation_of(key).is_none() || is_by_others(key));
+        in_force.generations.keys().find(is_missing).cloned()
     }
 
     /// True if `missing`, a part of what is in force for `kind`, was deleted by hand.
@@ -387,19 +405,33 @@ impl Controller {
             joint.retry_at = in_force.again(&kind);
         }
         self.tasks.spawn(async move {
-            let unproven = registration::prove(&place, wanted.engine, &wanted.objects).await;
-            Finished::Proved(kind, wanted, unproven)
+            let proven = registration::prove(&place, wanted.engine, &wanted.objects).await;
+            Finished::Proved(kind, wanted, proven)
         });
     }
 
-    /// Takes over whether what is registered for `kind` shows now.
-    pub(super) fn proved(&mut self, kind: &Arc<Kind>, wanted: &Arc<Wanted>, unproven: Option<Unproven>) {
+    /// Takes over whether what is registered for `kind` shows now. If it does not, though nobody is in the way, it is registered anew,
+    /// and then taken away as it would have been the first time.
+    pub(super) fn proved(
+        &mut self,
+        kind: &Arc<Kind>,
+        wanted: &Arc<Wanted>,
+        proven: Result<Option<Unproven>, Unavailable>,
+    ) {
         let Some(joint) = self.joints.get_mut(kind) else { return };
-        if let Phase::Up(in_force) = &mut joint.phase
-            && in_force.wanted.is_as(wanted)
-        {
-            Arc::make_mut(in_force).unproven = unproven;
-            joint.retry_at = in_force.again(kind);
+        let Phase::Up(in_force) = &mut joint.phase else { return };
+        if !in_force.wanted.is_as(wanted) {
+            return;
+        }
+        match told(proven) {
+            Some(unproven) => {
+                Arc::make_mut(in_force).unproven = unproven;
+                joint.retry_at = in_force.again(kind);
+            }
+            None => {
+                let in_force = in_force.clone();
+                self.raise_joint(kind, in_force.wanted.clone(), Some(in_force));
+            }
         }
     }
 
@@ -583,6 +615,18 @@ impl Controller {
             self.write_status(name, stored, Force::Now).await;
         }
         futures::future::join_all(open.iter().map(|(kind, _)| self.leave_joint(kind))).await;
+    }
+}
+
+/// What a proof that was repeated leaves open; none if it has failed.
+pub(super) fn told(proven: Result<Option<Unproven>, Unavailable>) -> Option<Option<Unproven>> {
+    match proven {
+        Ok(unproven) => Some(unproven),
+        // Whoever cannot ask has not been answered.
+        Err(reason) if matches!(reason.code, Code::ServerAway | Code::MissingRight) => {
+            Some(Some((reason.code, reason.message)))
+        }
+        Err(_) => None,
     }
 }
 

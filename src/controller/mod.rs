@@ -145,8 +145,8 @@ enum Finished {
     Raised(Arc<Kind>, EngineName, Result<InForce, Unavailable>),
     Lowered(Arc<Kind>, Result<(), String>),
     /// Whether what could not be proven can be now: of a policy's own registration, and of one that policies share.
-    ProvedOwn(String, Option<Unproven>),
-    Proved(Arc<Kind>, Arc<Wanted>, Option<Unproven>),
+    ProvedOwn(String, Result<Option<Unproven>, Unavailable>),
+    Proved(Arc<Kind>, Arc<Wanted>, Result<Option<Unproven>, Unavailable>),
     /// Whether the right is there that was missing.
     Asked(Blocked, bool),
     Recounted,
@@ -321,8 +321,8 @@ impl Controller {
             }
             Finished::Raised(kind, engine, risen) => self.raised(&kind, engine, risen),
             Finished::Lowered(kind, fallen) => self.lowered(&kind, fallen),
-            Finished::ProvedOwn(name, unproven) => self.proved_own(&name, unproven),
-            Finished::Proved(kind, wanted, unproven) => self.proved(&kind, &wanted, unproven),
+            Finished::ProvedOwn(name, proven) => self.proved_own(&name, proven),
+            Finished::Proved(kind, wanted, proven) => self.proved(&kind, &wanted, proven),
             Finished::Asked(blocked, is_granted) => self.asked(&blocked, is_granted),
             Finished::Recounted => self.recounts.finished(),
             Finished::LookedFor(kind, since, is_done) => self.looked_for(&kind, since, is_done),

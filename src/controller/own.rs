@@ -4,6 +4,7 @@
 
 use super::entry::{Entry, Phase, outcome_of};
 use super::hold::Hold;
+use super::joint::told;
 use super::plan::{Placed, is_undecided};
 use super::status::{Force, is_programmed};
 use super::{Controller, Finished, RETRY};
@@ -322,15 +323,18 @@ impl Controller {
         entry.prove_at = None;
         let (shared, name, kinds) = (self.shared.clone(), name.to_owned(), entry.kinds.clone());
         self.tasks.spawn(async move {
-            let unproven = registration::prove_again(&shared, &policy, &kinds).await;
-            Finished::ProvedOwn(name, unproven)
+            let proven = registration::prove(&shared, &policy, &kinds).await;
+            Finished::ProvedOwn(name, proven)
         });
     }
 
-    /// Takes over whether the policy's own registration shows now.
-    pub(super) fn proved_own(&mut self, name: &str, unproven: Option<Unproven>) {
-        if let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_up()) {
-            entry.doubt(unproven);
+    /// Takes over whether the policy's own registration shows now. If it does not, though nobody is in the way, the policy is brought in
+    /// force anew, and then taken out as it would have been the first time.
+    pub(super) fn proved_own(&mut self, name: &str, proven: Result<Option<Unproven>, Unavailable>) {
+        let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_up()) else { return };
+        match told(proven) {
+            Some(unproven) => entry.doubt(unproven),
+            None => entry.phase = Phase::Out,
         }
     }
 

@@ -59,7 +59,8 @@ pub(super) type Trials = BTreeMap<(String, String, Arc<Kind>), Trial>;
 
 /// How far a trial is.
 pub(super) enum Trial {
-    Running,
+    /// Why it failed before, if it did: that stands until it is known better.
+    Running(Option<Unavailable>),
     Passed,
     /// It failed, or nobody could tell. It is tried again then: it may have been somebody else's admission that refused.
     Failed(Unavailable, Instant),
@@ -96,7 +97,7 @@ impl Controller {
             plan.policies.insert(policy.name.clone(), placed);
         }
         plan.joints = self.joints(&plan, &eligible, &choice);
-        let tried = self.trials.iter().filter(|(_, trial)| matches!(trial, Trial::Running));
+        let tried = self.trials.iter().filter(|(_, trial)| matches!(trial, Trial::Running(_)));
         plan.undecided.extend(tried.map(|((_, _, kind), _)| kind.clone()));
         for (name, stored) in snapshot.stored.iter() {
             if let (Ok(policy), Some(Err(outcome))) = (&stored.parsed, plan.policies.get(name))
@@ -225,20 +226,33 @@ impl Controller {
         for (policy, kind) in pairs.filter(|(_, kind)| is_tried(kind)) {
             let key = (policy.name.clone(), policy.spec_hash.clone(), kind.clone());
             match self.trials.get(&key) {
-                Some(Trial::Running | Trial::Passed) => {}
-                Some(Trial::Failed(reason, at)) if *at > now => {
+                Some(Trial::Running(None) | Trial::Passed) => {}
+                Some(Trial::Running(Some(reason))) => {
                     failed.insert(policy.name.clone(), outcome_of(reason.clone()));
                 }
-                _ => self.try_template(policy, kind, key),
+                Some(Trial::Failed(reason, at)) => {
+                    let reason = reason.clone();
+                    failed.insert(policy.name.clone(), outcome_of(reason.clone()));
+                    if *at <= now {
+                        self.try_template(policy, kind, key, Some(reason));
+                    }
+                }
+                None => self.try_template(policy, kind, key, None),
             }
         }
         failed
     }
 
-    fn try_template(&mut self, policy: &Arc<Policy>, kind: &Arc<Kind>, key: (String, String, Arc<Kind>)) {
+    fn try_template(
+        &mut self,
+        policy: &Arc<Policy>,
+        kind: &Arc<Kind>,
+        key: (String, String, Arc<Kind>),
+        failed: Option<Unavailable>,
+    ) {
         let Some(resource) = self.shared.resource(kind) else { return };
         self.trials.retain(|(name, hash, _), _| *name != key.0 || *hash == key.1);
-        self.trials.insert(key.clone(), Trial::Running);
+        self.trials.insert(key.clone(), Trial::Running(failed));
         let (shared, policy, kind) = (self.shared.clone(), policy.clone(), kind.clone());
         let slots = self.trial_slots.clone();
         self.tasks.spawn(async move {

@@ -356,17 +356,19 @@ async fn show(
 }
 
 /// Proves once more by creates that are not stored that `objects`, which `engine` has rendered and which are registered, are in force.
-/// Gives what could not be proven.
-pub async fn prove(place: &Place, engine: EngineName, objects: &[Value]) -> Option<Unproven> {
+/// Gives what could not be proven. Changes nothing.
+///
+/// # Errors
+/// Why they are not in force, or cannot be tried.
+pub async fn prove(place: &Place, engine: EngineName, objects: &[Value]) -> Result<Option<Unproven>, Unavailable> {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
     for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
-        match show(place, engine, &step, shows).await {
-            Ok(None) => {}
-            Ok(unproven) => return unproven,
-            Err(reason) => return Some((reason.code, reason.message)),
+        let unproven = show(place, engine, &step, shows).await?;
+        if unproven.is_some() {
+            return Ok(unproven);
         }
     }
-    None
+    Ok(None)
 }
 
 /// The revision that a registration puts on what is tried.

@@ -97,29 +97,30 @@ pub async fn template(
     add_volumes(&mut workload, template);
     let Ok(patch) = inject::plan(&workload, &[template], &[template]) else { return Ok(()) };
     let object = workload.patched(&patch);
-    let mut tried = create(client, resource, namespace, &object, Strictness::Strict).await;
-    if let (Ok(_), Some((stand_in, object))) = (&tried, stand_in(kind, &object)) {
-        tried = create(client, &stand_in, namespace, &object, Strictness::Strict).await;
-    }
-    match tried {
-        Ok(_) => Ok(()),
-        Err(error) if is_invalid(&error) && kind.is_in_table() => {
+    let stand_in = stand_in(kind, &object).zip(stand_in(kind, &workload.body));
+    let stand_in = stand_in.map(|((resource, object), (_, without))| (resource, object, without));
+    for (resource, object, without) in [(resource.clone(), object, workload.body)].into_iter().chain(stand_in) {
+        let tried = create(client, &resource, namespace, &object, Strictness::Strict).await;
+        let Err(error) = tried else { continue };
+        match error.code() {
+            0 => return Err(error.into()),
             // Somebody else's admission may refuse whatever is tried there, for the same reason.
-            let without = create(client, resource, namespace, &workload.body, Strictness::Strict).await;
-            if without.is_err_and(|other| cause(&other) == cause(&error)) {
-                return Ok(());
+            400 | 422 if kind.is_in_table() => {
+                match create(client, &resource, namespace, &without, Strictness::Strict).await {
+                    Err(other) if matches!(other.code(), 0 | 429 | 500..) => return Err(other.into()),
+                    Err(other) if cause(&other) == cause(&error) => {}
+                    _ => {
+                        let why = cause(&error);
+                        let message = format!("spec.template: this server refuses a {} with it: {why}", resource.kind);
+                        return Err(Unavailable::new(Code::TemplateInvalid, message));
+                    }
+                }
             }
-            let message = format!("spec.template: this server refuses a {} with it: {}", resource.kind, cause(&error));
-            Err(Unavailable::new(Code::TemplateInvalid, message))
+            // What else speaks against it is of that namespace, or of a custom resource whose rules are its owner's.
+            _ => {}
         }
-        // What else speaks against it is of that namespace, or of a custom resource whose rules are its owner's.
-        Err(error) if error.code() != 0 => Ok(()),
-        Err(error) => Err(error.into()),
     }
-}
-
-fn is_invalid(error: &CallError) -> bool {
-    matches!(error.code(), 400 | 422)
+    Ok(())
 }
 
 /// A Deployment of the same pods, where `object` is a StatefulSet: old servers, 1.13 for one, take any pod template in that, and

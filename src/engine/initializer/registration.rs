@@ -102,13 +102,11 @@ fn value(configuration: &InitializerConfiguration) -> Value {
     serde_json::to_value(configuration).expect("a configuration is JSON")
 }
 
-/// Proves once more that `policy`, which is registered for `kinds`, is in force. Gives what could not be proven.
-pub async fn prove_again(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Option<Unproven> {
-    prove(shared, policy, kinds).await.unwrap_or_else(|reason| Some((reason.code, reason.message)))
-}
-
-/// Creates an object of each kind in our own namespace without storing it, until our name shows on it.
-async fn prove(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Result<Option<Unproven>, Unavailable> {
+/// Creates an object of each kind in our own namespace without storing it, until our name shows on it. Gives what could not be proven.
+///
+/// # Errors
+/// Why it does not show, or cannot be tried.
+pub async fn prove(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Result<Option<Unproven>, Unavailable> {
     let mut unproven = None;
     for kind in kinds {
         let since = Instant::now();
