@@ -262,8 +262,8 @@ impl Controller {
                 if is_there {
                     self.configurations.expect(&render::name(name), (*configuration).clone());
                 }
+                // Whether the policy is in force is said once it is on all its kinds.
                 entry.phase = Phase::Up(configuration);
-                entry.outcome = Outcome::InForce { conflicts: None, degraded: None };
                 entry.retry_at = None;
             }
             Err(unavailable) => {
