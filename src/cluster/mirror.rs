@@ -14,6 +14,9 @@ use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// How long an API server may refuse lists after its start, before it has read who may do what. After that, a right is missing.
+pub const REFUSED: Duration = Duration::from_secs(10);
+
 /// What is known of every object that one watch shows, by the object's name. For what is in no namespace.
 pub struct Mirror<V> {
     known: BTreeMap<String, V>,

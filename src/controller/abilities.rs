@@ -5,7 +5,7 @@ use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
-use crate::cluster::mirror::Mirror;
+use crate::cluster::mirror::{Mirror, REFUSED};
 use crate::engine::registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::workload::Kind;
@@ -26,8 +26,6 @@ const DISCOVERY_AGAIN: Duration = Duration::from_secs(3);
 const ASKING: Duration = Duration::from_secs(10);
 /// How long it is believed that an engine is switched off, while a policy waits for it: a trial may have been too early.
 const BELIEVED: Duration = Duration::from_secs(5 * 60);
-/// How long an API server may refuse lists after its start, before it has read who may do what.
-const REFUSED: Duration = Duration::from_secs(10);
 
 /// What does not work: an engine, on one kind or on all.
 pub(super) type Blocked = (EngineName, Option<Arc<Kind>>);

@@ -26,6 +26,8 @@ pub(super) struct Entry {
     pub(super) retry_at: Option<Instant>,
     pub(super) seen: Instant,
     pub(super) written: Option<Instant>,
+    /// The hash of the last spec that was found to be in force.
+    pub(super) concluded: Option<String>,
     /// The last reason of Ready of which an event told.
     pub(super) announced: Option<Value>,
     /// The kinds that the configuration covers.
@@ -61,6 +63,7 @@ impl Entry {
             retry_at: None,
             seen: Instant::now(),
             written: None,
+            concluded: None,
             announced: None,
             kinds: Vec::new(),
             unproven: None,
@@ -85,16 +88,22 @@ impl Entry {
     /// Notes what could not be proven, and when to try again.
     pub(super) fn doubt(&mut self, unproven: Option<Unproven>) {
         // Of a custom resource nobody can ever tell.
-        let is_doubtful = unproven.is_some() && self.kinds.iter().all(|kind| kind.is_in_table());
+        let is_doubtful = unproven.is_some() && self.kinds.iter().any(|kind| kind.is_in_table());
         self.prove_at = is_doubtful.then(|| Instant::now() + PROOF_AGAIN);
         self.unproven = unproven;
+    }
+
+    /// It is not registered any more; what could not be proven of that is over with it.
+    pub(super) fn leave(&mut self) {
+        self.phase = Phase::Out;
+        self.doubt(None);
     }
 
     /// Somebody else has deleted the registration of the policy, which is called `name`.
     pub(super) fn hold_back(&mut self, name: &str, period: Duration) {
         let hold = Hold::begin(period);
         warn!(policy = name, until = %hold, "The registration was removed by hand; it is not made again before");
-        self.phase = Phase::Out;
+        self.leave();
         self.outcome = outcome_of(hold.reason());
         self.hold = Some(hold);
     }

@@ -145,7 +145,7 @@ enum Finished {
     Raised(Arc<Kind>, EngineName, Result<InForce, Unavailable>),
     Lowered(Arc<Kind>, Result<(), String>),
     /// Whether what could not be proven can be now: of a policy's own registration, and of one that policies share.
-    ProvedOwn(String, Result<Option<Unproven>, Unavailable>),
+    ProvedOwn(String, Box<InitializerConfiguration>, Result<Option<Unproven>, Unavailable>),
     Proved(Arc<Kind>, Arc<Wanted>, Result<Option<Unproven>, Unavailable>),
     /// Whether the right is there that was missing.
     Asked(Blocked, bool),
@@ -321,7 +321,7 @@ impl Controller {
             }
             Finished::Raised(kind, engine, risen) => self.raised(&kind, engine, risen),
             Finished::Lowered(kind, fallen) => self.lowered(&kind, fallen),
-            Finished::ProvedOwn(name, proven) => self.proved_own(&name, proven),
+            Finished::ProvedOwn(name, there, proven) => self.proved_own(&name, &there, proven),
             Finished::Proved(kind, wanted, proven) => self.proved(&kind, &wanted, proven),
             Finished::Asked(blocked, is_granted) => self.asked(&blocked, is_granted),
             Finished::Recounted => self.recounts.finished(),

@@ -152,8 +152,14 @@ impl Controller {
                 if self.is_leaving(name, &placed) {
                     return;
                 }
-                let is_undecided = placed.as_ref().err().is_some_and(is_undecided);
-                if is_undecided && (matches!(phase, Phase::Up(_)) || self.was_in_force(name, stored)) {
+                if let Some(reason) = placed.as_ref().err().filter(|reason| is_undecided(reason))
+                    && self.stays_as_it_is(name, stored)
+                {
+                    let reason = reason.clone();
+                    let entry = self.entries.get_mut(name).filter(|entry| entry.is_up() && !is_programmed(stored));
+                    if let Some(entry) = entry.filter(|entry| !matches!(entry.outcome, Outcome::InForce { .. })) {
+                        entry.outcome = reason;
+                    }
                     return;
                 }
                 // To suspend it and to resume it is how a user ends the hold after a removal by hand.
@@ -175,6 +181,15 @@ impl Controller {
     fn was_in_force(&self, name: &str, stored: &Stored) -> bool {
         let is_same = |policy: &Arc<Policy>| stored.status["observedSpecHash"] == policy.spec_hash.as_str();
         is_programmed(stored) && (self.configuration_of(name).is_some() || stored.parsed.as_ref().is_ok_and(is_same))
+    }
+
+    /// True if nothing changes for the policy while nobody can tell what it is to have: it is registered, was in force under an earlier
+    /// leader, or is held back.
+    fn stays_as_it_is(&self, name: &str, stored: &Stored) -> bool {
+        let entry = self.entries.get(name);
+        let is_held = entry.is_some_and(|entry| entry.hold.is_some()) || Hold::is_told(&stored.status);
+        let is_registered = entry.is_some_and(Entry::is_up) || self.configuration_of(name).is_some();
+        is_held || is_registered || self.was_in_force(name, stored)
     }
 
     /// True if there may be a configuration of the policy, also one that an earlier leader made.
@@ -256,20 +271,23 @@ impl Controller {
         match risen {
             Err(_) if is_by_hand => entry.hold_back(name, period),
             // No wonder that it did not show: the garbage collector took it with a policy that was made again.
-            Err(_) if is_by_others => entry.phase = Phase::Out,
+            Err(_) if is_by_others => entry.leave(),
             Ok(unproven) => {
                 entry.doubt(unproven);
                 if is_there {
                     self.configurations.expect(&render::name(name), (*configuration).clone());
                 }
-                // Whether the policy is in force is said once it is on all its kinds.
+                // Whether the policy is in force is said once it is on all its kinds; what it waited for has come.
+                if !matches!(entry.outcome, Outcome::InForce { .. }) {
+                    entry.outcome = Outcome::FirstSight;
+                }
                 entry.phase = Phase::Up(configuration);
                 entry.retry_at = None;
             }
             Err(unavailable) => {
                 warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Not in force");
                 self.shared.metrics.reconcile_errors.inc();
-                entry.phase = Phase::Out;
+                entry.leave();
                 entry.retry_at = Some(Instant::now() + RETRY);
                 entry.outcome = outcome_of(unavailable.clone());
                 let kinds = entry.kinds.clone();
@@ -320,21 +338,27 @@ impl Controller {
     fn prove_own_when_due(&mut self, name: &str, policy: Arc<Policy>) {
         let is_due = |entry: &&mut Entry| entry.prove_at.is_some_and(|at| at <= Instant::now());
         let Some(entry) = self.entries.get_mut(name).filter(is_due) else { return };
+        let Phase::Up(there) = entry.phase.clone() else { return };
         entry.prove_at = None;
         let (shared, name, kinds) = (self.shared.clone(), name.to_owned(), entry.kinds.clone());
         self.tasks.spawn(async move {
             let proven = registration::prove(&shared, &policy, &kinds).await;
-            Finished::ProvedOwn(name, proven)
+            Finished::ProvedOwn(name, there, proven)
         });
     }
 
-    /// Takes over whether the policy's own registration shows now. If it does not, though nobody is in the way, the policy is brought in
+    /// Takes over whether the policy's own registration shows now, unless it is `there` no more. If it does not, though nobody is in the way, the policy is brought in
     /// force anew, and then taken out as it would have been the first time.
-    pub(super) fn proved_own(&mut self, name: &str, proven: Result<Option<Unproven>, Unavailable>) {
-        let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_up()) else { return };
+    pub(super) fn proved_own(
+        &mut self,
+        name: &str,
+        there: &InitializerConfiguration,
+        proven: Result<Option<Unproven>, Unavailable>,
+    ) {
+        let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_up_as(there)) else { return };
         match told(proven) {
             Some(unproven) => entry.doubt(unproven),
-            None => entry.phase = Phase::Out,
+            None => entry.leave(),
         }
     }
 
@@ -342,7 +366,7 @@ impl Controller {
     async fn fall(&mut self, name: &str, stored: &Stored) {
         if self.configuration_of(name).is_none() {
             if let Some(entry) = self.entries.get_mut(name) {
-                entry.phase = Phase::Out;
+                entry.leave();
             }
             return;
         }
@@ -369,7 +393,7 @@ impl Controller {
     /// Takes over that a policy has been taken out, or not.
     pub(super) fn fell(&mut self, name: &str, fallen: Result<(), String>) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.phase = Phase::Out;
+        entry.leave();
         if let Err(error) = fallen {
             warn!(policy = name, error, "Could not be taken out; trying again");
             self.shared.metrics.reconcile_errors.inc();

@@ -9,6 +9,7 @@ use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Stored};
 use crate::engine::EngineName;
+use crate::policy::Policy;
 use crate::workloads::census::Counts;
 use jiff::Timestamp;
 use kube::Api;
@@ -45,7 +46,7 @@ impl Controller {
             return;
         }
         match self.shortfall(&placed.policy, &placed.shared) {
-            None => self.describe(name),
+            None => self.describe(&placed.policy),
             // What was said before stays true until it is known.
             Some(Outcome::FirstSight) => {}
             Some(outcome) => self.set_outcome(name, outcome),
@@ -53,7 +54,8 @@ impl Controller {
     }
 
     /// What a policy in force has to say beyond that.
-    fn describe(&mut self, name: &str) {
+    fn describe(&mut self, policy: &Policy) {
+        let name = policy.name.as_str();
         let counts = self.counts(name);
         let conflicts = (counts.collided > 0).then(|| {
             let others: Vec<_> = self.shared.colliding(name).iter().map(|other| format!("`{other}`")).collect();
@@ -71,7 +73,10 @@ impl Controller {
         let unproven = self.entries.get(name).and_then(|entry| entry.unproven.clone());
         let lasting = self.shared.ledger(|ledger| ledger.lasting(name, Instant::now()));
         let degraded = lasting.or(restriction).or(unproven).or_else(|| self.doubt(name));
-        self.set_outcome(name, Outcome::InForce { conflicts, degraded });
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.outcome = Outcome::InForce { conflicts, degraded };
+            entry.concluded = Some(policy.spec_hash.clone());
+        }
     }
 
     pub(super) fn set_outcome(&mut self, name: &str, outcome: Outcome) {
@@ -92,7 +97,10 @@ impl Controller {
         let soon = entry.written.is_some_and(|written| written.elapsed() < STATUS_PERIOD);
         let programmed = is_programmed(stored);
         let leaves = programmed && !matches!(entry.outcome, Outcome::InForce { .. } | Outcome::FirstSight);
-        if force == Force::No && !leaves && (early || soon) {
+        // An edited policy that was in force still is as it was before: of the edit that is not true yet.
+        let is_edited = matches!(entry.outcome, Outcome::InForce { .. })
+            && stored.parsed.as_ref().is_ok_and(|policy| entry.concluded.as_ref() != Some(&policy.spec_hash));
+        if force == Force::No && !leaves && (early || soon || is_edited) {
             return;
         }
         let body = shortened(self.status(name, stored, &entry.outcome));

@@ -195,8 +195,8 @@ impl Controller {
 /// what began to. What waits holds the watch from then on.
 async fn look_for_what_waits(shared: Arc<Shared>, kind: Arc<Kind>, since: Instant) -> Finished {
     let looked = look_for_waiting(&shared, &kind).await;
-    // Where that is not allowed, the watch has not been, either.
-    let is_done = looked.err().is_none_or(|error| (400..500).contains(&error.code()) && error.code() != 429);
+    // Where that is not allowed, or not there any more, the watch has not been, either.
+    let is_done = looked.err().is_none_or(|error| matches!(error.code(), 403..=405));
     Finished::LookedFor(kind, since, is_done)
 }
 

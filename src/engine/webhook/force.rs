@@ -8,7 +8,7 @@ use super::render::{POLICIES, revision_of};
 use super::server::Webhook;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::chain;
-use crate::cluster::mirror::{Mirror, Seen, watch_ours};
+use crate::cluster::mirror::{Mirror, REFUSED, Seen, watch_ours};
 use crate::cluster::policies::Snapshot;
 use crate::policy::{Policies, Policy};
 use futures::StreamExt;
@@ -16,7 +16,7 @@ use kube::Client;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -24,8 +24,8 @@ use tracing::warn;
 #[derive(Default)]
 struct Force {
     registered: BTreeMap<&'static str, Mirror<Listed>>,
-    /// Of what nothing can be read: a right is missing, so that this engine is not in use.
-    unreadable: BTreeSet<&'static str>,
+    /// What we may not read, since when.
+    refused: BTreeMap<&'static str, Instant>,
     /// Policies that are in force, by name and hash of the spec: an edited one is needed for some moments more.
     kept: HashMap<(String, String), Arc<Policy>>,
 }
@@ -70,22 +70,24 @@ impl Force {
     fn changed(&mut self, (resource, event): Seen) {
         match event {
             Ok(event) => {
+                self.refused.remove(resource);
                 let mirror = self.registered.entry(resource).or_default();
                 mirror.apply(&event, |object, _| listed(&object.value()));
             }
             Err(error) => {
                 let error = chain(&error);
                 if error.contains("forbidden") {
-                    self.unreadable.insert(resource);
+                    self.refused.entry(resource).or_insert_with(Instant::now);
                 }
                 warn!(resource, error, "Cannot follow registrations; trying again");
             }
         }
     }
 
-    /// True once `resource` has been read as a whole, or cannot be.
+    /// True once `resource` has been read as a whole, or cannot be: a right is missing, so that this engine is not in use.
     fn has_read(&self, resource: &str) -> bool {
-        self.registered.get(resource).is_some_and(Mirror::is_complete) || self.unreadable.contains(resource)
+        let is_unreadable = self.refused.get(resource).is_some_and(|since| since.elapsed() >= REFUSED);
+        is_unreadable || self.registered.get(resource).is_some_and(Mirror::is_complete)
     }
 
     fn listed(&self) -> impl Iterator<Item = &Listed> {
