@@ -18,6 +18,9 @@ struct Options {
     /// What is stored in the end, as `kubectl get .. -o json` prints it; uninitialized objects must be in it
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
+    /// A kind that was listed for it, even if there is no object of that kind (repeatable): else nobody knows that it was looked for
+    #[arg(long, value_name = "KIND", requires = "state")]
+    listed: Vec<String>,
     /// The user that the operator is
     #[arg(long, value_name = "NAME", default_value_t = Site::default().user)]
     user: String,
@@ -83,7 +86,11 @@ fn run(options: Options) -> Result<bool> {
         oracle.writes() > 0,
         "nothing in the audit log was written by `{user}`: nothing can be told about it (--user)"
     );
-    let state = options.state.as_ref().map(|path| State::new(json(path)?)).transpose()?;
+    let state = options
+        .state
+        .as_ref()
+        .map(|path| anyhow::Ok(State::new(json(path)?)?.with_listed(options.listed.clone())))
+        .transpose()?;
     let mut findings = oracle.findings(state.as_ref());
     if let Some(digest) = state.as_ref().map(|state| oracle.digest(state)) {
         let others = options.against.iter().map(json).collect::<Result<Vec<Digest>>>()?;

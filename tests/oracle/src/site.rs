@@ -40,6 +40,11 @@ impl Site {
         initializer.ends_with(".scpol.dev") || self.initializers.iter().any(|own| own == initializer)
     }
 
+    /// True if and only if nothing in a namespace of that name is to be injected, whatever policies say.
+    pub fn protects(&self, namespace: &str) -> bool {
+        PROTECTED.contains(&namespace) || namespace == self.namespace
+    }
+
     /// Where the pod lies in what the resource stores, as a JSON pointer; none if it is not ours to inject into.
     pub fn pod_of(&self, group: &str, resource: &str) -> Option<&str> {
         let built_in = BUILT_IN.iter().find(|(groups, name, _)| *name == resource && groups.contains(&group));
@@ -49,6 +54,9 @@ impl Site {
         })
     }
 }
+
+/// The namespaces that are protected always; the operator's own is, too.
+const PROTECTED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// The built-in kinds that an initializer may complete: groups, resource, and where the pod lies.
 const BUILT_IN: [(&[&str], &str, &str); 5] = [

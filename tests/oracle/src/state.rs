@@ -3,11 +3,14 @@
 use crate::Site;
 use anyhow::{Result, bail};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Objects of any kind, each with its `apiVersion` and `kind`.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     objects: Vec<Value>,
+    /// The kinds that were looked for, even if there is no object of them.
+    listed: BTreeSet<String>,
 }
 
 /// The plural name of a kind: that of the built-in ones is regular.
@@ -38,7 +41,15 @@ impl State {
         {
             bail!("an object of the state has no kind or no name: {nameless:.200}");
         }
-        Ok(Self { objects })
+        let listed = objects.iter().filter_map(|object| object["kind"].as_str().map(str::to_owned)).collect();
+        Ok(Self { objects, listed })
+    }
+
+    /// The same, and these kinds were listed, too: where there is no object of them, there is none.
+    #[must_use]
+    pub fn with_listed(mut self, kinds: impl IntoIterator<Item = String>) -> Self {
+        self.listed.extend(kinds);
+        self
     }
 
     /// The objects, each with its place as the audit log names it: `resource namespace/name`.
@@ -61,12 +72,10 @@ impl State {
         policies.filter_map(|policy| Some((policy["metadata"]["name"].as_str()?, policy)))
     }
 
-    /// True if and only if there is an object of that kind and name; None if there is none of that kind at all, so that nobody
-    /// knows whether they were looked for.
+    /// True if and only if there is an object of that kind and name; None if nobody has listed that kind.
     pub(crate) fn has(&self, kind: &str, name: &str) -> Option<bool> {
-        let mut named = self.objects.iter().filter(|object| object["kind"] == kind).peekable();
-        named.peek()?;
-        Some(named.any(|object| object["metadata"]["name"] == name))
+        let mut named = self.objects.iter().filter(|object| object["kind"] == kind);
+        self.listed.contains(kind).then(|| named.any(|object| object["metadata"]["name"] == name))
     }
 }
 

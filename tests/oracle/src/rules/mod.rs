@@ -34,7 +34,7 @@ pub const WRITES: [WriteRule; 5] = [
     },
     WriteRule {
         name: "O2 all-or-nothing",
-        wants: "one guarded patch has the content, its marker, and the removal of our entries",
+        wants: "one guarded patch has the content, its marker, and the removal of our entries; what is being deleted gets no content",
         check: writes::whole,
     },
     WriteRule {
@@ -51,7 +51,7 @@ pub const WRITES: [WriteRule; 5] = [
 ];
 
 /// The rules for the end.
-pub const STATES: [StateRule; 3] = [
+pub const STATES: [StateRule; 4] = [
     StateRule { name: "O5 nothing-waits", wants: "no object waits for us", check: state::nothing_waits },
     StateRule {
         name: "O6 whole",
@@ -60,8 +60,13 @@ pub const STATES: [StateRule; 3] = [
     },
     StateRule {
         name: "O8 status-true",
-        wants: "the status of each policy says what is stored, of the policy as it is now",
+        wants: "the status of each policy says what is stored, of the policy as it is now, and what is in force is registered",
         check: state::true_status,
+    },
+    StateRule {
+        name: "O10 left-alone",
+        wants: "nothing of ours is in a protected namespace",
+        check: state::left_alone,
     },
 ];
 

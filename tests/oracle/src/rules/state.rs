@@ -36,14 +36,37 @@ pub(super) fn whole(site: &Site, state: &State) -> Vec<(String, String)> {
     wrong
 }
 
-/// The first container of the template, by name and image, that is in `pod`.
+/// The first thing of the template that is in `pod`: a container by name and image, a volume, a variable, an annotation.
 fn part_of(template: &Value, pod: &Value) -> Option<String> {
     let items = |from: &Value, list: &str| from[list].as_array().cloned().unwrap_or_default();
-    let all = |from: &Value| [items(from, "initContainers"), items(from, "containers")].concat();
-    let theirs = all(&pod["spec"]);
-    let is_there =
-        |ours: &Value| theirs.iter().any(|item| item["name"] == ours["name"] && item["image"] == ours["image"]);
-    all(template).iter().find(|ours| is_there(ours)).and_then(|ours| ours["name"].as_str().map(str::to_owned))
+    let containers = |from: &Value| [items(from, "initContainers"), items(from, "containers")].concat();
+    let theirs = containers(&pod["spec"]);
+    let is_like = |one: &Value, other: &Value, field: &str| one["name"] == other["name"] && one[field] == other[field];
+    let has_container = |ours: &Value| theirs.iter().any(|item| is_like(item, ours, "image"));
+    // Of a volume, the server may have filled in more: what is named there is enough.
+    let volumes = items(&pod["spec"], "volumes");
+    let has_volume = |ours: &Value| volumes.iter().any(|item| pod::lost(ours, item).is_none());
+    let has_variable =
+        |ours: &Value| theirs.iter().any(|item| items(item, "env").iter().any(|env| is_like(env, ours, "value")));
+    let names = |list: Vec<Value>, is_there: &dyn Fn(&Value) -> bool| {
+        list.iter().find(|ours| is_there(ours)).and_then(|ours| ours["name"].as_str().map(str::to_owned))
+    };
+    let annotations = template["metadata"]["annotations"].as_object();
+    let annotation = || annotations?.iter().find(|(key, value)| pod["metadata"]["annotations"][*key] == **value);
+    names(containers(template), &has_container)
+        .or_else(|| names(items(template, "volumes"), &has_volume))
+        .or_else(|| names(items(template, "env"), &has_variable))
+        .or_else(|| annotation().map(|(key, _)| key.clone()))
+}
+
+/// O10.
+pub(super) fn left_alone(site: &Site, state: &State) -> Vec<(String, String)> {
+    let protected = |object: &Value| object["metadata"]["namespace"].as_str().is_some_and(|name| site.protects(name));
+    let of_ours = |(place, object, pod): (String, &Value, &Value)| {
+        let marker = pod::markers(pod).into_iter().next().filter(|_| protected(object))?;
+        Some((place, format!("is in a protected namespace, and has what `{}` adds", marker.policy)))
+    };
+    state.workloads(site).filter_map(of_ours).collect()
 }
 
 /// O8.
@@ -92,18 +115,45 @@ fn counted(site: &Site, state: &State, name: &str, policy: &Value) -> Option<Str
     let marked = state.workloads(site).filter(|(_, object, pod)| {
         !waits(object) && pod::markers(pod).iter().any(|marker| marker.policy == name && marker.hash == hash)
     });
-    let (there, told) = (marked.count() as i64, status["injected"].as_i64().unwrap_or_default());
-    (there != told).then(|| format!("the status counts {told} injected workloads, and there are {there}"))
+    let told = |field: &str| status[field].as_i64().unwrap_or_default();
+    let (there, injected) = (marked.count() as i64, told("injected"));
+    if there != injected {
+        return Some(format!("the status counts {injected} injected workloads, and there are {there}"));
+    }
+    let (matched, outdated, missed) = (told("matched"), told("outdated"), told("missed"));
+    (matched != injected + outdated + missed).then(|| {
+        format!("the status counts {matched} matched workloads, and {injected} injected, {outdated} outdated, {missed} missed")
+    })
 }
 
+/// What each engine registers; `scpol-<policy>` for Initializers, `scpol-<resource>[.<group>]` for the others.
+const REGISTERED: [(&str, &[&str]); 3] = [
+    ("Initializer", &["InitializerConfiguration"]),
+    ("Webhook", &["MutatingWebhookConfiguration"]),
+    ("MutatingAdmissionPolicy", &["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"]),
+];
+
+/// Of a policy on several engines nobody can tell which target is on which.
 fn registered(state: &State, name: &str, policy: &Value) -> Option<String> {
     if !is_true(policy, "Programmed") {
         return None;
     }
-    let kind = match policy["status"]["engine"].as_str()? {
-        "Initializer" => "InitializerConfiguration",
-        _ => return None,
+    let (engine, kinds) = REGISTERED.iter().find(|(engine, _)| policy["status"]["engine"] == *engine)?;
+    let names = if *engine == "Initializer" { vec![format!("scpol-{name}")] } else { resources(&policy["spec"]) };
+    let all = names.iter().flat_map(|name| kinds.iter().map(move |kind| (kind, name)));
+    let missing = all.into_iter().find(|(kind, name)| state.has(kind, name) == Some(false));
+    missing.map(|(kind, name)| format!("is Programmed, and there is no {kind} `{name}`"))
+}
+
+/// The names of what is registered for the targets of a policy.
+fn resources(spec: &Value) -> Vec<String> {
+    let name = |target: &Value| {
+        let group = target["group"].as_str().filter(|group| !group.is_empty());
+        let resource = target["resource"].as_str().unwrap_or_default();
+        group.map_or_else(|| format!("scpol-{resource}"), |group| format!("scpol-{resource}.{group}"))
     };
-    let name = format!("scpol-{name}");
-    (state.has(kind, &name) == Some(false)).then(|| format!("is Programmed, and there is no {kind} `{name}`"))
+    match spec["targets"].as_array() {
+        Some(targets) => targets.iter().map(name).collect(),
+        None => vec!["scpol-deployments.apps".into()],
+    }
 }

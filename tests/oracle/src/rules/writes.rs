@@ -28,6 +28,9 @@ pub(super) fn whole(_: &Site, write: &Write) -> Option<String> {
         return None;
     }
     let content = operations.iter().find(|operation| adds_content(pod, operation));
+    if let Some(content) = content.filter(|_| is_leaving(write)) {
+        return Some(format!("`{}` is added to what is being deleted", content.path));
+    }
     let is_marked = operations.iter().any(|operation| sets_marker(pod, operation));
     let is_completed = operations.iter().any(Operation::is_removal);
     match (content, is_marked, is_completed) {
@@ -35,6 +38,12 @@ pub(super) fn whole(_: &Site, write: &Write) -> Option<String> {
         (Some(content), false, _) => Some(format!("`{}` is added without a marker", content.path)),
         _ => None,
     }
+}
+
+/// As it was before the write, or else as it has become: a write does not take that back.
+fn is_leaving(write: &Write) -> bool {
+    let object = write.before.as_ref().unwrap_or(&write.event.response_object);
+    object["metadata"]["deletionTimestamp"].is_string()
 }
 
 fn adds_content(pod: &str, operation: &Operation) -> bool {
