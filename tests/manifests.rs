@@ -700,6 +700,15 @@ fn every_alert_has_its_runbook() {
 }
 
 #[test]
+fn the_break_glass_page_fits_one_screen() {
+    // A wide window, in which longer lines are wrapped.
+    let (columns, rows) = (120, 50);
+    let page = read("docs/break-glass.md");
+    let needed: usize = page.lines().map(|line| line.chars().count().div_ceil(columns).max(1)).sum();
+    assert!(needed <= rows, "{needed} rows of {columns} columns");
+}
+
+#[test]
 fn the_rights_in_the_documentation_name_every_resource() {
     let told = table("Rights").concat().concat();
     for right in rights(LEGACY) {
