@@ -4,13 +4,14 @@
 use crate::check::{Found, check};
 use crate::engines::{by, engine_of, shows};
 use crate::support::{self, LIMIT, Operator, in_force, wait_condition, within};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, pod_template, request, sidecar};
+use crate::world::{
+    DEPLOYMENTS, NAMES, SECRETS, World, certificate, containers, deployment, pod_template, request, secret, sidecar,
+};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
-use k8s_openapi::ByteString;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::time::Duration;
 
 const STATEFULSETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 
@@ -246,22 +247,30 @@ async fn a_template_that_the_server_refuses_is_told_and_nothing_of_it_is_registe
     Ok(())
 }
 
-/// An authority and a certificate of it for `names` that ends in `year`: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
-fn certificate(names: &[&str], year: i32) -> Result<[String; 4]> {
-    let ca_key = KeyPair::generate()?;
-    let mut ca = CertificateParams::new(Vec::new())?;
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let (ca_pem, ca_key_pem) = (ca.self_signed(&ca_key)?.pem(), ca_key.serialize_pem());
-    let key = KeyPair::generate()?;
-    let mut leaf = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
-    (leaf.not_before, leaf.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(year, 1, 1));
-    let leaf = leaf.signed_by(&key, &Issuer::new(ca, ca_key))?.pem();
-    Ok([ca_pem, ca_key_pem, leaf, key.serialize_pem()])
+/// An edited policy is as it was before until the edit is in force; what is refused never was.
+#[tokio::test]
+async fn an_edit_is_told_to_be_in_force_only_once_it_is() -> Result<()> {
+    for engine in ["Webhook", "MutatingAdmissionPolicy"] {
+        let world = World::with(ControlPlane::builder(Version::V1_36).audit_log()).await?;
+        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("envoy", by(engine, sidecar("envoy"))).await?;
+        in_force(&world.cluster, "envoy").await?;
+        // A status is written at most every 10 s: nothing may hold back what is told too early.
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        let bad = json!([{ "name": "envoy", "image": "x:1", "ports": [{ "containerPort": 70_000 }] }]);
+        world.edit_policy("envoy", json!({ "template": { "containers": bad } })).await?;
+        refused(&world, "envoy", "Accepted", "TemplateInvalid").await?;
+        let statuses = world.cluster.audit().into_iter().filter(|event| {
+            event["objectRef"]["resource"] == "sidecarpolicies" && event["objectRef"]["subresource"] == "status"
+        });
+        for status in statuses.map(|event| event["requestObject"]["status"].clone()) {
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            let is_ready = conditions.iter().any(|told| told["type"] == "Ready" && told["status"] == "True");
+            ensure!(!is_ready || status["observedGeneration"] == 1, "{engine}: told to be in force: {status}");
+        }
+    }
+    Ok(())
 }
-
-/// The names by which the server calls a webhook of these tests.
-const NAMES: [&str; 3] = ["scpol.scpol-system.svc", "scpol.scpol-system.svc.cluster.local", "127.0.0.1"];
-const SECRETS: &str = "/api/v1/namespaces/scpol-system/secrets";
 
 #[tokio::test]
 async fn a_secret_of_which_nothing_can_be_used_is_made_anew() -> Result<()> {
@@ -269,8 +278,8 @@ async fn a_secret_of_which_nothing_can_be_used_is_made_anew() -> Result<()> {
     let [.., expired, expired_key] = certificate(&NAMES, 2021)?;
     let [_, _, _, other_key] = certificate(&NAMES, 2090)?;
     let cases = [
-        ("expired", [&ca, &ca_key, &expired, &expired_key]),
-        ("garbage", [&"?".to_owned(), &"\u{0}".to_owned(), &"-----BEGIN CERTIFICATE-----".to_owned(), &String::new()]),
+        ("expired", [&ca, &ca_key, &expired, &expired_key].map(String::as_str)),
+        ("garbage", ["?", "\u{0}", "-----BEGIN CERTIFICATE-----", ""]),
         ("wrong-key", [&ca, &ca_key, &crt, &other_key]),
         ("wrong-authority-key", [&ca, &other_key, &crt, &other_key]),
     ];
@@ -278,18 +287,14 @@ async fn a_secret_of_which_nothing_can_be_used_is_made_anew() -> Result<()> {
         let world = world(version).await?;
         world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
         for (name, files) in &cases {
-            let keys = ["ca.crt", "ca.key", "tls.crt", "tls.key"].iter().zip(files);
-            let data: serde_json::Map<_, _> =
-                keys.map(|(key, text)| ((*key).to_owned(), json!(ByteString(text.as_bytes().to_vec())))).collect();
-            let secret =
-                json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "scpol-webhook" }, "data": data });
-            request(&world.admin, "POST", SECRETS, &secret).await?;
+            let spoilt = secret(*files);
+            request(&world.admin, "POST", SECRETS, &spoilt).await?;
             let operator = Operator::ready(&world.cluster, &[]).await?;
             shows(&world, &["app", "envoy"]).await.context(*name)?;
             let created = world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
             assert_eq!(containers(&created), ["app", "envoy"], "{version:?} {name}");
             let stored = world.get(&format!("{SECRETS}/scpol-webhook")).await?.context("it is there")?;
-            assert_ne!(stored["data"]["tls.crt"], data["tls.crt"], "{name}");
+            assert_ne!(stored["data"]["tls.crt"], spoilt["data"]["tls.crt"], "{name}");
             let found = check(&world.cluster, &[]).await?;
             assert_eq!(found.of("certificate"), [("Ok", "-")], "{name}: {}", found.printed);
             operator.kill().await?;

@@ -1,17 +1,19 @@
 //! What others have registered for admission, or do to what we have registered: none of it is our policies' fault.
 
-use crate::engines::{ENGINES, by, shows};
+use crate::engines::{ENGINES, by, engine_of, shows};
 use crate::support::{LIMIT, Operator, condition, in_force, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::json;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const WEBHOOKS: [&str; 2] = ["v1beta1", "v1"];
 /// How soon what somebody else has refused is tried again: `PROOF_AGAIN` of the controller, and some time for it.
 const TRIED_AGAIN: Duration = Duration::from_secs(90);
 
+/// What stays for so long is not only about to go: a trial that nobody answers ends after 10 s.
+const STEADY: Duration = Duration::from_secs(13);
 /// How long the garbage collector may take: it looks for new kinds of owners every 30 s.
 const COLLECTED: Duration = Duration::from_secs(90);
 
@@ -21,13 +23,12 @@ fn webhooks(version: Version) -> String {
     format!("/apis/admissionregistration.k8s.io/{served}/validatingwebhookconfigurations")
 }
 
-/// Somebody else's webhook for new Deployments in all namespaces, which must answer and does not.
-async fn silent_webhook(world: &World) -> Result<()> {
-    let rules = json!([{ "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["deployments"] }]);
+/// Somebody else's webhook for what is created in all namespaces, which must answer and does not.
+async fn register(world: &World, group: &str, resource: &str, url: &str) -> Result<()> {
+    let rules =
+        json!([{ "apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource] }]);
     let mut webhook = json!({
-        // Nobody listens there.
-        "name": "silent.example.com", "failurePolicy": "Fail", "rules": rules, "clientConfig": { "url": "https://127.0.0.1:1/" },
-        "sideEffects": "None",
+        "name": "silent.example.com", "failurePolicy": "Fail", "rules": rules, "clientConfig": { "url": url }, "sideEffects": "None",
     });
     let served = WEBHOOKS[usize::from(world.cluster.version() == Version::V1_36)];
     if served == "v1" {
@@ -38,6 +39,12 @@ async fn silent_webhook(world: &World) -> Result<()> {
         "metadata": { "name": "silent" }, "webhooks": [webhook],
     });
     request(&world.admin, "POST", &webhooks(world.cluster.version()), &configuration).await?;
+    Ok(())
+}
+
+/// One of Deployments, where nobody listens.
+async fn silent_webhook(world: &World) -> Result<()> {
+    register(world, "apps", "deployments", "https://127.0.0.1:1/").await?;
     within(LIMIT, "creates are refused", || async {
         Ok(request(&world.admin, "POST", &format!("{DEPLOYMENTS}?dryRun=All"), &deployment("probe")).await.is_err())
     })
@@ -93,6 +100,55 @@ async fn stays_in_force(version: Version, engine: &str) -> Result<()> {
     .await?;
     in_force(&world.cluster, name).await?;
     assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_doubt_about_initializers_ends_when_the_policy_leaves_them() -> Result<()> {
+    let world = World::new().await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    silent_webhook(&world).await?;
+    world.policy("envoy", by("Initializer", sidecar("envoy"))).await?;
+    wait_condition(&world.cluster, "envoy", "Degraded", "True", "ProbeFailed").await?;
+    world.delete(&format!("{}/silent", webhooks(Version::V1_13))).await?;
+    world.edit_policy("envoy", json!({ "engine": "Webhook" })).await?;
+    within(LIMIT, "the webhook delivers alone, and nobody doubts it", || async {
+        let is_doubted =
+            condition(&world.cluster, "envoy", "Degraded").await?.is_some_and(|told| told["status"] == "True");
+        Ok(!is_doubted && world.configurations().await?.is_empty())
+    })
+    .await?;
+    assert_eq!(engine_of(&world, "envoy").await?, "Webhook");
+    Ok(())
+}
+
+/// A policy goes by Initializers for Deployments, and by webhook for Jobs; and somebody else's webhook keeps every trial of a Job waiting.
+#[tokio::test]
+async fn one_engine_of_two_that_nobody_can_try_is_told_and_takes_nothing_from_the_other() -> Result<()> {
+    let world = World::new().await?;
+    let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    register(&world, "batch", "jobs", &format!("https://{}/", mute.local_addr()?)).await?;
+    let mut operator = Operator::ready(&world.cluster, &[]).await?;
+    let mut spec = sidecar("envoy");
+    spec["targets"] = json!([{ "group": "batch", "resource": "jobs" }, { "group": "apps", "resource": "deployments" }]);
+    spec["jobs"] = json!("Inject");
+    world.policy("envoy", spec).await?;
+    for round in ["first", "again"] {
+        wait_condition(&world.cluster, "envoy", "Programmed", "False", "ServerAway").await?;
+        let created = world.create_promptly(DEPLOYMENTS, &deployment(round)).await?;
+        assert_eq!(containers(&created), ["app", "envoy"], "{round}");
+        // A new leader finds it so, and leaves it so.
+        operator.kill().await?;
+        operator = Operator::ready(&world.cluster, &[]).await?;
+        let until = Instant::now() + STEADY;
+        while Instant::now() < until {
+            assert_eq!(world.configurations().await?, ["scpol-envoy"], "{round}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    world.delete(&format!("{}/silent", webhooks(Version::V1_13))).await?;
+    in_force(&world.cluster, "envoy").await?;
+    assert_eq!(engine_of(&world, "envoy").await?, "Initializer,Webhook");
     Ok(())
 }
 

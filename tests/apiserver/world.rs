@@ -6,8 +6,10 @@ use crate::support::{self, LIMIT, policies, within};
 use anyhow::{Context, Result, ensure};
 use controlplane::{Builder, ControlPlane, User, Version};
 use http::Request;
+use k8s_openapi::ByteString;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -15,9 +17,12 @@ use std::time::{Duration, Instant};
 pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 /// Where Pods are posted.
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
-/// Where initializer configurations are.
 /// Where InitializerConfigurations are.
 pub const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations";
+/// Where the Secret of the webhook's certificates is.
+pub const SECRETS: &str = "/api/v1/namespaces/scpol-system/secrets";
+/// The names by which the server calls a webhook of these tests.
+pub const NAMES: [&str; 3] = ["scpol.scpol-system.svc", "scpol.scpol-system.svc.cluster.local", "127.0.0.1"];
 /// A create that takes longer than this has waited for nobody; the server itself gives up after 30 s.
 pub const PROMPT: Duration = Duration::from_secs(5);
 
@@ -310,6 +315,27 @@ pub fn waiting_for(mut object: Value, pending: &[&str]) -> Value {
 /// The least pod template.
 pub fn pod_template(name: &str) -> Value {
     json!({ "metadata": { "labels": { "app": name } }, "spec": { "containers": [{ "name": "app", "image": "nginx:1.8.1" }] } })
+}
+
+/// An authority and a certificate of it for `names` that ends in `year`: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
+pub fn certificate(names: &[&str], year: i32) -> Result<[String; 4]> {
+    let ca_key = KeyPair::generate()?;
+    let mut ca = CertificateParams::new(Vec::new())?;
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let (ca_pem, ca_key_pem) = (ca.self_signed(&ca_key)?.pem(), ca_key.serialize_pem());
+    let key = KeyPair::generate()?;
+    let mut leaf = CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())?;
+    (leaf.not_before, leaf.not_after) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(year, 1, 1));
+    let leaf = leaf.signed_by(&key, &Issuer::new(ca, ca_key))?.pem();
+    Ok([ca_pem, ca_key_pem, leaf, key.serialize_pem()])
+}
+
+/// The Secret of the webhook's certificates, with these files: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
+pub fn secret(files: [&str; 4]) -> Value {
+    let keys = ["ca.crt", "ca.key", "tls.crt", "tls.key"].into_iter().zip(files);
+    let data: serde_json::Map<_, _> =
+        keys.map(|(key, text)| (key.to_owned(), json!(ByteString(text.as_bytes().to_vec())))).collect();
+    json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "scpol-webhook" }, "data": data })
 }
 
 /// The names of the containers in a pod template, or of a pod.

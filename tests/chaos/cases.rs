@@ -2,7 +2,7 @@
 
 use crate::fault::{Does, Rule, Verb};
 use crate::scene::{Calm, Engine, Scene, agent, envoy, first, second};
-use crate::{clock, limits, stale, stories, upgrade};
+use crate::{certificates, clock, crowd, killed, limits, stale, stories, upgrade};
 use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -39,14 +39,21 @@ pub(crate) const CASES: &[Case] = &[
         name: "killed_at_a_request",
         engines: Engine::ALL,
         is_quick: true,
-        play: Play::Story(|scene| stories::killed_at_each_request(scene).boxed()),
+        play: Play::Story(|scene| killed::at_each_request(scene).boxed()),
+    },
+    Case {
+        id: "F01",
+        name: "killed_at_a_request_of_changes",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| killed::at_each_request_of_changes(scene).boxed()),
     },
     Case {
         id: "F02",
         name: "killed_twenty_times",
         engines: Engine::ALL,
         is_quick: false,
-        play: Play::Story(|scene| stories::killed_at_random(scene).boxed()),
+        play: Play::Story(|scene| killed::at_random(scene).boxed()),
     },
     Case {
         id: "F03",
@@ -80,6 +87,27 @@ pub(crate) const CASES: &[Case] = &[
             Rule::always(Does::Answer(500, None)).percent(10).times(1),
             Rule::always(Does::Answer(409, None)).to(&WRITES, &[]).percent(10).times(1),
         ]),
+    },
+    Case {
+        id: "F05",
+        name: "doubtful_start",
+        engines: Engine::ALL,
+        is_quick: true,
+        play: Play::Story(|scene| stories::doubtful_start(scene).boxed()),
+    },
+    Case {
+        id: "F05",
+        name: "doubtful_start_while_held",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::doubtful_start_while_held(scene).boxed()),
+    },
+    Case {
+        id: "F05",
+        name: "trial_unanswered",
+        engines: &[Engine::Webhook, Engine::MutatingAdmissionPolicy],
+        is_quick: false,
+        play: Play::Story(|scene| stories::trial_unanswered(scene).boxed()),
     },
     Case {
         id: "F06",
@@ -136,7 +164,7 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         id: "F12",
         name: "events_lost",
-        engines: LEGACY,
+        engines: Engine::ALL,
         is_quick: true,
         play: Play::Story(|scene| stories::events_lost(scene).boxed()),
     },
@@ -210,18 +238,18 @@ pub(crate) const CASES: &[Case] = &[
         ]),
     },
     Case {
-        id: "F5",
-        name: "doubtful_start",
-        engines: Engine::ALL,
-        is_quick: true,
-        play: Play::Story(|scene| stories::doubtful_start(scene).boxed()),
-    },
-    Case {
         id: "F18",
         name: "operator_absent",
         engines: Engine::ALL,
         is_quick: false,
         play: Play::Story(|scene| stories::operator_absent(scene).boxed()),
+    },
+    Case {
+        id: "F18",
+        name: "scaled_to_zero_and_back",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::scaled_to_zero(scene).boxed()),
     },
     Case {
         id: "F19",
@@ -259,11 +287,32 @@ pub(crate) const CASES: &[Case] = &[
         play: Play::Story(|scene| stories::definition_deleted(scene).boxed()),
     },
     Case {
+        id: "F22",
+        name: "namespace_deleted",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::namespace_deleted(scene).boxed()),
+    },
+    Case {
         id: "F23",
         name: "result_refused",
-        engines: LEGACY,
+        engines: Engine::ALL,
         is_quick: false,
         play: Play::Story(|scene| stories::result_refused(scene).boxed()),
+    },
+    Case {
+        id: "F24",
+        name: "certificates_spoilt",
+        engines: &[Engine::Webhook],
+        is_quick: false,
+        play: Play::Story(|scene| certificates::spoilt(scene).boxed()),
+    },
+    Case {
+        id: "F25",
+        name: "flood",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| crowd::flood(scene).boxed()),
     },
     Case {
         id: "F26",

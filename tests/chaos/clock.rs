@@ -1,7 +1,7 @@
 //! F16: the wall clock of an operator is wrong, and jumps, while its monotonic clock goes on.
 
 use crate::scene::{RECOVERY, Scene, first};
-use crate::stories::{in_force, injected, leads};
+use crate::stories::{in_force, leads, well};
 use crate::support::{Operator, Surroundings, wait_condition, within};
 use anyhow::{Context, Result, ensure};
 use controlplane::{User, Version, free_port};
@@ -73,7 +73,7 @@ pub(crate) async fn jumps(scene: &Scene) -> Result<()> {
         shows(scene, hours).await?;
         ensure!(certificates(scene).await? == before, "a clock {hours} h off has cost the certificates");
     }
-    scene.judge().await?;
+    well(scene, &all).await?;
     scene.all_have(&all).await
 }
 
@@ -107,8 +107,7 @@ pub(crate) async fn differ(scene: &Scene) -> Result<()> {
     leads_alone(scene, &other, false).await?;
     shows(scene, 0).await?;
     scene.create_stubbornly(all[40..].to_vec()).await?;
-    scene.judge().await?;
-    injected(scene, &all).await
+    well(scene, &all).await
 }
 
 /// For as long as it takes to lose a lease, one leads: the first of `scene` if `is_first`, which began ahead, or else `other`.
@@ -127,11 +126,7 @@ pub(crate) async fn jumps_while_held(scene: &Scene) -> Result<()> {
     let clock = Clock::new(scene.world.cluster.dir(), "scpol-0")?;
     scene.surround(clock.surroundings());
     in_force(scene).await?;
-    for registered in scene.world.registered().await? {
-        let args = ["delete", "--ignore-not-found", &registered];
-        scene.world.cluster.kubectl_output(User::Admin, &args).await?;
-    }
-    held(scene).await?;
+    brake(scene).await?;
     clock.jump(1)?;
     shows(scene, 1).await?;
     // It looks again when something changes.
@@ -155,13 +150,22 @@ pub(crate) async fn jumps_while_held(scene: &Scene) -> Result<()> {
     scene.all_have(&first(5)).await
 }
 
+/// Somebody deletes by hand what is registered.
+pub(crate) async fn brake(scene: &Scene) -> Result<()> {
+    for registered in scene.world.registered().await? {
+        let args = ["delete", "--ignore-not-found", &registered];
+        scene.world.cluster.kubectl_output(User::Admin, &args).await?;
+    }
+    held(scene).await
+}
+
 async fn held(scene: &Scene) -> Result<()> {
     wait_condition(&scene.world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
     scene.unregistered().await
 }
 
 /// Held, and not only for a moment.
-async fn stays_held(scene: &Scene) -> Result<()> {
+pub(crate) async fn stays_held(scene: &Scene) -> Result<()> {
     held(scene).await?;
     let until = Instant::now() + Duration::from_secs(3);
     while Instant::now() < until {

@@ -2,7 +2,7 @@
 
 use crate::fault::{Does, Rule, Verb};
 use crate::scene::{Engine, RECOVERY, Scene, agent, first, second};
-use crate::stories::{DEPLOYMENT, in_force, injected};
+use crate::stories::{DEPLOYMENT, in_force, well};
 use crate::support::{Surroundings, within};
 use crate::world::{DEPLOYMENTS, pending};
 use anyhow::{Result, ensure};
@@ -54,14 +54,9 @@ pub(crate) async fn descriptors_run_out(scene: &Scene) -> Result<()> {
     ensure!(scene.log().contains("os error 24"), "there were descriptors enough: this proves nothing");
     scene.create_stubbornly(all.clone()).await?;
     scene.in_force("envoy").await?;
-    within(RECOVERY, "new ones are injected", || async {
-        let refused = scene.create(second(5)).await;
-        Ok(refused.is_empty() && scene.all_have(&second(5)).await.is_ok())
-    })
-    .await?;
-    scene.judge().await?;
+    well(scene, &all).await?;
     ensure!(scene.metric("scpol_panics_total").await? == 0.0, "it has panicked");
-    injected(scene, &all).await
+    Ok(())
 }
 
 /// It is asked to end while hundreds wait for it; the next one does the rest.
@@ -76,8 +71,7 @@ pub(crate) async fn stopped_amid_a_crowd(scene: &Scene) -> Result<()> {
     scene.proxy.calm();
     scene.ready().await?;
     scene.in_force("envoy").await?;
-    scene.judge().await?;
-    injected(scene, &first(CROWD)).await
+    well(scene, &first(CROWD)).await
 }
 
 /// A crowd waits for an operator that begins with all of it in one moment, and whose PATCHes are slow.

@@ -11,9 +11,12 @@ mod support;
 mod world;
 
 mod cases;
+mod certificates;
 mod clock;
+mod crowd;
 mod dice;
 mod fault;
+mod killed;
 mod limits;
 mod proxy;
 mod scene;
@@ -47,7 +50,15 @@ fn main() -> ExitCode {
         let runs = case.engines.iter().flat_map(|engine| seeds().into_iter().map(|seed| (*engine, seed)));
         runs.map(|(engine, seed)| trial(case, engine, seed)).collect::<Vec<_>>()
     });
-    libtest_mimic::run(&arguments, laws.chain(trials).collect()).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, laws.chain(trials).collect());
+    // A misspelt case is no case that passes.
+    if is_everything() && !arguments.list && conclusion.num_passed + conclusion.num_failed == 0 {
+        eprintln!(
+            "error: no case is named like that: CASES is a part of a name in tests/chaos/README.md, F07 or server_killed"
+        );
+        return ExitCode::from(2);
+    }
+    conclusion.exit_code()
 }
 
 fn seeds() -> Vec<u64> {

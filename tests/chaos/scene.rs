@@ -16,7 +16,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 /// How long it may take until all is well again, once nothing goes wrong any more.
-pub(crate) const RECOVERY: Duration = Duration::from_secs(40);
+pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
 /// Creates at once.
 const CREATORS: usize = 8;
 
@@ -61,6 +61,8 @@ pub(crate) struct Scene {
     begun: AtomicUsize,
     /// After how many seconds the operator reads everything anew; so seldom that no story sees it, unless it is about that.
     resync: AtomicUsize,
+    /// How many Deployments [`Self::works`] has created.
+    tried: AtomicUsize,
 }
 
 impl Scene {
@@ -83,6 +85,7 @@ impl Scene {
             webhook,
             begun: AtomicUsize::new(0),
             resync: AtomicUsize::new(900),
+            tried: AtomicUsize::new(0),
         })
     }
 
@@ -145,6 +148,14 @@ impl Scene {
         let value = operator.metric(series).await;
         *self.operator.lock().expect("nobody panics with it") = Some(operator);
         value
+    }
+
+    /// With which status the operator serves a page.
+    pub(crate) async fn page(&self, path: &str) -> Result<u16> {
+        let operator = self.operator.lock().expect("nobody panics with it").take().context("not started")?;
+        let answer = operator.get(path).await;
+        *self.operator.lock().expect("nobody panics with it") = Some(operator);
+        Ok(answer?.0)
     }
 
     /// The process id of the operator.
@@ -272,6 +283,48 @@ impl Scene {
         Ok(())
     }
 
+    /// Each of these Deployments is stored, and has all of the sidecar, or nothing of it.
+    pub(crate) async fn all_are_whole(&self, deployments: &[Value]) -> Result<()> {
+        let stored = self.deployments().await?;
+        for body in deployments {
+            let name = &body["metadata"]["name"];
+            let object = stored.iter().find(|object| object["metadata"]["name"] == *name);
+            let object = object.with_context(|| format!("{name} is gone"))?;
+            let parts = parts_of_envoy(object);
+            ensure!(parts.iter().all(|part| *part == parts[0]), "{name} has a half of the sidecar: {object}");
+        }
+        Ok(())
+    }
+
+    /// Waits until the status of `envoy` counts everything as missed that has no sidecar, and nothing else.
+    pub(crate) async fn missed_are_told(&self) -> Result<()> {
+        within(RECOVERY, "what has no sidecar is counted as missed", || async {
+            let all = "/apis/apps/v1/deployments?includeUninitialized=1";
+            let list = request(&self.world.admin, "GET", all, &Value::Null).await?;
+            let is_missed = |object: &&Value| {
+                let is_out = object["metadata"]["annotations"]["scpol.dev/inject"] == "false";
+                let is_leaving = object["metadata"]["deletionTimestamp"].is_string();
+                !is_out && !is_leaving && !containers(object).iter().any(|name| name == "envoy")
+            };
+            let missed = list["items"].as_array().into_iter().flatten().filter(is_missed).count();
+            let status = &policies(&self.world.cluster).get("envoy").await?.data["status"];
+            ensure!(status["missed"] == missed, "{missed} have no sidecar, and the status says {}", status["missed"]);
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Waits until a new Deployment gets the sidecar of `envoy`.
+    pub(crate) async fn works(&self) -> Result<()> {
+        within(RECOVERY, "new Deployments get the sidecar", || async {
+            let new = deployment(&format!("again-{}", self.tried.fetch_add(1, Ordering::Relaxed)));
+            let created = request(&self.world.creator, "POST", DEPLOYMENTS, &new).await?;
+            ensure!(containers(&created) == ["app", "envoy"], "it has {:?}", containers(&created));
+            Ok(true)
+        })
+        .await
+    }
+
     /// Waits until nothing is registered any more, and new Deployments get no entry of ours.
     pub(crate) async fn unregistered(&self) -> Result<()> {
         within(RECOVERY, "nothing is registered", || async { Ok(self.world.registered().await?.is_empty()) }).await?;
@@ -310,7 +363,8 @@ impl Scene {
                 objects.push(object);
             }
         }
-        State::new(Value::Array(objects))
+        let listed = registrations.iter().map(|(kind, ..)| (*kind).to_owned());
+        Ok(State::new(Value::Array(objects))?.with_listed(listed))
     }
 
     fn site() -> Site {
@@ -347,16 +401,17 @@ impl Scene {
         }
     }
 
-    /// How many of the operator's writes to Deployments the server has refused: they were for another version than there is.
-    pub(crate) fn refused(&self) -> Result<usize> {
+    /// How many of the operator's requests about `resource`, or about anything if that is empty, the server has answered with one of
+    /// these codes.
+    pub(crate) fn answered(&self, resource: &str, codes: &[i64]) -> Result<usize> {
         let audit = self.audit()?;
         let events = audit.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
-        let is_refused = |event: &Value| {
+        let is_it = |event: &Value| {
             event["user"]["username"] == User::Operator.name()
-                && event["objectRef"]["resource"] == "deployments"
-                && matches!(event["responseStatus"]["code"].as_i64(), Some(404 | 409 | 422))
+                && (resource.is_empty() || event["objectRef"]["resource"] == resource)
+                && event["responseStatus"]["code"].as_i64().is_some_and(|code| codes.contains(&code))
         };
-        Ok(events.filter(is_refused).count())
+        Ok(events.filter(is_it).count())
     }
 
     /// True if any operator of this scene has.
@@ -463,6 +518,19 @@ pub(crate) fn envoy() -> Value {
         "volumes": [{ "name": "envoy", "emptyDir": {} }],
         "env": [{ "name": "PROXY", "value": "127.0.0.1:15001" }],
     } })
+}
+
+/// Which parts of [`envoy`] a Deployment has.
+fn parts_of_envoy(object: &Value) -> [bool; 5] {
+    let pod = &object["spec"]["template"];
+    let has = |list: &Value, name: &str| list.as_array().into_iter().flatten().any(|item| item["name"] == name);
+    [
+        has(&pod["spec"]["containers"], "envoy"),
+        has(&pod["spec"]["initContainers"], "envoy-init"),
+        has(&pod["spec"]["volumes"], "envoy"),
+        has(&pod["spec"]["containers"][0]["env"], "PROXY"),
+        pod["metadata"]["annotations"]["mesh"].is_string(),
+    ]
 }
 
 /// A policy for the Deployments that [`second`] makes.

@@ -1,7 +1,7 @@
 //! A rolling upgrade: from the operator as an earlier commit has it, under load.
 
 use crate::scene::{Engine, RECOVERY, Scene, agent, first, second};
-use crate::stories::{in_force, injected, leads};
+use crate::stories::{in_force, leads, well};
 use crate::support::{Surroundings, within};
 use crate::world::DEPLOYMENTS;
 use anyhow::{Context, Result, ensure};
@@ -55,7 +55,7 @@ pub(crate) async fn rolling_upgrade(scene: &Scene) -> Result<()> {
     // A webhook whose address changes injects nothing for a moment.
     let calm: &[Digest] = if scene.engine == Engine::Webhook { &[] } else { std::slice::from_ref(&calm) };
     scene.judge_against(calm).await?;
-    injected(scene, &first(LOAD)).await
+    well(scene, &first(LOAD)).await
 }
 
 /// What it comes to if nothing is upgraded.

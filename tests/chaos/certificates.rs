@@ -1,0 +1,58 @@
+//! F24: the certificates of the webhook are spoilt, or the registration trusts others.
+
+use crate::scene::{Scene, first};
+use crate::stories::{in_force, well};
+use crate::world::{NAMES, SECRETS, certificate, request, secret};
+use anyhow::{Result, ensure};
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+/// While an operator runs, and before it starts: the Secret is deleted, has garbage in it, has expired, or is of an authority that
+/// nobody trusts; and the registration trusts somebody else. Each time, the webhook soon injects again.
+pub(crate) async fn spoilt(scene: &Scene) -> Result<()> {
+    in_force(scene).await?;
+    let is_there = scene.world.get(&format!("{SECRETS}/scpol-webhook")).await?.is_some();
+    ensure!(is_there, "there are no certificates to spoil: this proves nothing");
+    let [ca, ca_key, crt, key] = certificate(&NAMES, 2090)?;
+    let [old_ca, old_ca_key, old_crt, old_key] = certificate(&NAMES, 2021)?;
+    let spoilt = [
+        None,
+        Some(["?", "\u{0}", "-----BEGIN CERTIFICATE-----", ""]),
+        Some([&old_ca, &old_ca_key, &old_crt, &old_key].map(String::as_str)),
+        Some([&ca, &ca_key, &crt, &key].map(String::as_str)),
+    ];
+    let all = first(10 * spoilt.len() + 5);
+    for (files, batch) in spoilt.into_iter().zip(all.chunks(10)) {
+        store(scene, files).await?;
+        scene.create_stubbornly(batch[..5].to_vec()).await?;
+        scene.works().await?;
+        scene.kill();
+        store(scene, files).await?;
+        scene.ready().await?;
+        scene.create_stubbornly(batch[5..].to_vec()).await?;
+        scene.works().await?;
+    }
+    trust(scene, &ca).await?;
+    scene.create_stubbornly(all[10 * spoilt.len()..].to_vec()).await?;
+    well(scene, &all).await
+}
+
+/// Stores these files as the webhook's, or nothing.
+async fn store(scene: &Scene, files: Option<[&str; 4]>) -> Result<()> {
+    let path = format!("{SECRETS}/scpol-webhook");
+    let is_there = scene.world.get(&path).await?.is_some();
+    let Some(files) = files else {
+        return if is_there { scene.world.delete(&path).await } else { Ok(()) };
+    };
+    let (method, path) = if is_there { ("PUT", path.as_str()) } else { ("POST", SECRETS) };
+    request(&scene.world.admin, method, path, &secret(files)).await?;
+    Ok(())
+}
+
+/// Has the registration trust this authority.
+async fn trust(scene: &Scene, ca: &str) -> Result<()> {
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/scpol-deployments.apps";
+    let bundle: Value = json!(ByteString(ca.as_bytes().to_vec()));
+    let edit = json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle }]);
+    scene.world.patch(path, &edit).await.map(drop)
+}

@@ -1,0 +1,78 @@
+//! F25: much comes at once, much of it is large, and there are many policies, one of which changes all the time.
+
+use crate::dice::Dice;
+use crate::scene::{RECOVERY, Scene, first};
+use crate::stories::{in_force, well};
+use crate::support::within;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Policies besides `envoy`.
+const POLICIES: usize = 60;
+const WORKLOADS: usize = 300;
+/// Creates at once: less than the server of 1.13.5 has places for writes (200), each of which an initializer holds.
+const AT_ONCE: usize = 64;
+/// Each so-many-eth workload is of nearly a megabyte.
+const LARGE: usize = 30;
+/// The memory limit of the shipped Deployment, in MiB.
+const MEMORY: u64 = 128;
+
+/// No create fails, nothing is lost or left out in silence, and the operator stays within its memory.
+pub(crate) async fn flood(scene: &Scene) -> Result<()> {
+    in_force(scene).await?;
+    for number in 0..POLICIES {
+        scene.policy(&other(number), elsewhere(number, 0)).await?;
+    }
+    within(4 * RECOVERY, "all policies are in force", || async {
+        for number in 0..POLICIES {
+            scene.in_force(&other(number)).await?;
+        }
+        Ok(true)
+    })
+    .await?;
+    let mut all = first(WORKLOADS);
+    for one in all.iter_mut().skip(Dice(scene.seed).below(LARGE as u64, "large") as usize).step_by(LARGE) {
+        let variable = |number| json!({ "name": format!("VARIABLE_{number:04}"), "value": "x".repeat(1000) });
+        one["spec"]["template"]["spec"]["containers"][0]["env"] = (0..900).map(variable).collect();
+    }
+    let editing = async {
+        for version in 1.. {
+            let number = version % POLICIES;
+            scene.world.edit_policy(&other(number), elsewhere(number, version)).await?;
+            sleep(Duration::from_millis(50)).await;
+        }
+        anyhow::Ok(())
+    };
+    let refused = tokio::select! {
+        refused = scene.create_at_once(all.clone(), AT_ONCE) => refused,
+        edited = editing => return edited,
+    };
+    ensure!(refused.is_empty(), "creates failed: {refused:?}");
+    // A webhook built for debugging may not keep up with the 3 s that the server gives it: what is let in bare is counted, too.
+    well(scene, &all).await?;
+    let most = most_held(scene.pid()?)?;
+    ensure!(most < MEMORY, "the operator has held {most} MiB");
+    Ok(())
+}
+
+fn other(number: usize) -> String {
+    format!("other-{number}")
+}
+
+/// A policy that matches nothing here.
+fn elsewhere(number: usize, version: usize) -> Value {
+    json!({
+        "labelSelector": { "matchLabels": { "tier": format!("elsewhere-{number}") } },
+        "template": { "containers": [{ "name": other(number), "image": format!("other:{version}") }] },
+    })
+}
+
+/// The most MiB of memory that a process has ever held.
+fn most_held(pid: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+    let kilobytes: u64 = line.split_whitespace().next().context("no number")?.parse()?;
+    Ok(kilobytes / 1024)
+}

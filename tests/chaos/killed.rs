@@ -1,0 +1,140 @@
+//! F1 and F2: the operator is killed, at each request and at any moment.
+
+use crate::dice::Dice;
+use crate::proxy::Moment;
+use crate::scene::{Engine, RECOVERY, Scene, agent, envoy, first, second};
+use crate::stories::{in_force, well};
+use crate::support::{wait_condition, within};
+use crate::world::{DEPLOYMENTS, containers, pending, request};
+use anyhow::{Context, Result, ensure};
+use controlplane::User;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use oracle::Digest;
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Deployments that are to survive twenty deaths.
+const MANY: usize = 10_000;
+
+/// What happens while the operator is killed: it comes out as in these runs, and gives what it came to.
+type Life = for<'a> fn(&'a Scene, &'a [Digest]) -> BoxFuture<'a, Result<Digest>>;
+
+/// F1: a policy comes, workloads come, the policy goes.
+pub(crate) async fn at_each_request(scene: &Scene) -> Result<()> {
+    at_each(scene, |scene, calm| life(scene, calm).boxed(), &[Moment::Before, Moment::After]).await
+}
+
+/// F1: two policies come, one is suspended, workloads come, both go.
+pub(crate) async fn at_each_request_of_changes(scene: &Scene) -> Result<()> {
+    at_each(scene, |scene, calm| changes(scene, calm).boxed(), &[Moment::After]).await
+}
+
+/// At the k-th request of an operator that starts where none has been before, and of all that it does in `life`, it is killed, and
+/// started again.
+async fn at_each(scene: &Scene, life: Life, moments: &[Moment]) -> Result<()> {
+    let before = scene.proxy.requests();
+    scene.start()?;
+    let calm = life(scene, &[]).await?;
+    let requests = scene.proxy.requests() - before;
+    scene.kill();
+    // The seeds share them all among themselves; or a few that the seed chooses.
+    let (step, first) = match crate::SEEDS.len() as u64 {
+        seeds if crate::is_everything() => (seeds, 1 + scene.seed % seeds),
+        _ => (requests / 4, 1 + Dice(scene.seed).below(requests / 4, "first")),
+    };
+    let (mut lives, mut killed) = (0, 0);
+    let mut nth = first;
+    while nth <= requests {
+        for moment in moments {
+            as_never_installed(scene).await?;
+            scene.begin()?;
+            let pid = scene.start()?;
+            scene.proxy.stop_at(nth, *moment, pid)?;
+            // A webhook that is not there injects nothing.
+            let calm: &[Digest] = if scene.engine == Engine::Webhook { &[] } else { std::slice::from_ref(&calm) };
+            let lived = scene.supervised(life(scene, calm)).await;
+            lived.with_context(|| format!("killed at request {nth} of {requests}, {moment:?} it was forwarded"))?;
+            lives += 1;
+            killed += u64::from(scene.proxy.disarm());
+            scene.kill();
+        }
+        nth += step;
+    }
+    // It does not always need as many requests.
+    ensure!(4 * killed >= 3 * lives, "it was killed in {killed} of {lives} lives: this proves too little");
+    Ok(())
+}
+
+/// Takes away what an operator leaves behind: its lease and its certificates.
+async fn as_never_installed(scene: &Scene) -> Result<()> {
+    let delete = ["delete", "lease/scpol", "secret/scpol-webhook", "--namespace=scpol-system", "--ignore-not-found"];
+    scene.world.cluster.kubectl_output(User::Admin, &delete).await.map(drop)
+}
+
+async fn life(scene: &Scene, calm: &[Digest]) -> Result<Digest> {
+    scene.policy("envoy", envoy()).await?;
+    scene.in_force("envoy").await?;
+    let refused = scene.create(first(3)).await;
+    ensure!(refused.is_empty(), "creates failed: {refused:?}");
+    if scene.engine == Engine::Webhook {
+        scene.works().await?;
+    }
+    end(scene, &["envoy"], calm).await
+}
+
+async fn changes(scene: &Scene, calm: &[Digest]) -> Result<Digest> {
+    scene.policy("envoy", envoy()).await?;
+    scene.policy("agent", agent()).await?;
+    scene.in_force("envoy").await?;
+    scene.in_force("agent").await?;
+    let refused = scene.create([first(2), second(2)].concat()).await;
+    ensure!(refused.is_empty(), "creates failed: {refused:?}");
+    scene.world.edit_policy("envoy", json!({ "suspend": true })).await?;
+    wait_condition(&scene.world.cluster, "envoy", "Ready", "True", "Suspended").await?;
+    let mut more = second(5).split_off(2);
+    let tried = more.pop().context("one to try")?;
+    within(RECOVERY, "only `agent` is in force", || async {
+        let path = format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1");
+        let tried = request(&scene.world.admin, "POST", &path, &tried).await?;
+        let is_agent = |names: Vec<String>| names.iter().any(|name| name.starts_with("agent"));
+        let is_envoy = |names: Vec<String>| names.iter().any(|name| name.starts_with("envoy"));
+        let names = || [pending(&tried), containers(&tried)].concat();
+        Ok(is_agent(names()) && !is_envoy(names()))
+    })
+    .await?;
+    let refused = scene.create(more).await;
+    ensure!(refused.is_empty(), "creates failed: {refused:?}");
+    end(scene, &["envoy", "agent"], calm).await
+}
+
+/// The policies go, and all is as if nothing had been.
+async fn end(scene: &Scene, policies: &[&str], calm: &[Digest]) -> Result<Digest> {
+    for policy in policies {
+        scene.world.delete_policy(policy).await?;
+    }
+    scene.unregistered().await?;
+    let digest = scene.judge_against(calm).await?;
+    scene.clear().await?;
+    Ok(digest)
+}
+
+/// F2: killed twenty times while workloads come.
+pub(crate) async fn at_random(scene: &Scene) -> Result<()> {
+    let is_initializer = scene.engine == Engine::Initializer;
+    let count = if is_initializer && crate::is_everything() { MANY } else { 100 };
+    in_force(scene).await?;
+    let all = first(count);
+    for (round, batch) in all.chunks(count / 20).enumerate() {
+        // While they wait for it; and where nobody does, while it starts or is at rest.
+        let most = if is_initializer { 20 + 2 * batch.len() as u64 } else { 800 };
+        let killing = async {
+            sleep(Duration::from_millis(Dice(scene.seed).below(most, round))).await;
+            scene.start()
+        };
+        let (killed, created) = tokio::join!(killing, scene.create_stubbornly(batch.to_vec()));
+        created.and(killed)?;
+    }
+    well(scene, &all).await
+}
