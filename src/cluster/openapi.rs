@@ -61,7 +61,11 @@ impl PodSchema {
         Self::parse(&text).map_err(|error| CallError::Away(format!("the OpenAPI document cannot be read: {error}")))
     }
 
-    fn parse(text: &str) -> serde_json::Result<Self> {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn parse(text: &str) -> serde_json::Result<Self> {
         let document: Document<'_> = serde_json::from_str(text)?;
         let mut schema = Self::default();
         let mut wanted = vec![POD_SPEC.to_owned()];

@@ -106,16 +106,21 @@ pub(crate) async fn server_frozen(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// F5: a new leader asks what the server knows, and has templates tried, and gets no answer. What is in force stays so.
-pub(crate) async fn doubtful_start(scene: &Scene) -> Result<()> {
-    in_force(scene).await?;
-    let registered = scene.world.registered().await?;
+/// A new leader starts, and gets no answer to what it asks before it decides, and to what it tries.
+async fn leads_in_doubt(scene: &Scene) -> Result<()> {
     scene.kill();
     let unavailable = Rule::always(Does::Answer(503, None));
     scene
         .proxy
         .set(vec![unavailable.clone().to(&[Verb::Get], &["openapi"]), unavailable.to(&[Verb::Create], DEPLOYMENT)]);
-    scene.ready().await?;
+    scene.ready().await
+}
+
+/// F5: a new leader asks what the server knows, and has templates tried, and gets no answer. What is in force stays so.
+pub(crate) async fn doubtful_start(scene: &Scene) -> Result<()> {
+    in_force(scene).await?;
+    let registered = scene.world.registered().await?;
+    leads_in_doubt(scene).await?;
     sleep(Duration::from_secs(8)).await;
     ensure!(scene.world.registered().await? == registered, "what was registered has been taken away");
     scene.create_stubbornly(first(5)).await?;
@@ -130,12 +135,7 @@ pub(crate) async fn doubtful_start(scene: &Scene) -> Result<()> {
 pub(crate) async fn doubtful_start_while_held(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     clock::brake(scene).await?;
-    scene.kill();
-    let unavailable = Rule::always(Does::Answer(503, None));
-    scene
-        .proxy
-        .set(vec![unavailable.clone().to(&[Verb::Get], &["openapi"]), unavailable.to(&[Verb::Create], DEPLOYMENT)]);
-    scene.ready().await?;
+    leads_in_doubt(scene).await?;
     // A status that is not urgent may come this late.
     sleep(Duration::from_secs(11)).await;
     ensure!(scene.proxy.calm() > 0, "nothing was unavailable: this proves nothing");

@@ -12,6 +12,7 @@ mod object;
 mod policy;
 mod registered;
 mod review;
+mod schema;
 mod seeds;
 mod selector;
 
@@ -34,6 +35,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "review", run: review::run, seeds: seeds::reviews },
     Target { name: "object", run: object::run, seeds: seeds::objects },
     Target { name: "registered", run: registered::run, seeds: seeds::registrations },
+    Target { name: "schema", run: schema::run, seeds: seeds::schemas },
     Target { name: "manifest", run: manifest::run, seeds: seeds::manifests },
 ];
 

@@ -1,0 +1,14 @@
+//! The OpenAPI document of a server: whatever it says, templates can be compared with it.
+
+use crate::inject::POLICIES;
+use sidecar_policy::cluster::openapi::PodSchema;
+
+pub(crate) fn run(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(schema) = PodSchema::parse(text) else { return };
+    for policy in POLICIES.iter() {
+        for field in schema.unknown_fields(&policy.template.spec) {
+            assert!(field.starts_with("spec.template."), "{field}");
+        }
+    }
+}
