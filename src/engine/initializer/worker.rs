@@ -9,7 +9,7 @@ use super::lane::Lane;
 use super::pressure::{Limit, Pressure};
 use super::queue::{CREATE_LIMIT, DECISION_LIMIT, Finish, Job, Key};
 use crate::api::code::Code;
-use crate::cluster::client::{CALL_LIMIT, CallError, call};
+use crate::cluster::client::{CALL_LIMIT, CallError, call, chain};
 use crate::cluster::object::Object;
 use crate::decision::{Decision, Left};
 use crate::engine::EngineName;
@@ -389,7 +389,7 @@ async fn answer_to(shared: &Shared, request: Request<Body>) -> Result<(), Refusa
         .client
         .send(request)
         .await
-        .map_err(|error| Refusal { is_unsent: is_unsent(&error), ..Refusal::away(error.to_string()) })?;
+        .map_err(|error| Refusal { is_unsent: is_unsent(&error), ..Refusal::away(chain(&error)) })?;
     let status = answer.status();
     let retry_after = answer
         .headers()
@@ -397,7 +397,7 @@ async fn answer_to(shared: &Shared, request: Request<Body>) -> Result<(), Refusa
         .and_then(|value| value.to_str().ok()?.parse().ok())
         .map(Duration::from_secs);
     // The body is read to its end even where nobody needs it, or the connection could not be used again.
-    let body = answer.into_body().collect().await.map_err(|error| Refusal::away(error.to_string()))?.to_bytes();
+    let body = answer.into_body().collect().await.map_err(|error| Refusal::away(chain(&error)))?.to_bytes();
     if status.is_success() && status != StatusCode::NO_CONTENT {
         return Ok(());
     }
