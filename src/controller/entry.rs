@@ -88,7 +88,7 @@ impl Entry {
     /// Notes what could not be proven, and when to try again.
     pub(super) fn doubt(&mut self, unproven: Option<Unproven>) {
         // Of a custom resource nobody can ever tell.
-        let is_doubtful = unproven.is_some() && self.kinds.iter().any(|kind| kind.is_in_table());
+        let is_doubtful = unproven.is_some() && self.kinds.iter().all(|kind| kind.is_in_table());
         self.prove_at = is_doubtful.then(|| Instant::now() + PROOF_AGAIN);
         self.unproven = unproven;
     }

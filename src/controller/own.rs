@@ -183,13 +183,14 @@ impl Controller {
         is_programmed(stored) && (self.configuration_of(name).is_some() || stored.parsed.as_ref().is_ok_and(is_same))
     }
 
-    /// True if nothing changes for the policy while nobody can tell what it is to have: it is registered, was in force under an earlier
-    /// leader, or is held back.
+    /// True if nothing changes for the policy while nobody can tell what it is to have: it is registered, by itself or with others, was in
+    /// force under an earlier leader, or is held back.
     fn stays_as_it_is(&self, name: &str, stored: &Stored) -> bool {
         let entry = self.entries.get(name);
         let is_held = entry.is_some_and(|entry| entry.hold.is_some()) || Hold::is_told(&stored.status);
         let is_registered = entry.is_some_and(Entry::is_up) || self.configuration_of(name).is_some();
-        is_held || is_registered || self.was_in_force(name, stored)
+        let is_shared = |policy: &Arc<Policy>| policy.kinds.iter().any(|kind| self.may_be_in_force(kind, stored, name));
+        is_held || is_registered || self.was_in_force(name, stored) || stored.parsed.as_ref().is_ok_and(is_shared)
     }
 
     /// True if there may be a configuration of the policy, also one that an earlier leader made.

@@ -68,6 +68,7 @@ impl Controller {
         let on_pods = self
             .entries
             .get(name)
+            .filter(|entry| entry.is_up())
             .is_some_and(|entry| entry.kinds.iter().any(|kind| kind.group.is_empty() && kind.resource == "pods"));
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
         let unproven = self.entries.get(name).and_then(|entry| entry.unproven.clone());

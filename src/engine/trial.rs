@@ -103,8 +103,9 @@ pub async fn template(
         let tried = create(client, &resource, namespace, &object, Strictness::Strict).await;
         let Err(error) = tried else { continue };
         match error.code() {
-            // The server has not looked at it.
-            0 | 429 | 503 | 504 => return Err(error.into()),
+            0 => return Err(error.into()),
+            // The server has not looked at it; unless that is what somebody else's webhook has to say.
+            429 | 503 | 504 if !error.to_string().contains("denied the request") => return Err(error.into()),
             // Somebody else's admission may refuse whatever is tried there, for the same reason.
             400 | 422 if kind.is_in_table() => {
                 match create(client, &resource, namespace, &without, Strictness::Strict).await {

@@ -13,6 +13,7 @@ use crate::cluster::policies::Snapshot;
 use crate::policy::{Policies, Policy};
 use futures::StreamExt;
 use kube::Client;
+use kube::runtime::watcher::Event;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -70,7 +71,10 @@ impl Force {
     fn changed(&mut self, (resource, event): Seen) {
         match event {
             Ok(event) => {
-                self.refused.remove(resource);
+                // Only an answer ends a refusal: each new try begins with an event, too.
+                if matches!(event, Event::InitDone) {
+                    self.refused.remove(resource);
+                }
                 let mirror = self.registered.entry(resource).or_default();
                 mirror.apply(&event, |object, _| listed(&object.value()));
             }
@@ -201,5 +205,26 @@ mod tests {
             force.changed((resource, Ok(watcher::Event::InitDone)));
         }
         assert!(hashes(&mut force, &[&a]).is_empty());
+    }
+
+    #[test]
+    fn what_is_refused_for_long_cannot_be_read_and_what_is_refused_for_a_moment_is_waited_for() {
+        let resource = resources::MUTATING_WEBHOOKS;
+        let mut force = Force::default();
+        let try_in_vain = |force: &mut Force| {
+            force.changed((resource, Ok(watcher::Event::Init)));
+            let status = kube::core::Status::failure("webhooks is forbidden", "Forbidden").with_code(403);
+            force.changed((resource, Err(watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status))))));
+        };
+        try_in_vain(&mut force);
+        assert!(!force.has_read(resource), "a server that has just started");
+        for since in force.refused.values_mut() {
+            *since -= REFUSED;
+        }
+        try_in_vain(&mut force);
+        assert!(force.has_read(resource), "a right is missing");
+        force.changed((resource, Ok(watcher::Event::Init)));
+        force.changed((resource, Ok(watcher::Event::InitDone)));
+        assert!(force.refused.is_empty() && force.has_read(resource), "it has been granted");
     }
 }
