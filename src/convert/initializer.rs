@@ -82,7 +82,7 @@ fn registered<'a>(inputs: &'a Inputs<'a>, work: &mut Work<'_>) -> Vec<Registered
             let ways = rules::matched(&entry["rules"], &source.spot, &format!("{path}.rules"), work);
             if !entry["failurePolicy"].is_null() {
                 let message = "`failurePolicy` of an initializer said what becomes of a create that is not answered; a policy's says what a \
-                               working operator does: see docs/break-glass.md";
+                               working operator does: see docs/recovery.md";
                 work.tell(Weight::Lost, source.spot.place(&format!("{path}.failurePolicy")), message);
             }
             match registered.iter_mut().find(|known| known.name == name) {

@@ -173,7 +173,7 @@ impl World {
         .await
     }
 
-    /// The order of the break-glass page: policies first, the operator last.
+    /// The order of the recovery page: policies first, the operator last.
     async fn uninstall(&self, operator: Operator) -> Result<()> {
         self.cluster.kubectl_output(User::Admin, &["delete", "scpol", "--all"]).await?;
         within(LIMIT, "no registration is left", || async { Ok(self.configurations().await?.is_empty()) }).await?;

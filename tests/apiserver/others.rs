@@ -140,6 +140,7 @@ async fn one_engine_of_two_that_nobody_can_try_is_told_and_takes_nothing_from_th
         // A new leader finds it so, and leaves it so.
         operator.kill().await?;
         operator = Operator::ready(&world.cluster, &[]).await?;
+        within(LIMIT, "it leads", || async { Ok(operator.metric("scpol_leader").await? == 1.0) }).await?;
         let until = Instant::now() + STEADY;
         while Instant::now() < until {
             assert_eq!(world.configurations().await?, ["scpol-envoy"], "{round}");

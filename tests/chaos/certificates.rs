@@ -1,11 +1,16 @@
 //! F24: the certificates of the webhook are spoilt, or the registration trusts others.
 
-use crate::scene::{Scene, first};
+use crate::scene::{RECOVERY, Scene, first};
 use crate::stories::{in_force, well};
+use crate::support::within;
 use crate::world::{NAMES, SECRETS, certificate, request, secret};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The operator looks at the Secret every 30 s.
+const LOOKED: Duration = Duration::from_secs(45);
 
 /// While an operator runs, and before it starts: the Secret is deleted, has garbage in it, has expired, or is of an authority that
 /// nobody trusts; and the registration trusts somebody else. Each time, the webhook soon injects again.
@@ -23,8 +28,10 @@ pub(crate) async fn spoilt(scene: &Scene) -> Result<()> {
     ];
     let all = first(10 * spoilt.len() + 5);
     for (files, batch) in spoilt.into_iter().zip(all.chunks(10)) {
+        let shown = shown(scene);
         store(scene, files).await?;
         scene.create_stubbornly(batch[..5].to_vec()).await?;
+        noticed(scene, files, shown).await?;
         scene.works().await?;
         scene.kill();
         store(scene, files).await?;
@@ -33,6 +40,8 @@ pub(crate) async fn spoilt(scene: &Scene) -> Result<()> {
         scene.works().await?;
     }
     trust(scene, &ca).await?;
+    within(RECOVERY, "the registration trusts ours again", || async { Ok(trusted(scene).await? != bundle(&ca)) })
+        .await?;
     scene.create_stubbornly(all[10 * spoilt.len()..].to_vec()).await?;
     well(scene, &all).await
 }
@@ -49,10 +58,38 @@ async fn store(scene: &Scene, files: Option<[&str; 4]>) -> Result<()> {
     Ok(())
 }
 
+/// How often the webhook has begun to show another certificate.
+fn shown(scene: &Scene) -> usize {
+    scene.log().matches("shows another certificate").count()
+}
+
+/// Waits until the operator has mended what is stored, or shows what it can use of it; it had shown that many certificates before.
+async fn noticed(scene: &Scene, files: Option<[&str; 4]>, before: usize) -> Result<()> {
+    let spoilt = files.map(|files| secret(files)["data"]["tls.crt"].clone());
+    within(LOOKED, "the operator has looked at the Secret", || async {
+        let stored = scene.world.get(&format!("{SECRETS}/scpol-webhook")).await?;
+        let is_mended = stored.is_some_and(|stored| Some(&stored["data"]["tls.crt"]) != spoilt.as_ref());
+        Ok(is_mended || shown(scene) > before)
+    })
+    .await
+}
+
+const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/scpol-deployments.apps";
+
 /// Has the registration trust this authority.
 async fn trust(scene: &Scene, ca: &str) -> Result<()> {
-    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/scpol-deployments.apps";
-    let bundle: Value = json!(ByteString(ca.as_bytes().to_vec()));
-    let edit = json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle }]);
-    scene.world.patch(path, &edit).await.map(drop)
+    let edit = json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle(ca) }]);
+    let edited = scene.world.patch(REGISTRATION, &edit).await?;
+    ensure!(edited["webhooks"][0]["clientConfig"]["caBundle"] == bundle(ca), "it was not edited: this proves nothing");
+    Ok(())
+}
+
+/// What the registration trusts.
+async fn trusted(scene: &Scene) -> Result<Value> {
+    let stored = scene.world.get(REGISTRATION).await?.context("not registered")?;
+    Ok(stored["webhooks"][0]["clientConfig"]["caBundle"].clone())
+}
+
+fn bundle(ca: &str) -> Value {
+    json!(ByteString(ca.as_bytes().to_vec()))
 }

@@ -1,4 +1,4 @@
-//! F25: much comes at once, much of it is large, and there are many policies, one of which changes all the time.
+//! F25: much comes at once, much of it is large, and there are many policies, one after the other of which changes.
 
 use crate::dice::Dice;
 use crate::scene::{RECOVERY, Scene, first};

@@ -80,6 +80,8 @@ async fn life(scene: &Scene, calm: &[Digest]) -> Result<Digest> {
     ensure!(refused.is_empty(), "creates failed: {refused:?}");
     if scene.engine == Engine::Webhook {
         scene.works().await?;
+        scene.missed_are_told().await?;
+        scene.all_are_whole(&first(3)).await?;
     }
     end(scene, &["envoy"], calm).await
 }
@@ -106,6 +108,7 @@ async fn changes(scene: &Scene, calm: &[Digest]) -> Result<Digest> {
     .await?;
     let refused = scene.create(more).await;
     ensure!(refused.is_empty(), "creates failed: {refused:?}");
+    scene.all_are_whole(&[first(2), second(4)].concat()).await?;
     end(scene, &["envoy", "agent"], calm).await
 }
 

@@ -98,6 +98,11 @@ impl Proxy {
         *lock(&self.hub.faults) = Faults::new(self.hub.dice, rules);
     }
 
+    /// How often something has gone wrong by the rules of now.
+    pub(crate) fn happened(&self) -> u64 {
+        lock(&self.hub.faults).fired()
+    }
+
     /// Nothing goes wrong any more; watches that were frozen or robbed of events are begun anew. Gives how often something has
     /// gone wrong.
     pub(crate) fn calm(&self) -> u64 {

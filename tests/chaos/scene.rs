@@ -286,10 +286,11 @@ impl Scene {
     /// Each of these Deployments is stored, and has all of the sidecar, or nothing of it.
     pub(crate) async fn all_are_whole(&self, deployments: &[Value]) -> Result<()> {
         let stored = self.deployments().await?;
+        let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let stored: HashMap<String, &Value> = stored.iter().map(|object| (name(object), object)).collect();
         for body in deployments {
-            let name = &body["metadata"]["name"];
-            let object = stored.iter().find(|object| object["metadata"]["name"] == *name);
-            let object = object.with_context(|| format!("{name} is gone"))?;
+            let name = name(body);
+            let object = stored.get(&name).with_context(|| format!("{name} is gone"))?;
             let parts = parts_of_envoy(object);
             ensure!(parts.iter().all(|part| *part == parts[0]), "{name} has a half of the sidecar: {object}");
         }

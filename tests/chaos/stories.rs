@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use controlplane::{User, free_port};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 pub(crate) const DEPLOYMENT: &[&str] = &["deployments"];
@@ -29,12 +30,9 @@ pub(crate) async fn well(scene: &Scene, deployments: &[Value]) -> Result<()> {
     scene.works().await?;
     scene.judge().await?;
     scene.missed_are_told().await?;
+    scene.all_are_whole(deployments).await?;
     // A webhook that is not there injects nothing.
-    if scene.engine == Engine::Webhook {
-        scene.all_are_whole(deployments).await
-    } else {
-        scene.all_have(deployments).await
-    }
+    if scene.engine == Engine::Webhook { Ok(()) } else { scene.all_have(deployments).await }
 }
 
 /// F4: somebody else writes the waiting objects as fast as he can.
@@ -107,39 +105,48 @@ pub(crate) async fn server_frozen(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// A new leader starts, and gets no answer to what it asks before it decides, and to what it tries.
-async fn leads_in_doubt(scene: &Scene) -> Result<()> {
-    scene.kill();
-    let unavailable = Rule::always(Does::Answer(503, None));
-    scene
-        .proxy
-        .set(vec![unavailable.clone().to(&[Verb::Get], &["openapi"]), unavailable.to(&[Verb::Create], DEPLOYMENT)]);
-    scene.ready().await
-}
-
-/// F5: a new leader asks what the server knows, and has templates tried, and gets no answer. What is in force stays so.
+/// F5: a new leader asks what the server knows, and then has templates tried, and gets no answer. What is in force stays so.
 pub(crate) async fn doubtful_start(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let registered = scene.world.registered().await?;
-    leads_in_doubt(scene).await?;
+    scene.kill();
+    scene.proxy.set(vec![UNKNOWN]);
+    scene.ready().await?;
     sleep(Duration::from_secs(8)).await;
+    ensure!(scene.proxy.calm() > 0, "the schema was not asked for: this proves nothing");
+    ensure!(scene.world.registered().await? == registered, "what was registered has been taken away");
+    scene.create_stubbornly(first(3)).await?;
+    scene.all_have(&first(3)).await?;
+    scene.proxy.set(vec![UNTRIED]);
+    // The server is asked anew every 10 s.
+    within(RECOVERY, "something is tried", || async { Ok(scene.proxy.happened() > 0) }).await?;
+    sleep(Duration::from_secs(3)).await;
     ensure!(scene.world.registered().await? == registered, "what was registered has been taken away");
     scene.create_stubbornly(first(5)).await?;
     scene.all_have(&first(5)).await?;
-    ensure!(scene.proxy.calm() > 0, "nothing was unavailable: this proves nothing");
+    scene.proxy.calm();
     scene.in_force("envoy").await?;
     scene.create_stubbornly(second(3)).await?;
     well(scene, &first(5)).await
 }
 
+/// What a server knows of pods cannot be found out.
+const UNKNOWN: Rule = Rule::always(Does::Answer(503, None)).to(&[Verb::Get], &["openapi"]);
+/// Nothing can be tried.
+const UNTRIED: Rule = Rule::always(Does::Answer(503, None)).to(&[Verb::Create], DEPLOYMENT);
+
 /// F5: the same while the emergency brake holds: what was deleted by hand stays away.
 pub(crate) async fn doubtful_start_while_held(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     clock::brake(scene).await?;
-    leads_in_doubt(scene).await?;
+    scene.kill();
+    scene.proxy.set(vec![UNKNOWN]);
+    scene.ready().await?;
     // A status that is not urgent may come this late.
     sleep(Duration::from_secs(11)).await;
     ensure!(scene.proxy.calm() > 0, "nothing was unavailable: this proves nothing");
+    // The server is asked anew every 10 s.
+    sleep(Duration::from_secs(12)).await;
     clock::stays_held(scene).await?;
     scene.world.edit_policy("envoy", json!({ "suspend": true })).await?;
     wait_condition(&scene.world.cluster, "envoy", "Ready", "True", "Suspended").await?;
@@ -329,32 +336,43 @@ pub(crate) async fn scaled_to_zero(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let mut other = scene.replica("scpol-1", free_port())?;
     other.wait_ready().await?;
+    let (back, is_back) = watch::channel(false);
     let scaling = async {
         sleep(Duration::from_secs(1)).await;
         let (one, other) = tokio::join!(scene.stop(), other.stop());
         ensure!(one? == Some(0) && other? == Some(0), "they did not end in good order");
         sleep(Duration::from_millis(2000 + Dice(scene.seed).below(1000, "back"))).await;
         scene.ready().await?;
-        scene.in_force("envoy").await
+        scene.in_force("envoy").await?;
+        sleep(Duration::from_secs(2)).await;
+        back.send_replace(true);
+        anyhow::Ok(())
     };
+    // Without an end, until somebody has been back for a while.
+    let all = first(1000);
     let coming = async {
-        let mut refused = Vec::new();
-        for batch in first(120).chunks(5) {
+        let (mut created, mut refused) = (0, Vec::new());
+        for batch in all.chunks(5) {
             refused.extend(scene.create(batch.to_vec()).await);
+            created += batch.len();
+            if *is_back.borrow() {
+                break;
+            }
             sleep(Duration::from_millis(300)).await;
         }
-        refused
+        (created, refused)
     };
-    let (scaled, refused) = tokio::join!(scaling, coming);
+    let (scaled, (created, refused)) = tokio::join!(scaling, coming);
     scaled?;
-    ensure!(refused.is_empty(), "creates failed: {refused:?}");
+    ensure!(refused.is_empty() && created < all.len(), "creates failed, or ended too early: {refused:?}");
+    let all = &all[..created];
     // MutatingAdmissionPolicies need nobody.
     if scene.engine == Engine::MutatingAdmissionPolicy {
-        return well(scene, &first(120)).await;
+        return well(scene, all).await;
     }
     well(scene, &[]).await?;
-    scene.all_are_whole(&first(120)).await?;
-    ensure!(scene.all_have(&first(120)).await.is_err(), "nothing came while nobody was there: this proves nothing");
+    scene.all_are_whole(all).await?;
+    ensure!(scene.all_have(all).await.is_err(), "nothing came while nobody was there: this proves nothing");
     Ok(())
 }
 
@@ -393,23 +411,26 @@ pub(crate) async fn edited_meanwhile(scene: &Scene) -> Result<()> {
     edited.and(created)?;
     scene.in_force("envoy").await?;
     well(scene, &[]).await?;
+    let mut injected = 0;
     for number in 0..40 {
-        of_one_version(scene, &format!("web-{number}")).await?;
+        injected += usize::from(of_one_version(scene, &format!("web-{number}")).await?);
     }
+    ensure!(injected >= 5, "{injected} of 40 have the sidecar: it was out of force");
     let (deleted, created) = tokio::join!(scene.world.delete_policy("envoy"), scene.create_stubbornly(second(10)));
     deleted.and(created)?;
     scene.unregistered().await?;
     scene.judge().await.map(drop)
 }
 
-async fn of_one_version(scene: &Scene, name: &str) -> Result<()> {
+/// True if it has a sidecar, all of which must be of one version of the policy.
+async fn of_one_version(scene: &Scene, name: &str) -> Result<bool> {
     let stored = scene.world.get(&path(name)).await?.with_context(|| format!("{name} is gone"))?;
     let pod = &stored["spec"]["template"];
     let sidecar =
         pod["spec"]["containers"].as_array().into_iter().flatten().find(|container| container["name"] == "envoy");
-    let Some(sidecar) = sidecar else { return Ok(()) };
+    let Some(sidecar) = sidecar else { return Ok(false) };
     ensure!(sidecar["image"] == pod["metadata"]["annotations"]["mesh"], "{name} is a mix of two versions: {pod}");
-    Ok(())
+    Ok(true)
 }
 
 /// F20: somebody else is to act before us, and takes his time.

@@ -242,9 +242,6 @@ const ROWS: &[Row] = &[
         "O6",
         "and not its marker",
     ),
-    ("a volume is left without a marker", |run| leave_only(run, "/spec/volumes"), "O6", "has `envoy` of `envoy`"),
-    ("a variable is left without a marker", |run| leave_only(run, "/spec/containers"), "O6", "has `PROXY` of `envoy`"),
-    ("an annotation is left without a marker", |run| leave_only(run, "/metadata"), "O6", "has `mesh` of `envoy`"),
     (
         "what is in a protected namespace is injected",
         |run| run.object(0)["metadata"]["namespace"] = json!("kube-system"),
@@ -343,22 +340,6 @@ const ROWS: &[Row] = &[
         "at rest",
     ),
 ];
-
-/// Of the Deployment, takes away everything that was injected but what lies below `kept` of its pod.
-fn leave_only(run: &mut Run, kept: &str) {
-    let pod = &mut run.object(0)["spec"]["template"];
-    let annotations = pod["metadata"]["annotations"].as_object_mut().unwrap();
-    annotations.retain(|key, _| key == "mesh" && kept == "/metadata");
-    for list in ["initContainers", "volumes"] {
-        if kept != format!("/spec/{list}") {
-            pod["spec"][list] = json!([]);
-        }
-    }
-    pod["spec"]["containers"].as_array_mut().unwrap().truncate(1);
-    if kept != "/spec/containers" {
-        pod["spec"]["containers"][0]["env"] = json!([]);
-    }
-}
 
 /// Has this registered instead of what is.
 fn register(run: &mut Run, kind: &str, name: &str) {

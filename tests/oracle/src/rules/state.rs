@@ -36,27 +36,14 @@ pub(super) fn whole(site: &Site, state: &State) -> Vec<(String, String)> {
     wrong
 }
 
-/// The first thing of the template that is in `pod`: a container by name and image, a volume, a variable, an annotation.
+/// The first container of the template, by name and image, that is in `pod`.
 fn part_of(template: &Value, pod: &Value) -> Option<String> {
     let items = |from: &Value, list: &str| from[list].as_array().cloned().unwrap_or_default();
-    let containers = |from: &Value| [items(from, "initContainers"), items(from, "containers")].concat();
-    let theirs = containers(&pod["spec"]);
-    let is_like = |one: &Value, other: &Value, field: &str| one["name"] == other["name"] && one[field] == other[field];
-    let has_container = |ours: &Value| theirs.iter().any(|item| is_like(item, ours, "image"));
-    // Of a volume, the server may have filled in more: what is named there is enough.
-    let volumes = items(&pod["spec"], "volumes");
-    let has_volume = |ours: &Value| volumes.iter().any(|item| pod::lost(ours, item).is_none());
-    let has_variable =
-        |ours: &Value| theirs.iter().any(|item| items(item, "env").iter().any(|env| is_like(env, ours, "value")));
-    let names = |list: Vec<Value>, is_there: &dyn Fn(&Value) -> bool| {
-        list.iter().find(|ours| is_there(ours)).and_then(|ours| ours["name"].as_str().map(str::to_owned))
-    };
-    let annotations = template["metadata"]["annotations"].as_object();
-    let annotation = || annotations?.iter().find(|(key, value)| pod["metadata"]["annotations"][*key] == **value);
-    names(containers(template), &has_container)
-        .or_else(|| names(items(template, "volumes"), &has_volume))
-        .or_else(|| names(items(template, "env"), &has_variable))
-        .or_else(|| annotation().map(|(key, _)| key.clone()))
+    let all = |from: &Value| [items(from, "initContainers"), items(from, "containers")].concat();
+    let theirs = all(&pod["spec"]);
+    let is_there =
+        |ours: &Value| theirs.iter().any(|item| item["name"] == ours["name"] && item["image"] == ours["image"]);
+    all(template).iter().find(|ours| is_there(ours)).and_then(|ours| ours["name"].as_str().map(str::to_owned))
 }
 
 /// O10.
@@ -126,7 +113,7 @@ fn counted(site: &Site, state: &State, name: &str, policy: &Value) -> Option<Str
     })
 }
 
-/// What each engine registers; `scpol-<policy>` for Initializers, `scpol-<resource>[.<group>]` for the others.
+/// What each engine registers to inject; `scpol-<policy>` for Initializers, `scpol-<resource>[.<group>]` for the others.
 const REGISTERED: [(&str, &[&str]); 3] = [
     ("Initializer", &["InitializerConfiguration"]),
     ("Webhook", &["MutatingWebhookConfiguration"]),
@@ -135,7 +122,8 @@ const REGISTERED: [(&str, &[&str]); 3] = [
 
 /// Of a policy on several engines nobody can tell which target is on which.
 fn registered(state: &State, name: &str, policy: &Value) -> Option<String> {
-    if !is_true(policy, "Programmed") {
+    // One that only validates injects nothing.
+    if !is_true(policy, "Programmed") || policy["spec"]["template"].is_null() {
         return None;
     }
     let (engine, kinds) = REGISTERED.iter().find(|(engine, _)| policy["status"]["engine"] == *engine)?;
@@ -149,6 +137,8 @@ fn registered(state: &State, name: &str, policy: &Value) -> Option<String> {
 fn resources(spec: &Value) -> Vec<String> {
     let name = |target: &Value| {
         let group = target["group"].as_str().filter(|group| !group.is_empty());
+        // The same objects, which old servers serve twice.
+        let group = group.map(|group| if group == "extensions" { "apps" } else { group });
         let resource = target["resource"].as_str().unwrap_or_default();
         group.map_or_else(|| format!("scpol-{resource}"), |group| format!("scpol-{resource}.{group}"))
     };
