@@ -204,7 +204,8 @@ async fn is_judged_by_who_edits(by: By, version: Version) -> Result<()> {
     assert!(office.edit(bystander, &image).await?.is_some(), "what it injects is not his, either");
     // Narrowed to what is his, it is his to edit.
     assert_eq!(office.edit(bystander, &replace("/spec/namespaces", json!(["team"]))).await?, None);
-    assert_eq!(office.edit(bystander, &image).await?, None);
+    // An old server applies a patch to what its cache has, and tries again with what is stored only if that would be written.
+    within(LIMIT, "the edit is his", || async { Ok(office.edit(bystander, &image).await?.is_none()) }).await?;
     // The operator is no author: what it writes is `status`.
     let status = json!([{ "op": "add", "path": "/status", "value": { "matched": 1 } }]);
     let path = format!("{POLICIES}/team/status");
