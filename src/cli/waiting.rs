@@ -15,6 +15,10 @@ use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::HashSet;
+use std::time::Duration;
+
+/// So long the cache of an old server gets to catch up.
+const LAG: Duration = Duration::from_millis(200);
 
 /// An object that waits.
 #[derive(Serialize, Clone, Debug, PartialEq)]
@@ -148,12 +152,17 @@ fn waits(object: &Object, resource: &ApiResource, seen: &mut HashSet<String>) ->
 pub(super) async fn clear(client: &Client, object: &mut Waiting, is_cleared: &impl Fn(&str) -> bool) {
     let namespace = Some(object.namespace.as_str()).filter(|namespace| !namespace.is_empty());
     let api = live::api(client, &object.api, namespace);
-    // It may change under us; each time it is read anew.
+    // It may change under us; each time it is read anew. The cache of an old server, to which the patch is applied, may lag.
     for _ in 0..5 {
         let patch = Patch::<()>::Json(clearing(&object.pending, is_cleared));
         match call(api.patch(&object.name, &PatchParams::default(), &patch)).await {
             Ok(stored) => return cleared(object, pending(&stored)),
-            Err(error) => object.message = Some(error.to_string()),
+            Err(error) => {
+                if error.code() == 422 {
+                    tokio::time::sleep(LAG).await;
+                }
+                object.message = Some(error.to_string());
+            }
         }
         match call(api.get_opt(&object.name)).await {
             Ok(Some(stored)) if stored.pending().any(is_cleared) => object.pending = pending(&stored),

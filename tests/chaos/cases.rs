@@ -77,6 +77,13 @@ pub(crate) const CASES: &[Case] = &[
         play: Play::Story(|scene| stories::conflicts(scene).boxed()),
     },
     Case {
+        id: "F04",
+        name: "the_servers_cache_lags",
+        engines: LEGACY,
+        is_quick: true,
+        play: Play::Rules(&[Rule::always(Does::Lag).to(&[Verb::Patch], &["deployments"]).percent(60).times(3)]),
+    },
+    Case {
         id: "F05",
         name: "too_many_requests_and_unavailable",
         engines: Engine::ALL,

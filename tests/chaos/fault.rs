@@ -110,6 +110,8 @@ pub(crate) enum Does {
     Answer(u16, Option<u64>),
     /// It is forwarded, and this is the answer all the same.
     Mask(u16),
+    /// A JSON Patch is answered as by a server whose cache lags behind what is stored: it tests another version than it meets.
+    Lag,
     /// A list is answered as it was answered the first time.
     StaleList,
     /// The watch is cut after so long.

@@ -211,7 +211,7 @@ async fn serve(hub: Arc<Hub>, listener: TcpListener, acceptor: TlsAcceptor) {
 
 async fn answer(hub: Arc<Hub>, upstream: Arc<Upstream>, request: Request<Incoming>) -> Result<Response<Body>> {
     let (parts, body) = request.into_parts();
-    let body = body.collect().await?.to_bytes();
+    let mut body = body.collect().await?.to_bytes();
     let ask = Ask::of(&parts.method, &parts.uri);
     let stop = hub.stops();
     if let Some(stop) = stop.filter(|stop| stop.moment == Moment::Before) {
@@ -223,6 +223,7 @@ async fn answer(hub: Arc<Hub>, upstream: Arc<Upstream>, request: Request<Incomin
             Does::Delay(time) => tokio::time::sleep(*time).await,
             Does::CutBefore => anyhow::bail!("cut"),
             Does::Answer(code, after) => return Ok(refusal(*code, *after)),
+            Does::Lag => body = untimely(&body),
             _ => {}
         }
     }
@@ -265,6 +266,17 @@ fn refusal(code: u16, after: Option<u64>) -> Response<Body> {
         response = response.header("Retry-After", seconds.to_string());
     }
     response.body(whole(status.to_string().into())).expect("a well-formed answer")
+}
+
+/// The JSON Patch, as long as before, with another version in its test.
+fn untimely(patch: &Bytes) -> Bytes {
+    let Ok(mut operations) = serde_json::from_slice::<Vec<Value>>(patch) else { return patch.clone() };
+    let is_test =
+        |operation: &&mut Value| operation["op"] == "test" && operation["path"] == "/metadata/resourceVersion";
+    if let Some(test) = operations.iter_mut().find(is_test) {
+        test["value"] = "0".repeat(test["value"].as_str().unwrap_or_default().len()).into();
+    }
+    json!(operations).to_string().into()
 }
 
 impl Hub {

@@ -35,6 +35,10 @@ use tracing::{debug, error, warn};
 
 /// A quota may be cleared while we wait: so often is an "exceeded quota" tried again, which takes about 2 s.
 const QUOTA_ATTEMPTS: u32 = 8;
+/// So often is a patch tried again that does not apply to what the server has in its cache, which takes about 10 s.
+const LAG_ATTEMPTS: u32 = 11;
+/// How API servers begin to tell a failure without its cause.
+const REJECTED: &str = "the server rejected our request";
 /// This loop turns at least so often: it shows `/livez` that it does.
 const BEAT: Duration = Duration::from_secs(1);
 /// From so many creates on that wait for us at once it is told: half of what an API server holds by default
@@ -266,6 +270,7 @@ async fn blame(shared: &Shared, workload: &Workload, settlement: &mut Settlement
             let alone = completion(workload, settlement.ours, alone);
             if let Err(refused) = send(shared, workload, &alone, Try::Dry).await
                 && matches!(refused.status, 403 | 422)
+                && !refused.is_not_applied()
             {
                 guilty.push((policy.clone(), refused.message));
             }
@@ -301,6 +306,11 @@ async fn assess(shared: &Shared, workload: &Workload, refused: &Refusal, job: &J
                 Assessment::Stale(
                     Some(Box::new(fresh)).filter(|fresh| fresh.meta().uid.as_deref() == Some(workload.uid())),
                 )
+            }
+            // The object is as the patch wants it: so the server's cache is not. It applies a patch to what its cache has, and
+            // tries again with what is stored only after a conflict of writes (seen on 1.13.5).
+            Ok(Some(_)) if refused.is_not_applied() && job.attempts < LAG_ATTEMPTS => {
+                Assessment::Later(Settled::retry(Duration::ZERO))
             }
             Ok(Some(_)) if status == 422 => Assessment::Refused(Code::ResultInvalid),
             Ok(Some(_)) if status == 403 && refused.message.contains("exceeded quota") => match job.attempts {
@@ -343,6 +353,12 @@ impl Refusal {
     /// True if the server does not let us impersonate anybody.
     fn is_not_ourselves(&self) -> bool {
         self.status == 403 && self.message.contains("cannot impersonate")
+    }
+
+    /// True if the patch could not be applied, as where one of its tests fails: 1.13.5 does not say more, while what it finds wrong
+    /// with the object has its causes.
+    fn is_not_applied(&self) -> bool {
+        self.status == 422 && self.message.starts_with(REJECTED)
     }
 
     /// True if it is we who lack a right, not the object that breaks a rule: the wording of RBAC and of the Initializers plugin.
@@ -416,7 +432,7 @@ fn is_unsent(error: &kube::Error) -> bool {
 fn explain(status: Status) -> String {
     let causes: Vec<_> =
         status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.clone()).collect();
-    if causes.is_empty() || !status.message.starts_with("the server rejected") {
+    if causes.is_empty() || !status.message.starts_with(REJECTED) {
         return status.message;
     }
     format!("{}: {}", status.message, causes.join("; "))
@@ -464,6 +480,7 @@ fn note_trouble(shared: &Shared, decision: &Decision, refused: &Refusal) {
     let code = match refused.status {
         403 if refused.is_missing_right() => Code::MissingRight,
         403 if refused.message.contains("exceeded quota") => Code::QuotaExceeded,
+        422 if refused.is_not_applied() => return,
         403 | 422 => Code::AdmissionDenied,
         _ => return,
     };
