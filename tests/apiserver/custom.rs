@@ -172,8 +172,8 @@ async fn what_waits_is_listed_and_cleared_and_a_policy_that_goes_leaves_nothing_
     let operator = Operator::ready(&world.cluster, &[]).await?;
     let sample: Value = serde_saphyr::from_str(&std::fs::read_to_string(file("samples/08-custom-resource.yaml"))?)?;
     policies(&world.cluster).create(&Default::default(), &serde_json::from_value(sample)?).await?;
-    in_force(&world.cluster, "rollouts").await?;
     world.let_creators("rollouts").await?;
+    in_force(&world.cluster, "rollouts").await?;
     let created = world.create_promptly(&collection("rollouts"), &rollout("web")).await?;
     assert_eq!(containers(&created), ["app", "sidecar-nginx"], "the sample does what it says");
     operator.signal("STOP")?;

@@ -8,6 +8,7 @@ use futures::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 const POLICIES: &str = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
 /// How many requests are under way at once.
@@ -63,9 +64,12 @@ async fn refused_or_told(world: &World) -> Result<usize> {
     eprintln!("{} malformed policies: {refused} refused by the server, {} stored", cases.len(), stored.len());
     assert!(cases.len() >= 300, "{} malformed policies", cases.len());
 
-    // Hundreds of statuses are to be written.
-    within(2 * LIMIT, "none of them is accepted", || async { Ok(not_accepted(world).await?.len() == stored.len()) })
-        .await?;
+    // Hundreds of statuses are to be written, and read here.
+    within(4 * LIMIT, "none of them is accepted", || async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(not_accepted(world).await?.len() == stored.len())
+    })
+    .await?;
     let told = not_accepted(world).await?;
     for (case, name) in &stored {
         let (reason, message) = &told[name];

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 #[tokio::test]
 async fn what_waited_while_every_replica_was_dead_is_completed_after_a_restart() -> Result<()> {
     let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
+    // The container of the same pod starts again: its lease is still its own.
+    let same_pod = ["--pod-name=scpol-0"];
+    let operator = Operator::ready(&world.cluster, &same_pod).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;
     operator.kill().await?;
@@ -20,7 +22,7 @@ async fn what_waited_while_every_replica_was_dead_is_completed_after_a_restart()
         assert_eq!(pending(&created), ["envoy.scpol.dev"]);
     }
     let start = Instant::now();
-    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    let _operator = Operator::ready(&world.cluster, &same_pod).await?;
     for number in 0..300 {
         assert_eq!(containers(&world.initialized(&path(&format!("web-{number}"))).await?), ["app", "envoy"]);
     }

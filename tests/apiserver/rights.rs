@@ -304,7 +304,7 @@ fn workload(kind: &str, version: &str, name: &str, annotations: &Value) -> Value
 #[tokio::test]
 async fn every_right_of_the_file_for_old_servers_is_used_and_none_is_missing() -> Result<()> {
     let mut scenario = Scenario::new(Version::V1_13).await?;
-    let flags = ["--repair-hold=1s"];
+    let flags = ["--repair-hold=4s"];
     let operator = Operator::ready(&scenario.world.cluster, &flags).await?;
     // A Job cannot be changed once it is stored.
     scenario.lifecycle("Initializer", &["jobs"]).await?;
@@ -322,7 +322,7 @@ async fn every_right_of_the_file_for_old_servers_is_used_and_none_is_missing() -
 #[tokio::test]
 async fn every_right_of_the_file_for_current_servers_is_used_and_none_is_missing() -> Result<()> {
     let mut scenario = Scenario::new(Version::V1_36).await?;
-    let flags = ["--repair-hold=1s"];
+    let flags = ["--repair-hold=4s"];
     let operator = Operator::ready(&scenario.world.cluster, &flags).await?;
     for engine in ["MutatingAdmissionPolicy", "Webhook"] {
         scenario.lifecycle(engine, &[]).await?;

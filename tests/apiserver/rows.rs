@@ -193,7 +193,8 @@ async fn a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_th
         world.create(&daemonsets, &daemon),
     );
     let took = start.elapsed();
-    assert!((Duration::from_secs(18)..Duration::from_secs(25)).contains(&took), "took {took:?}");
+    // 20 s from when each is seen, by a watch that may have to be begun anew; the server gives up after 30 s.
+    assert!((Duration::from_secs(18)..Duration::from_secs(29)).contains(&took), "took {took:?}");
     assert_eq!(containers(&open?), ["app"], "let through");
     for refused in [closed, judged] {
         let told = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();

@@ -392,6 +392,8 @@ async fn of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_
         let world = World { cluster, admin, creator };
         // What the server makes for itself comes some moments after its start.
         let own = |name: &String| name.ends_with("default/kubernetes") || name.contains(" kube-system/");
+        let service = "/api/v1/namespaces/default/services/kubernetes";
+        within(LIMIT, "it has its own Service", || async { Ok(world.get(service).await?.is_some()) }).await?;
         let before = everything(&world).await?;
         for round in 1..=installations()? {
             let operator = world.install_and_use(engines).await?;
