@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::fault::{Does, Rule, Verb};
 use crate::scene::{Engine, RECOVERY, Scene, agent, envoy, first, second};
 use crate::support::{self, Operator, wait_condition, within};
-use crate::world::{DEPLOYMENTS, containers, deployment, path, pending, request, sidecar, waiting};
+use crate::world::{DEPLOYMENTS, containers, deployment, path, pending, request, waiting};
 use anyhow::{Context, Result, ensure};
 use controlplane::{User, free_port};
 use serde_json::{Value, json};
@@ -621,8 +621,8 @@ pub(crate) async fn result_refused(scene: &Scene) -> Result<()> {
 /// L3: when nothing happens, nothing is written but the lease.
 pub(crate) async fn silence(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
-    scene.policy("second", sidecar("second")).await?;
-    scene.in_force("second").await?;
+    scene.policy("agent", agent()).await?;
+    scene.in_force("agent").await?;
     scene.create_stubbornly(first(10)).await?;
     well(scene, &first(10)).await?;
     // A status is written at most every 10 s: what is still to be said is said by then.
