@@ -6,7 +6,8 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$root"
 copy=$root/target/defects/copy
-export SCPOL_CHAOS_ALL=1 SCPOL_CHAOS_SEED="${SCPOL_CHAOS_SEED:-1}"
+export SCPOL_CHAOS_ALL=1
+seed=${SCPOL_CHAOS_SEED:-1}
 cargo build --locked --quiet
 chaos=$(cargo test --locked --quiet --test chaos --no-run --message-format=json \
     | sed -n 's/.*"executable":"\([^"]*\/chaos-[^"]*\)".*/\1/p') || true
@@ -19,6 +20,11 @@ for defect; do
     patch=$root/tests/chaos/defects/$defect.patch
     case=$(sed -n '1s/^case: //p' "$patch")
     log=$root/target/defects/$defect.log
+    # The seeds of F01 share its requests among themselves: each alone has a third.
+    case $case in
+        F01*) unset SCPOL_CHAOS_SEED ;;
+        *) export SCPOL_CHAOS_SEED=$seed ;;
+    esac
     mkdir -p "$root/target/defects"
     if [ -z "${is_sound[$case]:-}" ] && ! "$chaos" "$case" > "$log" 2>&1; then
         echo "$defect: \`$case\` fails without it, too; see $log"
