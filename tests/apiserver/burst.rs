@@ -16,6 +16,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(45);
 /// Such a client does not give up, however slow this machine is.
 const STUBBORN: Duration = Duration::from_secs(300);
+/// The server lets a create wait for so long.
+const SERVER_LIMIT: Duration = Duration::from_secs(30);
 /// How long it may take, once all clients have given up, until nothing waits any more.
 const AFTERMATH: Duration = Duration::from_secs(10);
 
@@ -23,12 +25,16 @@ const AFTERMATH: Duration = Duration::from_secs(10);
 async fn create(world: &World, name: &str, patience: Duration) -> Result<Value> {
     let start = Instant::now();
     loop {
+        let asked = Instant::now();
         match request(&world.creator, "POST", DEPLOYMENTS, &deployment(name)).await {
             Err(kube::Error::Api(status)) if status.code == 429 && start.elapsed() < patience => {
                 tokio::time::sleep(RETRY_AFTER).await;
             }
-            // It waits by a watch of all Deployments, and the server ends watches that it cannot feed fast enough.
-            Err(kube::Error::Api(status)) if status.code == 504 && patience == STUBBORN => {
+            // It waits by a watch of all Deployments, and the server ends watches that it cannot feed fast enough. One that has
+            // waited for as long as the server lets it is lost.
+            Err(kube::Error::Api(status))
+                if status.code == 504 && patience == STUBBORN && asked.elapsed() < SERVER_LIMIT =>
+            {
                 return world.initialized(&path(name)).await;
             }
             answer => return Ok(answer?),
