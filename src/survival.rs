@@ -27,6 +27,15 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What `work` comes to; none if it panics.
+pub(crate) async fn survive<T>(metrics: &Metrics, what: &str, work: impl Future<Output = T>) -> Option<T> {
+    let done = AssertUnwindSafe(work).catch_unwind().await.ok();
+    if done.is_none() {
+        tell(metrics, what);
+    }
+    done
+}
+
 /// What the future comes to that `begin` makes; made and begun anew whenever it panics.
 pub(crate) async fn persist<T, F: Future<Output = T>>(
     metrics: &Metrics,
@@ -34,9 +43,8 @@ pub(crate) async fn persist<T, F: Future<Output = T>>(
     mut begin: impl FnMut() -> F,
 ) -> T {
     loop {
-        match AssertUnwindSafe(begin()).catch_unwind().await {
-            Ok(done) => return done,
-            Err(_) => tell(metrics, what),
+        if let Some(done) = survive(metrics, what, begin()).await {
+            return done;
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -193,7 +193,7 @@ impl Process {
             .clone()
             .context("this server has no Leases (coordination.k8s.io), which it needs from Kubernetes 1.12")?;
         info!(server = capabilities.version, operator = env!("CARGO_PKG_VERSION"), namespace, identity, "Connected");
-        let (recorder, recording) = Recorder::new(client.clone(), identity.clone());
+        let (recorder, recording) = Recorder::new(client.clone(), identity.clone(), metrics.clone());
         let (sender, snapshots) = watch::channel(Snapshot::default());
         tokio::spawn({
             let (client, site, resync, metrics) = (client.clone(), site.clone(), options.resync, metrics.clone());
@@ -312,7 +312,7 @@ impl Process {
             let mut snapshots = self.snapshots.clone();
             tokio::select! {
                 () = signals.next() => break,
-                () = tokio::time::sleep(self.lease.pause(role)) => {}
+                () = self.health.alive(tokio::time::sleep(self.lease.pause(role))) => {}
                 Ok(_) = snapshots.wait_for(|snapshot| snapshot.synced), if !self.health.policies_synced.load(Ordering::Relaxed) => {
                     self.health.policies_synced.store(true, Ordering::Relaxed);
                 }
@@ -437,13 +437,11 @@ impl Term {
             survival::persist(&metrics, "controlling", begin).await
         });
         let (stop_worker, stopped) = watch::channel(false);
-        Self {
-            stop_controller,
-            stop_worker,
-            controller: Some(controller),
-            worker: tokio::spawn(worker::run(shared, stopped)),
-            author,
-        }
+        let worker = async move {
+            let begin = || worker::run(shared.clone(), stopped.clone());
+            survival::persist(&shared.metrics, "settling what waits", begin).await;
+        };
+        Self { stop_controller, stop_worker, controller: Some(controller), worker: tokio::spawn(worker), author }
     }
 
     /// Ends the controller and lets it take out what must not stay; the worker goes on.

@@ -5,12 +5,15 @@
 
 use super::client::call;
 use crate::api::code::Code;
+use crate::metrics::Metrics;
+use crate::survival;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -89,7 +92,7 @@ pub struct Recorder {
 
 impl Recorder {
     /// A recorder, and the task that writes what it is given.
-    pub fn new(client: Client, reporter: String) -> (Self, impl Future<Output = ()>) {
+    pub fn new(client: Client, reporter: String, metrics: Arc<Metrics>) -> (Self, impl Future<Output = ()>) {
         let (queue, events) = mpsc::channel(QUEUE);
         (
             Self { queue },
@@ -101,7 +104,7 @@ impl Recorder {
                 tokens: BURST,
                 filled: Instant::now(),
             }
-            .run(events),
+            .run(events, metrics),
         )
     }
 
@@ -126,13 +129,13 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut events: mpsc::Receiver<Key>) {
+    async fn run(mut self, mut events: mpsc::Receiver<Key>, metrics: Arc<Metrics>) {
         while let Some(event) = events.recv().await {
             if !self.may_write() {
                 debug!("an event was dropped: over the rate");
                 continue;
             }
-            if let Err(error) = self.write(event).await {
+            if let Some(Err(error)) = survival::survive(&metrics, "writing an event", self.write(event)).await {
                 warn!(%error, "an event could not be written");
             }
         }

@@ -471,7 +471,7 @@ mod tests {
         let client = Client::new(server, "default");
         let settings =
             Settings { workers: 1, tell_injected: false, priority_lane: false, resync: Duration::from_secs(900) };
-        let (recorder, _) = Recorder::new(client.clone(), "test".to_owned());
+        let (recorder, _) = Recorder::new(client.clone(), "test".to_owned(), Arc::default());
         let (_policies, snapshots) = watch::channel(Snapshot::default());
         let site = Arc::new(Site::new("scpol-system", [], []));
         let shared = Shared::new(client, site, Arc::default(), recorder, snapshots, &settings);

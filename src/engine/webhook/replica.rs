@@ -105,8 +105,21 @@ impl Replica {
                     survival::persist(&metrics, "watching Namespaces", begin).await;
                 }
             }),
-            tokio::spawn(keep(self.certificates.clone(), self.endpoint.clone(), reached)),
-            tokio::spawn(survey(self.client.clone(), webhook.clone())),
+            tokio::spawn({
+                let (certificates, endpoint) = (self.certificates.clone(), self.endpoint.clone());
+                let metrics = self.metrics.clone();
+                async move {
+                    let begin = || keep(&certificates, &endpoint, &reached);
+                    survival::persist(&metrics, "keeping the certificate", begin).await;
+                }
+            }),
+            tokio::spawn({
+                let (client, webhook, metrics) = (self.client.clone(), webhook.clone(), self.metrics.clone());
+                async move {
+                    let begin = || survey(&client, &webhook);
+                    survival::persist(&metrics, "asking what the server can do", begin).await;
+                }
+            }),
             tokio::spawn({
                 let (mut settled, ready) = (webhook.settled.subscribe(), self.ready.clone());
                 async move {
@@ -160,7 +173,7 @@ fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
 }
 
 /// Keeps the certificate, and tells when registrations must follow.
-async fn keep(certificates: Arc<Certificates>, endpoint: Endpoint, reached: watch::Sender<Reachable>) {
+async fn keep(certificates: &Certificates, endpoint: &Endpoint, reached: &watch::Sender<Reachable>) {
     let mut changed = certificates.changed();
     let tell = async {
         loop {
@@ -175,10 +188,10 @@ async fn keep(certificates: Arc<Certificates>, endpoint: Endpoint, reached: watc
 }
 
 /// Asks the server now and then whether native sidecars are to be had: a node with an older kubelet may have come.
-async fn survey(client: Client, webhook: Arc<Webhook>) {
+async fn survey(client: &Client, webhook: &Webhook) {
     loop {
         tokio::time::sleep(SURVEY).await;
-        match Capabilities::discover(&client, |_| false).await {
+        match Capabilities::discover(client, |_| false).await {
             Ok(Capabilities { native_sidecars, .. }) => {
                 let site = Site { native_sidecars, ..Site::clone(&webhook.site.load()) };
                 webhook.site.store(Arc::new(site));
