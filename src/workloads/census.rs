@@ -140,7 +140,7 @@ impl Census {
             .entry(kind.clone())
             .or_default()
             .insert(key, Entry { resource_version, fate, listing: self.listing });
-        known.is_none()
+        known.is_none_or(|known| known.fate == GONE)
     }
 
     /// Takes a deleted workload out.

@@ -266,7 +266,7 @@ impl Shared {
     fn look_at(&self, kind: &Arc<Kind>, object: Object, news: News) -> Standing {
         if object.is_initialized() {
             self.count(kind, &object, news);
-            self.queue(|queue| queue.remove(&Key::new(kind, &object)));
+            self.waits_no_more(&Key::new(kind, &object), news);
             return Standing::Initialized;
         }
         let place = object.pending().position(|name| self.site.load().owns(name));
@@ -282,14 +282,29 @@ impl Shared {
                 Standing::WaitsForUs
             }
             Some(place) if place > 0 => {
-                self.queue(|queue| queue.wait_for_foreign(Key::new(kind, &object), Instant::now()));
+                let key = Key::new(kind, &object);
+                self.queue(|queue| {
+                    if news == News::Fresh {
+                        queue.withdraw(&key);
+                    }
+                    queue.wait_for_foreign(key, Instant::now());
+                });
                 Standing::WaitsForOthers
             }
             _ => {
-                self.queue(|queue| queue.remove(&Key::new(kind, &object)));
+                self.waits_no_more(&Key::new(kind, &object), news);
                 Standing::Foreign
             }
         }
+    }
+
+    /// Takes out of the queue what does not wait for us. What a list says may be older than what the queue has, of an object that was
+    /// deleted and made again, say: whoever settles that finds out, and at the end of a watch's list goes what was not in it.
+    fn waits_no_more(&self, key: &Key, news: News) {
+        self.queue(|queue| match news {
+            News::Fresh => queue.remove(key),
+            News::Listed => queue.wait_for_nobody_else(key),
+        });
     }
 }
 
@@ -453,9 +468,50 @@ mod tests {
     use super::*;
     use http::{Request, Response};
     use kube::client::Body;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use std::sync::atomic::AtomicUsize;
     use tower::{BoxError, service_fn};
+
+    fn shared(client: Client) -> Shared {
+        let settings =
+            Settings { workers: 1, tell_injected: false, priority_lane: false, resync: Duration::from_secs(900) };
+        let (recorder, _) = Recorder::new(client.clone(), "test".to_owned(), Arc::default());
+        let (_policies, snapshots) = watch::channel(Snapshot::default());
+        let site = Arc::new(Site::new("scpol-system", [], []));
+        Shared::new(client, site, Arc::default(), recorder, snapshots, &settings)
+    }
+
+    #[tokio::test]
+    async fn what_was_made_again_waits_on_though_an_old_list_shows_its_forerunner_as_done() {
+        let client = Client::new(
+            service_fn(|_: Request<Body>| async { Err::<Response<Body>, BoxError>("none".into()) }),
+            "default",
+        );
+        let shared = shared(client);
+        let kind = Kind::find("apps", "deployments").expect("a built-in kind");
+        let object = |version: u32, metadata: Value| {
+            let mut object = json!({ "metadata": { "namespace": "default", "name": "web", "uid": version.to_string(), "resourceVersion": version.to_string() } });
+            object["metadata"]
+                .as_object_mut()
+                .expect("an object")
+                .extend(metadata.as_object().cloned().unwrap_or_default());
+            serde_json::from_value::<Object>(object).expect("an object")
+        };
+        let pending = |names: &[&str]| json!({ "initializers": { "pending": names.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>() } });
+        let waits = |shared: &Shared| shared.queue(|queue| queue.holds(kind));
+        let again = object(20, pending(&["envoy.scpol.dev"]));
+        assert_eq!(shared.observe(kind, again, News::Fresh), Standing::WaitsForUs);
+        for old in [
+            object(10, json!({})),
+            object(10, pending(&["others.example.com", "envoy.scpol.dev"])),
+            object(10, pending(&["others.example.com"])),
+        ] {
+            shared.observe(kind, old, News::Listed);
+            assert_eq!(shared.queue(|queue| queue.waiting().1.is_some()), true);
+        }
+        assert_eq!(shared.observe(kind, object(21, json!({})), News::Fresh), Standing::Initialized);
+        assert!(!waits(&shared));
+    }
 
     #[tokio::test]
     async fn whoever_waits_for_the_policies_takes_what_the_first_has_read() {
@@ -469,12 +525,7 @@ mod tests {
             Ok::<_, BoxError>(Response::new(Body::from(list.to_string().into_bytes())))
         });
         let client = Client::new(server, "default");
-        let settings =
-            Settings { workers: 1, tell_injected: false, priority_lane: false, resync: Duration::from_secs(900) };
-        let (recorder, _) = Recorder::new(client.clone(), "test".to_owned(), Arc::default());
-        let (_policies, snapshots) = watch::channel(Snapshot::default());
-        let site = Arc::new(Site::new("scpol-system", [], []));
-        let shared = Shared::new(client, site, Arc::default(), recorder, snapshots, &settings);
+        let shared = shared(client);
         for rounds in 1..=2 {
             let read = futures::future::join_all((0..50).map(|_| shared.read_policies())).await;
             assert!(read.iter().all(|policies| policies.as_ref().is_ok_and(|policies| policies.get("logs").is_some())));

@@ -139,15 +139,27 @@ impl Queue {
         }
     }
 
-    /// Notes that a foreign initializer stands before ours on that object.
+    /// Notes that a foreign initializer stands before ours on that object, unless it waits for us by now.
     pub fn wait_for_foreign(&mut self, key: Key, now: Instant) {
-        self.remove(&key);
-        self.foreign.entry(key).or_insert(now);
+        let is_ours = self.items.get(&key).is_some_and(|item| item.state != State::Gone);
+        if !is_ours {
+            self.foreign.entry(key).or_insert(now);
+        }
+    }
+
+    /// Notes that no foreign initializer stands before ours on that object.
+    pub fn wait_for_nobody_else(&mut self, key: &Key) {
+        self.foreign.remove(key);
+    }
+
+    /// Drops an object that waits neither for us nor for others any more.
+    pub fn remove(&mut self, key: &Key) {
+        self.foreign.remove(key);
+        self.withdraw(key);
     }
 
     /// Drops an object that does not wait for us any more.
-    pub fn remove(&mut self, key: &Key) {
-        self.foreign.remove(key);
+    pub fn withdraw(&mut self, key: &Key) {
         let Some(item) = self.items.get_mut(key) else { return };
         match item.state {
             State::Busy | State::Changed => item.state = State::Gone,
@@ -214,6 +226,16 @@ impl Queue {
                 self.later.insert((at, key.clone()));
             }
             (State::Ready | State::Later(_), Finish::Done) => {}
+        }
+    }
+
+    /// Takes everything back from a worker that is no more.
+    pub fn take_back(&mut self, now: Instant) {
+        self.items.retain(|_, item| item.state != State::Gone);
+        let held = |item: &Item| matches!(item.state, State::Busy | State::Changed);
+        let keys: Vec<_> = self.items.iter().filter(|(_, item)| held(item)).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.finish(&key, Finish::PutBack, now);
         }
     }
 
@@ -367,6 +389,35 @@ mod tests {
             now = queue.next_due().expect("waits");
         }
         assert_eq!(now, start + DECISION_LIMIT);
+    }
+
+    #[test]
+    fn what_a_worker_held_that_is_no_more_is_handed_out_again() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        for name in ["held", "gone", "changed"] {
+            offer(&mut queue, name, Lane::Fresh, now);
+            assert!(queue.pop(now).is_some());
+        }
+        queue.remove(&Key::new(kind(), &object("gone")));
+        offer(&mut queue, "changed", Lane::Fresh, now);
+        queue.take_back(now);
+        let mut names: Vec<_> = std::iter::from_fn(|| queue.pop(now)).map(|job| job.key.name).collect();
+        names.sort();
+        assert_eq!(names, ["changed", "held"]);
+    }
+
+    #[test]
+    fn the_age_of_what_waits_for_others_counts_from_when_it_was_first_seen() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let key = Key::new(kind(), &object("a"));
+        for seconds in 0..3 {
+            queue.withdraw(&key);
+            queue.wait_for_foreign(key.clone(), now + Duration::from_secs(seconds));
+        }
+        assert_eq!(queue.oldest_foreign(), Some(now));
+        offer(&mut queue, "a", Lane::Fresh, now);
+        queue.wait_for_foreign(key.clone(), now);
+        assert_eq!(queue.oldest_foreign(), None, "it waits for us by now");
     }
 
     #[test]

@@ -59,6 +59,7 @@ pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut limit = Limit::new(shared.workers);
     let large = Semaphore::new(LARGE_AT_ONCE);
     let mut running = FuturesUnordered::new();
+    shared.queue(|queue| queue.take_back(Instant::now()));
     shared.metrics.workers.set(limit.width() as i64);
     let mut looked = Instant::now();
     while !*stop.borrow_and_update() {
@@ -293,12 +294,11 @@ enum Assessment {
 
 async fn assess(shared: &Shared, workload: &Workload, refused: &Refusal, job: &Job) -> Assessment {
     match refused.status {
-        404 => Assessment::Stale(None),
         // Not the object's fault: it keeps its place.
         _ if refused.is_unsent => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::Away }),
         429 => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::TooMany(refused.retry_after) }),
         403 if refused.is_missing_right() => Assessment::Later(Settled::retry(Duration::from_secs(1))),
-        // 409, 422 and, on old patch levels, 500 can all be a failed test; 0, 504 and the rest leave open whether the write
+        // 404 may be a server that does not serve the kind yet; 409, 422 and, on old patch levels, 500 can all be a failed test; 0, 504 and the rest leave open whether the write
         // was done. The object itself tells.
         status => match fetch(shared, &job.key).await {
             Ok(None) => Assessment::Stale(None),
@@ -441,7 +441,17 @@ fn explain(status: Status) -> String {
 async fn fetch(shared: &Shared, Key { kind, namespace, name }: &Key) -> Result<Option<Object>, CallError> {
     let resource = shared.resource(kind).ok_or_else(|| CallError::Away("the kind is not served any more".into()))?;
     let api = kube::Api::<Object>::namespaced_with(shared.client.clone(), namespace, &resource);
-    call(api.get_opt(name)).await
+    match call(api.get(name)).await {
+        Ok(object) => Ok(Some(object)),
+        Err(CallError::Refused(status)) if is_gone(&status) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// True if the object is not there. A server that has just started answers 404 for custom resources, too, while it does not know
+/// their definition yet: without a word about the object.
+fn is_gone(status: &Status) -> bool {
+    status.code == 404 && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
 
 /// Tells what is about to go wrong: that the server will soon refuse writes, while it can still be told (a status is a write), and
