@@ -27,6 +27,11 @@ pub const CALL_LIMIT: Duration = Duration::from_secs(10);
 /// anew (seen on 1.13.5): so long it takes until they are seen again, and no create waits longer for us.
 pub const WATCH_OF_CUSTOM_RESOURCES: u32 = 10;
 
+/// How many seconds any other watch lasts. A connection that has died without a word, with the machine of the API server or in a
+/// firewall that has forgotten it, is noticed at the end of a watch at the latest, and kube's own margin of 5 s: as long as a server
+/// lets a create wait for us (30 s).
+const WATCH: u32 = 25;
+
 /// Reads where the cluster is: `--kubeconfig`, else `KUBECONFIG`, else `~/.kube/config`, else the pod's own account.
 ///
 /// # Errors
@@ -169,7 +174,9 @@ pub fn watched(
     api: &Api<Object>,
     settings: &watcher::Config,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
-    paced(watcher(api.clone(), settings.clone().page_size(PAGE)))
+    let settings = settings.clone().page_size(PAGE);
+    let timeout = settings.timeout.unwrap_or(WATCH);
+    paced(watcher(api.clone(), settings.timeout(timeout)))
 }
 
 /// `events` with a pause after each failure.
