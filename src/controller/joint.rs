@@ -6,8 +6,8 @@
 use super::abilities::is_lasting;
 use super::entry::outcome_of;
 use super::hold::Hold;
-use super::status::{Force, is_programmed};
-use super::{Controller, Finished, PROOF_AGAIN, RETRY};
+use super::status::is_programmed;
+use super::{Controller, Finished, PROOF_AGAIN, RETRY, TELLING};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
@@ -16,7 +16,7 @@ use crate::cluster::mirror::{Mirror, Seen, watch_ours};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot, Stored};
 use crate::engine::object::kind_of;
-use crate::engine::registration::{self, Generations, Key, Place, Unproven, is_marked};
+use crate::engine::registration::{self, Edition, Editions, Key, Place, Unproven, is_marked};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
@@ -74,8 +74,8 @@ pub(super) struct InForce {
     unproven: Option<Unproven>,
     /// Why what was registered before is still there beside it.
     left: Option<Unproven>,
-    /// As far as they are known: an edit by hand raises one.
-    generations: Generations,
+    /// As we have written it: an edit by hand makes another edition.
+    editions: Editions,
 }
 
 impl InForce {
@@ -163,7 +163,7 @@ impl Controller {
             }
         }
         if let Some(mirror) = self.registered.get_mut(resource) {
-            mirror.apply(&event, |object, _| object.generation());
+            mirror.apply(&event, |object, _| Edition::of(&object.value()));
         }
     }
 
@@ -178,9 +178,9 @@ impl Controller {
         self.all_registered().filter(of_kind).map(|(resource, name)| (resource.to_owned(), name.clone()))
     }
 
-    /// The generation of something registered; none if it is not there.
-    fn generation_of(&self, (resource, name): &Key) -> Option<i64> {
-        self.registered.get(resource.as_str())?.known().get(name).copied()
+    /// The edition of something registered; none if it is not there.
+    fn edition_of(&self, (resource, name): &Key) -> Option<&Edition> {
+        self.registered.get(resource.as_str())?.known().get(name)
     }
 
     fn registered_deleted(&mut self, resource: &str, object: &Object) {
@@ -238,7 +238,8 @@ impl Controller {
         let Some(bundle) = reach.ok().and_then(|reach| reach.ca_bundle.clone()) else { return };
         let has_it = |(kind, joint): (&Arc<Kind>, &Joint)| match (&joint.phase, wanted.get(kind)) {
             (Phase::Up(in_force), Some(wanted)) => in_force.wanted.is_as(wanted),
-            (Phase::Out, _) => true,
+            // An edit that the server does not take leaves what was there before.
+            (Phase::Out, _) => !self.registered_for(kind).any(|(resource, _)| is_of_webhooks(&resource)),
             _ => false,
         };
         let author_check = self.settings.author_check.as_ref();
@@ -306,8 +307,8 @@ impl Controller {
         let deleted = self.joints.get(kind).map(|joint| &joint.deleted);
         let is_by_others =
             |key: &Key| deleted.and_then(|deleted| deleted.get(key)).is_some_and(|last| !is_marked(last));
-        let is_missing = |key: &&Key| is_read(&key.0) && (self.generation_of(key).is_none() || is_by_others(key));
-        in_force.generations.keys().find(is_missing).cloned()
+        let is_missing = |key: &&Key| is_read(&key.0) && (self.edition_of(key).is_none() || is_by_others(key));
+        in_force.editions.keys().find(is_missing).cloned()
     }
 
     /// True if `missing`, a part of what is in force for `kind`, was deleted by hand.
@@ -320,8 +321,8 @@ impl Controller {
     /// What of a registration in force is not as we wrote it.
     fn edited(&self, in_force: &InForce) -> Option<Key> {
         let differs =
-            |(key, generation): &(&Key, &i64)| self.generation_of(key).is_some_and(|stored| stored > **generation);
-        in_force.generations.iter().find(differs).map(|(key, _)| key.clone())
+            |(key, ours): &(&Key, &Edition)| self.edition_of(key).is_some_and(|stored| stored.is_edit_of(ours));
+        in_force.editions.iter().find(differs).map(|(key, _)| key.clone())
     }
 
     fn note_edit(&self, wanted: &Wanted, (resource, name): &Key) {
@@ -388,10 +389,10 @@ impl Controller {
         let kind = kind.clone();
         self.tasks.spawn(async move {
             let risen = async {
-                let (unproven, generations) = registration::bring_up(&place, wanted.engine, &wanted.objects).await?;
+                let (unproven, editions) = registration::bring_up(&place, wanted.engine, &wanted.objects).await?;
                 let left =
                     registration::take_down(&place, &obsolete).await.err().map(|error| still_there(&error.into()));
-                Ok(InForce { wanted: wanted.clone(), unproven, left, generations })
+                Ok(InForce { wanted: wanted.clone(), unproven, left, editions })
             };
             let risen = risen.await;
             Finished::Raised(kind, wanted.engine, risen)
@@ -507,11 +508,11 @@ impl Controller {
             Ok(in_force) => {
                 info!(resource = kind.resource, %engine, policies = in_force.wanted.policies.len(), is_proven = in_force.unproven.is_none(), "Registered");
                 // The watch may not have shown it yet, or that it is gone again.
-                for (key @ (resource, name), generation) in &in_force.generations {
+                for (key @ (resource, name), edition) in &in_force.editions {
                     if let Some(mirror) =
                         self.registered.get_mut(resource.as_str()).filter(|_| !deleted.contains_key(key))
                     {
-                        mirror.expect(name, *generation);
+                        mirror.expect(name, edition.clone());
                     }
                 }
                 joint.hold = None;
@@ -575,9 +576,7 @@ impl Controller {
     /// What this process serves and refuses nothing: it can go when the process goes. With it what an earlier leader has registered,
     /// and this one has not come to yet.
     fn leaving_joints(&self, stored: &BTreeMap<String, Stored>) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
-        let is_webhook =
-            |resource: &str| [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS].contains(&resource);
-        let by_us = self.all_registered().filter(|(resource, _)| is_webhook(resource));
+        let by_us = self.all_registered().filter(|(resource, _)| is_of_webhooks(resource));
         let in_force = self.joints.iter().filter(|(_, joint)| joint.in_force().is_some()).map(|(kind, _)| kind.clone());
         let kinds: BTreeSet<Arc<Kind>> = by_us.filter_map(|(_, name)| kind_of(name)).chain(in_force).collect();
         let targeting = |kind: &Arc<Kind>| {
@@ -608,14 +607,18 @@ impl Controller {
         let open = self.leaving_joints(stored);
         let policies: BTreeSet<&str> =
             open.iter().flat_map(|(_, policies)| policies).map(|policy| policy.name.as_str()).collect();
+        let until = Instant::now() + TELLING;
         for name in policies {
             let Some(stored) = stored.get(name) else { continue };
-            let message = "the operator stopped in good order and unregistered its webhook; start it again".to_owned();
-            self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message });
-            self.write_status(name, stored, Force::Now).await;
+            let message = "the operator stopped in good order and unregistered its webhook; start it again";
+            self.tell_stopped(name, stored, message, until).await;
         }
         futures::future::join_all(open.iter().map(|(kind, _)| self.leave_joint(kind))).await;
     }
+}
+
+fn is_of_webhooks(resource: &str) -> bool {
+    [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS].contains(&resource)
 }
 
 /// What a proof that was repeated leaves open; none if it has failed.
@@ -655,8 +658,8 @@ mod tests {
         let (before, edited) = (policy("Auto"), policy("MutatingAdmissionPolicy"));
         assert_ne!(before.spec_hash, edited.spec_hash);
         let has_edited = |taken: Arc<Wanted>| {
-            let generations = Generations::new();
-            let in_force = InForce { wanted: wanted(&before, "x"), unproven: None, left: None, generations };
+            let in_force =
+                InForce { wanted: wanted(&before, "x"), unproven: None, left: None, editions: Editions::new() };
             let mut in_force = Arc::new(in_force);
             in_force.adopt(&taken);
             Joint { phase: Phase::Up(in_force), ..Joint::default() }.has(&edited)

@@ -38,7 +38,7 @@ use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::initializer::queue::Queue;
 use crate::engine::initializer::types::InitializerConfiguration;
-use crate::engine::registration::Unproven;
+use crate::engine::registration::{Edition, Unproven};
 use crate::engine::webhook::certs::Certificates;
 use crate::engine::webhook::replica::Reachable;
 use crate::engine::{EngineName, Unavailable};
@@ -56,6 +56,9 @@ use tokio::task::JoinSet;
 const RETRY: Duration = Duration::from_secs(10);
 /// After how long what somebody else's admission may have refused is tried again.
 const PROOF_AGAIN: Duration = Duration::from_secs(60);
+/// For so long an operator that stops tries to say so before it unregisters: the time to stop (`--shutdown-grace`) has to do for
+/// the rest, too.
+const TELLING: Duration = Duration::from_millis(1500);
 /// After a look at everything the loop rests for so many times as long: with hundreds of policies a look takes a while, and
 /// whoever settles workloads shares the thread with it.
 const REST: u32 = 3;
@@ -99,7 +102,7 @@ pub struct Controller {
     /// The registrations that policies share, by resource.
     joints: BTreeMap<Arc<Kind>, Joint>,
     /// The generation of everything of ours that is registered for several policies, by the plural name of what it is.
-    registered: BTreeMap<&'static str, Mirror<i64>>,
+    registered: BTreeMap<&'static str, Mirror<Edition>>,
     /// What of all that is registered cannot be read.
     unreadable: BTreeMap<&'static str, Unavailable>,
     /// Since when the server has refused a list that it once gave: an API server that has just started knows no rights yet.

@@ -7,7 +7,7 @@ use super::hold::Hold;
 use super::joint::told;
 use super::plan::{Placed, is_undecided};
 use super::status::{Force, is_programmed};
-use super::{Controller, Finished, RETRY};
+use super::{Controller, Finished, RETRY, TELLING};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
@@ -441,10 +441,10 @@ impl Controller {
             .filter(|(name, policy)| !policy.refuses() && self.may_be_registered(name, &stored[name]))
             .collect();
         let kinds: BTreeSet<_> = leaving.iter().flat_map(|(_, policy)| policy.kinds.iter().cloned()).collect();
+        let until = Instant::now() + TELLING;
         for (name, _) in &leaving {
-            let message = "the operator stopped in good order and unregistered, so that creates go on without the sidecar; start it again".to_owned();
-            self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message });
-            self.write_status(name, &stored[name], Force::Now).await;
+            let message = "the operator stopped in good order and unregistered, so that creates go on without the sidecar; start it again";
+            self.tell_stopped(name, &stored[name], message, until).await;
         }
         let removals = leaving.iter().map(|(name, _)| {
             let shared = self.shared.clone();

@@ -16,7 +16,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use tracing::warn;
+use tracing::{error, warn};
 
 /// At most one status per policy in this time (contract of the API); what takes a policy out of force is not held back.
 const STATUS_PERIOD: Duration = Duration::from_secs(10);
@@ -24,6 +24,9 @@ const STATUS_PERIOD: Duration = Duration::from_secs(10);
 const STATUS_LIMIT: usize = 4096;
 /// A policy that is in force within this time gets one status instead of two.
 const FIRST_SIGHT: Duration = Duration::from_secs(3);
+
+/// After a status that the server has not taken, of an operator that stops.
+const TELL_AGAIN: Duration = Duration::from_millis(200);
 
 /// Whether a status may be held back for the sake of the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,9 +93,22 @@ impl Controller {
         self.shared.census(|census| census.counts(name))
     }
 
-    /// Writes the status if it says something new.
-    pub(super) async fn write_status(&mut self, name: &str, stored: &Stored, force: Force) {
-        let Some(entry) = self.entries.get(name) else { return };
+    /// Says in the status that the operator stops, before what it has registered goes: whoever leads next would else take that for a
+    /// removal by hand. Tries it until `until`, and once at least.
+    pub(super) async fn tell_stopped(&mut self, name: &str, stored: &Stored, message: &str, until: Instant) {
+        self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message: message.into() });
+        while !self.write_status(name, stored, Force::Now).await {
+            if Instant::now() >= until {
+                error!(policy = name, "Cannot say that it stops: the next leader will take it for a removal by hand");
+                return;
+            }
+            tokio::time::sleep(TELL_AGAIN).await;
+        }
+    }
+
+    /// Writes the status if it says something new. False if the server has not taken it.
+    pub(super) async fn write_status(&mut self, name: &str, stored: &Stored, force: Force) -> bool {
+        let Some(entry) = self.entries.get(name) else { return true };
         let known = condition_in(&stored.status, "Ready").is_some();
         let early = entry.outcome == Outcome::FirstSight && (known || entry.seen.elapsed() < FIRST_SIGHT);
         let soon = entry.written.is_some_and(|written| written.elapsed() < STATUS_PERIOD);
@@ -102,11 +118,11 @@ impl Controller {
         let is_edited = matches!(entry.outcome, Outcome::InForce { .. })
             && stored.parsed.as_ref().is_ok_and(|policy| entry.concluded.as_ref() != Some(&policy.spec_hash));
         if force == Force::No && !leaves && (early || soon || is_edited) {
-            return;
+            return true;
         }
         let body = shortened(self.status(name, stored, &entry.outcome));
         if !differs(&stored.status, &body) {
-            return;
+            return true;
         }
         let api = Api::<Object>::all_with(self.shared.client.clone(), &policies::resource());
         let patch = Patch::Merge(json!({ "status": with_nulls(&stored.status, body.clone()) }));
@@ -119,8 +135,9 @@ impl Controller {
             Err(error) if error.code() != 404 => {
                 self.shared.metrics.reconcile_errors.inc();
                 warn!(policy = name, %error, "Cannot write the status");
+                false
             }
-            _ => {}
+            _ => true,
         }
     }
 

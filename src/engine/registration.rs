@@ -161,8 +161,39 @@ pub struct Place {
 /// What is registered: the plural name of what it is, and its own.
 pub type Key = (String, String);
 
-/// The generation of each registered object: the server raises it with each change of more than metadata.
-pub type Generations = BTreeMap<Key, i64>;
+/// The edition of each registered object.
+pub type Editions = BTreeMap<Key, Edition>;
+
+/// What tells a registration from what somebody else has made of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edition {
+    /// Its `resourceVersion`, which grows with each write; 0 if it is no number.
+    version: u64,
+    /// The server raises it with each change of more than metadata.
+    generation: i64,
+    /// Our annotations, by which replicas know what is in force, but the mark that we set before we delete it.
+    annotations: BTreeMap<String, Value>,
+}
+
+impl Edition {
+    /// Of a stored object.
+    pub fn of(object: &Value) -> Self {
+        let metadata = &object["metadata"];
+        let annotations = metadata["annotations"].as_object().into_iter().flatten();
+        let ours = annotations.filter(|(key, _)| key.starts_with("scpol.dev/") && *key != REMOVING);
+        Self {
+            version: metadata["resourceVersion"].as_str().and_then(|version| version.parse().ok()).unwrap_or_default(),
+            generation: metadata["generation"].as_i64().unwrap_or_default(),
+            annotations: ours.map(|(key, value)| (key.clone(), value.clone())).collect(),
+        }
+    }
+
+    /// True if somebody has written over what we `wrote`, and it is not the same any more.
+    pub fn is_edit_of(&self, wrote: &Self) -> bool {
+        let differs = self.generation > wrote.generation || self.annotations != wrote.annotations;
+        self.version > wrote.version && differs
+    }
+}
 
 /// Why nobody knows whether a registration is in force: the server refuses every object that we could try.
 pub type Unproven = (Code, String);
@@ -179,7 +210,7 @@ pub async fn bring_up(
     place: &Place,
     engine: EngineName,
     objects: &[Value],
-) -> Result<(Option<Unproven>, Generations), Unavailable> {
+) -> Result<(Option<Unproven>, Editions), Unavailable> {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
     let mut is_withdrawn = false;
     for resource in [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES] {
@@ -188,9 +219,9 @@ pub async fn bring_up(
     if is_withdrawn {
         released(place).await?;
     }
-    let (mut unproven, mut generations) = (None, Generations::new());
+    let (mut unproven, mut editions) = (None, Editions::new());
     for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
-        match establish(place, engine, &step, shows, &mut generations).await {
+        match establish(place, engine, &step, shows, &mut editions).await {
             Ok(doubt) => unproven = unproven.or(doubt),
             Err(reason) if matches!(reason.code, Code::ServerAway | Code::NotExpressible | Code::NameTaken) => {
                 return Err(reason);
@@ -202,7 +233,7 @@ pub async fn bring_up(
             }
         }
     }
-    Ok((unproven, generations))
+    Ok((unproven, editions))
 }
 
 /// Takes away what is registered under `keys`: what refuses first, and what puts something in force before that.
@@ -317,7 +348,7 @@ async fn establish(
     engine: EngineName,
     objects: &[&Value],
     shows: Shows,
-    generations: &mut Generations,
+    editions: &mut Editions,
 ) -> Result<Option<Unproven>, Unavailable> {
     for object in objects {
         let Some(resource) = place.resource_of(object) else {
@@ -325,8 +356,7 @@ async fn establish(
             return Err(Unavailable::new(Code::EngineUnavailable, message));
         };
         let stored = apply(&place.client, &resource, object).await?;
-        let generation = stored["metadata"]["generation"].as_i64().unwrap_or_default();
-        generations.insert((resource.plural, name_of(object).to_owned()), generation);
+        editions.insert((resource.plural, name_of(object).to_owned()), Edition::of(&stored));
     }
     show(place, engine, objects, shows).await
 }
