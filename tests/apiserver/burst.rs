@@ -7,7 +7,10 @@ use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, re
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
 use futures::StreamExt;
+use oracle::{Oracle, Site};
 use serde_json::{Value, json};
+use std::fs::File;
+use std::io::BufReader;
 use std::time::{Duration, Instant};
 
 /// As long as the server names, which is always this.
@@ -49,8 +52,36 @@ async fn burst(world: &World, prefix: &str, count: usize, patience: Duration) ->
 }
 
 async fn world() -> Result<World> {
-    let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
-    Ok(world)
+    // In one file, however often creators come again.
+    let builder = ControlPlane::builder(Version::V1_13).audit_log().extra_arg("--audit-log-maxsize=10000");
+    World::with(builder).await
+}
+
+/// The oracle, once it has read the audit log as it is now.
+fn judged(world: &World) -> Result<Oracle> {
+    let mut oracle = Oracle::new(Site::default());
+    oracle.read(BufReader::new(File::open(world.cluster.dir().join("audit.log"))?))?;
+    Ok(oracle)
+}
+
+/// Each Deployment that is stored was completed by one PATCH, and the operator has written nothing that it may not. Gives how many are
+/// stored.
+async fn each_is_patched_once(world: &World) -> Result<usize> {
+    let list = world.get(&format!("{DEPLOYMENTS}?includeUninitialized=1")).await?.context("a list")?;
+    let names = list["items"].as_array().context("items")?.iter().filter_map(|item| item["metadata"]["name"].as_str());
+    let places: Vec<String> = names.map(|name| format!("deployments default/{name}")).collect();
+    // The log is written after the answer, and the answer to the creator may be faster.
+    within(LIMIT, "the audit log has a PATCH of each", || async {
+        let oracle = judged(world)?;
+        Ok(places.iter().all(|place| *oracle.written(place).end() > 0))
+    })
+    .await?;
+    let oracle = judged(world)?;
+    let others: Vec<_> = places.iter().filter(|place| !oracle.written(place).contains(&1)).collect();
+    ensure!(others.is_empty(), "{} were not patched once: {others:?}", others.len());
+    let findings: Vec<String> = oracle.findings(None).iter().map(ToString::to_string).collect();
+    ensure!(findings.is_empty(), "the oracle finds:\n{}", findings.join("\n"));
+    Ok(places.len())
 }
 
 #[tokio::test]
@@ -82,6 +113,7 @@ async fn with_the_priority_lane_no_number_of_creates_in_flight_loses_one() -> Re
     // The log is written after the answer, and the answer to the creator may be faster.
     within(LIMIT, "all 1300 PATCHes were on the lane", || async { Ok(on_lane().0.len() >= 1300) }).await?;
     assert!(on_lane().1.is_empty(), "nothing else is on the lane");
+    assert_eq!(each_is_patched_once(&world).await?, 1300);
     Ok(())
 }
 
@@ -120,6 +152,7 @@ async fn without_the_lane_nothing_is_lost_and_all_is_completed_soon_after_the_cr
     // What was refused was not tried again and again: while the server has no place, one try a second.
     let refused = operator.metric(r#"scpol_api_requests_total{code="429",verb="patch"}"#).await?;
     assert!(refused < 1000.0, "{refused} PATCHes were answered 429");
+    each_is_patched_once(&world).await?;
     Ok(())
 }
 

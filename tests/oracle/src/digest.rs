@@ -60,7 +60,7 @@ impl Digest {
         }
         for place in both(|digest| digest.writes.keys().collect()) {
             let of = |digest: &Digest| digest.writes.get(&place).copied().unwrap_or_default();
-            if !others.iter().any(|other| of(self).may_be(of(other).sure)) {
+            if !others.iter().any(|other| of(self).range().contains(&of(other).sure)) {
                 let message =
                     format!("written {} times, and {} times without faults", of(self).sure, of(&others[0]).sure);
                 findings.push(finding(&place, message));

@@ -5,6 +5,7 @@ use crate::{Site, patch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 
 /// A request of the operator's that asks for a change, with what is known about it.
 pub struct Write<'a> {
@@ -47,9 +48,9 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// True if and only if it may have been written as often as that.
-    pub(crate) fn may_be(self, times: u64) -> bool {
-        (self.sure..=self.sure + self.doubtful).contains(&times)
+    /// From how often to how often it may have been written.
+    pub(crate) fn range(self) -> RangeInclusive<u64> {
+        self.sure..=self.sure + self.doubtful
     }
 }
 

@@ -34,6 +34,7 @@ use audit::Event;
 use history::History;
 use std::fmt;
 use std::io::BufRead;
+use std::ops::RangeInclusive;
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +109,12 @@ impl Oracle {
     /// How many writes of the operator's it has seen, tried ones included.
     pub fn writes(&self) -> usize {
         self.writes
+    }
+
+    /// How often the operator has written a workload, which is named as in `deployments shop/web`: from how often to how often, where
+    /// the log does not tell whether a write was done.
+    pub fn written(&self, workload: &str) -> RangeInclusive<u64> {
+        self.history.writes().get(workload).copied().unwrap_or_default().range()
     }
 
     /// Everything that was wrong so far, and in the `state` that it ended in.

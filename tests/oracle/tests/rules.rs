@@ -243,6 +243,24 @@ const ROWS: &[Row] = &[
         "and not its marker",
     ),
     (
+        "a container is neither there nor in the marker",
+        |run| drop(take(run, "containers", "envoy")),
+        "O6",
+        "has the marker of `envoy`, and lacks its container `envoy`",
+    ),
+    (
+        "an init container is neither there nor in the marker",
+        |run| drop(take(run, "initContainers", "envoy-init")),
+        "O6",
+        "lacks its init container `envoy-init`",
+    ),
+    (
+        "a volume is neither there nor in the marker",
+        |run| drop(take(run, "volumes", "envoy")),
+        "O6",
+        "lacks its volume `envoy`",
+    ),
+    (
         "what is in a protected namespace is injected",
         |run| run.object(0)["metadata"]["namespace"] = json!("kube-system"),
         "O10",
@@ -271,6 +289,12 @@ const ROWS: &[Row] = &[
         |run| run.object(1)["status"]["missed"] = json!(3),
         "O8",
         "counts 1 matched workloads, and 1 injected, 0 outdated, 3 missed",
+    ),
+    (
+        "Accepted, and nobody knows by which hash",
+        |run| drop(run.object(1)["status"].as_object_mut().unwrap().remove("templateHash")),
+        "O8",
+        "has no `templateHash`",
     ),
     (
         "Ready, and not Programmed",
@@ -355,6 +379,22 @@ const LISTED: [&str; 4] = [
     "MutatingAdmissionPolicyBinding",
 ];
 
+/// Takes an item of the Deployment's pod away, and its line in the marker with it.
+fn take(run: &mut Run, list: &str, name: &str) -> Value {
+    let template = &mut run.object(0)["spec"]["template"];
+    let marker = &mut template["metadata"]["annotations"]["injected.scpol.dev/envoy"];
+    *marker = json!(marker.as_str().unwrap().replace(&format!(r#","/spec/template/spec/{list}/{name}""#), ""));
+    let items = template["spec"][list].as_array_mut().unwrap();
+    let at = items.iter().position(|item| item["name"] == name).unwrap();
+    items.remove(at)
+}
+
+/// The policy's template has one container more.
+fn edit_template(run: &mut Run) {
+    let second = json!({ "name": "second", "image": "second:1" });
+    run.object(1)["spec"]["template"]["containers"].as_array_mut().unwrap().push(second);
+}
+
 /// The same patch once more, of the version that the first one has made.
 fn patch_twice(run: &mut Run) {
     let mut again = run.write("deployments").clone();
@@ -406,6 +446,59 @@ fn a_second_write_after_somebody_elses_is_fine() {
     again["requestObject"][1]["value"] = json!("999");
     run.audit.extend([foreign, again]);
     assert_eq!(run.findings(), []);
+}
+
+#[test]
+fn a_native_sidecar_is_a_container_of_the_template() {
+    let mut run = Run::recorded();
+    let sidecar = take(&mut run, "containers", "envoy");
+    run.object(0)["spec"]["template"]["spec"]["initContainers"].as_array_mut().unwrap().push(sidecar);
+    assert_eq!(run.findings(), []);
+}
+
+#[test]
+fn what_an_earlier_template_has_added_lacks_nothing_of_the_one_that_is_there_now() {
+    let mut run = Run::recorded();
+    edit_template(&mut run);
+    let status = &mut run.object(1)["status"];
+    (status["templateHash"], status["injected"], status["outdated"]) = (json!("0123456789abcdef"), json!(0), json!(1));
+    assert_eq!(run.findings(), []);
+    // Nor while the status is about the earlier one.
+    let mut run = Run::recorded();
+    edit_template(&mut run);
+    run.object(1)["metadata"]["generation"] = json!(2);
+    let findings = run.findings();
+    assert!(findings.iter().all(|finding| is_named(finding.rule, "O8")), "{findings:#?}");
+}
+
+#[test]
+fn what_has_no_template_and_what_is_not_valid_needs_no_hash_of_it() {
+    let without_hash = |change: fn(&mut Value)| {
+        let mut run = Run::recorded();
+        run.object(1)["status"].as_object_mut().unwrap().remove("templateHash");
+        change(run.object(1));
+        run.findings()
+    };
+    assert_eq!(without_hash(|policy| policy["spec"]["template"] = Value::Null), []);
+    let rejected = without_hash(|policy| {
+        let conditions = policy["status"]["conditions"].as_array_mut().unwrap();
+        conditions.iter_mut().for_each(|condition| condition["status"] = json!("False"));
+    });
+    assert_eq!(rejected, []);
+}
+
+#[test]
+fn writes_are_counted_by_workload() {
+    let written = |change: fn(&mut Run)| {
+        let mut run = Run::recorded();
+        change(&mut run);
+        run.oracle().written("deployments default/web-3")
+    };
+    // The first of the two that were tried has failed.
+    assert_eq!(written(|_| {}), 1..=1);
+    assert_eq!(written(patch_twice), 2..=2);
+    assert_eq!(written(|run| run.write("deployments")["responseStatus"]["code"] = json!(504)), 0..=1);
+    assert_eq!(written(|run| run.write("deployments")["responseStatus"]["code"] = json!(429)), 0..=0);
 }
 
 #[test]

@@ -55,12 +55,12 @@ pub const STATES: [StateRule; 4] = [
     StateRule { name: "O5 nothing-waits", wants: "no object waits for us", check: state::nothing_waits },
     StateRule {
         name: "O6 whole",
-        wants: "what a marker lists is there exactly once, and no container of a template is there without its marker",
+        wants: "what a marker lists is there exactly once, with all containers and volumes of the template that it is about, and no container of a template is there without its marker",
         check: state::whole,
     },
     StateRule {
         name: "O8 status-true",
-        wants: "the status of each policy says what is stored, of the policy as it is now, and what injects is registered",
+        wants: "the status of each policy says what is stored, by the hash of its template, of the policy as it is now, and what injects is registered",
         check: state::true_status,
     },
     StateRule {

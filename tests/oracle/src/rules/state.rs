@@ -1,6 +1,7 @@
 //! Rules for what is stored in the end.
 
-use crate::{Site, State, pod};
+use crate::pod::{self, Marker};
+use crate::{Site, State};
 use serde_json::Value;
 
 /// O5.
@@ -17,33 +18,73 @@ pub(super) fn whole(site: &Site, state: &State) -> Vec<(String, String)> {
     let mut wrong = Vec::new();
     for (place, object, pod) in state.workloads(site) {
         let markers = pod::markers(pod);
-        for marker in &markers {
-            wrong.extend(marker.added.iter().filter_map(|pointer| match pod::count(object, pointer) {
-                1 => None,
-                0 => Some((
-                    place.clone(),
-                    format!("the marker of `{}` lists `{pointer}`, which is not there", marker.policy),
-                )),
-                times => Some((place.clone(), format!("`{pointer}`, of `{}`, is there {times} times", marker.policy))),
-            }));
-        }
-        let unmarked = state.policies().filter(|(name, _)| markers.iter().all(|marker| marker.policy != *name));
-        wrong.extend(unmarked.filter_map(|(name, policy)| {
-            let part = part_of(&policy["spec"]["template"], pod)?;
-            Some((place.clone(), format!("has `{part}` of `{name}`, and not its marker")))
-        }));
+        let listed = markers.iter().flat_map(|marker| miscounted(object, marker));
+        let lacking = markers.iter().flat_map(|marker| lacking(state, pod, marker));
+        let messages = listed.chain(lacking).chain(unmarked(state, pod, &markers));
+        wrong.extend(messages.map(|message| (place.clone(), message)));
     }
     wrong
 }
 
+/// What a marker lists and is not there, or is there more than once.
+fn miscounted(object: &Value, marker: &Marker) -> Vec<String> {
+    let told = |pointer: &String| match pod::count(object, pointer) {
+        1 => None,
+        0 => Some(format!("the marker of `{}` lists `{pointer}`, which is not there", marker.policy)),
+        times => Some(format!("`{pointer}`, of `{}`, is there {times} times", marker.policy)),
+    };
+    marker.added.iter().filter_map(told).collect()
+}
+
+const CONTAINERS: [&str; 2] = ["initContainers", "containers"];
+
+/// What a template adds, in which of its lists, and where that is in a pod: a native sidecar is in the other list of containers.
+const PARTS: [(&str, &str, &[&str]); 3] = [
+    ("init container", "initContainers", &CONTAINERS),
+    ("container", "containers", &CONTAINERS),
+    ("volume", "volumes", &["volumes"]),
+];
+
+/// What `pod` has not of the template that the marker is about, if that is the policy's template still. What the pod had already
+/// is not in the marker, but it is there.
+fn lacking(state: &State, pod: &Value, marker: &Marker) -> Vec<String> {
+    let is_of = |name: &str, policy: &Value| {
+        name == marker.policy && current(policy).is_none() && policy["status"]["templateHash"] == marker.hash
+    };
+    let Some((name, policy)) = state.policies().find(|(name, policy)| is_of(name, policy)) else { return Vec::new() };
+    let template = &policy["spec"]["template"];
+    let mut lacking = Vec::new();
+    for (noun, list, places) in PARTS {
+        let is_there = |part: &str| items(&pod["spec"], places).any(|item| item["name"] == part);
+        let parts: Vec<&str> = items(template, &[list]).filter_map(|item| item["name"].as_str()).collect();
+        let missing = parts.into_iter().filter(|part| !is_there(part));
+        lacking.extend(missing.map(|part| format!("has the marker of `{name}`, and lacks its {noun} `{part}`")));
+    }
+    lacking
+}
+
+/// What is there of policies that have no marker there.
+fn unmarked(state: &State, pod: &Value, markers: &[Marker]) -> Vec<String> {
+    let unmarked = state.policies().filter(|(name, _)| markers.iter().all(|marker| marker.policy != *name));
+    let told = |(name, policy): (&str, &Value)| {
+        let part = part_of(&policy["spec"]["template"], pod)?;
+        Some(format!("has `{part}` of `{name}`, and not its marker"))
+    };
+    unmarked.filter_map(told).collect()
+}
+
 /// The first container of the template, by name and image, that is in `pod`.
 fn part_of(template: &Value, pod: &Value) -> Option<String> {
-    let items = |from: &Value, list: &str| from[list].as_array().cloned().unwrap_or_default();
-    let all = |from: &Value| [items(from, "initContainers"), items(from, "containers")].concat();
-    let theirs = all(&pod["spec"]);
-    let is_there =
-        |ours: &Value| theirs.iter().any(|item| item["name"] == ours["name"] && item["image"] == ours["image"]);
-    all(template).iter().find(|ours| is_there(ours)).and_then(|ours| ours["name"].as_str().map(str::to_owned))
+    let is_there = |ours: &Value| {
+        let mut theirs = items(&pod["spec"], &CONTAINERS);
+        theirs.any(|item| item["name"] == ours["name"] && item["image"] == ours["image"])
+    };
+    items(template, &CONTAINERS).find(|ours| is_there(ours)).and_then(|ours| ours["name"].as_str().map(str::to_owned))
+}
+
+/// The items of these lists.
+fn items<'a>(from: &'a Value, lists: &[&str]) -> impl Iterator<Item = &'a Value> {
+    lists.iter().flat_map(move |list| from[*list].as_array().into_iter().flatten())
 }
 
 /// O10.
@@ -60,8 +101,13 @@ pub(super) fn left_alone(site: &Site, state: &State) -> Vec<(String, String)> {
 pub(super) fn true_status(site: &Site, state: &State) -> Vec<(String, String)> {
     let about = |name: &str, policy: &Value| -> Vec<(String, String)> {
         let place = format!("sidecarpolicies {name}");
-        let checks =
-            [current(policy), consistent(policy), counted(site, state, name, policy), registered(state, name, policy)];
+        let checks = [
+            current(policy),
+            consistent(policy),
+            hashed(policy),
+            counted(site, state, name, policy),
+            registered(state, name, policy),
+        ];
         checks.into_iter().flatten().map(|message| (place.clone(), message)).collect()
     };
     state.policies().flat_map(|(name, policy)| about(name, policy)).collect()
@@ -90,6 +136,14 @@ fn consistent(policy: &Value) -> Option<String> {
         (false, true, true) => Some("is Accepted and Programmed without being Ready".into()),
         _ => None,
     }
+}
+
+/// By the hash, markers are told apart: without it, nothing could be counted here. What only validates may have none, and what is not
+/// valid has none.
+fn hashed(policy: &Value) -> Option<String> {
+    let is_due = is_true(policy, "Accepted") && !policy["spec"]["template"].is_null();
+    let is_there = policy["status"]["templateHash"].is_string();
+    (is_due && !is_there).then(|| "is Accepted, and its status has no `templateHash`".into())
 }
 
 /// What is stored, counted by marker.
