@@ -49,6 +49,13 @@ pub(crate) const CASES: &[Case] = &[
         play: Play::Story(|scene| killed::at_each_request_of_changes(scene).boxed()),
     },
     Case {
+        id: "F01",
+        name: "killed_at_a_request_of_a_hand_over",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| killed::at_each_request_of_a_hand_over(scene).boxed()),
+    },
+    Case {
         id: "F02",
         name: "killed_twenty_times",
         engines: Engine::ALL,
@@ -117,6 +124,13 @@ pub(crate) const CASES: &[Case] = &[
         play: Play::Story(|scene| stories::trial_unanswered(scene).boxed()),
     },
     Case {
+        id: "F05",
+        name: "stopped_while_refused",
+        engines: &[Engine::Initializer, Engine::Webhook],
+        is_quick: true,
+        play: Play::Story(|scene| stories::stopped_while_refused(scene).boxed()),
+    },
+    Case {
         id: "F06",
         name: "slow_server",
         engines: Engine::ALL,
@@ -143,6 +157,13 @@ pub(crate) const CASES: &[Case] = &[
         engines: Engine::ALL,
         is_quick: false,
         play: Play::Story(|scene| stories::watches_frozen(scene).boxed()),
+    },
+    Case {
+        id: "F08",
+        name: "watches_dead",
+        engines: Engine::ALL,
+        is_quick: false,
+        play: Play::Story(|scene| stories::watches_dead(scene).boxed()),
     },
     Case {
         id: "F09",

@@ -4,7 +4,7 @@ use crate::dice::Dice;
 use crate::proxy::Moment;
 use crate::scene::{Engine, RECOVERY, Scene, agent, envoy, first, second};
 use crate::stories::{in_force, well};
-use crate::support::{wait_condition, within};
+use crate::support::{policies, wait_condition, within};
 use crate::world::{DEPLOYMENTS, containers, pending, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::User;
@@ -29,6 +29,11 @@ pub(crate) async fn at_each_request(scene: &Scene) -> Result<()> {
 /// F1: two policies come, one is suspended, workloads come, both go.
 pub(crate) async fn at_each_request_of_changes(scene: &Scene) -> Result<()> {
     at_each(scene, |scene, calm| changes(scene, calm).boxed(), &[Moment::After]).await
+}
+
+/// F1: a policy comes, goes from one engine to another, and goes.
+pub(crate) async fn at_each_request_of_a_hand_over(scene: &Scene) -> Result<()> {
+    at_each(scene, |scene, _| hand_over(scene).boxed(), &[Moment::After]).await
 }
 
 /// At the k-th request of an operator that starts where none has been before, and of all that it does in `life`, it is killed, and
@@ -110,6 +115,33 @@ async fn changes(scene: &Scene, calm: &[Digest]) -> Result<Digest> {
     ensure!(refused.is_empty(), "creates failed: {refused:?}");
     scene.all_are_whole(&[first(2), second(4)].concat()).await?;
     end(scene, &["envoy", "agent"], calm).await
+}
+
+/// It is not compared with a life without a fault: a webhook that is not there injects nothing, and all go to it or come from it.
+async fn hand_over(scene: &Scene) -> Result<Digest> {
+    scene.policy("envoy", envoy()).await?;
+    scene.in_force("envoy").await?;
+    let all = first(4);
+    let refused = scene.create(all[..2].to_vec()).await;
+    ensure!(refused.is_empty(), "creates failed: {refused:?}");
+    let (from, to) = match scene.engine {
+        Engine::Initializer => ("initializer", Engine::Webhook),
+        Engine::Webhook => ("webhook", Engine::MutatingAdmissionPolicy),
+        Engine::MutatingAdmissionPolicy => ("mutatingadmission", Engine::Webhook),
+    };
+    scene.world.edit_policy("envoy", json!({ "engine": to.name() })).await?;
+    let refused = scene.create(all[2..].to_vec()).await;
+    ensure!(refused.is_empty(), "creates failed: {refused:?}");
+    within(RECOVERY, "the other engine delivers alone", || async {
+        let registered = scene.world.registered().await?;
+        let status = &policies(&scene.world.cluster).get("envoy").await?.data["status"];
+        Ok(status["engine"] == to.name() && !registered.iter().any(|name| name.contains(from)))
+    })
+    .await?;
+    scene.works().await?;
+    scene.missed_are_told().await?;
+    scene.all_are_whole(&all).await?;
+    end(scene, &["envoy"], &[]).await
 }
 
 /// The policies go, and all is as if nothing had been.

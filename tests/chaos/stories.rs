@@ -90,12 +90,13 @@ pub(crate) async fn server_killed(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// F8: the API server is frozen for longer than a call may take.
+/// F8: the API server is frozen for longer than a call may take, and than `/livez` may wait for progress.
 pub(crate) async fn server_frozen(scene: &Scene) -> Result<()> {
     meanwhile(scene, async {
         sleep(Duration::from_millis(50 + Dice(scene.seed).below(200, "frozen"))).await;
         scene.world.cluster.freeze();
-        sleep(Duration::from_secs(12)).await;
+        // `/livez` fails after 30 s without progress.
+        sleep(Duration::from_secs(35)).await;
         let alive = scene.page("/livez").await;
         scene.world.cluster.thaw();
         // To start it anew would not help: nobody is to ask for that.
@@ -185,6 +186,46 @@ pub(crate) async fn watches_frozen(scene: &Scene) -> Result<()> {
     well(scene, &first(10)).await?;
     // It answered all the time, by what it knew.
     scene.all_have(&first(10)).await
+}
+
+/// F8: the connections of all watches die without a word, as when a machine loses its power; what is asked anew is answered.
+pub(crate) async fn watches_dead(scene: &Scene) -> Result<()> {
+    in_force(scene).await?;
+    scene.proxy.set(vec![Rule::always(Does::FreezeWatch).to(&[Verb::Watch], &[])]);
+    scene.proxy.cut_watches();
+    sleep(Duration::from_secs(2)).await;
+    ensure!(scene.proxy.happened() > 0, "no watch was frozen: this proves nothing");
+    scene.proxy.set(Vec::new());
+    for body in first(10) {
+        scene.world.create_async(DEPLOYMENTS, &body).await?;
+    }
+    sleep(Duration::from_secs(10)).await;
+    let is_silent = scene.all_have(&first(10)).await.is_err();
+    ensure!(
+        is_silent == (scene.engine == Engine::Initializer),
+        "somebody else than a watch tells: this proves nothing"
+    );
+    // A watch lasts 25 s, and 5 s later its silence counts as the end.
+    let all_have = || async { Ok(scene.all_have(&first(10)).await.is_ok()) };
+    within(Duration::from_secs(25), "the silence is noticed", all_have).await?;
+    well(scene, &first(10)).await
+}
+
+/// F5: the server does not take the status by which an operator that stops says so, before it unregisters: not the first two times.
+pub(crate) async fn stopped_while_refused(scene: &Scene) -> Result<()> {
+    in_force(scene).await?;
+    scene
+        .proxy
+        .set(vec![Rule::always(Does::Answer(429, Some(1))).to(&[Verb::Patch], &["sidecarpolicies/status"]).times(2)]);
+    ensure!(scene.stop().await? == Some(0), "it did not end in good order");
+    ensure!(scene.proxy.happened() > 1, "nothing was refused: this proves nothing");
+    scene.proxy.calm();
+    ensure!(scene.world.registered().await?.is_empty(), "something is left registered");
+    // Nobody takes that for a removal by hand, which would be respected for ten minutes.
+    scene.ready().await?;
+    scene.in_force("envoy").await?;
+    scene.create_stubbornly(first(3)).await?;
+    well(scene, &first(3)).await
 }
 
 /// F9: etcd is frozen: the API server lives, and can neither read nor write.
