@@ -29,6 +29,9 @@ const EDIT: usize = 20;
 const SAMPLE: Duration = Duration::from_secs(10);
 /// So long after the last write an operator counts as being at rest: a status may be held back for 10 s.
 const QUIET: Duration = Duration::from_secs(25);
+/// So long after its start a new leader has looked for the last time at kinds that no policy targets, where something may have come
+/// to wait before it.
+const STARTED: Duration = Duration::from_secs(75);
 /// The default of `--resync`.
 const RESYNC: Duration = Duration::from_secs(15 * 60);
 
@@ -119,6 +122,7 @@ async fn at_rest(version: Version, time: Duration) -> Result<Vec<Figure>> {
         .await?;
     within(LONG, "every policy is in force", || async { Ok(estate.ready(&world).await? == estate.policies) }).await?;
     until_quiet(&world).await?;
+    tokio::time::sleep(STARTED.saturating_sub(start.elapsed())).await;
     let from = start.elapsed();
     world.cluster.clear_audit()?;
     tokio::time::sleep(time).await;

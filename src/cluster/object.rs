@@ -113,6 +113,11 @@ impl Object {
         self.meta.namespace.as_deref().unwrap_or_default()
     }
 
+    /// Its `resourceVersion`, which grows with each write; 0 where it is no number.
+    pub fn version(&self) -> u64 {
+        self.meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
+    }
+
     /// Which of its specs it has: the server raises it with each change of more than metadata. 0 where it has none.
     pub fn generation(&self) -> i64 {
         self.meta.generation.unwrap_or_default()

@@ -1,6 +1,6 @@
 //! Lists that are read page by page, however large the objects are; and no answer that is waited for without end.
 
-use super::client::{CallError, call};
+use super::client::{CALL_LIMIT, CallError, call};
 use crate::survival::lock;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, Uri};
@@ -143,8 +143,9 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let Some(most) = limit(&request) else {
+            // A watch that goes on after its connection has died may get another dead one: it is not to wait for that for long.
+            let longest = if is_watch(&request) { self.answer.min(CALL_LIMIT) } else { self.answer };
             let answer = lock(&self.inner).call(request);
-            let longest = self.answer;
             return Box::pin(async move { Ok(timeout(longest, answer).await??.map(Either::Right)) });
         };
         let (inner, size, longest) = (self.inner.clone(), self.size.clone(), self.answer);
@@ -175,6 +176,10 @@ where
             }
         })
     }
+}
+
+fn is_watch(request: &Request<Body>) -> bool {
+    request.uri().query().is_some_and(|query| query.split('&').any(|field| field == "watch=true"))
 }
 
 /// How many objects a list asks for at most; none of what is no page of a list.

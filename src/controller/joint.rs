@@ -7,7 +7,7 @@ use super::abilities::is_lasting;
 use super::entry::outcome_of;
 use super::hold::Hold;
 use super::status::is_programmed;
-use super::{Controller, Finished, PROOF_AGAIN, RETRY, TELLING};
+use super::{Controller, Finished, PROOF_AGAIN, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
@@ -244,7 +244,9 @@ impl Controller {
         };
         let author_check = self.settings.author_check.as_ref();
         let is_left = author_check.is_some_and(|published| published.borrow().as_ref() != Some(&bundle));
-        if self.joints.iter().all(has_it) && !is_left {
+        let mut registered = self.all_registered().filter(|(resource, _)| is_of_webhooks(resource));
+        let is_known = |(_, name): (_, &String)| kind_of(name).is_none_or(|kind| self.joints.contains_key(&kind));
+        if registered.all(is_known) && self.joints.iter().all(has_it) && !is_left {
             certificates.is_published(&bundle);
         }
     }
@@ -602,17 +604,14 @@ impl Controller {
         }
     }
 
-    /// Takes away what needs this process and refuses nothing; says so first.
-    pub(super) async fn withdraw_joints(&mut self, stored: &BTreeMap<String, Stored>) {
+    /// Takes away what needs this process and refuses nothing; says so first, as far as it can until `until`.
+    pub(super) async fn withdraw_joints(&mut self, stored: &BTreeMap<String, Stored>, until: Instant) {
         let open = self.leaving_joints(stored);
         let policies: BTreeSet<&str> =
             open.iter().flat_map(|(_, policies)| policies).map(|policy| policy.name.as_str()).collect();
-        let until = Instant::now() + TELLING;
-        for name in policies {
-            let Some(stored) = stored.get(name) else { continue };
-            let message = "the operator stopped in good order and unregistered its webhook; start it again";
-            self.tell_stopped(name, stored, message, until).await;
-        }
+        let told = policies.into_iter().filter_map(|name| Some((name, stored.get(name)?))).collect();
+        let message = "the operator stopped in good order and unregistered its webhook; start it again";
+        self.tell_stopped(told, message, until).await;
         futures::future::join_all(open.iter().map(|(kind, _)| self.leave_joint(kind))).await;
     }
 }

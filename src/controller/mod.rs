@@ -351,7 +351,8 @@ impl Controller {
         if !snapshot.synced {
             return;
         }
-        self.withdraw_joints(&snapshot.stored).await;
-        self.withdraw_own(&snapshot.stored).await;
+        let until = Instant::now() + TELLING;
+        self.withdraw_joints(&snapshot.stored, until).await;
+        self.withdraw_own(&snapshot.stored, until).await;
     }
 }

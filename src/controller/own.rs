@@ -7,7 +7,7 @@ use super::hold::Hold;
 use super::joint::told;
 use super::plan::{Placed, is_undecided};
 use super::status::{Force, is_programmed};
-use super::{Controller, Finished, RETRY, TELLING};
+use super::{Controller, Finished, RETRY};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
@@ -433,19 +433,17 @@ impl Controller {
         }
     }
 
-    /// Takes out what refuses nothing; says so first.
-    pub(super) async fn withdraw_own(&mut self, stored: &BTreeMap<String, Stored>) {
+    /// Takes out what refuses nothing; says so first, as far as it can until `until`.
+    pub(super) async fn withdraw_own(&mut self, stored: &BTreeMap<String, Stored>, until: Instant) {
         let leaving: Vec<_> = stored
             .iter()
             .filter_map(|(name, stored)| Some((name.clone(), stored.parsed.clone().ok()?)))
             .filter(|(name, policy)| !policy.refuses() && self.may_be_registered(name, &stored[name]))
             .collect();
         let kinds: BTreeSet<_> = leaving.iter().flat_map(|(_, policy)| policy.kinds.iter().cloned()).collect();
-        let until = Instant::now() + TELLING;
-        for (name, _) in &leaving {
-            let message = "the operator stopped in good order and unregistered, so that creates go on without the sidecar; start it again";
-            self.tell_stopped(name, &stored[name], message, until).await;
-        }
+        let told = leaving.iter().map(|(name, _)| (name.as_str(), &stored[name])).collect();
+        let message = "the operator stopped in good order and unregistered, so that creates go on without the sidecar; start it again";
+        self.tell_stopped(told, message, until).await;
         let removals = leaving.iter().map(|(name, _)| {
             let shared = self.shared.clone();
             async move {

@@ -93,16 +93,29 @@ impl Controller {
         self.shared.census(|census| census.counts(name))
     }
 
-    /// Says in the status that the operator stops, before what it has registered goes: whoever leads next would else take that for a
-    /// removal by hand. Tries it until `until`, and once at least.
-    pub(super) async fn tell_stopped(&mut self, name: &str, stored: &Stored, message: &str, until: Instant) {
-        self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message: message.into() });
-        while !self.write_status(name, stored, Force::Now).await {
-            if Instant::now() >= until {
-                error!(policy = name, "Cannot say that it stops: the next leader will take it for a removal by hand");
-                return;
+    /// Says of `policies` that the operator stops, before what it has registered goes: whoever leads next would else take that for a
+    /// removal by hand. Tries it once with each, and then with those that the server has not taken, until `until`.
+    pub(super) async fn tell_stopped(&mut self, policies: Vec<(&str, &Stored)>, message: &str, until: Instant) {
+        let mut untold = Vec::new();
+        for (name, stored) in policies {
+            self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message: message.into() });
+            if !self.write_status(name, stored, Force::Now).await {
+                untold.push((name, stored));
             }
+        }
+        while !untold.is_empty() && Instant::now() < until {
             tokio::time::sleep(TELL_AGAIN).await;
+            let mut still = Vec::new();
+            for (name, stored) in untold {
+                let told = tokio::time::timeout_at(until.into(), self.write_status(name, stored, Force::Now)).await;
+                if told != Ok(true) {
+                    still.push((name, stored));
+                }
+            }
+            untold = still;
+        }
+        for (policy, _) in untold {
+            error!(policy, "Cannot say that it stops: the next leader will take it for a removal by hand");
         }
     }
 

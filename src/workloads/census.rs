@@ -64,7 +64,6 @@ impl Counts {
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// 0 where the server's value is no number.
     resource_version: u64,
     fate: u32,
     /// In which listing it was seen last.
@@ -124,7 +123,7 @@ impl Census {
     /// Counts a stored workload, unless a newer version of it has been counted. True if it had not been counted before.
     pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) -> bool {
         let key = self.key(object);
-        let resource_version = version(object);
+        let resource_version = object.version();
         let known = self.entries.get(kind).and_then(|entries| entries.get(&key)).copied();
         if known.is_some_and(|known| known.resource_version > resource_version) {
             if let Some(entry) = self.entries.get_mut(kind).and_then(|entries| entries.get_mut(&key)) {
@@ -151,7 +150,7 @@ impl Census {
         let old = match self.open.is_empty() {
             true => entries.remove(&key),
             false => {
-                entries.insert(key, Entry { resource_version: version(object), fate: GONE, listing: self.listing })
+                entries.insert(key, Entry { resource_version: object.version(), fate: GONE, listing: self.listing })
             }
         };
         if let Some(old) = old.filter(|old| old.fate != GONE) {
@@ -210,14 +209,6 @@ impl Census {
     fn key(&self, object: &Object) -> u64 {
         self.hasher.hash_one((object.namespace(), object.name()))
     }
-}
-
-fn version(object: &Object) -> u64 {
-    kube::Resource::meta(object)
-        .resource_version
-        .as_deref()
-        .and_then(|version| version.parse().ok())
-        .unwrap_or_default()
 }
 
 /// The policies whose templates collide, by name, in both orders of the two.

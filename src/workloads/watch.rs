@@ -266,7 +266,7 @@ impl Shared {
     fn look_at(&self, kind: &Arc<Kind>, object: Object, news: News) -> Standing {
         if object.is_initialized() {
             self.count(kind, &object, news);
-            self.waits_no_more(&Key::new(kind, &object), news);
+            self.waits_no_more(&Key::new(kind, &object), object.version(), news);
             return Standing::Initialized;
         }
         let place = object.pending().position(|name| self.site.load().owns(name));
@@ -287,12 +287,12 @@ impl Shared {
                     if news == News::Fresh {
                         queue.withdraw(&key);
                     }
-                    queue.wait_for_foreign(key, Instant::now());
+                    queue.wait_for_foreign(key, object.version(), Instant::now());
                 });
                 Standing::WaitsForOthers
             }
             _ => {
-                self.waits_no_more(&Key::new(kind, &object), news);
+                self.waits_no_more(&Key::new(kind, &object), object.version(), news);
                 Standing::Foreign
             }
         }
@@ -300,10 +300,10 @@ impl Shared {
 
     /// Takes out of the queue what does not wait for us. What a list says may be older than what the queue has, of an object that was
     /// deleted and made again, say: whoever settles that finds out, and at the end of a watch's list goes what was not in it.
-    fn waits_no_more(&self, key: &Key, news: News) {
+    fn waits_no_more(&self, key: &Key, version: u64, news: News) {
         self.queue(|queue| match news {
             News::Fresh => queue.remove(key),
-            News::Listed => queue.wait_for_nobody_else(key),
+            News::Listed => queue.wait_for_nobody_else(key, version),
         });
     }
 }

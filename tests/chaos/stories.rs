@@ -193,7 +193,8 @@ pub(crate) async fn watches_dead(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     scene.proxy.set(vec![Rule::always(Does::FreezeWatch).to(&[Verb::Watch], &[])]);
     scene.proxy.cut_watches();
-    sleep(Duration::from_secs(2)).await;
+    // All of them have been begun anew by then.
+    sleep(Duration::from_secs(4)).await;
     ensure!(scene.proxy.happened() > 0, "no watch was frozen: this proves nothing");
     scene.proxy.set(Vec::new());
     for body in first(10) {

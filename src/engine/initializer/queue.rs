@@ -103,8 +103,8 @@ pub struct Queue {
     fresh: VecDeque<Key>,
     backlog: VecDeque<Key>,
     later: BTreeSet<(Instant, Key)>,
-    /// Objects where a foreign initializer stands before ours, since when.
-    foreign: HashMap<Key, Instant>,
+    /// Objects where a foreign initializer stands before ours: since when, and of which version it was seen last.
+    foreign: HashMap<Key, (Instant, u64)>,
 }
 
 /// After the first failure of an object.
@@ -139,17 +139,21 @@ impl Queue {
         }
     }
 
-    /// Notes that a foreign initializer stands before ours on that object, unless it waits for us by now.
-    pub fn wait_for_foreign(&mut self, key: Key, now: Instant) {
-        let is_ours = self.items.get(&key).is_some_and(|item| item.state != State::Gone);
+    /// Notes that a foreign initializer stands before ours on that version of an object, unless a later one waits for us.
+    pub fn wait_for_foreign(&mut self, key: Key, version: u64, now: Instant) {
+        let is_ours =
+            self.items.get(&key).is_some_and(|item| item.state != State::Gone && item.object.version() > version);
         if !is_ours {
-            self.foreign.entry(key).or_insert(now);
+            let (_, seen) = self.foreign.entry(key).or_insert((now, version));
+            *seen = version.max(*seen);
         }
     }
 
-    /// Notes that no foreign initializer stands before ours on that object.
-    pub fn wait_for_nobody_else(&mut self, key: &Key) {
-        self.foreign.remove(key);
+    /// Notes that no foreign initializer stands before ours on that version of an object.
+    pub fn wait_for_nobody_else(&mut self, key: &Key, version: u64) {
+        if self.foreign.get(key).is_some_and(|(_, seen)| *seen < version) {
+            self.foreign.remove(key);
+        }
     }
 
     /// Drops an object that waits neither for us nor for others any more.
@@ -273,7 +277,7 @@ impl Queue {
 
     /// Since when the oldest object waits for a foreign initializer before ours.
     pub fn oldest_foreign(&self) -> Option<Instant> {
-        self.foreign.values().min().copied()
+        self.foreign.values().map(|(since, _)| *since).min()
     }
 
     /// True if and only if an object of `kind` waits, for us or for a foreign initializer before us.
@@ -412,12 +416,13 @@ mod tests {
         let key = Key::new(kind(), &object("a"));
         for seconds in 0..3 {
             queue.withdraw(&key);
-            queue.wait_for_foreign(key.clone(), now + Duration::from_secs(seconds));
+            queue.wait_for_foreign(key.clone(), 10 + seconds, now + Duration::from_secs(seconds));
         }
         assert_eq!(queue.oldest_foreign(), Some(now));
-        offer(&mut queue, "a", Lane::Fresh, now);
-        queue.wait_for_foreign(key.clone(), now);
-        assert_eq!(queue.oldest_foreign(), None, "it waits for us by now");
+        queue.wait_for_nobody_else(&key, 11);
+        assert_eq!(queue.oldest_foreign(), Some(now), "that was before");
+        queue.wait_for_nobody_else(&key, 13);
+        assert_eq!(queue.oldest_foreign(), None);
     }
 
     #[test]
