@@ -507,7 +507,7 @@ mod tests {
             object(10, pending(&["others.example.com"])),
         ] {
             shared.observe(kind, old, News::Listed);
-            assert_eq!(shared.queue(|queue| queue.waiting().1.is_some()), true);
+            assert!(shared.queue(|queue| queue.waiting().1.is_some()));
         }
         assert_eq!(shared.observe(kind, object(21, json!({})), News::Fresh), Standing::Initialized);
         assert!(!waits(&shared));
