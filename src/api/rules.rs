@@ -16,6 +16,7 @@ use crate::cel::{Expression, Gives};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
+use std::sync::LazyLock;
 
 /// How many containers and init containers a template may have. The schema says it for each list.
 const MAX_CONTAINERS: usize = 64;
@@ -57,26 +58,27 @@ pub fn check(name: &str, spec: &SidecarPolicySpec, site: &Rules) -> Vec<Violatio
     by_schema.chain(by_rows).filter(|violation| seen.insert((violation.code, violation.field.clone()))).collect()
 }
 
+/// The schema of `spec`, in an object: paths begin there, as users see it.
+static OBJECT: LazyLock<Value> =
+    LazyLock::new(|| json!({ "type": "object", "properties": { "spec": crd::schema()["properties"]["spec"] } }));
+
 /// The spec from an untyped object's `spec`; `null` stands for a missing one. Fields that are null are as if absent.
 ///
 /// # Errors
 /// Every field that is missing, unknown, or of a wrong type or choice, not only the first; and with them what else the
 /// schema refuses.
 pub fn decode(raw: &Value) -> Result<SidecarPolicySpec, Vec<Violation>> {
-    let schema = &crd::schema()["properties"]["spec"];
     if raw.is_null() {
         let message =
             "must be given; e.g. `{template: {containers: [{name: envoy, image: \"envoyproxy/envoy:v1.31.0\"}]}}`"
                 .to_owned();
         return Err(vec![Violation { code: Code::InvalidField, field: "spec".to_owned(), message }]);
     }
-    // Paths begin at the object, as users see it.
-    let object = json!({ "type": "object", "properties": { "spec": schema } });
-    let faults = schema::faults(&object, &json!({ "spec": raw }));
+    let faults = schema::faults(&OBJECT, &json!({ "spec": raw }));
     if faults.iter().any(|fault| fault.kind.is_structural()) {
         return Err(faults.into_iter().map(violation).collect());
     }
-    serde_json::from_value(schema::without_nulls(schema, raw)).map_err(|error| {
+    serde_json::from_value(schema::without_nulls(&OBJECT["properties"]["spec"], raw)).map_err(|error| {
         let message = format!("cannot be read: {error}");
         vec![Violation { code: Code::InvalidField, field: "spec".to_owned(), message }]
     })

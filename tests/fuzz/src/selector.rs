@@ -22,14 +22,17 @@ pub(crate) fn run(bytes: &[u8]) {
     let wanted: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
     let has: Words<'_> = lines.filter_map(|line| line.split_once('=')).collect();
 
-    if PROTECTED_NAMESPACES.contains(&namespace) {
+    // The name of a Namespace is a DNS label.
+    if PROTECTED_NAMESPACES.contains(&namespace) || namespace.len() > 63 {
         return;
     }
+    let words: Map<String, Value> = has.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
+    let workload = workload(namespace, &words);
     let (excluded, included): (Vec<_>, Vec<_>) = globs.split(' ').partition(|glob| glob.starts_with('!'));
     let excluded: Vec<_> = excluded.iter().map(|glob| &glob[1..]).collect();
     let any = |globs: &[&str]| globs.iter().any(|glob| fits(glob.as_bytes(), namespace.as_bytes()));
     let lists = json!({ "namespaces": included, "excludeNamespaces": excluded });
-    compare(&lists, namespace, &has, any(&included) && !any(&excluded), Code::NamespaceNotMatched);
+    compare(&lists, &workload, || any(&included) && !any(&excluded), Code::NamespaceNotMatched);
 
     let (equal, requirements) = requirements(&wanted);
     let expressions: Vec<_> = requirements.iter().map(Requirement::to_value).collect();
@@ -40,33 +43,36 @@ pub(crate) fn run(bytes: &[u8]) {
     };
     let mut of_namespace = has.clone();
     of_namespace.entry("kubernetes.io/metadata.name").or_insert(namespace);
-    for (field, labels, holds, code) in [
-        ("labelSelector", "matchLabels", holds(&has), Code::LabelsNotMatched),
-        ("annotationSelector", "matchAnnotations", holds(&has), Code::AnnotationNotMatched),
-        ("namespaceSelector", "matchLabels", holds(&of_namespace), Code::NamespaceLabelsNotMatched),
+    for (field, labels, of, code) in [
+        ("labelSelector", "matchLabels", &has, Code::LabelsNotMatched),
+        ("annotationSelector", "matchAnnotations", &has, Code::AnnotationNotMatched),
+        ("namespaceSelector", "matchLabels", &of_namespace, Code::NamespaceLabelsNotMatched),
     ] {
-        compare(&json!({ field: selector(labels) }), namespace, &has, holds, code);
+        compare(&json!({ field: selector(labels) }), &workload, || holds(of), code);
     }
 }
 
-/// Whether a workload in `namespace` that `has` these labels and annotations, as its Namespace does, is selected: if the policy
-/// is valid at all, then it is as `expected`, or the reason is `code`.
-fn compare(selection: &Value, namespace: &str, has: &Words<'_>, expected: bool, code: Code) {
+/// A workload that has these labels and annotations, as its Namespace does.
+fn workload(namespace: &str, words: &Map<String, Value>) -> Workload {
+    let body = json!({ "metadata": { "namespace": namespace, "labels": words, "annotations": words } });
+    let kind = Kind::find("apps", "deployments").expect("a built-in kind");
+    Workload::new(kind, body).within(Some(Arc::new(json!({ "metadata": { "name": namespace, "labels": words } }))))
+}
+
+/// Whether the workload is selected: if the policy is valid at all, then it is as `expected`, or the reason is `code`.
+fn compare(selection: &Value, workload: &Workload, expected: impl FnOnce() -> bool, code: Code) {
     let mut spec = json!({ "optOut": "Denied", "template": { "volumes": [{ "name": "v" }] } });
     spec.as_object_mut().expect("made here").extend(selection.as_object().cloned().unwrap_or_default());
     let site = Site::new("scpol-system", [], []);
     let policy = json!({ "metadata": { "name": "fuzz" }, "spec": spec });
     let Ok(policy) = Policy::parse(&policy, &site) else { return };
-    let words: Map<String, Value> = has.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
-    let body = json!({ "metadata": { "namespace": namespace, "labels": words, "annotations": words } });
-    let kind = Kind::find("apps", "deployments").expect("a built-in kind");
-    let workload =
-        Workload::new(kind, body).within(Some(Arc::new(json!({ "metadata": { "name": namespace, "labels": words } }))));
-    match decide(&policy, &workload, &site) {
+    let expected = expected();
+    match decide(&policy, workload, &site) {
         Verdict::Inject if expected => {}
         Verdict::Skip(reason) if !expected && reason.code == code => {}
-        Verdict::Skip(reason) if reason.code == Code::NamespaceProtected && namespace == site.operator_namespace => {}
-        other => panic!("{selection} for {has:?} in `{namespace}` should be {expected}, is {other:?}"),
+        Verdict::Skip(reason)
+            if reason.code == Code::NamespaceProtected && workload.namespace() == site.operator_namespace => {}
+        other => panic!("{selection} for {} should be {expected}, is {other:?}", workload.body),
     }
 }
 
