@@ -47,10 +47,6 @@ const CROWD: usize = 100;
 /// From so long on it is told that the server takes nothing from us: a 429 now and then is no trouble.
 const REFUSED: Duration = Duration::from_secs(3);
 
-/// What a PATCH is answered with: nobody reads the object, whose encoding is work for the server. Servers that do not know the form
-/// (below 1.8) give the whole object.
-const METADATA_AT_MOST: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1,application/json";
-
 /// So many large objects are in memory at once: others wait their turn.
 const LARGE_AT_ONCE: usize = 4;
 
@@ -387,8 +383,9 @@ async fn send(shared: &Shared, workload: &Workload, patch: &Patch, how: Try) -> 
 }
 
 async fn exchange(shared: &Shared, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> Result<(), Refusal> {
-    let request =
-        Request::patch(url).header("Content-Type", "application/json-patch+json").header("Accept", METADATA_AT_MOST);
+    // To be answered with metadata alone would cost the servers that have Initializers more, not less: to find out that an object is no
+    // list, they write it all into an error (`meta.IsListType`).
+    let request = Request::patch(url).header("Content-Type", "application/json-patch+json");
     let request = match lane {
         Some(lane) => lane.put(request),
         None => request,
@@ -412,11 +409,15 @@ async fn answer_to(shared: &Shared, request: Request<Body>) -> Result<(), Refusa
         .get("Retry-After")
         .and_then(|value| value.to_str().ok()?.parse().ok())
         .map(Duration::from_secs);
-    // The body is read to its end even where nobody needs it, or the connection could not be used again.
-    let body = answer.into_body().collect().await.map_err(|error| Refusal::away(chain(&error)))?.to_bytes();
+    let mut body = answer.into_body();
     if status.is_success() && status != StatusCode::NO_CONTENT {
+        // Nobody needs the object, of which a megabyte need not be kept; but what is not read to its end ends the connection.
+        while let Some(frame) = body.frame().await {
+            frame.map_err(|error| Refusal::away(chain(&error)))?;
+        }
         return Ok(());
     }
+    let body = body.collect().await.map_err(|error| Refusal::away(chain(&error)))?.to_bytes();
     let message =
         serde_json::from_slice::<Status>(&body).map_or_else(|_| String::from_utf8_lossy(&body).into_owned(), explain);
     Err(Refusal { status: status.as_u16(), message, retry_after, is_unsent: false })
