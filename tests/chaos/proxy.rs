@@ -7,7 +7,7 @@ use crate::fault::{Ask, Does, Faults, Rule, Verb};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User};
 use futures::stream;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -77,6 +77,7 @@ impl Proxy {
             faults: Mutex::new(Faults::new(Dice(seed), Vec::new())),
             dice: Dice(seed),
             requests: AtomicU64::new(0),
+            denied: AtomicU64::new(0),
             stop: Mutex::new(None),
             stopped: watch::channel(false).0,
             calm: watch::channel(0).0,
@@ -148,6 +149,11 @@ impl Proxy {
     pub(crate) fn requests(&self) -> u64 {
         self.hub.requests.load(Ordering::SeqCst)
     }
+
+    /// How many of them, reads included, the server has answered with a 403.
+    pub(crate) fn denied(&self) -> u64 {
+        self.hub.denied.load(Ordering::SeqCst)
+    }
 }
 
 impl Drop for Proxy {
@@ -179,6 +185,8 @@ struct Hub {
     faults: Mutex<Faults>,
     dice: Dice,
     requests: AtomicU64,
+    /// Those among them that the server has answered with a 403.
+    denied: AtomicU64,
     stop: Mutex<Option<Stop>>,
     stopped: watch::Sender<bool>,
     /// Raised to cut all watches.
@@ -230,6 +238,9 @@ async fn answer(hub: Arc<Hub>, upstream: Arc<Upstream>, request: Request<Incomin
     let is_list = ask.verb == Verb::List;
     let key = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
     let response = hub.forward(&upstream, Request::from_parts(parts, Full::new(body))).await?;
+    if response.status() == StatusCode::FORBIDDEN {
+        hub.denied.fetch_add(1, Ordering::SeqCst);
+    }
     if ask.verb == Verb::Watch && response.status().is_success() {
         if let Some(stop) = stop {
             return hub.kill(stop).await;

@@ -402,14 +402,13 @@ impl Scene {
         }
     }
 
-    /// How many of the operator's requests about `resource`, or about anything if that is empty, the server has answered with one of
-    /// these codes.
+    /// How many of the operator's writes of `resource` the server has answered with one of these codes.
     pub(crate) fn answered(&self, resource: &str, codes: &[i64]) -> Result<usize> {
         let audit = self.audit()?;
         let events = audit.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
         let is_it = |event: &Value| {
             event["user"]["username"] == User::Operator.name()
-                && (resource.is_empty() || event["objectRef"]["resource"] == resource)
+                && event["objectRef"]["resource"] == resource
                 && event["responseStatus"]["code"].as_i64().is_some_and(|code| codes.contains(&code))
         };
         Ok(events.filter(is_it).count())
