@@ -42,7 +42,11 @@ for defect; do
     fi
     # Files that are whole again may be older than the build with the defect before.
     touch "$copy/src/lib.rs" "$copy/src/main.rs"
-    (cd "$copy" && CARGO_TARGET_DIR="$root/target/defects/build" cargo build --locked --quiet --bin scpol)
+    if ! (cd "$copy" && CARGO_TARGET_DIR="$root/target/defects/build" cargo build --locked --quiet --bin scpol); then
+        echo "$defect: does not build any more: make it anew"
+        missed=1
+        continue
+    fi
     if SCPOL_BINARY="$root/target/defects/build/debug/scpol" "$chaos" "$case" > "$log" 2>&1; then
         echo "$defect: NOT FOUND by \`$case\`"
         missed=1
