@@ -219,7 +219,7 @@ pub(crate) async fn stopped_while_refused(scene: &Scene) -> Result<()> {
         .proxy
         .set(vec![Rule::always(Does::Answer(429, Some(1))).to(&[Verb::Patch], &["sidecarpolicies/status"]).times(2)]);
     ensure!(scene.stop().await? == Some(0), "it did not end in good order");
-    ensure!(scene.proxy.happened() > 1, "nothing was refused: this proves nothing");
+    ensure!(scene.proxy.happened() > 0, "nothing was refused: this proves nothing");
     scene.proxy.calm();
     ensure!(scene.world.registered().await?.is_empty(), "something is left registered");
     // Nobody takes that for a removal by hand, which would be respected for ten minutes.
