@@ -19,12 +19,12 @@ out=${CARGO_TARGET_DIR:-target}/fuzz
 
 # Assertions and checks for overflow stay on. Crates of others are not instrumented, but for what is compiled into ours: it would take
 # a third more time, and guide to what they have fuzzed themselves.
-CARGO_TARGET_DIR=$out CARGO_PROFILE_DEV_OPT_LEVEL=2 CARGO_PROFILE_DEV_DEBUG=1 CARGO_INCREMENTAL=0 \
+CARGO_TARGET_DIR=$out CARGO_PROFILE_DEV_OPT_LEVEL=3 CARGO_PROFILE_DEV_DEBUG=1 CARGO_INCREMENTAL=0 \
     RUSTC_WORKSPACE_WRAPPER=$PWD/tests/fuzz/instrument.sh cargo build --locked -p fuzz --features libfuzzer
 fuzz=$out/debug/fuzz
 
 # Longer inputs reach nothing that shorter ones do not, and take as much longer.
-longest=4096
+longest=2048
 
 failed=0
 for target in $targets; do
