@@ -178,7 +178,7 @@ codes! {
     212 ReviewInvalid "Only API servers post reviews: see who else can reach the port of the webhook.";
     /// The policy says `Fail`, the workload matches, and it would be stored without the sidecar: its create is refused.
     213 SidecarMissing "See `scpol check`: the engine of the policy did not act. To let workloads in without the sidecar, set `spec.failurePolicy: Ignore`; while no operator runs, only break-glass does it.";
-    /// A defect of ours: the object is tried again.
+    /// A defect of ours: the object is tried again; a policy is refused.
     208 Panicked "Please report it with the operator's log.";
 
     /// The policy wants native sidecars, which this server does not have.

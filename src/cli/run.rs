@@ -198,7 +198,7 @@ impl Process {
         tokio::spawn({
             let (client, site, resync, metrics) = (client.clone(), site.clone(), options.resync, metrics.clone());
             async move {
-                let begin = || policies::follow(client.clone(), site.clone(), resync, &sender);
+                let begin = || policies::follow(client.clone(), site.clone(), resync, &sender, &metrics);
                 survival::persist(&metrics, "watching policies", begin).await;
             }
         });

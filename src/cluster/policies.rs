@@ -3,8 +3,11 @@
 use super::client::{self, chain};
 use super::mirror::Mirror;
 use super::object::Object;
+use crate::api::code::Code;
 use crate::api::rules::Violation;
+use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
+use crate::survival;
 use futures::{TryStreamExt, pin_mut};
 use kube::core::ApiResource;
 use kube::runtime::watcher;
@@ -46,7 +49,13 @@ pub struct Snapshot {
 }
 
 /// Follows the stored policies and publishes a [`Snapshot`] after each change, for ever; reads them all anew after each `resync`.
-pub async fn follow(client: Client, site: Arc<Site>, resync: Duration, snapshots: &watch::Sender<Snapshot>) {
+pub async fn follow(
+    client: Client,
+    site: Arc<Site>,
+    resync: Duration,
+    snapshots: &watch::Sender<Snapshot>,
+    metrics: &Metrics,
+) {
     let api = Api::<Object>::all_with(client, &resource());
     let events = client::watch(&api, &watcher::Config::default().timeout(client::WATCH_OF_CUSTOM_RESOURCES), resync);
     pin_mut!(events);
@@ -54,7 +63,9 @@ pub async fn follow(client: Client, site: Arc<Site>, resync: Duration, snapshots
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {
-                stored.apply(&event, |object, kept| parse(object, kept, &site));
+                stored.apply(&event, |object, kept| {
+                    parse(object, kept, |value| guarded(metrics, || Policy::parse(value, &site)))
+                });
                 if !matches!(event, watcher::Event::Init | watcher::Event::InitApply(_)) {
                     publish(snapshots, stored.known());
                 }
@@ -66,11 +77,15 @@ pub async fn follow(client: Client, site: Arc<Site>, resync: Duration, snapshots
 }
 
 /// Parses `object`; a spec that has not changed is not parsed again, so that `Arc`s stay the same.
-fn parse(object: &Object, kept: Option<&Stored>, site: &Site) -> Stored {
+fn parse(
+    object: &Object,
+    kept: Option<&Stored>,
+    read: impl FnOnce(&Value) -> Result<Policy, Vec<Violation>>,
+) -> Stored {
     let mut value = object.value();
     let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
     let uid = object.meta().uid.clone().unwrap_or_default();
-    let fresh = Policy::parse(&value, site).map(Arc::new).map_err(Arc::new);
+    let fresh = read(&value).map(Arc::new).map_err(Arc::new);
     let parsed = match (fresh, kept.map(|kept| &kept.parsed)) {
         (Ok(fresh), Some(Ok(old)))
             if old.uid == fresh.uid && old.generation == fresh.generation && old.spec_hash == fresh.spec_hash =>
@@ -83,6 +98,14 @@ fn parse(object: &Object, kept: Option<&Stored>, site: &Site) -> Stored {
     Stored { uid, generation, status: Arc::new(value["status"].take()), parsed }
 }
 
+/// What `read` makes of a policy. A panic costs this policy alone: it is refused, and says why.
+fn guarded(metrics: &Metrics, read: impl FnOnce() -> Result<Policy, Vec<Violation>>) -> Result<Policy, Vec<Violation>> {
+    survival::attempt(metrics, "reading a policy", read).unwrap_or_else(|| {
+        let message = "the operator panicked when it read this policy, which is a defect of the operator's";
+        Err(vec![Violation { field: "spec".to_owned(), code: Code::Panicked, message: message.to_owned() }])
+    })
+}
+
 fn publish(snapshots: &watch::Sender<Snapshot>, stored: &BTreeMap<String, Stored>) {
     let valid = stored.values().filter_map(|policy| policy.parsed.as_ref().ok().cloned());
     snapshots.send_replace(Snapshot {
@@ -90,4 +113,19 @@ fn publish(snapshots: &watch::Sender<Snapshot>, stored: &BTreeMap<String, Stored
         stored: Arc::new(stored.clone()),
         synced: true,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_whose_reading_panics_is_refused_and_says_why() {
+        let object: Object = serde_json::from_str(r#"{"metadata":{"name":"odd","uid":"u","generation":3}}"#).unwrap();
+        let metrics = Metrics::new();
+        let stored = parse(&object, None, |_| guarded(&metrics, || panic!("of a test")));
+        let violations = stored.parsed.unwrap_err();
+        assert_eq!((stored.generation, violations[0].code), (3, Code::Panicked));
+        assert_eq!(metrics.panics.get(), 1);
+    }
 }
