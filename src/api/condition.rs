@@ -90,6 +90,8 @@ pub enum Outcome {
         conflicts: Option<String>,
         /// A restriction that an administrator should know.
         degraded: Option<(Code, String)>,
+        /// By which engine, and why not by the one that would have come first.
+        instead: Option<String>,
     },
     /// Kept, and without effect: `spec.suspend`.
     Suspended,
@@ -159,6 +161,9 @@ fn row(outcome: &Outcome, type_: ConditionType) -> Option<(Status, Code, &str)> 
         (Outcome::InForce { degraded: Some((code, message)), .. }, T::Degraded) => (True, *code, message),
         (Outcome::InForce { degraded: Some(_), .. }, T::Ready) => {
             (True, Code::Programmed, "in force, with the restriction that `Degraded` tells")
+        }
+        (Outcome::InForce { instead: Some(instead), .. }, T::Ready | T::Programmed) => {
+            (True, Code::Programmed, instead)
         }
         (Outcome::InForce { .. }, T::Ready | T::Programmed) => {
             (True, Code::Programmed, "in force: new workloads that match get the template")
@@ -246,12 +251,18 @@ mod tests {
         let (code, message) = (Code::MissingRight, "cannot watch ü".repeat(500));
         vec![
             Outcome::FirstSight,
-            Outcome::InForce { conflicts: None, degraded: None },
-            Outcome::InForce { conflicts: Some("with `b`: container `c`".into()), degraded: None },
-            Outcome::InForce { conflicts: None, degraded: Some((Code::PodsCannotBypass, message.clone())) },
+            Outcome::InForce { conflicts: None, degraded: None, instead: None },
+            Outcome::InForce { conflicts: None, degraded: None, instead: Some("by Webhook, since ..".into()) },
+            Outcome::InForce { conflicts: Some("with `b`: container `c`".into()), degraded: None, instead: None },
+            Outcome::InForce {
+                conflicts: None,
+                degraded: Some((Code::PodsCannotBypass, message.clone())),
+                instead: None,
+            },
             Outcome::InForce {
                 conflicts: Some(message.clone()),
                 degraded: Some((Code::PodsCannotBypass, message.clone())),
+                instead: Some(message.clone()),
             },
             Outcome::Suspended,
             Outcome::Audit { sample: None },
@@ -267,7 +278,7 @@ mod tests {
         let mut histories: Vec<_> =
             outcomes().iter().map(|outcome| conditions(outcome, &[], GENERATION - 1, at(100))).collect();
         let mut strange = histories[0].clone();
-        strange.extend(histories[8].clone());
+        strange.extend(histories[9].clone());
         strange.push(Condition { type_: "Foreign".into(), status: "True".into(), ..histories[0][0].clone() });
         strange.reverse();
         histories.extend([Vec::new(), strange]);
@@ -355,6 +366,8 @@ mod tests {
                 "Ready=Unknown Reconciling, Accepted=Unknown Reconciling, Programmed=Unknown Reconciling, Reconciling=True Reconciling",
                 "InProgress",
             ),
+            ("Ready=True Programmed, Accepted=True Valid, Programmed=True Programmed", "Current"),
+            // By another engine than the first: only the message differs.
             ("Ready=True Programmed, Accepted=True Valid, Programmed=True Programmed", "Current"),
             (
                 "Ready=True Conflicted, Accepted=True Valid, Programmed=True Programmed, Conflicted=True Conflicted",

@@ -40,6 +40,8 @@ pub(super) struct Placed {
     pub(super) own: Option<InitializerConfiguration>,
     /// The kinds whose registration it shares with others.
     pub(super) shared: Vec<Arc<Kind>>,
+    /// Why it is not the engine that would have come first, on one of its kinds.
+    pub(super) passed_over: Option<Unavailable>,
 }
 
 impl Plan {
@@ -283,6 +285,7 @@ impl Controller {
         }
         let capabilities = self.shared.capabilities();
         Ok(Placed {
+            passed_over: shared.iter().find_map(|kind| choice.passed_over.get(*kind).cloned()),
             policy: policy.clone(),
             own: (!own.is_empty()).then(|| render::configuration(policy, &own, &capabilities)),
             shared: shared.into_iter().cloned().collect(),

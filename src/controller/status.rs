@@ -8,7 +8,7 @@ use crate::cluster::client::call;
 use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Stored};
-use crate::engine::EngineName;
+use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::workloads::census::Counts;
 use jiff::Timestamp;
@@ -49,7 +49,7 @@ impl Controller {
             return;
         }
         match self.shortfall(&placed.policy, &placed.shared) {
-            None => self.describe(&placed.policy),
+            None => self.describe(&placed.policy, placed.passed_over.as_ref()),
             // What was said before stays true until it is known.
             Some(Outcome::FirstSight) => {}
             Some(outcome) => self.set_outcome(name, outcome),
@@ -57,7 +57,7 @@ impl Controller {
     }
 
     /// What a policy in force has to say beyond that.
-    fn describe(&mut self, policy: &Policy) {
+    fn describe(&mut self, policy: &Policy, passed_over: Option<&Unavailable>) {
         let name = policy.name.as_str();
         let counts = self.counts(name);
         let conflicts = (counts.collided > 0).then(|| {
@@ -77,10 +77,23 @@ impl Controller {
         let unproven = self.entries.get(name).and_then(|entry| entry.unproven.clone());
         let lasting = self.shared.ledger(|ledger| ledger.lasting(name, Instant::now()));
         let degraded = lasting.or(restriction).or(unproven).or_else(|| self.doubt(name));
+        let degraded = degraded.or_else(|| self.trouble_of_webhook(name));
+        let instead = passed_over.map(|Unavailable { code, message }| {
+            let engines: Vec<_> = self.engines_of(name).into_iter().map(EngineName::as_str).collect();
+            format!("in force by {}, since {code}: {message}", engines.join(","))
+        });
         if let Some(entry) = self.entries.get_mut(name) {
-            entry.outcome = Outcome::InForce { conflicts, degraded };
+            entry.outcome = Outcome::InForce { conflicts, degraded, instead };
             entry.concluded = Some(policy.spec_hash.clone());
         }
+    }
+
+    /// What is wrong with the certificate of the webhook, if the policy is in force by it.
+    fn trouble_of_webhook(&self, policy: &str) -> Option<(Code, String)> {
+        let is_served = self.engines_of(policy).contains(&EngineName::Webhook);
+        let reach = self.settings.reach.borrow();
+        let trouble = reach.as_ref().ok()?.trouble.as_ref().filter(|_| is_served)?;
+        Some((trouble.code, trouble.message.clone()))
     }
 
     pub(super) fn set_outcome(&mut self, name: &str, outcome: Outcome) {

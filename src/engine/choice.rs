@@ -18,6 +18,8 @@ pub type Ability<'a> = dyn Fn(EngineName, &Arc<Kind>, &[Arc<Policy>]) -> Result<
 pub struct Choice {
     /// Of each resource that is served at all.
     pub engines: BTreeMap<Arc<Kind>, EngineName>,
+    /// Why another engine, which the server has, does not serve that resource: a policy there cannot be expressed.
+    pub passed_over: BTreeMap<Arc<Kind>, Unavailable>,
     /// The policies that cannot be served on one of their resources, by name, and why.
     pub refused: BTreeMap<String, Unavailable>,
 }
@@ -30,7 +32,7 @@ pub fn choose(policies: &[Arc<Policy>], ability: &Ability<'_>) -> Choice {
     let mut refused = BTreeMap::new();
     loop {
         let served: Vec<_> = policies.iter().filter(|policy| !refused.contains_key(&policy.name)).cloned().collect();
-        let mut engines = BTreeMap::new();
+        let (mut engines, mut passed_over) = (BTreeMap::new(), BTreeMap::new());
         let before = refused.len();
         for kind in served.iter().flat_map(|policy| &policy.kinds) {
             if engines.contains_key(kind) {
@@ -38,22 +40,26 @@ pub fn choose(policies: &[Arc<Policy>], ability: &Ability<'_>) -> Choice {
             }
             let meeting: Vec<_> = served.iter().filter(|policy| policy.kinds.contains(kind)).cloned().collect();
             match choose_for(kind, &meeting, ability) {
-                Ok(engine) => drop(engines.insert(kind.clone(), engine)),
+                Ok((engine, reason)) => {
+                    engines.insert(kind.clone(), engine);
+                    passed_over.extend(reason.map(|reason| (kind.clone(), reason)));
+                }
                 Err(reasons) => refused.extend(reasons),
             }
         }
         if refused.len() == before {
-            return Choice { engines, refused };
+            return Choice { engines, passed_over, refused };
         }
     }
 }
 
-/// The engine for all of `policies` on `kind`; or those that must go before there can be one.
-fn choose_for(
-    kind: &Arc<Kind>,
-    policies: &[Arc<Policy>],
-    ability: &Ability<'_>,
-) -> Result<EngineName, Vec<(String, Unavailable)>> {
+/// An engine, and why it is none before it, if that is for the policies' sake.
+type Chosen = (EngineName, Option<Unavailable>);
+/// Policies that must go before there can be an engine, by name, and why.
+type Refused = Vec<(String, Unavailable)>;
+
+/// The engine for all of `policies` on `kind`.
+fn choose_for(kind: &Arc<Kind>, policies: &[Arc<Policy>], ability: &Ability<'_>) -> Result<Chosen, Refused> {
     let asked_for = |policy: &Arc<Policy>| EngineName::asked_for(policy.spec.engine);
     let impossible = |policy: &Arc<Policy>| {
         let reason = ability(asked_for(policy)?, kind, std::slice::from_ref(policy)).err()?;
@@ -71,7 +77,7 @@ fn choose_for(
     if !mismatched.is_empty() {
         return Err(mismatched);
     }
-    ability(named, kind, policies).map(|()| named).map_err(|reason| {
+    ability(named, kind, policies).map(|()| (named, None)).map_err(|reason| {
         // Those that take what is there may be served by another engine.
         let naming = policies.iter().filter(|policy| asked_for(policy).is_some());
         naming.map(|policy| (policy.name.clone(), reason.clone())).collect()
@@ -87,16 +93,17 @@ fn mismatch(kind: &Kind, policy: &Policy, first: &Policy, named: EngineName) -> 
 }
 
 /// The first engine that can.
-fn automatic(
-    kind: &Arc<Kind>,
-    policies: &[Arc<Policy>],
-    ability: &Ability<'_>,
-) -> Result<EngineName, Vec<(String, Unavailable)>> {
-    let mut last = None;
+fn automatic(kind: &Arc<Kind>, policies: &[Arc<Policy>], ability: &Ability<'_>) -> Result<Chosen, Refused> {
+    let (mut last, mut not_expressible) = (None, None);
     for row in &ENGINES {
         match ability(row.engine, kind, policies) {
-            Ok(()) => return Ok(row.engine),
-            Err(reason) => last = Some((row.engine, reason)),
+            Ok(()) => return Ok((row.engine, not_expressible)),
+            Err(reason) => {
+                if reason.code == Code::NotExpressible {
+                    not_expressible = Some(reason.clone());
+                }
+                last = Some((row.engine, reason));
+            }
         }
     }
     let (engine, reason) = last.expect("there is at least one engine");
@@ -167,6 +174,8 @@ mod tests {
         });
         assert_eq!(choice.engines[&kind("deployments")], Webhook);
         assert_eq!(choice.engines[&kind("pods")], MutatingAdmissionPolicy);
+        let passed_over: Vec<_> = choice.passed_over.iter().map(|(kind, reason)| (kind.clone(), reason.code)).collect();
+        assert_eq!(passed_over, [(kind("deployments"), Code::NotExpressible)]);
         assert!(choice.refused.is_empty());
     }
 

@@ -4,6 +4,7 @@ use super::certs::Certificates;
 use super::render::Endpoint;
 use super::server::{self, Webhook};
 use super::{check, force};
+use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::backoff;
@@ -30,6 +31,8 @@ pub struct Reach {
     pub endpoint: Endpoint,
     /// By which authorities its certificate may be signed, as PEM; none where API servers trust it without being told.
     pub ca_bundle: Option<Vec<u8>>,
+    /// What is wrong with the certificate, though it is shown on.
+    pub trouble: Option<Unavailable>,
 }
 
 /// How the webhook is reached, or why it is not.
@@ -39,6 +42,8 @@ pub type Reachable = Result<Arc<Reach>, Unavailable>;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Between later ones.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How often it is looked whether anything is wrong with the certificate.
+const LOOK: Duration = Duration::from_secs(5);
 /// How often the server is asked what it can do: as often as the controller does at rest.
 const SURVEY: Duration = Duration::from_secs(15 * 60);
 
@@ -172,14 +177,21 @@ fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
     check(capabilities).is_ok() && enforced.any(|policy| may_need(policy))
 }
 
-/// Keeps the certificate, and tells when registrations must follow.
+/// Keeps the certificate, and tells when registrations must follow, and what is wrong with it.
 async fn keep(certificates: &Certificates, endpoint: &Endpoint, reached: &watch::Sender<Reachable>) {
     let mut changed = certificates.changed();
     let tell = async {
         loop {
-            let reach = Reach { endpoint: endpoint.clone(), ca_bundle: certificates.ca_bundle() };
-            drop(reached.send_replace(Ok(Arc::new(reach))));
-            if changed.changed().await.is_err() {
+            // That the server is away passes, and is told otherwise.
+            let trouble = certificates.trouble(Timestamp::now()).filter(|trouble| trouble.code != Code::ServerAway);
+            let ca_bundle = certificates.ca_bundle();
+            let reach = Ok(Arc::new(Reach { endpoint: endpoint.clone(), ca_bundle, trouble }));
+            reached.send_if_modified(|known| {
+                let is_new = *known != reach;
+                *known = reach;
+                is_new
+            });
+            if let Ok(Err(_)) = tokio::time::timeout(LOOK, changed.changed()).await {
                 return;
             }
         }
