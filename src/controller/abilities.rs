@@ -43,6 +43,8 @@ impl Controller {
         let is_suspicious = std::mem::take(&mut self.suspicious);
         if is_suspicious {
             self.blocked.clear();
+            self.prove_joints_anew();
+            self.prove_own_anew();
         }
         let has_cause = self.shared.lost.swap(false, Ordering::Relaxed) || is_suspicious;
         if (has_cause && !self.is_discovery_owed) || self.discovered.elapsed() > period {

@@ -28,7 +28,7 @@ use kube::{Api, ResourceExt};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 /// What the policies on one resource are to share.
@@ -401,7 +401,14 @@ impl Controller {
         });
     }
 
-    /// Tries again what could not be proven; it stays as it is meanwhile.
+    /// Has what is in force proven anew: perhaps the server was started otherwise.
+    pub(super) fn prove_joints_anew(&mut self) {
+        for joint in self.joints.values_mut().filter(|joint| matches!(joint.phase, Phase::Up(_))) {
+            joint.retry_at = Some(Instant::now());
+        }
+    }
+
+    /// Proves once more what is in force, or could not be proven; it stays as it is meanwhile.
     fn prove_again(&mut self, kind: &Arc<Kind>, in_force: &InForce) {
         let (place, wanted, kind) = (self.place_of(kind), in_force.wanted.clone(), kind.clone());
         if let Some(joint) = self.joints.get_mut(&kind) {
@@ -426,12 +433,13 @@ impl Controller {
         if !in_force.wanted.is_as(wanted) {
             return;
         }
-        match told(proven) {
-            Some(unproven) => {
+        match told(proven, in_force.unproven.is_some()) {
+            Told::Nothing(pause) => joint.retry_at = Some(Instant::now() + pause),
+            Told::InForce(unproven) => {
                 Arc::make_mut(in_force).unproven = unproven;
                 joint.retry_at = in_force.again(kind);
             }
-            None => {
+            Told::Without => {
                 let in_force = in_force.clone();
                 self.raise_joint(kind, in_force.wanted.clone(), Some(in_force));
             }
@@ -620,15 +628,27 @@ fn is_of_webhooks(resource: &str) -> bool {
     [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS].contains(&resource)
 }
 
-/// What a proof that was repeated leaves open; none if it has failed.
-pub(super) fn told(proven: Result<Option<Unproven>, Unavailable>) -> Option<Option<Unproven>> {
+/// What a proof that was repeated has told of a registration.
+pub(super) enum Told {
+    /// It stands as it stood, and is to be proven after that pause: the server is away, or nobody can tell just now.
+    Nothing(Duration),
+    /// It is in force, as far as is known; what could not be proven.
+    InForce(Option<Unproven>),
+    /// It has no effect.
+    Without,
+}
+
+/// What was `proven` of a registration of which it was, or was not, known before that it is in force.
+pub(super) fn told(proven: Result<Option<Unproven>, Unavailable>, was_doubtful: bool) -> Told {
     match proven {
-        Ok(unproven) => Some(unproven),
-        // Whoever cannot ask has not been answered.
-        Err(reason) if matches!(reason.code, Code::ServerAway | Code::MissingRight) => {
-            Some(Some((reason.code, reason.message)))
+        Ok(Some(_)) if !was_doubtful => Told::Nothing(PROOF_AGAIN),
+        Ok(unproven) => Told::InForce(unproven),
+        Err(reason) if reason.code == Code::ServerAway => Told::Nothing(RETRY),
+        // Whoever may not ask is not answered; and what once had an effect, and was not switched off, will have it again.
+        Err(reason) if reason.code == Code::MissingRight || !(was_doubtful || is_lasting(&reason)) => {
+            Told::InForce(Some((reason.code, reason.message)))
         }
-        Err(_) => None,
+        Err(_) => Told::Without,
     }
 }
 
@@ -645,6 +665,29 @@ mod tests {
     fn wanted(policy: &Arc<Policy>, object: &str) -> Arc<Wanted> {
         let (engine, policies) = (EngineName::MutatingAdmissionPolicy, vec![policy.clone()]);
         Arc::new(Wanted { engine, policies, objects: vec![json!(object)] })
+    }
+
+    #[test]
+    fn what_was_in_force_stays_so_unless_it_was_switched_off() {
+        let unproven: Unproven = (Code::ProbeFailed, "refused".to_owned());
+        let failed = |code: Code| Err(Unavailable::new(code, "why"));
+        let told = |proven, was_doubtful| match told(proven, was_doubtful) {
+            Told::Nothing(pause) => format!("again in {} s", pause.as_secs()),
+            Told::InForce(unproven) => format!("{:?}", unproven.map(|(code, _)| code.name())),
+            Told::Without => "without effect".to_owned(),
+        };
+        for (proven, if_proven_before, if_doubtful_before) in [
+            (Ok(None), "None", "None"),
+            (Ok(Some(unproven)), "again in 60 s", "Some(\"ProbeFailed\")"),
+            (failed(Code::ServerAway), "again in 10 s", "again in 10 s"),
+            (failed(Code::MissingRight), "Some(\"MissingRight\")", "Some(\"MissingRight\")"),
+            (failed(Code::WebhookUnreachable), "Some(\"WebhookUnreachable\")", "without effect"),
+            (failed(Code::AdmissionPolicyPluginOff), "without effect", "without effect"),
+            (failed(Code::InitializersPluginOff), "without effect", "without effect"),
+        ] {
+            let seen = [told(proven.clone(), false), told(proven.clone(), true)];
+            assert_eq!(seen, [if_proven_before, if_doubtful_before], "{proven:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use super::entry::{Entry, Phase, outcome_of};
 use super::hold::Hold;
-use super::joint::told;
+use super::joint::{Told, told};
 use super::plan::{Placed, is_undecided};
 use super::status::{Force, is_programmed};
 use super::{Controller, Finished, RETRY};
@@ -335,7 +335,14 @@ impl Controller {
         self.prove_own_when_due(name, policy);
     }
 
-    /// Tries again what could not be proven; it stays as it is meanwhile.
+    /// Has what is in force proven anew: perhaps the server was started otherwise.
+    pub(super) fn prove_own_anew(&mut self) {
+        for entry in self.entries.values_mut().filter(|entry| entry.is_up()) {
+            entry.prove_at = Some(Instant::now());
+        }
+    }
+
+    /// Proves once more what is in force, or could not be proven; it stays as it is meanwhile.
     fn prove_own_when_due(&mut self, name: &str, policy: Arc<Policy>) {
         let is_due = |entry: &&mut Entry| entry.prove_at.is_some_and(|at| at <= Instant::now());
         let Some(entry) = self.entries.get_mut(name).filter(is_due) else { return };
@@ -357,9 +364,10 @@ impl Controller {
         proven: Result<Option<Unproven>, Unavailable>,
     ) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_up_as(there)) else { return };
-        match told(proven) {
-            Some(unproven) => entry.doubt(unproven),
-            None => entry.leave(),
+        match told(proven, entry.unproven.is_some()) {
+            Told::Nothing(pause) => entry.prove_at = Some(Instant::now() + pause),
+            Told::InForce(unproven) => entry.doubt(unproven),
+            Told::Without => entry.leave(),
         }
     }
 

@@ -60,6 +60,12 @@ async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unles
     for policy in ["plain", "odd"] {
         within(LIMIT, "the webhook serves both", || async { Ok(engine_of(&world, policy).await? == "Webhook") })
             .await?;
+        // Why it is not the other engine is told of each, and names the culprit.
+        for condition in ["Ready", "Programmed"] {
+            let told = wait_condition(&world.cluster, policy, condition, "True", "Programmed").await?;
+            let message = told["message"].as_str().unwrap_or_default();
+            assert!(message.contains("by Webhook, since SCP0319: SidecarPolicy `odd`"), "{policy}: {message}");
+        }
     }
     let created = world.create_promptly(DEPLOYMENTS, &deployment("both")).await?;
     assert_eq!(containers(&created), ["app", "odd", "plain"]);
@@ -179,6 +185,52 @@ async fn an_engine_that_is_switched_off_is_passed_over_and_where_it_is_named_the
         let of = |resource: &str| registered.iter().any(|name| name.contains(resource));
         assert_eq!(of("scpol-statefulsets.apps"), policies.is_none(), "{argument}: {registered:?}");
         assert_eq!(of("scpol-daemonsets.apps"), webhooks.is_none(), "{argument}: {registered:?}");
+        assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    }
+    Ok(())
+}
+
+/// A server that is started anew with other arguments while the operator goes on: which engine serves before, what switches it off, and
+/// what on again; the webhook serves in between.
+const SWITCHED_LATER: [(Version, &str, &str, &str); 3] = [
+    (
+        Version::V1_36,
+        "MutatingAdmissionPolicy",
+        "--feature-gates=MutatingAdmissionPolicy=false",
+        "--feature-gates=MutatingAdmissionPolicy=true",
+    ),
+    (
+        Version::V1_36,
+        "MutatingAdmissionPolicy",
+        "--disable-admission-plugins=ServiceAccount,MutatingAdmissionPolicy",
+        "--disable-admission-plugins=ServiceAccount",
+    ),
+    (
+        Version::V1_13,
+        "Initializer",
+        "--enable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook",
+        "--enable-admission-plugins=Initializers,MutatingAdmissionWebhook,ValidatingAdmissionWebhook",
+    ),
+];
+
+#[tokio::test]
+async fn an_engine_that_is_switched_off_while_it_serves_hands_over_and_gets_it_back() -> Result<()> {
+    for (version, first, off, on) in SWITCHED_LATER {
+        let mut world = world(version).await?;
+        let operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("envoy", sidecar("envoy")).await?;
+        in_force(&world.cluster, "envoy").await?;
+        assert_eq!(engine_of(&world, "envoy").await?, first, "{off}");
+        for (name, argument, engine) in [("off", off, "Webhook"), ("on", on, first)] {
+            world.cluster.restart_apiserver_with(&[argument]).await?;
+            within(2 * LIMIT, &format!("{argument}: {engine} serves"), || async {
+                Ok(engine_of(&world, "envoy").await? == engine)
+            })
+            .await?;
+            in_force(&world.cluster, "envoy").await?;
+            let created = world.create_promptly(DEPLOYMENTS, &deployment(name)).await?;
+            assert_eq!(containers(&created), ["app", "envoy"], "{argument}");
+        }
         assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
     }
     Ok(())
@@ -337,6 +389,24 @@ async fn certificate_files_that_cannot_be_used_are_told_and_taken_once_they_can(
         in_force(&world.cluster, name).await?;
         operator.wait_ready().await?;
         shows(&world, &["app", "envoy"]).await?;
+        if *name == "elsewhere" {
+            // Spoilt while it serves: it goes on with what it has, and says so. The files are read every 30 s.
+            write(folder.path(), files)?;
+            let degraded = async |wanted: bool| {
+                within(3 * LIMIT, &format!("degraded is {wanted}"), || async {
+                    let status = support::policies(&world.cluster).get(name).await?.data["status"].clone();
+                    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+                    let reason = |told: &Value| told["type"] == "Degraded" && told["reason"] == "CertificateInvalid";
+                    Ok(conditions.iter().any(reason) == wanted)
+                })
+                .await
+            };
+            degraded(true).await?;
+            in_force(&world.cluster, name).await?;
+            shows(&world, &["app", "envoy"]).await?;
+            write(folder.path(), &good)?;
+            degraded(false).await?;
+        }
         world.delete_policy(name).await?;
         within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
         operator.kill().await?;

@@ -203,11 +203,14 @@ impl ControlPlane {
         self.start_apiserver().await
     }
 
-    /// [`Self::restart_apiserver`] with more arguments, as `--name=value`; they win over those given before.
+    /// [`Self::restart_apiserver`] with more arguments, as `--name=value`, in place of those of the same name that were given before.
     ///
     /// # Errors
     /// If it does not come back.
     pub async fn restart_apiserver_with(&mut self, args: &[&str]) -> Result<()> {
+        let name = |arg: &str| arg.split('=').next().unwrap_or_default().to_owned();
+        let replaced: Vec<_> = args.iter().map(|arg| name(arg)).collect();
+        self.files.args.retain(|arg| !replaced.contains(&name(arg)));
         self.files.args.extend(args.iter().map(|arg| (*arg).to_owned()));
         self.restart_apiserver().await
     }
