@@ -156,6 +156,16 @@ const SWITCHED: [Switched; 4] = [
 async fn an_engine_that_is_switched_off_is_passed_over_and_where_it_is_named_the_flag_is() -> Result<()> {
     for Switched { argument, auto, policies, webhooks } in SWITCHED {
         let world = World::with(ControlPlane::builder(Version::V1_36).extra_arg(argument)).await?;
+        // Seen before there is an operator.
+        for (engine, off) in [("MutatingAdmissionPolicy", policies), ("Webhook", webhooks)] {
+            let found = check(&world.cluster, &["--pre", "--engine", engine]).await?;
+            let expected = match off.map(|(reason, _)| reason) {
+                None => ("Ok", "-"),
+                Some("WebhookOff") => ("Problem", "SCP0321"),
+                Some(_) => ("Problem", "SCP0318"),
+            };
+            assert_eq!(found.of(&format!("engine {engine}")), [expected], "{argument}: {}", found.printed);
+        }
         let operator = Operator::ready(&world.cluster, &[]).await?;
         world.policy("auto", sidecar("auto")).await?;
         world.policy("policies", on("statefulsets", by("MutatingAdmissionPolicy", sidecar("policies")))).await?;

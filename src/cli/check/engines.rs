@@ -20,6 +20,9 @@ pub(super) struct Engine {
     pub(super) rights: &'static [&'static str],
     engine: EngineName,
     flags: fn(u32) -> Flags,
+    /// The admission plugins that it takes, and what to say where one is off.
+    plugins: &'static [&'static str],
+    off: Code,
 }
 
 /// Every engine, in the order in which `Auto` prefers them.
@@ -33,6 +36,8 @@ pub(super) const ENGINES: [Engine; 3] = [
         ],
         engine: EngineName::Initializer,
         flags: initializer_flags,
+        plugins: &["Initializers"],
+        off: Code::InitializersPluginOff,
     },
     Engine {
         choice: EngineChoice::MutatingAdmissionPolicy,
@@ -40,6 +45,8 @@ pub(super) const ENGINES: [Engine; 3] = [
         rights: &[include_str!("../../../config/rbac/admission-policy/cluster_role.yaml")],
         engine: EngineName::MutatingAdmissionPolicy,
         flags: admission_policy_flags,
+        plugins: &["MutatingAdmissionPolicy"],
+        off: Code::AdmissionPolicyPluginOff,
     },
     Engine {
         choice: EngineChoice::Webhook,
@@ -50,6 +57,8 @@ pub(super) const ENGINES: [Engine; 3] = [
         ],
         engine: EngineName::Webhook,
         flags: webhook_flags,
+        plugins: &["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"],
+        off: Code::WebhookOff,
     },
 ];
 
@@ -199,7 +208,7 @@ enum On {
     /// And by what it is seen.
     Yes(String),
     No(Unavailable),
-    /// Nothing shows it before a policy uses the engine.
+    /// Nothing shows it to this user before a policy uses the engine.
     Unproven,
 }
 
@@ -216,25 +225,63 @@ async fn is_switched_on(engine: &Engine, subject: &Subject<'_>) -> Result<On> {
         }
         EngineChoice::Initializer => {
             let message = "a trial create lost its list of initializers: the admission plugin is off";
-            Ok(On::No(Unavailable::new(Code::InitializersPluginOff, message)))
+            Ok(On::No(Unavailable::new(engine.off, message)))
         }
         _ if used > 0 => Ok(On::Yes(format!("{} in force by it", counted(used, "policy is", "policies are")))),
-        _ => Ok(On::Unproven),
+        // Not everybody may read them.
+        _ => Ok(counters(subject.client()).await.map_or(On::Unproven, |counters| shown(engine, &counters))),
     }
+}
+
+/// What the API server counts, in the format of Prometheus, once it has called all its admission plugins at least once.
+async fn counters(client: &Client) -> Option<String> {
+    call(client.request::<Value>(trial(&json!({ "name": "scpol-check" })))).await.ok()?;
+    let request = http::Request::get("/metrics").body(Vec::new()).expect("a constant request");
+    call(client.request_text(request)).await.ok()
+}
+
+/// What `counters` of an API server show of the plugins of `engine`: it counts the calls of each that is on (apiserver
+/// `admission/metrics`), and says which feature gates are (component-base `featuregate`), from 1.26.
+fn shown(engine: &Engine, counters: &str) -> On {
+    let names = |line: &str, name: &str| line.contains(&format!("name=\"{name}\""));
+    let is_called = |plugin: &str| {
+        let calls = counters.lines().filter(|line| line.starts_with("apiserver_admission_controller_admission_"));
+        calls.into_iter().any(|line| names(line, plugin))
+    };
+    if !is_called("NamespaceLifecycle") {
+        return On::Unproven;
+    }
+    let is_gated = |plugin: &str| {
+        let mut gates = counters.lines().filter(|line| line.starts_with("kubernetes_feature_enabled{"));
+        gates.any(|line| names(line, plugin) && line.ends_with(" 0"))
+    };
+    match engine.plugins.iter().find(|plugin| !is_called(plugin) || is_gated(plugin)) {
+        Some(plugin) if is_gated(plugin) => {
+            let message = format!("the API server's own metrics say that the feature gate `{plugin}` is off");
+            On::No(Unavailable::new(engine.off, message))
+        }
+        Some(plugin) => {
+            let message = format!("the API server's own metrics count no call of the admission plugin `{plugin}`");
+            On::No(Unavailable::new(engine.off, message))
+        }
+        None => On::Yes("the API server calls its admission plugin".to_owned()),
+    }
+}
+
+/// A create of a ConfigMap. Nothing is stored.
+fn trial(metadata: &Value) -> http::Request<Vec<u8>> {
+    let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
+    http::Request::post("/api/v1/namespaces/default/configmaps?dryRun=All")
+        .header("Content-Type", "application/json")
+        .body(object.to_string().into_bytes())
+        .expect("a constant request")
 }
 
 /// Whether the plugin is on. With it goes the feature gate, without which the server drops `metadata.initializers` from whatever is
 /// created. Nothing is stored.
 async fn initializers_have_effect(client: &Client) -> Result<bool> {
-    let object = json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": "scpol-check", "initializers": { "pending": [{ "name": "check.scpol.dev" }] } },
-    });
-    let request = http::Request::post("/api/v1/namespaces/default/configmaps?dryRun=All")
-        .header("Content-Type", "application/json")
-        .body(object.to_string().into_bytes())
-        .expect("a constant request");
-    match call(client.request::<Value>(request)).await {
+    let waiting = json!({ "name": "scpol-check", "initializers": { "pending": [{ "name": "check.scpol.dev" }] } });
+    match call(client.request::<Value>(trial(&waiting))).await {
         Ok(tried) => Ok(!tried["metadata"]["initializers"].is_null()),
         // The plugin itself refuses those who lack `initialize`.
         Err(error) if error.code() == 403 && error.to_string().contains("create with initializers denied") => Ok(true),
@@ -271,6 +318,49 @@ mod tests {
                 ["never", "on", "on"],
             ]
         );
+    }
+
+    #[test]
+    fn what_the_server_counts_shows_what_is_on() {
+        let calls = |plugin: &str| {
+            format!(
+                "apiserver_admission_controller_admission_duration_seconds_count{{name=\"{plugin}\",operation=\"CREATE\"}} 7\n"
+            )
+        };
+        let gate = |on: u8| format!("kubernetes_feature_enabled{{name=\"MutatingAdmissionPolicy\",stage=\"\"}} {on}\n");
+        let lifecycle = calls("NamespaceLifecycle");
+        let policies = lifecycle.clone() + &calls("MutatingAdmissionPolicy");
+        let old = lifecycle.replace("duration", "latencies")
+            + &calls("MutatingAdmissionWebhook").replace("duration", "latencies");
+        let [_, by_policies, by_webhook] = &ENGINES;
+        for (engine, counters, expected) in [
+            (by_policies, String::new(), "unproven"),
+            (by_policies, policies.clone(), "on"),
+            (by_policies, policies.clone() + &gate(1), "on"),
+            (
+                by_policies,
+                policies + &gate(0),
+                "SCP0318: the API server's own metrics say that the feature gate `MutatingAdmissionPolicy` is off",
+            ),
+            (
+                by_policies,
+                lifecycle,
+                "SCP0318: the API server's own metrics count no call of the admission plugin `MutatingAdmissionPolicy`",
+            ),
+            (
+                by_webhook,
+                old.clone(),
+                "SCP0321: the API server's own metrics count no call of the admission plugin `ValidatingAdmissionWebhook`",
+            ),
+            (by_webhook, old + &calls("ValidatingAdmissionWebhook"), "on"),
+        ] {
+            let told = match shown(engine, &counters) {
+                On::Yes(_) => "on".to_owned(),
+                On::No(Unavailable { code, message }) => format!("{code}: {message}"),
+                On::Unproven => "unproven".to_owned(),
+            };
+            assert_eq!(told, expected, "{counters}");
+        }
     }
 
     #[test]
