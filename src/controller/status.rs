@@ -76,8 +76,8 @@ impl Controller {
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
         let unproven = self.entries.get(name).and_then(|entry| entry.unproven.clone());
         let lasting = self.shared.ledger(|ledger| ledger.lasting(name, Instant::now()));
-        let degraded = lasting.or(restriction).or(unproven).or_else(|| self.doubt(name));
-        let degraded = degraded.or_else(|| self.trouble_of_webhook(name));
+        let degraded = lasting.or(restriction).or(unproven);
+        let degraded = degraded.or_else(|| self.doubt(name)).or_else(|| self.trouble_of_webhook(name));
         let instead = passed_over.map(|Unavailable { code, message }| {
             let engines: Vec<_> = self.engines_of(name).into_iter().map(EngineName::as_str).collect();
             format!("in force by {}, since {code}: {message}", engines.join(","))
@@ -90,10 +90,11 @@ impl Controller {
 
     /// What is wrong with the certificate of the webhook, if the policy is in force by it.
     fn trouble_of_webhook(&self, policy: &str) -> Option<(Code, String)> {
-        let is_served = self.engines_of(policy).contains(&EngineName::Webhook);
         let reach = self.settings.reach.borrow();
-        let trouble = reach.as_ref().ok()?.trouble.as_ref().filter(|_| is_served)?;
-        Some((trouble.code, trouble.message.clone()))
+        // There seldom is any: so that is asked first.
+        let trouble = reach.as_ref().ok()?.trouble.as_ref()?;
+        let is_served = self.engines_of(policy).contains(&EngineName::Webhook);
+        is_served.then(|| (trouble.code, trouble.message.clone()))
     }
 
     pub(super) fn set_outcome(&mut self, name: &str, outcome: Outcome) {

@@ -3,7 +3,7 @@
 
 use crate::check::{Found, check};
 use crate::engines::{by, engine_of, shows};
-use crate::support::{self, LIMIT, Operator, in_force, wait_condition, within};
+use crate::support::{self, LIMIT, Operator, condition, in_force, wait_condition, within};
 use crate::world::{
     DEPLOYMENTS, NAMES, SECRETS, World, certificate, containers, deployment, pod_template, request, secret, sidecar,
 };
@@ -404,10 +404,8 @@ async fn certificate_files_that_cannot_be_used_are_told_and_taken_once_they_can(
             write(folder.path(), files)?;
             let degraded = async |wanted: bool| {
                 within(3 * LIMIT, &format!("degraded is {wanted}"), || async {
-                    let status = support::policies(&world.cluster).get(name).await?.data["status"].clone();
-                    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-                    let reason = |told: &Value| told["type"] == "Degraded" && told["reason"] == "CertificateInvalid";
-                    Ok(conditions.iter().any(reason) == wanted)
+                    let told = condition(&world.cluster, name, "Degraded").await?;
+                    Ok(told.is_some_and(|told| told["reason"] == "CertificateInvalid") == wanted)
                 })
                 .await
             };

@@ -243,27 +243,22 @@ async fn counters(client: &Client) -> Option<String> {
 /// What `counters` of an API server show of the plugins of `engine`: it counts the calls of each that is on (apiserver
 /// `admission/metrics`), and says which feature gates are (component-base `featuregate`), from 1.26.
 fn shown(engine: &Engine, counters: &str) -> On {
-    let names = |line: &str, name: &str| line.contains(&format!("name=\"{name}\""));
-    let is_called = |plugin: &str| {
-        let calls = counters.lines().filter(|line| line.starts_with("apiserver_admission_controller_admission_"));
-        calls.into_iter().any(|line| names(line, plugin))
+    let has = |metric: &str, name: &str, value: &str| {
+        let label = format!("name=\"{name}\"");
+        counters.lines().any(|line| line.starts_with(metric) && line.contains(&label) && line.ends_with(value))
     };
+    let is_called = |plugin: &str| has("apiserver_admission_controller_admission_", plugin, "");
     if !is_called("NamespaceLifecycle") {
         return On::Unproven;
     }
-    let is_gated = |plugin: &str| {
-        let mut gates = counters.lines().filter(|line| line.starts_with("kubernetes_feature_enabled{"));
-        gates.any(|line| names(line, plugin) && line.ends_with(" 0"))
+    let why_off = |plugin: &&str| {
+        if has("kubernetes_feature_enabled{", plugin, " 0") {
+            return Some(format!("say that the feature gate `{plugin}` is off"));
+        }
+        (!is_called(plugin)).then(|| format!("count no call of the admission plugin `{plugin}`"))
     };
-    match engine.plugins.iter().find(|plugin| !is_called(plugin) || is_gated(plugin)) {
-        Some(plugin) if is_gated(plugin) => {
-            let message = format!("the API server's own metrics say that the feature gate `{plugin}` is off");
-            On::No(Unavailable::new(engine.off, message))
-        }
-        Some(plugin) => {
-            let message = format!("the API server's own metrics count no call of the admission plugin `{plugin}`");
-            On::No(Unavailable::new(engine.off, message))
-        }
+    match engine.plugins.iter().find_map(why_off) {
+        Some(why) => On::No(Unavailable::new(engine.off, format!("the API server's own metrics {why}"))),
         None => On::Yes("the API server calls its admission plugin".to_owned()),
     }
 }

@@ -146,12 +146,7 @@ impl Replica {
         let mut pauses = backoff(FIRST_PAUSE, LONGEST_PAUSE);
         while let Err(error) = self.certificates.refresh().await {
             let reason = self.certificates.trouble(Timestamp::now()).unwrap_or_else(|| error.reason());
-            reached.send_if_modified(|reachable| {
-                let reason = Err(reason);
-                let is_new = *reachable != reason;
-                *reachable = reason;
-                is_new
-            });
+            tell(reached, Err(reason));
             tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
         }
     }
@@ -177,26 +172,30 @@ fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
     check(capabilities).is_ok() && enforced.any(|policy| may_need(policy))
 }
 
+/// Tells how the webhook is reached, if that is news.
+fn tell(reached: &watch::Sender<Reachable>, reachable: Reachable) {
+    reached.send_if_modified(|known| {
+        let is_new = *known != reachable;
+        *known = reachable;
+        is_new
+    });
+}
+
 /// Keeps the certificate, and tells when registrations must follow, and what is wrong with it.
 async fn keep(certificates: &Certificates, endpoint: &Endpoint, reached: &watch::Sender<Reachable>) {
     let mut changed = certificates.changed();
-    let tell = async {
+    let telling = async {
         loop {
             // That the server is away passes, and is told otherwise.
             let trouble = certificates.trouble(Timestamp::now()).filter(|trouble| trouble.code != Code::ServerAway);
             let ca_bundle = certificates.ca_bundle();
-            let reach = Ok(Arc::new(Reach { endpoint: endpoint.clone(), ca_bundle, trouble }));
-            reached.send_if_modified(|known| {
-                let is_new = *known != reach;
-                *known = reach;
-                is_new
-            });
+            tell(reached, Ok(Arc::new(Reach { endpoint: endpoint.clone(), ca_bundle, trouble })));
             if let Ok(Err(_)) = tokio::time::timeout(LOOK, changed.changed()).await {
                 return;
             }
         }
     };
-    tokio::join!(certificates.run(), tell);
+    tokio::join!(certificates.run(), telling);
 }
 
 /// Asks the server now and then whether native sidecars are to be had: a node with an older kubelet may have come.
