@@ -13,6 +13,8 @@ const PURE: &[&str] = &[
     "convert",
     "decision.rs",
     "workload.rs",
+    "cluster/protobuf/json.rs",
+    "cluster/protobuf/schema.rs",
     "workloads/census.rs",
     "workloads/ledger.rs",
     "engine/mod.rs",

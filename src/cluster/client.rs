@@ -2,6 +2,7 @@
 
 use super::object::Object;
 use super::pages::{Fitting, PAGE};
+use super::protobuf::Protobuf;
 use crate::metrics::Metrics;
 use anyhow::{Context, Result};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -74,6 +75,7 @@ pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
     let counted = Counted { metrics: metrics.clone() };
     let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
     Ok(ClientBuilder::try_from(config)?
+        .with_layer(&Protobuf::default())
         .with_layer(&Fitting::default())
         .with_layer(&inclusive)
         .with_layer(&counted)

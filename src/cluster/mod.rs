@@ -11,3 +11,4 @@ pub mod object;
 pub mod openapi;
 pub mod pages;
 pub mod policies;
+pub mod protobuf;

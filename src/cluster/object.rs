@@ -157,7 +157,7 @@ impl<'de> Deserialize<'de> for Object {
             generation: metadata.generation,
             ..ObjectMeta::default()
         };
-        let raw = if depth(raw.get()) > MAX_DEPTH { outline(&raw).map_err(D::Error::custom)? } else { raw };
+        let raw = if is_too_deep(raw.get()) { outline(&raw).map_err(D::Error::custom)? } else { raw };
         let created = metadata.creation_timestamp.and_then(|created| created.parse().ok());
         Ok(Self { meta, created, initializers: metadata.initializers, raw })
     }
@@ -180,6 +180,13 @@ fn map<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Resul
     }
 
     deserializer.deserialize_map(Map(PhantomData))
+}
+
+/// Whether more than [`MAX_DEPTH`] lists and maps lie in each other. Most objects have not so many in all, and to count them is
+/// cheap.
+fn is_too_deep(json: &str) -> bool {
+    let begins = json.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    begins > MAX_DEPTH && depth(json) > MAX_DEPTH
 }
 
 /// How many lists and maps lie in each other at most; `json` is well-formed.

@@ -178,7 +178,8 @@ where
     }
 }
 
-fn is_watch(request: &Request<Body>) -> bool {
+/// Whether a watch is asked for.
+pub(super) fn is_watch(request: &Request<Body>) -> bool {
     request.uri().query().is_some_and(|query| query.split('&').any(|field| field == "watch=true"))
 }
 

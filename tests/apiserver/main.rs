@@ -30,6 +30,7 @@ mod others;
 mod parity;
 mod parity_map;
 mod pods;
+mod protobuf;
 mod replicas;
 mod rights;
 mod rotation;

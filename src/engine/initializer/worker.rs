@@ -11,6 +11,7 @@ use super::queue::{CREATE_LIMIT, DECISION_LIMIT, Finish, Job, Key};
 use crate::api::code::Code;
 use crate::cluster::client::{CALL_LIMIT, CallError, call, chain};
 use crate::cluster::object::Object;
+use crate::cluster::protobuf;
 use crate::decision::{Decision, Left};
 use crate::engine::EngineName;
 use crate::policy::{Policies, Policy, Reason};
@@ -19,6 +20,7 @@ use crate::workloads::report;
 use crate::workloads::watch::Shared;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use json_patch::Patch;
@@ -383,9 +385,10 @@ async fn send(shared: &Shared, workload: &Workload, patch: &Patch, how: Try) -> 
 }
 
 async fn exchange(shared: &Shared, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> Result<(), Refusal> {
-    // To be answered with metadata alone would cost the servers that have Initializers more, not less: to find out that an object is no
-    // list, they write it all into an error (`meta.IsListType`).
-    let request = Request::patch(url).header("Content-Type", "application/json-patch+json");
+    // Nobody reads the object, and protobuf is what costs the server least. To be answered with metadata alone would cost those that have
+    // Initializers more, not less: to find out that an object is no list, they write it all into an error (`meta.IsListType`).
+    let request =
+        Request::patch(url).header(CONTENT_TYPE, "application/json-patch+json").header(ACCEPT, protobuf::ACCEPTED);
     let request = match lane {
         Some(lane) => lane.put(request),
         None => request,
