@@ -9,6 +9,7 @@ use crate::world::{
 };
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
+use kube::{Client, Config};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -362,6 +363,38 @@ async fn a_secret_of_which_nothing_can_be_used_is_made_anew() -> Result<()> {
             operator.kill().await?;
             world.delete(&format!("{SECRETS}/scpol-webhook")).await?;
         }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_posted_to_the_webhook_and_is_no_review_is_told_and_keeps_nobody_from_his_sidecar() -> Result<()> {
+    for version in [Version::V1_13, Version::V1_36] {
+        let world = world(version).await?;
+        let operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
+        shows(&world, &["app", "envoy"]).await?;
+        let api = if version == Version::V1_13 { "v1beta1" } else { "v1" };
+        let path =
+            format!("/apis/admissionregistration.k8s.io/{api}/mutatingwebhookconfigurations/scpol-deployments.apps");
+        let registered = world.get(&path).await?.context("it is registered")?;
+        let url = registered["webhooks"][0]["clientConfig"]["url"].as_str().context("a URL")?;
+        let url: http::Uri = url.parse()?;
+        let mut config = Config::new(format!("https://{}", url.authority().context("a host")?).parse()?);
+        config.accept_invalid_certs = true;
+        let stranger = Client::try_from(config)?;
+        let garbage = http::Request::post(url.path()).body(b"garbage".to_vec())?;
+        let answer = stranger.request_text(garbage).await.expect_err("it is no review").to_string();
+        assert!(answer.contains("SCP0212: "), "{answer}");
+        let told = wait_condition(&world.cluster, "envoy", "Degraded", "True", "ReviewInvalid").await?;
+        assert!(told["message"].as_str().is_some_and(|message| message.starts_with("SCP0212: ")), "{told}");
+        in_force(&world.cluster, "envoy").await?;
+        let found = check(&world.cluster, &[]).await?;
+        assert_eq!(found.of("policy envoy"), [("Warning", "SCP0212")], "{}", found.printed);
+        let series = r#"scpol_injections_total{engine="Webhook",policy="",reason="ReviewInvalid",result="failed"}"#;
+        assert_eq!(operator.metric(series).await?, 1.0);
+        shows(&world, &["app", "envoy"]).await?;
+        operator.kill().await?;
     }
     Ok(())
 }

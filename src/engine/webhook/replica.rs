@@ -19,7 +19,7 @@ use kube::Client;
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -31,7 +31,7 @@ pub struct Reach {
     pub endpoint: Endpoint,
     /// By which authorities its certificate may be signed, as PEM; none where API servers trust it without being told.
     pub ca_bundle: Option<Vec<u8>>,
-    /// What is wrong with the certificate, though it is shown on.
+    /// What is wrong with the certificate, though it is shown on, or with what is posted.
     pub trouble: Option<Unavailable>,
 }
 
@@ -42,7 +42,7 @@ pub type Reachable = Result<Arc<Reach>, Unavailable>;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Between later ones.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How often it is looked whether anything is wrong with the certificate.
+/// How often it is looked whether anything is wrong with the certificate, or with what is posted.
 const LOOK: Duration = Duration::from_secs(5);
 /// How often the server is asked what it can do: as often as the controller does at rest.
 const SURVEY: Duration = Duration::from_secs(15 * 60);
@@ -112,9 +112,9 @@ impl Replica {
             }),
             tokio::spawn({
                 let (certificates, endpoint) = (self.certificates.clone(), self.endpoint.clone());
-                let metrics = self.metrics.clone();
+                let (webhook, metrics) = (webhook.clone(), self.metrics.clone());
                 async move {
-                    let begin = || keep(&certificates, &endpoint, &reached);
+                    let begin = || keep(&certificates, &webhook, &endpoint, &reached);
                     survival::persist(&metrics, "keeping the certificate", begin).await;
                 }
             }),
@@ -181,13 +181,14 @@ fn tell(reached: &watch::Sender<Reachable>, reachable: Reachable) {
     });
 }
 
-/// Keeps the certificate, and tells when registrations must follow, and what is wrong with it.
-async fn keep(certificates: &Certificates, endpoint: &Endpoint, reached: &watch::Sender<Reachable>) {
+/// Keeps the certificate, and tells when registrations must follow, and what is wrong with it, or with what is posted.
+async fn keep(certificates: &Certificates, webhook: &Webhook, endpoint: &Endpoint, reached: &watch::Sender<Reachable>) {
     let mut changed = certificates.changed();
     let telling = async {
         loop {
             // That the server is away passes, and is told otherwise.
             let trouble = certificates.trouble(Timestamp::now()).filter(|trouble| trouble.code != Code::ServerAway);
+            let trouble = trouble.or_else(|| webhook.trouble(Instant::now()));
             let ca_bundle = certificates.ca_bundle();
             tell(reached, Ok(Arc::new(Reach { endpoint: endpoint.clone(), ca_bundle, trouble })));
             if let Ok(Err(_)) = tokio::time::timeout(LOOK, changed.changed()).await {

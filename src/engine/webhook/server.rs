@@ -19,8 +19,10 @@ use super::rights::Rights;
 use crate::api::code::Code;
 use crate::cluster::namespaces::Namespaces;
 use crate::decision::Outcome;
+use crate::engine::Unavailable;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Site};
+use crate::survival::lock;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
@@ -39,8 +41,8 @@ use rustls::server::ResolvesServerCert;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -70,6 +72,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 const NAMESPACE: Duration = Duration::from_secs(1);
 /// How long a call waits until we know what is in force.
 const SETTLING: Duration = Duration::from_secs(1);
+/// How long it is told that a review could not be understood.
+const LASTING: Duration = Duration::from_secs(60);
 
 /// What calls are answered from. Policies and site can be replaced at any time: the next call sees it.
 pub struct Webhook {
@@ -91,6 +95,8 @@ pub struct Webhook {
     pub settled: watch::Sender<bool>,
     /// Asks what the authors of policies may do; none where they are not judged here.
     rights: Option<Rights>,
+    /// When a review could not be understood last.
+    puzzled: Mutex<Option<Instant>>,
 }
 
 impl Webhook {
@@ -105,6 +111,7 @@ impl Webhook {
             revisions: ArcSwapOption::empty(),
             settled: watch::Sender::new(true),
             rights: None,
+            puzzled: Mutex::default(),
         }
     }
 
@@ -140,6 +147,28 @@ impl Webhook {
         }
     }
 
+    /// The answer to what could not be understood, of so many `bytes` as far as they have been read.
+    fn refuse(&self, invalid: &Invalid, bytes: usize) -> (StatusCode, Vec<u8>) {
+        warn!(code = %Code::ReviewInvalid, detail = %invalid, bytes, "Cannot answer a review");
+        // Which policies would have been for it is not known.
+        self.metrics.injection("", NAME, Outcome::Failed, Code::ReviewInvalid);
+        *lock(&self.puzzled) = Some(Instant::now());
+        let status = StatusCode::from_u16(invalid.status()).unwrap_or(StatusCode::BAD_REQUEST);
+        (status, format!("{invalid}\n").into_bytes())
+    }
+
+    /// That a review could not be understood lately. Whoever reaches the port can bring that about, so nothing of the review is told.
+    pub fn trouble(&self, now: Instant) -> Option<Unavailable> {
+        let last = (*lock(&self.puzzled))?;
+        (now.duration_since(last) < LASTING).then(|| {
+            Unavailable::new(
+                Code::ReviewInvalid,
+                "something was posted to the webhook that it does not understand; the operator's log says what. If it was the API \
+                 server, workloads are stored without the sidecar",
+            )
+        })
+    }
+
     /// What `work` on a review of so many `bytes` comes to, if only that it panicked.
     async fn survive(
         &self,
@@ -148,11 +177,7 @@ impl Webhook {
     ) -> (StatusCode, Vec<u8>) {
         match AssertUnwindSafe(work).catch_unwind().await {
             Ok(Ok(answer)) => (StatusCode::OK, answer),
-            Ok(Err(invalid)) => {
-                warn!(code = %Code::ReviewInvalid, detail = %invalid, bytes, "Cannot answer a review");
-                let status = StatusCode::from_u16(invalid.status()).unwrap_or(StatusCode::BAD_REQUEST);
-                (status, format!("{invalid}\n").into_bytes())
-            }
+            Ok(Err(invalid)) => self.refuse(&invalid, bytes),
             Err(_) => {
                 self.metrics.panics.inc();
                 error!(code = %Code::Panicked, bytes, "Panicked over a review");
@@ -393,11 +418,7 @@ fn is_revision(text: &str) -> bool {
 
 /// The body, once there is room for it, and the room that it takes.
 async fn read(shared: &Shared, body: Body) -> Result<(Bytes, tokio::sync::OwnedSemaphorePermit), Response> {
-    let too_large = || {
-        let invalid = Invalid::TooLarge;
-        warn!(code = %Code::ReviewInvalid, detail = %invalid, "Cannot answer a review");
-        (StatusCode::PAYLOAD_TOO_LARGE, format!("{invalid}\n")).into_response()
-    };
+    let too_large = || shared.webhook.refuse(&Invalid::TooLarge, 0).into_response();
     let size = body.size_hint();
     if size.lower() > LARGEST as u64 {
         return Err(too_large());
