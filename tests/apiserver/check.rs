@@ -321,7 +321,18 @@ async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behin
     world.patch(&format!("{SECRETS}/scpol-webhook"), &json!([{ "op": "remove", "path": "/data/tls.key" }])).await?;
     let found = check(&world.cluster, &[]).await?;
     assert_eq!(found.of("certificate").first(), Some(&("Problem", "SCP0322")), "{}", found.printed);
-    found.says("the Secret `scpol-webhook` has no `tls.key`")
+    found.says("the Secret `scpol-webhook` has no `tls.key`")?;
+
+    // A Secret from before says nothing about files.
+    let container = json!({ "name": "scpol", "image": "scpol:0.1.0", "args": ["run", "--webhook-cert-dir=/certs"] });
+    let pods = json!({ "metadata": { "labels": { "app": "scpol" } }, "spec": { "containers": [container] } });
+    let spec = json!({ "selector": { "matchLabels": { "app": "scpol" } }, "template": pods });
+    let deployment =
+        json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "scpol" }, "spec": spec });
+    request(&world.admin, "POST", "/apis/apps/v1/namespaces/scpol-system/deployments", &deployment).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("certificate"), [("Info", "-")], "{}", found.printed);
+    found.says("`--webhook-cert-dir`")
 }
 
 #[tokio::test]

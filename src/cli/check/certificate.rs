@@ -38,11 +38,17 @@ pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<It
         Err(_) if webhooks.is_empty() => return Vec::new(),
         Err(error) => return vec![Item::unknown(CHECK, &error)],
     };
+    // What cannot be seen of the Deployment, the check of the operator tells.
+    let deployment = subject.installed.deployment().await.ok().flatten();
+    if deployment.is_some_and(|deployment| is_by_files(&deployment.object.value())) {
+        let message = "from files that somebody else keeps (`--webhook-cert-dir`), which cannot be seen from here: what is wrong with \
+                       them stands in `Degraded` of the policies";
+        return webhooks.first().map(|_| Item::info(CHECK, message)).into_iter().collect();
+    }
     let namespace = subject.installed.namespace;
     let Some(secret) = secret else {
         let missing = format!("webhooks are registered, and there is no Secret `{CERTIFICATE}` in `{namespace}`");
-        let fix =
-            "With certificates of your own, from files, there is none. Else start the operator, which makes it anew.";
+        let fix = "Start the operator, which makes it anew.";
         return webhooks
             .first()
             .map(|_| Item::warning(CHECK, Code::CertificateInvalid, missing).with_fix(fix))
@@ -56,6 +62,18 @@ pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<It
     let mut items = vec![judge(&files, &format!("{OPERATOR}.{namespace}.svc"), Timestamp::now())];
     items.extend(webhooks.iter().filter_map(|piece| trust(piece, &files.ca)));
     items
+}
+
+/// Whether the operator's Deployment has it take its certificate from files.
+fn is_by_files(deployment: &Value) -> bool {
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    let Some(container) = containers.into_iter().flatten().find(|container| container["name"] == OPERATOR) else {
+        return false;
+    };
+    let arguments = ["command", "args"].into_iter().filter_map(|field| container[field].as_array()).flatten();
+    let mut flags = arguments.filter_map(|argument| argument.as_str()?.split('=').next());
+    let mut variables = container["env"].as_array().into_iter().flatten();
+    flags.any(|flag| flag == "--webhook-cert-dir") || variables.any(|one| one["name"] == "SCPOL_WEBHOOK_CERT_DIR")
 }
 
 fn is_webhook(piece: &Piece) -> bool {
@@ -177,6 +195,7 @@ mod tests {
     use super::*;
     use crate::cli::check::report::Level;
     use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    use serde_json::json;
 
     const HOST: &str = "scpol.ours.svc";
 
@@ -197,6 +216,26 @@ mod tests {
         let item = judge(files, HOST, now.parse().expect("a time"));
         let (level, _, message) = item.told();
         (level, message.to_owned())
+    }
+
+    #[test]
+    fn files_that_somebody_else_keeps_are_seen_from_the_deployment() {
+        let deployment = |name: &str, more: Value| {
+            let mut container = json!({ "name": name, "args": ["run"], "env": [{ "name": "SCPOL_POD_NAME" }] });
+            container.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+            json!({ "spec": { "template": { "spec": { "containers": [{ "name": "other" }, container] } } } })
+        };
+        for (more, expected) in [
+            (json!({}), false),
+            (json!({ "args": ["run", "--webhook-cert-dir", "/certs"] }), true),
+            (json!({ "args": ["run", "--webhook-cert-dir=/certs"] }), true),
+            (json!({ "command": ["scpol", "run", "--webhook-cert-dir=/certs"] }), true),
+            (json!({ "env": [{ "name": "SCPOL_WEBHOOK_CERT_DIR", "value": "/certs" }] }), true),
+        ] {
+            assert_eq!(is_by_files(&deployment("scpol", more.clone())), expected, "{more}");
+            assert!(!is_by_files(&deployment("proxy", more)));
+        }
+        assert!(!is_by_files(&Value::Null));
     }
 
     #[test]
