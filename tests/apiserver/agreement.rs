@@ -32,6 +32,20 @@ pub(crate) const NOT_HERE: [(&str, &str); 17] = [
 ];
 /// What comes with a list of its own.
 const WAITS: &str = "without an operator it waits for ever";
+/// Cases with a policy that a server of 1.13 cannot serve, whatever the engine: it lacks the resource, or native sidecars.
+pub(crate) const NOT_SERVED: [&str; 9] = [
+    "custom-definition-wins",
+    "custom-not-targeted",
+    "native-after-own-before",
+    "native-always",
+    "native-always-old",
+    "native-and-own-after",
+    "native-before-the-users",
+    "native-by-hand",
+    "native-conflict",
+];
+/// Beside them, cases with a policy that its initializers cannot serve.
+pub(crate) const NOT_BY_INITIALIZERS: [&str; 1] = ["unknown-fields"];
 /// How many cases share one set of policies: each new workload waits for all of them.
 const BATCH: usize = 40;
 
@@ -79,7 +93,7 @@ async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
     }
     assert!(differences.is_empty(), "{} of {} differ\n{}", differences.len(), cases.len(), differences.join("\n"));
     assert!(injected >= 100, "only {injected} were injected");
-    assert!(not_served.len() <= 15, "policies that this server cannot serve: {not_served:?}");
+    assert_eq!(not_served, [&NOT_SERVED[..], &NOT_BY_INITIALIZERS].concat());
     Ok(())
 }
 
