@@ -1,5 +1,6 @@
 //! The engines that act inside the API server, as users meet them: a policy is applied, and workloads get its sidecar.
 
+use crate::status::report;
 use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
 use anyhow::{Context, Result};
@@ -294,6 +295,12 @@ async fn without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterw
         let missed = if engine == "Webhook" { 10 } else { 0 };
         world.status("envoy", "missed", missed).await?;
         world.status("envoy", "injected", 10 - missed).await?;
+        let (code, told) = report(&world, &["envoy"]).await?;
+        let listed = told["workloads"].as_array().into_iter().flatten();
+        let mut listed: Vec<_> = listed.map(|one| format!("{} {}", one["name"], one["result"])).collect();
+        listed.sort();
+        let all: Vec<_> = (0..missed).map(|at| format!(r#""web-{at}" "Missed""#)).collect();
+        assert_eq!((code, listed), (i32::from(missed > 0), all), "{engine}: {told}");
         let created = world.create_promptly(DEPLOYMENTS, &deployment("late")).await?;
         assert_eq!(containers(&created), ["app", "envoy"], "{engine}");
         // Stopped in good order, what needs this process is taken away, and what does not stays.

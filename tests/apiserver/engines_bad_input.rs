@@ -248,13 +248,31 @@ async fn an_engine_that_is_switched_off_while_it_serves_hands_over_and_gets_it_b
 }
 
 #[tokio::test]
-async fn without_the_plugin_of_initializers_a_policy_that_names_no_engine_is_served_by_the_webhook() -> Result<()> {
+async fn without_the_plugin_of_initializers_the_webhook_serves_what_names_no_engine_but_nothing_that_must_refuse()
+-> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_plugin()).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;
     assert_eq!(engine_of(&world, "envoy").await?, "Webhook");
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app", "envoy"]);
+
+    let mut must = on("statefulsets", sidecar("must"));
+    must["failurePolicy"] = json!("Fail");
+    for engine in ["Auto", "Webhook"] {
+        world.policy("must", by(engine, must.clone())).await?;
+        let message = refused(&world, "must", "Programmed", "FailNotSafe").await?;
+        assert!(message.contains("SCP0325") && message.contains("1.21"), "{engine}: {message}");
+        assert_eq!(
+            containers(&world.create_promptly(STATEFULSETS, &statefulset(&engine.to_lowercase())).await?),
+            ["app"]
+        );
+        world.delete_policy("must").await?;
+    }
+    must["failurePolicy"] = json!("Ignore");
+    world.policy("must", must).await?;
+    in_force(&world.cluster, "must").await?;
+    assert_eq!(containers(&world.create_promptly(STATEFULSETS, &statefulset("db")).await?), ["app", "must"]);
     Ok(())
 }
 

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 
-async fn report(world: &World, arguments: &[&str]) -> Result<(i32, Value)> {
+/// What `scpol status` says with `arguments`, and how it ends.
+pub(crate) async fn report(world: &World, arguments: &[&str]) -> Result<(i32, Value)> {
     let (code, printed) = scpol(&world.cluster, &[&["status", "-o", "json"], arguments].concat()).await?;
     Ok((code, serde_json::from_str(&printed).with_context(|| printed.clone())?))
 }
