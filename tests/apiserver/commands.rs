@@ -1,9 +1,10 @@
 //! `scpol` as people type it.
 
-use crate::support::{LIMIT, within};
+use crate::engines::by;
+use crate::support::{LIMIT, Operator, in_force, within};
 use crate::world::{DEPLOYMENTS, World, deployment, path, pending, request, sidecar, waiting, waiting_for};
 use anyhow::{Context, Result};
-use controlplane::{ControlPlane, User};
+use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -223,6 +224,61 @@ async fn diff_compares_the_stored_policies_with_new_ones_over_the_stored_workloa
         "{json}"
     );
     assert_eq!(report["items"][0]["changes"][0]["policy"], "new", "{json}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn explain_diff_and_status_read_what_each_engine_has_made() -> Result<()> {
+    const REGISTERED: [(Version, &str, &[&str], &str); 4] = [
+        (Version::V1_13, "Initializer", &["initializerconfigurations"], "scpol-envoy"),
+        (Version::V1_13, "Webhook", &["mutatingwebhookconfigurations"], "scpol-deployments.apps"),
+        (Version::V1_36, "Webhook", &["mutatingwebhookconfigurations"], "scpol-deployments.apps"),
+        (
+            Version::V1_36,
+            "MutatingAdmissionPolicy",
+            &["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"],
+            "scpol-deployments.apps",
+        ),
+    ];
+    for (version, engine, resources, name) in REGISTERED {
+        let world = World::with(ControlPlane::builder(version)).await?;
+        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        world.create_promptly(DEPLOYMENTS, &deployment("before")).await?;
+        world.policy("envoy", by(engine, sidecar("envoy"))).await?;
+        in_force(&world.cluster, "envoy").await?;
+        world.create_promptly(DEPLOYMENTS, &deployment("after")).await?;
+        for (name, says) in
+            [("after", "nothing to add; in it already: envoy"), ("before", "it was created without envoy")]
+        {
+            let (code, told) = scpol(&world.cluster, &["explain", &format!("deploy/{name}")]).await?;
+            assert_eq!(
+                (code, told.lines().next()),
+                (0, Some(&*format!("Deployment default/{name}: {says}"))),
+                "{engine}"
+            );
+        }
+        let file = world.cluster.dir().join("new.yaml");
+        let mut edited = by(engine, sidecar("envoy"));
+        let diff = async |edited: &Value| {
+            let new = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "envoy" }, "spec": edited });
+            std::fs::write(&file, new.to_string())?;
+            scpol(&world.cluster, &["diff", "--new", file.to_str().context("a path in UTF-8")?]).await
+        };
+        let (code, told) = diff(&edited).await?;
+        assert_eq!((code, told.lines().next()), (0, Some("2 workloads: nothing changes")), "{engine}");
+        edited["template"]["containers"][0]["image"] = json!("envoy:2");
+        let (code, told) = diff(&edited).await?;
+        assert_eq!((code, told.lines().next()), (1, Some("2 workloads: 2 change")), "{engine}");
+
+        let (code, told) = scpol(&world.cluster, &["status", "envoy", "-o", "json"]).await?;
+        let told: Value = serde_json::from_str(&told)?;
+        let registered = resources.iter().map(|resource| json!({ "resource": resource, "name": name, "found": true }));
+        let registered: Vec<_> = registered.collect();
+        assert_eq!((code, &told["engine"], &told["registrations"]), (1, &json!(engine), &json!(registered)));
+        let sums = json!({ "resource": "deployments.apps", "matched": 2, "injected": 1, "outdated": 0, "missed": 1, "failed": 0, "pending": 0, "unknown": 0 });
+        assert_eq!(told["targets"], json!([sums]), "{engine}");
+        assert_eq!(told["workloads"][0]["name"], "before", "{engine}");
+    }
     Ok(())
 }
 
