@@ -36,7 +36,7 @@ use crate::api::code::Code;
 use crate::cluster::mirror::Mirror;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
-use crate::engine::initializer::queue::Queue;
+use crate::engine::initializer::queue::{Key, Queue};
 use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::registration::{Edition, Unproven};
 use crate::engine::webhook::certs::Certificates;
@@ -152,7 +152,9 @@ enum Finished {
     Proved(Arc<Kind>, Arc<Wanted>, Result<Option<Unproven>, Unavailable>),
     /// Whether the right is there that was missing.
     Asked(Blocked, bool),
-    Recounted,
+    /// All of that kind has been counted; and what seems to wait.
+    Recounted(Arc<Kind>, Vec<Key>),
+    LookedAgain,
     /// What may wait in that kind, from before that moment, has been looked for; true unless that has to be done again.
     LookedFor(Arc<Kind>, Instant, bool),
 }
@@ -327,7 +329,8 @@ impl Controller {
             Finished::ProvedOwn(name, there, proven) => self.proved_own(&name, &there, proven),
             Finished::Proved(kind, wanted, proven) => self.proved(&kind, &wanted, proven),
             Finished::Asked(blocked, is_granted) => self.asked(&blocked, is_granted),
-            Finished::Recounted => self.recounts.finished(),
+            Finished::Recounted(kind, untold) => self.recounted(kind, untold),
+            Finished::LookedAgain => {}
             Finished::LookedFor(kind, since, is_done) => self.looked_for(&kind, since, is_done),
         }
     }

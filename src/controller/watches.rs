@@ -6,10 +6,11 @@ use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::Progress;
 use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
+use crate::engine::initializer::queue::Key;
 use crate::engine::initializer::registration::SETTLING;
 use crate::survival;
 use crate::workload::{KINDS, Kind};
-use crate::workloads::watch::{Shared, follow, look_for_waiting, recount};
+use crate::workloads::watch::{Shared, follow, look_again, look_for_waiting, recount};
 use kube::core::ApiResource;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -184,10 +185,20 @@ impl Controller {
         for kind in watched {
             let shared = self.shared.clone();
             self.tasks.spawn(async move {
-                recount(&shared, &kind).await;
-                Finished::Recounted
+                let untold = recount(&shared, &kind).await;
+                Finished::Recounted(kind, untold)
             });
         }
+    }
+
+    /// Takes over that `kind` has been counted, and has what seems to wait looked at once more, which no other count has to wait for.
+    pub(super) fn recounted(&mut self, kind: Arc<Kind>, untold: Vec<Key>) {
+        self.recounts.finished();
+        let shared = self.shared.clone();
+        self.tasks.spawn(async move {
+            look_again(&shared, &kind, untold).await;
+            Finished::LookedAgain
+        });
     }
 }
 

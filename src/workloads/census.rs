@@ -142,6 +142,12 @@ impl Census {
         known.is_none_or(|known| known.fate == GONE)
     }
 
+    /// True if and only if the workload of that namespace and name has been counted.
+    pub fn has(&self, kind: &Arc<Kind>, place: (&str, &str)) -> bool {
+        let entry = self.entries.get(kind).and_then(|entries| entries.get(&self.hasher.hash_one(place)));
+        entry.is_some_and(|entry| entry.fate != GONE)
+    }
+
     /// Takes a deleted workload out.
     pub fn remove(&mut self, kind: &Arc<Kind>, object: &Object) {
         let key = self.key(object);
@@ -350,7 +356,9 @@ mod tests {
         census.count(kind(), &object("a", 2), fate(Tally::Injected));
         census.count(kind(), &object("a", 1), fate(Tally::Missed));
         assert_eq!(counts(&census), Counts { matched: 1, injected: 1, ..Counts::default() });
+        assert_eq!((census.has(kind(), ("", "a")), census.has(kind(), ("", "b"))), (true, false));
         census.remove(kind(), &object("a", 3));
+        assert!(!census.has(kind(), ("", "a")));
         assert_eq!(counts(&census), Counts::default());
         assert!(census.entries[kind()].is_empty() && census.sums.is_empty(), "nothing is kept of what is gone");
     }
@@ -361,6 +369,7 @@ mod tests {
         census.count(kind(), &object("unseen", 1), fate(Tally::Missed));
         let listing = census.begin();
         census.remove(kind(), &object("deleted", 5));
+        assert!(!census.has(kind(), ("", "deleted")));
         census.count(kind(), &object("deleted", 4), fate(Tally::Missed));
         census.count(kind(), &object("listed", 2), fate(Tally::Outdated));
         census.end(kind(), listing);

@@ -424,10 +424,12 @@ pub async fn look_for_waiting(shared: &Shared, kind: &Arc<Kind>) -> Result<usize
 }
 
 /// Looks at objects that seemed to wait, and of which no event has told, if they still do after a while: then it never came.
-async fn look_again(shared: &Shared, kind: &Arc<Kind>, untold: Vec<Key>) {
+pub async fn look_again(shared: &Shared, kind: &Arc<Kind>, untold: Vec<Key>) {
     let Some(resource) = shared.resource(kind).filter(|_| !untold.is_empty()) else { return };
     tokio::time::sleep(EVENT_LIMIT).await;
-    let is_untold = |key: &Key| !shared.queue(|queue| queue.has(key));
+    // Of what has been completed meanwhile an event has told.
+    let is_untold =
+        |key: &Key| !shared.queue(|queue| queue.has(key)) && !shared.census(|census| census.has(kind, key.place()));
     for Key { namespace, name, .. } in untold.into_iter().filter(is_untold) {
         let api = Api::<Object>::namespaced_with(shared.client.clone(), &namespace, &resource);
         match call(api.get_opt(&name)).await {
@@ -438,8 +440,9 @@ async fn look_again(shared: &Shared, kind: &Arc<Kind>, untold: Vec<Key>) {
     }
 }
 
-/// Counts every stored object of `kind` anew: the policies have changed, or it is time to make good what no event has told.
-pub async fn recount(shared: &Shared, kind: &Arc<Kind>) {
+/// Counts every stored object of `kind` anew: the policies have changed, or it is time to make good what no event has told. Gives what
+/// seems to wait, for [`look_again`].
+pub async fn recount(shared: &Shared, kind: &Arc<Kind>) -> Vec<Key> {
     let listing = shared.census(Census::begin);
     // What waits is the watch's business, as long as its events come: here it could only be older than there.
     let mut untold = Vec::new();
@@ -460,7 +463,7 @@ pub async fn recount(shared: &Shared, kind: &Arc<Kind>) {
             warn!(resource = kind.resource, %error, "Could not count anew; the numbers in status may be old");
         }
     }
-    look_again(shared, kind, untold).await;
+    untold
 }
 
 #[cfg(test)]

@@ -35,6 +35,11 @@ impl Key {
     pub fn new(kind: &Arc<Kind>, object: &Object) -> Self {
         Self { kind: kind.clone(), namespace: object.namespace().to_owned(), name: object.name().to_owned() }
     }
+
+    /// Its namespace and its name.
+    pub fn place(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
+    }
 }
 
 /// How urgent an object is.
