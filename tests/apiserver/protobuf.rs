@@ -46,6 +46,11 @@ async fn shows_what_the_server_has(version: Version) -> Result<()> {
         // What this server does not take, or does not know, is nothing that a watch shows.
         let _ = request(&world.admin, "POST", &format!("{}?includeUninitialized=1", collection(&body)?), &body).await;
     }
+    // A second one has written it, which servers of today note.
+    let label = json!([{ "op": "add", "path": "/metadata/labels/second", "value": "2" }]);
+    let rich = world.patch("/api/v1/namespaces/default/pods/rich?fieldManager=second", &label).await?;
+    let writers = rich["metadata"]["managedFields"].as_array().map_or(0, Vec::len);
+    assert_eq!(writers, if version == Version::V1_36 { 2 } else { 0 });
     let kinds = Arc::new(Mutex::new(Vec::new()));
     let client = client(&world, &kinds)?;
     let mut compared = 0;

