@@ -193,6 +193,17 @@ impl Workload {
                     metadata.remove("name");
                 }
             }
+            // Some servers show that a template was never created, others leave it out.
+            let mut part = Some(&mut seen);
+            for step in self.kind.pod_path.iter().flatten() {
+                part = part.and_then(|part| part.get_mut(step));
+                let metadata = part.as_mut().and_then(|part| part.get_mut("metadata")?.as_object_mut());
+                if let Some(metadata) =
+                    metadata.filter(|metadata| metadata.get("creationTimestamp") == Some(&Value::Null))
+                {
+                    metadata.remove("creationTimestamp");
+                }
+            }
             seen
         })
     }
