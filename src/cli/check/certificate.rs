@@ -33,11 +33,6 @@ struct Files {
 /// Nothing where no webhook is registered and there is no certificate.
 pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<Item> {
     let webhooks: Vec<_> = registered.iter().filter(|piece| piece.is_generated() && is_webhook(piece)).collect();
-    let secret = match subject.installed.own("Secret", "secrets", CERTIFICATE).await {
-        Ok(secret) => secret,
-        Err(_) if webhooks.is_empty() => return Vec::new(),
-        Err(error) => return vec![Item::unknown(CHECK, &error)],
-    };
     // What cannot be seen of the Deployment, the check of the operator tells.
     let deployment = subject.installed.deployment().await.ok().flatten();
     if deployment.is_some_and(|deployment| is_by_files(&deployment.object.value())) {
@@ -45,6 +40,11 @@ pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<It
                        them stands in `Degraded` of the policies";
         return webhooks.first().map(|_| Item::info(CHECK, message)).into_iter().collect();
     }
+    let secret = match subject.installed.own("Secret", "secrets", CERTIFICATE).await {
+        Ok(secret) => secret,
+        Err(_) if webhooks.is_empty() => return Vec::new(),
+        Err(error) => return vec![Item::unknown(CHECK, &error)],
+    };
     let namespace = subject.installed.namespace;
     let Some(secret) = secret else {
         let missing = format!("webhooks are registered, and there is no Secret `{CERTIFICATE}` in `{namespace}`");
