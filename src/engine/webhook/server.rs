@@ -131,7 +131,7 @@ impl Webhook {
             let message = b"what is in force has not been read yet; try again\n";
             return (StatusCode::SERVICE_UNAVAILABLE, message.into());
         }
-        self.survive(body.len(), self.handle(call, revision, body)).await
+        self.survive(Asked::Workload(call), body.len(), self.handle(call, revision, body)).await
     }
 
     /// The answer to the review of a policy in `body`, by what its author may do.
@@ -140,7 +140,7 @@ impl Webhook {
     /// As of [`Self::answer`]. What could not be found out is refused, in time.
     pub async fn answer_author(&self, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         match &self.rights {
-            Some(rights) => self.survive(body.len(), judge(rights, revision, body)).await,
+            Some(rights) => self.survive(Asked::Author, body.len(), judge(rights, revision, body)).await,
             None => {
                 (StatusCode::NOT_FOUND, b"this operator does not judge authors: `--author-check` is off\n".to_vec())
             }
@@ -148,11 +148,13 @@ impl Webhook {
     }
 
     /// The answer to what could not be understood, of so many `bytes` as far as they have been read.
-    fn refuse(&self, invalid: &Invalid, bytes: usize) -> (StatusCode, Vec<u8>) {
+    fn refuse(&self, asked: Asked, invalid: &Invalid, bytes: usize) -> (StatusCode, Vec<u8>) {
         warn!(code = %Code::ReviewInvalid, detail = %invalid, bytes, "Cannot answer a review");
-        // Which policies would have been for it is not known.
-        self.metrics.injection("", NAME, Outcome::Failed, Code::ReviewInvalid);
-        *lock(&self.puzzled) = Some(Instant::now());
+        if let Asked::Workload(_) = asked {
+            // Which policies would have been for it is not known.
+            self.metrics.injection("", NAME, Outcome::Failed, Code::ReviewInvalid);
+            *lock(&self.puzzled) = Some(Instant::now());
+        }
         let status = StatusCode::from_u16(invalid.status()).unwrap_or(StatusCode::BAD_REQUEST);
         (status, format!("{invalid}\n").into_bytes())
     }
@@ -164,7 +166,7 @@ impl Webhook {
             Unavailable::new(
                 Code::ReviewInvalid,
                 "something was posted to the webhook that it does not understand; the operator's log says what. If it was the API \
-                 server, workloads are stored without the sidecar",
+                 server, workloads are stored without the sidecar, or refused, as `failurePolicy` says",
             )
         })
     }
@@ -172,12 +174,13 @@ impl Webhook {
     /// What `work` on a review of so many `bytes` comes to, if only that it panicked.
     async fn survive(
         &self,
+        asked: Asked,
         bytes: usize,
         work: impl Future<Output = Result<Vec<u8>, Invalid>>,
     ) -> (StatusCode, Vec<u8>) {
         match AssertUnwindSafe(work).catch_unwind().await {
             Ok(Ok(answer)) => (StatusCode::OK, answer),
-            Ok(Err(invalid)) => self.refuse(&invalid, bytes),
+            Ok(Err(invalid)) => self.refuse(asked, &invalid, bytes),
             Err(_) => {
                 self.metrics.panics.inc();
                 error!(code = %Code::Panicked, bytes, "Panicked over a review");
@@ -395,15 +398,15 @@ async fn review(
             (StatusCode::NOT_FOUND, "the path ends in no revision of a registration\n").into_response()
         }
         Ok(Ok((body, room))) => {
-            let (status, answer) = match asked {
+            let answer = match asked {
                 Asked::Workload(call) => shared.webhook.answer(call, &revision, &body).await,
                 Asked::Author => shared.webhook.answer_author(&revision, &body).await,
             };
             drop(room);
-            let content = if status == StatusCode::OK { "application/json" } else { "text/plain" };
-            (status, [(header::CONTENT_TYPE, content)], answer).into_response()
+            told(answer)
         }
-        Ok(Err(refused)) => refused,
+        Ok(Err(Unread::TooLarge)) => told(shared.webhook.refuse(asked, &Invalid::TooLarge, 0)),
+        Ok(Err(Unread::Broken(refused))) => refused,
         Err(_) => (StatusCode::REQUEST_TIMEOUT, "the review did not come in time\n").into_response(),
     };
     if shared.is_stopping.load(Ordering::Relaxed) {
@@ -416,21 +419,35 @@ fn is_revision(text: &str) -> bool {
     text.len() == crate::digest::LENGTH && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+fn told((status, answer): (StatusCode, Vec<u8>)) -> Response {
+    let content = if status == StatusCode::OK { "application/json" } else { "text/plain" };
+    (status, [(header::CONTENT_TYPE, content)], answer).into_response()
+}
+
+/// Why there is no body.
+enum Unread {
+    TooLarge,
+    /// It has not come whole, or there is no room for it any more.
+    Broken(Response),
+}
+
 /// The body, once there is room for it, and the room that it takes.
-async fn read(shared: &Shared, body: Body) -> Result<(Bytes, tokio::sync::OwnedSemaphorePermit), Response> {
-    let too_large = || shared.webhook.refuse(&Invalid::TooLarge, 0).into_response();
+async fn read(shared: &Shared, body: Body) -> Result<(Bytes, tokio::sync::OwnedSemaphorePermit), Unread> {
     let size = body.size_hint();
     if size.lower() > LARGEST as u64 {
-        return Err(too_large());
+        return Err(Unread::TooLarge);
     }
     let most = size.upper().unwrap_or(LARGEST as u64).min(LARGEST as u64);
     let share = u32::try_from(most >> 10).unwrap_or(BUDGET).max(LEAST);
     let room = shared.budget.clone().acquire_many_owned(share).await;
-    let room = room.map_err(|_| StatusCode::SERVICE_UNAVAILABLE.into_response())?;
+    let room = room.map_err(|_| Unread::Broken(StatusCode::SERVICE_UNAVAILABLE.into_response()))?;
     match axum::body::to_bytes(body, LARGEST).await {
         Ok(bytes) => Ok((bytes, room)),
-        Err(error) if is_too_large(&error) => Err(too_large()),
-        Err(error) => Err((StatusCode::BAD_REQUEST, format!("{}: {error}\n", Code::ReviewInvalid)).into_response()),
+        Err(error) if is_too_large(&error) => Err(Unread::TooLarge),
+        Err(error) => {
+            let told = (StatusCode::BAD_REQUEST, format!("{}: {error}\n", Code::ReviewInvalid));
+            Err(Unread::Broken(told.into_response()))
+        }
     }
 }
 
@@ -501,7 +518,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_costs_one_call() {
         let webhook = webhook();
-        let (status, body) = webhook.survive(0, async { panic!("as told") }).await;
+        let (status, body) = webhook.survive(Asked::Author, 0, async { panic!("as told") }).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
         assert!(body.starts_with(b"SCP0208: "));
         assert_eq!(webhook.metrics.panics.get(), 1);
