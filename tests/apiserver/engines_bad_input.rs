@@ -509,6 +509,8 @@ async fn an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_ar
         let message = refused(&world, "named", "Programmed", "MissingRight").await?;
         assert!(message.contains(&format!("cannot list resource \"{resource}\"")), "{engine}: {message}");
         wait_condition(&world.cluster, "named", "Reconciling", "True", "MissingRight").await?;
+        let found = check(&world.cluster, &[]).await?;
+        assert_eq!(found.of(&format!("rights for {engine}")), [("Problem", "SCP0304")], "{}", found.printed);
         assert_eq!(containers(&world.create_promptly(STATEFULSETS, &statefulset("db")).await?), ["app"]);
         support::apply_without_deployment(&world.cluster).await?;
         in_force(&world.cluster, "named").await?;
@@ -529,6 +531,27 @@ async fn an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_ar
             .await?;
         in_force(&world.cluster, "late").await?;
         assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_rights_to_the_secret_of_the_certificate_the_webhook_is_not_registered_and_says_why() -> Result<()>
+{
+    for version in [Version::V1_13, Version::V1_36] {
+        let world = world(version).await?;
+        world.delete("/apis/rbac.authorization.k8s.io/v1/namespaces/scpol-system/rolebindings/scpol-webhook").await?;
+        let _operator = Operator::start(&world.cluster, &[])?;
+        world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
+        let message = refused(&world, "envoy", "Programmed", "MissingRight").await?;
+        assert!(message.contains("secrets"), "{message}");
+        let found = check(&world.cluster, &[]).await?;
+        assert_eq!(found.of("rights for Webhook"), [("Problem", "SCP0304")], "{}", found.printed);
+        assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app"]);
+        support::apply_without_deployment(&world.cluster).await?;
+        in_force(&world.cluster, "envoy").await?;
+        shows(&world, &["app", "envoy"]).await?;
+        assert_eq!(check(&world.cluster, &[]).await?.of("rights for Webhook"), [("Ok", "-")]);
     }
     Ok(())
 }

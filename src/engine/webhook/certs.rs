@@ -199,10 +199,13 @@ impl Certificates {
             Source::Files(folder) => self.read(folder, now),
         };
         let reason = found.as_ref().err().map(CertificateError::reason);
-        if let Some(Unavailable { code, message }) = &reason {
-            warn!(%code, detail = message, "No new certificate; the last good one is shown");
+        let before = std::mem::replace(&mut *lock(&self.trouble), reason.clone());
+        if let Some(Unavailable { code, message }) = reason.filter(|reason| before.as_ref() != Some(reason)) {
+            match self.shown.load().is_some() {
+                true => warn!(%code, detail = message, "No new certificate; the last good one is shown"),
+                false => warn!(%code, detail = message, "No certificate; the webhook shows none"),
+            }
         }
-        *lock(&self.trouble) = reason;
         found.map(|shown| self.show(shown))
     }
 
