@@ -9,7 +9,7 @@ use crate::cluster::lease;
 use crate::cluster::object::Object;
 use crate::engine::EngineName;
 use crate::engine::initializer::render;
-use crate::engine::object::shared_name;
+use crate::engine::object::{IGNORING, shared_name};
 use crate::policy::Policy;
 use crate::workload::Kind;
 use anyhow::{Context, Result, bail};
@@ -267,6 +267,11 @@ pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
     let ways = |kind: &Kind, injects: bool| {
         let name = shared_name(kind);
         let named = |plurals: &[&'static str]| plurals.iter().map(|plural| (*plural, name.clone())).collect::<Way>();
+        let judged_by_webhook = named(&[registration::VALIDATING_WEBHOOKS]);
+        let judging = if policy.refuses() { name.clone() } else { name.clone() + IGNORING };
+        let judged_by_policy: Way = [registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS]
+            .map(|plural| (plural, judging.clone()))
+            .into();
         let way = |engine: &EngineName| match (*engine, injects) {
             (EngineName::Initializer, _) => vec![vec![(registration::INITIALIZERS, render::name(&policy.name))]],
             (EngineName::Webhook, true) => vec![named(&[registration::MUTATING_WEBHOOKS])],
@@ -274,14 +279,12 @@ pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
                 vec![named(&[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS])]
             }
             // What refuses may be of either kind, whichever engine injects.
-            (EngineName::Webhook | EngineName::MutatingAdmissionPolicy, false) => vec![
-                named(&[registration::VALIDATING_WEBHOOKS]),
-                named(&[registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS]),
-            ],
+            (EngineName::Webhook, false) => vec![judged_by_webhook.clone(), judged_by_policy.clone()],
+            (EngineName::MutatingAdmissionPolicy, false) => vec![judged_by_policy.clone(), judged_by_webhook.clone()],
         };
         engines.iter().flat_map(way).collect::<Vec<_>>()
     };
-    let parts = [(policy.injects(), true), (!policy.validations.is_empty(), false)];
+    let parts = [(policy.injects(), true), (policy.judges(), false)];
     let parts = policy.kinds.iter().flat_map(|kind| parts.map(|(is_there, injects)| (kind, is_there, injects)));
     parts.filter(|(_, is_there, _)| *is_there).map(|(kind, _, injects)| ways(kind, injects)).collect()
 }
@@ -317,12 +320,19 @@ mod tests {
             [either("scpol-pods"), either("scpol-deployments.apps")]
         );
         assert_eq!(told(both, ""), ["", ""], "of a policy that is not in force nothing is asked");
-        let judge = json!({ "targets": [{ "group": "", "resource": "pods" }], "validations": [{ "expression": "has(object.spec)" }] });
+        let webhook = "validatingwebhookconfigurations/scpol-pods";
+        let policies =
+            |name: &str| format!("validatingadmissionpolicies/{name}+validatingadmissionpolicybindings/{name}");
+        let mut judge = json!({ "targets": [{ "group": "", "resource": "pods" }], "validations": [{ "expression": "has(object.spec)" }] });
+        assert_eq!(told(judge.clone(), "Webhook"), [format!("{webhook} or {}", policies("scpol-pods-ignore"))]);
+        judge["failurePolicy"] = json!("Fail");
+        assert_eq!(told(judge, "MutatingAdmissionPolicy"), [format!("{} or {webhook}", policies("scpol-pods"))]);
+        let must =
+            json!({ "targets": [{ "group": "", "resource": "pods" }], "template": template, "failurePolicy": "Fail" });
         assert_eq!(
-            told(judge, "Webhook"),
-            [
-                "validatingwebhookconfigurations/scpol-pods or validatingadmissionpolicies/scpol-pods+validatingadmissionpolicybindings/scpol-pods"
-            ]
+            told(must.clone(), "Webhook"),
+            ["mutatingwebhookconfigurations/scpol-pods".to_owned(), format!("{webhook} or {}", policies("scpol-pods"))]
         );
+        assert_eq!(told(must, "Initializer"), ["initializerconfigurations/scpol-p"]);
     }
 }

@@ -201,6 +201,11 @@ impl Policy {
         self.spec.failure_policy == FailurePolicy::Fail
     }
 
+    /// True if and only if creates may be refused on its account: for what could not be injected, or by its validations.
+    pub fn judges(&self) -> bool {
+        self.refuses() || !self.validations.is_empty()
+    }
+
     /// True if and only if the policy cannot be served without native sidecars.
     pub fn needs_native_sidecars(&self) -> bool {
         let template = &self.template.spec;

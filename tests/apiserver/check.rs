@@ -1,5 +1,6 @@
 //! `scpol check`: each line is seen to fail on purpose, and to be fine otherwise.
 
+use crate::status::report;
 use crate::support::{LIMIT, Operator, file, in_force, wait_condition, within};
 use crate::world::{CONFIGURATIONS, DEPLOYMENTS, World, deployment, request, sidecar, waiting};
 use anyhow::{Result, ensure};
@@ -346,8 +347,14 @@ async fn what_policies_share_is_compared_with_what_the_operator_would_register()
     };
     world.policy("hooked", spec("Webhook", "apps", "deployments")).await?;
     world.policy("native", spec("MutatingAdmissionPolicy", "", "pods")).await?;
-    in_force(&world.cluster, "hooked").await?;
-    in_force(&world.cluster, "native").await?;
+    let judging = json!([{ "expression": "has(object.spec)" }]);
+    let judging = json!({ "targets": [{ "group": "apps", "resource": "statefulsets" }], "validations": judging });
+    world.policy("judging", judging).await?;
+    for name in ["hooked", "native", "judging"] {
+        in_force(&world.cluster, name).await?;
+        let (code, told) = report(&world, &[name]).await?;
+        assert_eq!(code, 0, "{told}");
+    }
     // From here on nobody repairs anything.
     operator.signal("STOP")?;
     let found = check(&world.cluster, &[]).await?;

@@ -6,6 +6,7 @@ use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, sidec
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// What `scpol status` says with `arguments`, and how it ends.
 pub(crate) async fn report(world: &World, arguments: &[&str]) -> Result<(i32, Value)> {
@@ -15,7 +16,8 @@ pub(crate) async fn report(world: &World, arguments: &[&str]) -> Result<(i32, Va
 
 /// Runs what a report says is to be done.
 async fn follow(world: &World, command: &str) -> Result<()> {
-    let path = format!("{}:{}", world.cluster.assets().display(), std::env::var("PATH")?);
+    let scpol = Path::new(env!("CARGO_BIN_EXE_scpol")).parent().context("a folder")?;
+    let path = format!("{}:{}:{}", world.cluster.assets().display(), scpol.display(), std::env::var("PATH")?);
     let output = tokio::process::Command::new("bash")
         .args(["-c", &format!("set -o pipefail; {command}")])
         .env("PATH", path)
@@ -128,6 +130,20 @@ async fn what_is_to_be_done_about_a_missed_workload_has_it_injected() -> Result<
     }
     let (code, one) = report(&world, &["envoy"]).await?;
     assert_eq!((code, &one["workloads"]), (0, &json!([])), "{one}");
+    // What is stored carries the template as it was before, which would be in the way of the new one.
+    let template = json!({ "containers": [{ "name": "envoy", "image": "envoy:2" }] });
+    world.edit_policy("envoy", json!({ "template": template, "failurePolicy": "Fail" })).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let (code, one) = report(&world, &["envoy"]).await?;
+    let rows = one["workloads"].as_array().context("workloads")?;
+    assert!(code == 1 && rows.iter().all(|row| row["result"] == "Outdated"), "{one}");
+    let fixes: Vec<_> = rows.iter().filter_map(|row| row["fix"].as_str()).collect();
+    assert_eq!(fixes.len(), 2, "{one}");
+    for fix in fixes {
+        follow(&world, fix).await?;
+    }
+    let (code, one) = report(&world, &["envoy"]).await?;
+    assert_eq!((code, &one["workloads"], &one["targets"][0]["injected"]), (0, &json!([]), &json!(1)), "{one}");
     Ok(())
 }
 

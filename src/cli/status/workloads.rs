@@ -108,7 +108,7 @@ pub(super) async fn count(
                 .then(|| failure(policy, policies, &workload, site))
                 .flatten();
             sums.add(tally, failure.is_some());
-            counted.behind.extend(behind(tally, failure, &workload, &resource));
+            counted.behind.extend(behind(policy, tally, failure, &workload, &resource));
         };
         Pages::new(live::api(client, &resource, None), ListParams::default())
             .each(look)
@@ -147,7 +147,13 @@ fn failure(policy: &Policy, policies: &Policies, workload: &Workload, site: &Sit
     left.map(|left| left.reason.code)
 }
 
-fn behind(tally: Tally, failure: Option<Code>, workload: &Workload, resource: &ApiResource) -> Option<Behind> {
+fn behind(
+    policy: &Policy,
+    tally: Tally,
+    failure: Option<Code>,
+    workload: &Workload,
+    resource: &ApiResource,
+) -> Option<Behind> {
     let (result, code) = match (tally, failure) {
         (Tally::Injected | Tally::Unknown, _) => return None,
         (Tally::Outdated, _) => (Lag::Outdated, None),
@@ -156,7 +162,7 @@ fn behind(tally: Tally, failure: Option<Code>, workload: &Workload, resource: &A
     };
     let fix = match failure {
         Some(code) => code.fix().to_owned(),
-        None => remedy(workload, resource),
+        None => remedy(policy, tally, workload, resource),
     };
     Some(Behind {
         kind: workload.kind_name().to_owned(),
@@ -169,8 +175,8 @@ fn behind(tally: Tally, failure: Option<Code>, workload: &Workload, resource: &A
 }
 
 /// How `workload` is created anew, since only creates are injected. A rollout of a Deployment creates pods, and no Deployment: it
-/// is enough where the policy targets pods.
-fn remedy(workload: &Workload, resource: &ApiResource) -> String {
+/// is enough where the policy targets pods. What is outdated carries an earlier template, which would count as the user's own.
+fn remedy(policy: &Policy, tally: Tally, workload: &Workload, resource: &ApiResource) -> String {
     let (namespace, name) = (workload.namespace(), workload.name());
     let owners = workload.body["metadata"]["ownerReferences"].as_array();
     let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
@@ -179,9 +185,15 @@ fn remedy(workload: &Workload, resource: &ApiResource) -> String {
         (Some((kind, maker)), _) => format!("kubectl rollout restart -n {namespace} {kind}/{maker}"),
         (None, Some(owner)) if owner["kind"] == "Job" => "the next one of its Job is created anew".to_owned(),
         (None, Some(_)) => format!("kubectl delete -n {namespace} {}/{name}", address(resource)),
+        // API servers take no Job whose selector is that of another one, which the stored one has.
+        (None, None) if workload.kind.resource == "jobs" => "delete it, and create it from its own manifest".to_owned(),
         (None, None) => {
+            let uninject = match tally {
+                Tally::Outdated => format!(" | scpol uninject -f - -p {}", policy.name),
+                _ => String::new(),
+            };
             let address = address(resource);
-            format!("kubectl get -n {namespace} {address}/{name} -o yaml | kubectl replace --force -f -")
+            format!("kubectl get -n {namespace} {address}/{name} -o yaml{uninject} | kubectl replace --force -f -")
         }
     }
 }
@@ -202,12 +214,14 @@ mod tests {
 
     #[test]
     fn what_is_to_be_done_creates_the_workload_anew() {
-        let told = |group: &str, resource: &str, kind: &str, owner: Value| {
+        let policy = json!({ "metadata": { "name": "envoy" }, "spec": { "template": { "metadata": { "labels": { "with": "envoy" } } } } });
+        let policy = Policy::parse(&policy, &Site::new("", [], [])).expect("a valid policy");
+        let told = |group: &str, resource: &str, kind: &str, tally: Tally, owner: Value| {
             let metadata = json!({ "name": "web-6d4b-x", "namespace": "shop", "labels": { "pod-template-hash": "6d4b" }, "ownerReferences": owner });
             let workload =
                 Workload::new(Kind::find(group, resource).expect("built in"), json!({ "metadata": metadata }));
             let gvk = GroupVersionKind::gvk(group, "v1", kind);
-            remedy(&workload, &ApiResource::from_gvk_with_plural(&gvk, resource))
+            remedy(&policy, tally, &workload, &ApiResource::from_gvk_with_plural(&gvk, resource))
         };
         let by = |kind: &str, name: &str| json!([{ "kind": kind, "name": name, "controller": true }]);
         for (owner, expected) in [
@@ -217,9 +231,14 @@ mod tests {
             (by("ReplicationController", "rc"), "kubectl delete -n shop pods/web-6d4b-x"),
             (json!([]), "kubectl get -n shop pods/web-6d4b-x -o yaml | kubectl replace --force -f -"),
         ] {
-            assert_eq!(told("", "pods", "Pod", owner), expected);
+            assert_eq!(told("", "pods", "Pod", Tally::Missed, owner), expected);
         }
-        let deployment = "kubectl get -n shop deployments.v1.apps/web-6d4b-x -o yaml | kubectl replace --force -f -";
-        assert_eq!(told("apps", "deployments", "Deployment", Value::Null), deployment);
+        let job = "delete it, and create it from its own manifest";
+        assert_eq!(told("batch", "jobs", "Job", Tally::Missed, Value::Null), job);
+        for (tally, uninject) in [(Tally::Missed, ""), (Tally::Outdated, " | scpol uninject -f - -p envoy")] {
+            let get = "kubectl get -n shop deployments.v1.apps/web-6d4b-x -o yaml";
+            let expected = format!("{get}{uninject} | kubectl replace --force -f -");
+            assert_eq!(told("apps", "deployments", "Deployment", tally, Value::Null), expected);
+        }
     }
 }

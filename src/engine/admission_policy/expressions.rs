@@ -61,7 +61,8 @@ pub(super) fn is_seen(variables: &Variables) -> bool {
     variables.iter().any(|(_, expression)| expression == seen())
 }
 
-/// The object as [`Workload::seen_by_expressions`](crate::workload::Workload::seen_by_expressions) has it.
+/// The object as [`Workload::seen_by_expressions`](crate::workload::Workload::seen_by_expressions) has it. (That a
+/// template was never created API servers of 1.36 show in custom resources alone.)
 fn seen() -> String {
     let hidden = super::cel::list(OF_THE_SERVER);
     format!(

@@ -31,9 +31,8 @@ pub fn validating(
     cluster: &Capabilities,
     site: &Site,
 ) -> Result<Vec<Value>, Unavailable> {
-    let judges = |policy: &&Policy| !policy.validations.is_empty() || policy.refuses() && policy.injects();
-    let (refusing, others): (Vec<&Policy>, Vec<&Policy>) =
-        policies.iter().map(AsRef::as_ref).filter(judges).partition(|policy| policy.refuses());
+    let judges = policies.iter().map(AsRef::as_ref).filter(|policy: &&Policy| policy.judges());
+    let (refusing, others): (Vec<&Policy>, Vec<&Policy>) = judges.partition(|policy| policy.refuses());
     let mut objects = Vec::new();
     for (failure_policy, name, policies) in
         [("Fail", shared_name(kind), refusing), ("Ignore", shared_name(kind) + IGNORING, others)]

@@ -89,9 +89,8 @@ pub fn render(
     check_port(endpoint, cluster)?;
     let scene = Scene { kind, cluster, site, endpoint, ca_bundle };
     let injecting: Vec<&Policy> = policies.iter().copied().filter(|policy| policy.injects()).collect();
-    let refusing = |policy: &&Policy| policy.refuses() || !policy.validations.is_empty();
-    let refusing: Vec<&Policy> = policies.into_iter().filter(refusing).collect();
-    let registrations = [(&MUTATING, injecting), (&VALIDATING, refusing)];
+    let judging: Vec<&Policy> = policies.into_iter().filter(|policy| policy.judges()).collect();
+    let registrations = [(&MUTATING, injecting), (&VALIDATING, judging)];
     let needed = registrations.iter().filter(|(_, policies)| !policies.is_empty());
     Ok(needed.map(|(what, policies)| scene.registration(what, policies)).collect())
 }
