@@ -126,6 +126,8 @@ pub struct Controller {
     /// The groups that the server has been asked about, besides those of the built-in kinds.
     groups: BTreeSet<String>,
     recounts: Recounts,
+    /// The kinds of which what seemed to wait is being looked at, each with what is to be looked at after that.
+    looking: HashMap<Arc<Kind>, Vec<Key>>,
     /// When all workloads were last read anew for its own sake.
     resynced: Instant,
     /// How many objects wait for us, by policy, as of the last look.
@@ -154,7 +156,7 @@ enum Finished {
     Asked(Blocked, bool),
     /// All of that kind has been counted; and what seems to wait.
     Recounted(Arc<Kind>, Vec<Key>),
-    LookedAgain,
+    LookedAgain(Arc<Kind>),
     /// What may wait in that kind, from before that moment, has been looked for; true unless that has to be done again.
     LookedFor(Arc<Kind>, Instant, bool),
 }
@@ -195,6 +197,7 @@ impl Controller {
             gone_since: None,
             groups: BTreeSet::new(),
             recounts: Recounts::default(),
+            looking: HashMap::new(),
             resynced: Instant::now(),
             pending: HashMap::new(),
             registered_at: BTreeMap::new(),
@@ -330,7 +333,7 @@ impl Controller {
             Finished::Proved(kind, wanted, proven) => self.proved(&kind, &wanted, proven),
             Finished::Asked(blocked, is_granted) => self.asked(&blocked, is_granted),
             Finished::Recounted(kind, untold) => self.recounted(kind, untold),
-            Finished::LookedAgain => {}
+            Finished::LookedAgain(kind) => self.looked_again(kind),
             Finished::LookedFor(kind, since, is_done) => self.looked_for(&kind, since, is_done),
         }
     }

@@ -194,10 +194,26 @@ impl Controller {
     /// Takes over that `kind` has been counted, and has what seems to wait looked at once more, which no other count has to wait for.
     pub(super) fn recounted(&mut self, kind: Arc<Kind>, untold: Vec<Key>) {
         self.recounts.finished();
+        match self.looking.get_mut(&kind) {
+            // What an earlier count has left to be looked at is in this one, too, if it still waits.
+            Some(next) => *next = untold,
+            None => self.look_again(kind, untold),
+        }
+    }
+
+    /// Takes over that what seemed to wait of `kind` has been looked at.
+    pub(super) fn looked_again(&mut self, kind: Arc<Kind>) {
+        if let Some(next) = self.looking.remove(&kind).filter(|next| !next.is_empty()) {
+            self.look_again(kind, next);
+        }
+    }
+
+    fn look_again(&mut self, kind: Arc<Kind>, untold: Vec<Key>) {
+        self.looking.insert(kind.clone(), Vec::new());
         let shared = self.shared.clone();
         self.tasks.spawn(async move {
             look_again(&shared, &kind, untold).await;
-            Finished::LookedAgain
+            Finished::LookedAgain(kind)
         });
     }
 }

@@ -445,11 +445,11 @@ pub async fn look_again(shared: &Shared, kind: &Arc<Kind>, untold: Vec<Key>) {
 pub async fn recount(shared: &Shared, kind: &Arc<Kind>) -> Vec<Key> {
     let listing = shared.census(Census::begin);
     // What waits is the watch's business, as long as its events come: here it could only be older than there.
-    let mut untold = Vec::new();
+    let (mut untold, site) = (Vec::new(), shared.site());
     let count = |object: Object| {
         if object.is_initialized() {
             shared.observe(kind, object, News::Listed);
-        } else {
+        } else if object.pending().any(|name| site.owns(name)) {
             untold.push(Key::new(kind, &object));
         }
     };

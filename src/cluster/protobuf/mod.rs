@@ -2,8 +2,8 @@
 //!
 //! To write an object as JSON costs an API server many times what protobuf costs; and from 1.17 an event is encoded once for all who watch
 //! in one encoding, which is protobuf for all of Kubernetes' own. So we ask for it where we know the kind, and hand on the JSON
-//! that we would have got, but for `status` and `managedFields`, by which nobody decides. What a newer server has and we do not know is
-//! not left out: the watch ends, and goes on in JSON.
+//! that we would have got, but for `status` and `managedFields`, by which nobody decides, and for `null`, which stands there for what is
+//! not there. What a newer server has and we do not know is not left out: the watch ends, and goes on in JSON.
 //!
 //! `tests/protobuf/schema.sh` writes `schema.txt`, what we know, from Kubernetes' own types.
 
@@ -176,8 +176,11 @@ where
     let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
     let mut status = Vec::new();
     if let Err(error) = json::whole(&bytes, &mut status) {
-        info!(path, %error, "Why a request was refused cannot be told; a watch goes on in JSON");
-        lock(unknown).insert(path);
+        info!(path, %error, "Why a request was refused cannot be told");
+        // What is watched is asked for in JSON next time.
+        if WATCHED.contains(&path.as_str()) {
+            lock(unknown).insert(path);
+        }
         status.clear();
     }
     Ok(Full::new(Bytes::from(status)).map_err(Into::into).boxed_unsync())
