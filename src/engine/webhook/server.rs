@@ -147,13 +147,15 @@ impl Webhook {
         }
     }
 
-    /// The answer to what could not be understood, of so many `bytes` as far as they have been read.
-    fn refuse(&self, asked: Asked, invalid: &Invalid, bytes: usize) -> (StatusCode, Vec<u8>) {
+    /// The answer to what could not be understood, of so many bytes, if it has been read.
+    fn refuse(&self, asked: Asked, invalid: &Invalid, bytes: Option<usize>) -> (StatusCode, Vec<u8>) {
         warn!(code = %Code::ReviewInvalid, detail = %invalid, bytes, "Cannot answer a review");
-        if let Asked::Workload(_) = asked {
-            // Which policies would have been for it is not known.
-            self.metrics.injection("", NAME, Outcome::Failed, Code::ReviewInvalid);
+        if let Asked::Workload(call) = asked {
             *lock(&self.puzzled) = Some(Instant::now());
+            // A create is counted where it comes first. Which policies would have been for it is not known.
+            if call == Call::Mutate {
+                self.metrics.injection("", NAME, Outcome::Failed, Code::ReviewInvalid);
+            }
         }
         let status = StatusCode::from_u16(invalid.status()).unwrap_or(StatusCode::BAD_REQUEST);
         (status, format!("{invalid}\n").into_bytes())
@@ -180,7 +182,7 @@ impl Webhook {
     ) -> (StatusCode, Vec<u8>) {
         match AssertUnwindSafe(work).catch_unwind().await {
             Ok(Ok(answer)) => (StatusCode::OK, answer),
-            Ok(Err(invalid)) => self.refuse(asked, &invalid, bytes),
+            Ok(Err(invalid)) => self.refuse(asked, &invalid, Some(bytes)),
             Err(_) => {
                 self.metrics.panics.inc();
                 error!(code = %Code::Panicked, bytes, "Panicked over a review");
@@ -405,7 +407,7 @@ async fn review(
             drop(room);
             told(answer)
         }
-        Ok(Err(Unread::TooLarge)) => told(shared.webhook.refuse(asked, &Invalid::TooLarge, 0)),
+        Ok(Err(Unread::TooLarge)) => told(shared.webhook.refuse(asked, &Invalid::TooLarge, None)),
         Ok(Err(Unread::Broken(refused))) => refused,
         Err(_) => (StatusCode::REQUEST_TIMEOUT, "the review did not come in time\n").into_response(),
     };
@@ -445,7 +447,7 @@ async fn read(shared: &Shared, body: Body) -> Result<(Bytes, tokio::sync::OwnedS
         Ok(bytes) => Ok((bytes, room)),
         Err(error) if is_too_large(&error) => Err(Unread::TooLarge),
         Err(error) => {
-            let told = (StatusCode::BAD_REQUEST, format!("{}: {error}\n", Code::ReviewInvalid));
+            let told = (StatusCode::BAD_REQUEST, format!("the review has not come whole: {error}\n"));
             Err(Unread::Broken(told.into_response()))
         }
     }
