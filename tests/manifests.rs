@@ -521,6 +521,22 @@ fn a_workload_as_printed_and_for_later_servers_differ_in_version_and_selector_al
     }
 }
 
+// The image.
+
+#[test]
+fn what_the_image_copies_is_let_into_its_context() {
+    let (context, dockerfile) = (read(".dockerignore"), read("Dockerfile"));
+    let let_in: Vec<&str> = context.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    let copies =
+        dockerfile.lines().filter_map(|line| line.strip_prefix("COPY ")).filter(|copy| !copy.contains("--from"));
+    let copied: Vec<&str> =
+        copies.flat_map(|copy| copy.rsplit_once(' ').map_or("", |(from, _)| from).split(' ')).collect();
+    assert!(copied.contains(&"src"), "{copied:?}");
+    for source in copied {
+        assert!(let_in.contains(&source) && root().join(source).exists(), "{source}");
+    }
+}
+
 // Pages.
 
 fn pages() -> Vec<PathBuf> {
