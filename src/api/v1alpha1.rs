@@ -163,8 +163,9 @@ pub struct SidecarPolicySpec {
     /// decision within 20 s.
     ///
     /// `Ignore` (default): it is let through without the template, with an event and a counter. `Fail`: its create is
-    /// refused with the reason. On the Initializer engine creates of the targets wait up to 30 s and then fail whatever
-    /// this field says, if all replicas of the operator die at once.
+    /// refused with the reason. While no replica of the operator answers: MutatingAdmissionPolicy goes on as before; on
+    /// Webhook `Ignore` lets creates through without the template, and `Fail`, which takes a server of 1.21, refuses them; on
+    /// the Initializer engine creates of the targets wait up to 30 s and then fail whatever this field says.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
 

@@ -78,7 +78,7 @@ fn result(object: &Waiting) -> String {
     match (&object.result, &object.message) {
         (Outcome::Waits, _) => "waits".into(),
         (Outcome::Cleared, _) if object.pending.is_empty() => "cleared".into(),
-        (Outcome::Cleared, _) => "cleared ours; still waits".into(),
+        (Outcome::Cleared, _) => "cleared; still waits".into(),
         (Outcome::Failed, message) => format!("failed: {}", message.as_deref().unwrap_or_default()),
     }
 }
