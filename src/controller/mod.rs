@@ -45,7 +45,7 @@ use crate::engine::{EngineName, Unavailable};
 use crate::workload::Kind;
 use crate::workloads::watch::Shared;
 use futures::StreamExt;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -127,7 +127,7 @@ pub struct Controller {
     groups: BTreeSet<String>,
     recounts: Recounts,
     /// The kinds of which what seemed to wait is being looked at, each with what is to be looked at after that.
-    looking: HashMap<Arc<Kind>, Vec<Key>>,
+    looking: HashMap<Arc<Kind>, HashSet<Key>>,
     /// When all workloads were last read anew for its own sake.
     resynced: Instant,
     /// How many objects wait for us, by policy, as of the last look.

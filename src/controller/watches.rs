@@ -12,7 +12,7 @@ use crate::survival;
 use crate::workload::{KINDS, Kind};
 use crate::workloads::watch::{Shared, follow, look_again, look_for_waiting, recount};
 use kube::core::ApiResource;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -195,8 +195,7 @@ impl Controller {
     pub(super) fn recounted(&mut self, kind: Arc<Kind>, untold: Vec<Key>) {
         self.recounts.finished();
         match self.looking.get_mut(&kind) {
-            // What an earlier count has left to be looked at is in this one, too, if it still waits.
-            Some(next) => *next = untold,
+            Some(next) => next.extend(untold),
             None => self.look_again(kind, untold),
         }
     }
@@ -204,12 +203,12 @@ impl Controller {
     /// Takes over that what seemed to wait of `kind` has been looked at.
     pub(super) fn looked_again(&mut self, kind: Arc<Kind>) {
         if let Some(next) = self.looking.remove(&kind).filter(|next| !next.is_empty()) {
-            self.look_again(kind, next);
+            self.look_again(kind, next.into_iter().collect());
         }
     }
 
     fn look_again(&mut self, kind: Arc<Kind>, untold: Vec<Key>) {
-        self.looking.insert(kind.clone(), Vec::new());
+        self.looking.insert(kind.clone(), HashSet::new());
         let shared = self.shared.clone();
         self.tasks.spawn(async move {
             look_again(&shared, &kind, untold).await;
