@@ -43,7 +43,10 @@ fn missing(subject: &Subject<'_>, policy: &Policy, ours: &[&Piece], foreign: &[&
     let Some(status) = stored else { return Vec::new() };
     let is_there = |wanted: &(&'static str, String)| ours.iter().any(|piece| names(piece, wanted));
     let is_programmed = status::condition(&status, "Programmed").is_some_and(|condition| condition.status == "True");
-    let engines = status.engine.as_deref().filter(|_| is_programmed && policy.is_enforced()).unwrap_or_default();
+    // What an edit needs that the operator has not caught up with nobody has removed.
+    let is_caught_up = status.observed_spec_hash.as_ref() == Some(&policy.spec_hash);
+    let is_in_force = is_programmed && is_caught_up && policy.is_enforced();
+    let engines = status.engine.as_deref().filter(|_| is_in_force).unwrap_or_default();
     let unmet = |ways: Vec<Way>| {
         let is_met = ways.iter().any(|way| way.iter().all(is_there));
         ways.into_iter().next().filter(|_| !is_met)
