@@ -28,7 +28,7 @@ pub enum Tally {
 }
 
 /// The fate of a workload: what it is to each policy that matches it, by name.
-type Fate = Vec<(Arc<str>, Tally)>;
+pub type Fate = Vec<(Arc<str>, Tally)>;
 
 /// The sums of one policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

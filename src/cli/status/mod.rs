@@ -75,7 +75,9 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     let mut report =
         Report::new(name, &status(object), installed.registrations().await, parsed(object, &site).as_ref());
     if let Some(policy) = known.policies.get(name) {
-        let counted = workloads::count(&client, &server, policy, &known.policies, &site).await;
+        let programmed = condition(&status(object), "Programmed").is_some_and(|programmed| programmed.status == "True");
+        let is_in_force = programmed && policy.is_enforced();
+        let counted = workloads::count(&client, &server, policy, is_in_force, &known.policies, &site).await;
         report.take(counted, options.limit);
     }
     let document = || {

@@ -5,6 +5,7 @@ use crate::cli::live::{self, maker};
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::pages::Pages;
 use crate::decision::{Decision, Outcome};
+use crate::inject;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{Kind, Workload};
 use crate::workloads::census::{self, Pairs, Tally};
@@ -13,6 +14,7 @@ use kube::Client;
 use kube::api::ListParams;
 use kube::core::ApiResource;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The sums of one kind.
@@ -75,7 +77,7 @@ pub(super) struct Counted {
     pub(super) behind: Vec<Behind>,
 }
 
-/// Looks at every stored workload that may concern `policy`, which is one of `policies`.
+/// Looks at every stored workload that may concern `policy`, which is one of `policies`, and in force or not.
 ///
 /// # Errors
 /// If a kind cannot be listed, or Namespaces that a policy decides by.
@@ -83,6 +85,7 @@ pub(super) async fn count(
     client: &Client,
     server: &Capabilities,
     policy: &Arc<Policy>,
+    is_in_force: bool,
     policies: &Policies,
     site: &Site,
 ) -> Result<Counted> {
@@ -103,12 +106,20 @@ pub(super) async fn count(
             let namespace = namespaces.get(object.namespace()).cloned();
             let workload = Workload::new(kind, object.value()).within(namespace);
             let fate = census::fate(&workload, policies, site, |a, b| pairs.collide(a, b));
-            let Some((_, tally)) = fate.into_iter().find(|(name, _)| **name == *policy.name) else { return };
-            let failure = matches!(tally, Tally::Missed | Tally::Collided)
-                .then(|| failure(policy, policies, &workload, site))
+            let Some(&(_, tally)) = fate.iter().find(|(name, _)| **name == *policy.name) else { return };
+            let taken_out = taken_out(policies, &fate);
+            let failure = matches!(tally, Tally::Missed | Tally::Collided | Tally::Outdated)
+                .then(|| failure(policy, policies, &taken_out, &workload, site))
                 .flatten();
             sums.add(tally, failure.is_some());
-            counted.behind.extend(behind(policy, tally, failure, &workload, &resource));
+            let todo = match failure {
+                Some(code) => code.fix().to_owned(),
+                None if !is_in_force => {
+                    "put the policy in force first: what is created now comes without it".to_owned()
+                }
+                None => remedy(&taken_out, &workload, &resource),
+            };
+            counted.behind.extend(behind(tally, failure, todo, &workload));
         };
         Pages::new(live::api(client, &resource, None), ListParams::default())
             .each(look)
@@ -132,37 +143,49 @@ impl Sums {
         match tally {
             Tally::Injected => self.injected += 1,
             Tally::Outdated => self.outdated += 1,
-            Tally::Missed | Tally::Collided => self.missed += 1,
+            Tally::Missed | Tally::Collided => {
+                self.missed += 1;
+                self.failed += usize::from(is_failed);
+            }
             Tally::Unknown => self.unknown += 1,
         }
-        self.failed += usize::from(is_failed);
     }
 }
 
-/// Why `policy` could not be injected into `workload` if that were created now.
-fn failure(policy: &Policy, policies: &Policies, workload: &Workload, site: &Site) -> Option<Code> {
-    let mut decision = Decision::of(policies, workload, site);
-    decision.plan(workload);
-    let left = decision.rest.iter().find(|left| left.policy.name == policy.name && left.outcome != Outcome::Skipped);
-    left.map(|left| left.reason.code)
+/// The policies whose templates are taken out of a workload with this `fate` before it is created anew: an earlier one would count as
+/// the user's own. Then those that are as they should be are taken out, too, since they may share something with it; they come back.
+fn taken_out(policies: &Policies, fate: &census::Fate) -> Vec<String> {
+    let comes_back = |name: &str| policies.get(name).is_some_and(|policy| policy.is_enforced());
+    let carried =
+        fate.iter().filter(|(name, tally)| matches!(tally, Tally::Injected | Tally::Outdated) && comes_back(name));
+    let carried: Vec<_> = carried.collect();
+    let is_any_outdated = carried.iter().any(|(_, tally)| *tally == Tally::Outdated);
+    carried.into_iter().filter(|_| is_any_outdated).map(|(name, _)| name.to_string()).collect()
 }
 
-fn behind(
+/// Why `workload` would not get `policy`, or would be refused, if it were created now without what the policies of `taken_out` have
+/// added.
+fn failure(
     policy: &Policy,
-    tally: Tally,
-    failure: Option<Code>,
+    policies: &Policies,
+    taken_out: &[String],
     workload: &Workload,
-    resource: &ApiResource,
-) -> Option<Behind> {
+    site: &Site,
+) -> Option<Code> {
+    let undone = if taken_out.is_empty() { None } else { inject::undo_anywhere(workload, taken_out) };
+    let workload = undone.map_or(Cow::Borrowed(workload), |undone| Cow::Owned(workload.with_body(undone.body)));
+    let mut decision = Decision::of(policies, &workload, site);
+    decision.plan(&workload);
+    let own = decision.rest.iter().find(|left| left.policy.name == policy.name && left.outcome != Outcome::Skipped);
+    own.or(decision.refusal()).map(|left| left.reason.code)
+}
+
+fn behind(tally: Tally, failure: Option<Code>, fix: String, workload: &Workload) -> Option<Behind> {
     let (result, code) = match (tally, failure) {
         (Tally::Injected | Tally::Unknown, _) => return None,
-        (Tally::Outdated, _) => (Lag::Outdated, None),
+        (Tally::Outdated, code) => (Lag::Outdated, code),
         (_, Some(code)) => (Lag::Failed, Some(code)),
         (_, None) => (Lag::Missed, Some(Code::Missed)),
-    };
-    let fix = match failure {
-        Some(code) => code.fix().to_owned(),
-        None => remedy(policy, tally, workload, resource),
     };
     Some(Behind {
         kind: workload.kind_name().to_owned(),
@@ -174,9 +197,9 @@ fn behind(
     })
 }
 
-/// How `workload` is created anew, since only creates are injected. A rollout of a Deployment creates pods, and no Deployment: it
-/// is enough where the policy targets pods. What is outdated carries an earlier template, which would count as the user's own.
-fn remedy(policy: &Policy, tally: Tally, workload: &Workload, resource: &ApiResource) -> String {
+/// How `workload` is created anew without what the policies of `taken_out` have added, since only creates are injected. A rollout of a
+/// Deployment creates pods, and no Deployment: it is enough where the policy targets pods.
+fn remedy(taken_out: &[String], workload: &Workload, resource: &ApiResource) -> String {
     let (namespace, name) = (workload.namespace(), workload.name());
     let owners = workload.body["metadata"]["ownerReferences"].as_array();
     let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
@@ -188,9 +211,9 @@ fn remedy(policy: &Policy, tally: Tally, workload: &Workload, resource: &ApiReso
         // API servers take no Job whose selector is that of another one, which the stored one has.
         (None, None) if workload.kind.resource == "jobs" => "delete it, and create it from its own manifest".to_owned(),
         (None, None) => {
-            let uninject = match tally {
-                Tally::Outdated => format!(" | scpol uninject -f - -p {}", policy.name),
-                _ => String::new(),
+            let uninject = match taken_out {
+                [] => String::new(),
+                names => format!(" | scpol uninject -f - -p {}", names.join(" -p ")),
             };
             let address = address(resource);
             format!("kubectl get -n {namespace} {address}/{name} -o yaml{uninject} | kubectl replace --force -f -")
@@ -214,14 +237,13 @@ mod tests {
 
     #[test]
     fn what_is_to_be_done_creates_the_workload_anew() {
-        let policy = json!({ "metadata": { "name": "envoy" }, "spec": { "template": { "metadata": { "labels": { "with": "envoy" } } } } });
-        let policy = Policy::parse(&policy, &Site::new("", [], [])).expect("a valid policy");
-        let told = |group: &str, resource: &str, kind: &str, tally: Tally, owner: Value| {
+        let told = |group: &str, resource: &str, kind: &str, taken_out: &[&str], owner: Value| {
             let metadata = json!({ "name": "web-6d4b-x", "namespace": "shop", "labels": { "pod-template-hash": "6d4b" }, "ownerReferences": owner });
             let workload =
                 Workload::new(Kind::find(group, resource).expect("built in"), json!({ "metadata": metadata }));
             let gvk = GroupVersionKind::gvk(group, "v1", kind);
-            remedy(&policy, tally, &workload, &ApiResource::from_gvk_with_plural(&gvk, resource))
+            let taken_out: Vec<_> = taken_out.iter().map(ToString::to_string).collect();
+            remedy(&taken_out, &workload, &ApiResource::from_gvk_with_plural(&gvk, resource))
         };
         let by = |kind: &str, name: &str| json!([{ "kind": kind, "name": name, "controller": true }]);
         for (owner, expected) in [
@@ -231,14 +253,55 @@ mod tests {
             (by("ReplicationController", "rc"), "kubectl delete -n shop pods/web-6d4b-x"),
             (json!([]), "kubectl get -n shop pods/web-6d4b-x -o yaml | kubectl replace --force -f -"),
         ] {
-            assert_eq!(told("", "pods", "Pod", Tally::Missed, owner), expected);
+            assert_eq!(told("", "pods", "Pod", &[], owner), expected);
         }
         let job = "delete it, and create it from its own manifest";
-        assert_eq!(told("batch", "jobs", "Job", Tally::Missed, Value::Null), job);
-        for (tally, uninject) in [(Tally::Missed, ""), (Tally::Outdated, " | scpol uninject -f - -p envoy")] {
+        assert_eq!(told("batch", "jobs", "Job", &[], Value::Null), job);
+        for (taken_out, uninject) in [(&[][..], ""), (&["a", "b"], " | scpol uninject -f - -p a -p b")] {
             let get = "kubectl get -n shop deployments.v1.apps/web-6d4b-x -o yaml";
             let expected = format!("{get}{uninject} | kubectl replace --force -f -");
-            assert_eq!(told("apps", "deployments", "Deployment", tally, Value::Null), expected);
+            assert_eq!(told("apps", "deployments", "Deployment", taken_out, Value::Null), expected);
         }
+    }
+
+    #[test]
+    fn what_carries_an_earlier_template_is_judged_as_it_would_be_without() {
+        let site = Site::new("scpol-system", [], []);
+        let policies = |images: &[(&str, &str)], suspended: bool| {
+            let parse = |(name, image): &(&str, &str)| {
+                let template = json!({ "containers": [{ "name": format!("of-{name}"), "image": image }] });
+                let spec =
+                    json!({ "template": template, "failurePolicy": "Fail", "suspend": suspended && *name == "b" });
+                let object = json!({ "metadata": { "name": name }, "spec": spec });
+                Arc::new(Policy::parse(&object, &site).expect("valid"))
+            };
+            Policies::new(images.iter().map(parse))
+        };
+        let kind = Kind::find("apps", "deployments").expect("built in");
+        let pod = json!({ "spec": { "containers": [{ "name": "app", "image": "app:1" }] } });
+        let body = json!({ "metadata": { "name": "web", "namespace": "shop" }, "spec": { "template": pod } });
+        let bare = Workload::new(kind, body);
+        let before = policies(&[("a", "a:1"), ("b", "b:1"), ("c", "c:1")], false);
+        let stored = bare.with_body(bare.patched(&Decision::of(&before, &bare, &site).plan(&bare)));
+        let told = |name: &str, policies: &Policies| {
+            let taken_out = taken_out(policies, &census::fate(&stored, policies, &site, |_, _| false));
+            let policy = policies.get(name).expect("it is there");
+            let code = failure(policy, policies, &taken_out, &stored, &site);
+            (taken_out.join(" "), code)
+        };
+        assert_eq!(told("a", &before), (String::new(), None));
+        // What another policy has left would refuse the create, too.
+        let edited = policies(&[("a", "a:1"), ("b", "b:2"), ("c", "c:1")], false);
+        assert_eq!(told("a", &edited), ("a b c".to_owned(), None));
+        assert_eq!(told("b", &edited), ("a b c".to_owned(), None));
+        // What is suspended does not come back.
+        let suspended = policies(&[("a", "a:2"), ("b", "b:1"), ("c", "c:1")], true);
+        assert_eq!(told("a", &suspended), ("a c".to_owned(), None));
+        let clash =
+            json!({ "template": { "containers": [{ "name": "app", "image": "mine:1" }] }, "failurePolicy": "Fail" });
+        let clash = Policy::parse(&json!({ "metadata": { "name": "b" }, "spec": clash }), &site).expect("valid");
+        let clashing = Policies::new([Arc::new(clash)].into_iter().chain(before.get("a").cloned()));
+        assert_eq!(told("b", &clashing), ("a b".to_owned(), Some(Code::NameConflict)));
+        assert_eq!(told("a", &clashing), ("a b".to_owned(), Some(Code::NameConflict)), "it would be refused");
     }
 }
