@@ -144,7 +144,7 @@ impl Census {
 
     /// True if and only if the workload of that namespace and name has been counted.
     pub fn has(&self, kind: &Arc<Kind>, place: (&str, &str)) -> bool {
-        let entry = self.entries.get(kind).and_then(|entries| entries.get(&self.hasher.hash_one(place)));
+        let entry = self.entries.get(kind).and_then(|entries| entries.get(&self.key_at(place)));
         entry.is_some_and(|entry| entry.fate != GONE)
     }
 
@@ -213,7 +213,11 @@ impl Census {
     }
 
     fn key(&self, object: &Object) -> u64 {
-        self.hasher.hash_one((object.namespace(), object.name()))
+        self.key_at((object.namespace(), object.name()))
+    }
+
+    fn key_at(&self, place: (&str, &str)) -> u64 {
+        self.hasher.hash_one(place)
     }
 }
 
