@@ -266,12 +266,15 @@ pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
     }
     let ways = |kind: &Kind, injects: bool| {
         let name = shared_name(kind);
-        let named = |plurals: &[&'static str]| plurals.iter().map(|plural| (*plural, name.clone())).collect::<Way>();
-        let judged_by_webhook = named(&[registration::VALIDATING_WEBHOOKS]);
-        let judging = if policy.refuses() { name.clone() } else { name.clone() + IGNORING };
-        let judged_by_policy: Way = [registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS]
-            .map(|plural| (plural, judging.clone()))
-            .into();
+        let of_name = |name: &str, plurals: &[&'static str]| {
+            plurals.iter().map(|plural| (*plural, name.to_owned())).collect::<Way>()
+        };
+        let named = |plurals: &[&'static str]| of_name(&name, plurals);
+        let judged_by_webhook = || named(&[registration::VALIDATING_WEBHOOKS]);
+        let judged_by_policy = || {
+            let judging = if policy.refuses() { name.clone() } else { name.clone() + IGNORING };
+            of_name(&judging, &[registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS])
+        };
         let way = |engine: &EngineName| match (*engine, injects) {
             (EngineName::Initializer, _) => vec![vec![(registration::INITIALIZERS, render::name(&policy.name))]],
             (EngineName::Webhook, true) => vec![named(&[registration::MUTATING_WEBHOOKS])],
@@ -279,8 +282,8 @@ pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
                 vec![named(&[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS])]
             }
             // What refuses may be of either kind, whichever engine injects.
-            (EngineName::Webhook, false) => vec![judged_by_webhook.clone(), judged_by_policy.clone()],
-            (EngineName::MutatingAdmissionPolicy, false) => vec![judged_by_policy.clone(), judged_by_webhook.clone()],
+            (EngineName::Webhook, false) => vec![judged_by_webhook(), judged_by_policy()],
+            (EngineName::MutatingAdmissionPolicy, false) => vec![judged_by_policy(), judged_by_webhook()],
         };
         engines.iter().flat_map(way).collect::<Vec<_>>()
     };

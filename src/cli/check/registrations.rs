@@ -42,10 +42,9 @@ fn missing(subject: &Subject<'_>, policy: &Policy, ours: &[&Piece], foreign: &[&
     let stored = subject.stored.iter().find(|stored| stored.name() == policy.name).map(status::status);
     let Some(status) = stored else { return Vec::new() };
     let is_there = |wanted: &(&'static str, String)| ours.iter().any(|piece| names(piece, wanted));
-    let is_programmed = status::condition(&status, "Programmed").is_some_and(|condition| condition.status == "True");
     // What an edit needs that the operator has not caught up with nobody has removed.
     let is_caught_up = status.observed_spec_hash.as_ref() == Some(&policy.spec_hash);
-    let is_in_force = is_programmed && is_caught_up && policy.is_enforced();
+    let is_in_force = status::is_programmed(&status) && is_caught_up && policy.is_enforced();
     let engines = status.engine.as_deref().filter(|_| is_in_force).unwrap_or_default();
     let unmet = |ways: Vec<Way>| {
         let is_met = ways.iter().any(|way| way.iter().all(is_there));

@@ -72,11 +72,10 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
         site.native_sidecars = server.native_sidecars;
     }
     let installed = Installed { client: &client, server: &server, namespace: &site.operator_namespace };
-    let mut report =
-        Report::new(name, &status(object), installed.registrations().await, parsed(object, &site).as_ref());
+    let status = status(object);
+    let mut report = Report::new(name, &status, installed.registrations().await, parsed(object, &site).as_ref());
     if let Some(policy) = known.policies.get(name) {
-        let programmed = condition(&status(object), "Programmed").is_some_and(|programmed| programmed.status == "True");
-        let is_in_force = programmed && policy.is_enforced();
+        let is_in_force = is_programmed(&status) && policy.is_enforced();
         let counted = workloads::count(&client, &server, policy, is_in_force, &known.policies, &site).await;
         report.take(counted, options.limit);
     }
@@ -105,6 +104,11 @@ pub(super) fn status(policy: &Object) -> SidecarPolicyStatus {
 /// The condition of that type.
 pub(super) fn condition<'a>(status: &'a SidecarPolicyStatus, type_: &str) -> Option<&'a Condition> {
     status.conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// True if and only if the operator has said last that the policy is in force.
+pub(super) fn is_programmed(status: &SidecarPolicyStatus) -> bool {
+    condition(status, "Programmed").is_some_and(|programmed| programmed.status == "True")
 }
 
 fn unknown(name: &str, stored: &[Object]) -> anyhow::Error {

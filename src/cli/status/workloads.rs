@@ -107,19 +107,20 @@ pub(super) async fn count(
             let workload = Workload::new(kind, object.value()).within(namespace);
             let fate = census::fate(&workload, policies, site, |a, b| pairs.collide(a, b));
             let Some(&(_, tally)) = fate.iter().find(|(name, _)| **name == *policy.name) else { return };
+            if matches!(tally, Tally::Injected | Tally::Unknown) {
+                return sums.add(tally, false);
+            }
             let taken_out = taken_out(policies, &fate);
-            let failure = matches!(tally, Tally::Missed | Tally::Collided | Tally::Outdated)
-                .then(|| failure(policy, policies, &taken_out, &workload, site))
-                .flatten();
+            let failure = failure(policy, policies, &taken_out, &workload, site);
             sums.add(tally, failure.is_some());
-            let todo = match failure {
+            let fix = match failure {
                 Some(code) => code.fix().to_owned(),
                 None if !is_in_force => {
                     "put the policy in force first: what is created now comes without it".to_owned()
                 }
                 None => remedy(&taken_out, &workload, &resource),
             };
-            counted.behind.extend(behind(tally, failure, todo, &workload));
+            counted.behind.push(behind(tally, failure, fix, &workload));
         };
         Pages::new(live::api(client, &resource, None), ListParams::default())
             .each(look)
@@ -180,21 +181,20 @@ fn failure(
     own.or(decision.refusal()).map(|left| left.reason.code)
 }
 
-fn behind(tally: Tally, failure: Option<Code>, fix: String, workload: &Workload) -> Option<Behind> {
+fn behind(tally: Tally, failure: Option<Code>, fix: String, workload: &Workload) -> Behind {
     let (result, code) = match (tally, failure) {
-        (Tally::Injected | Tally::Unknown, _) => return None,
         (Tally::Outdated, code) => (Lag::Outdated, code),
         (_, Some(code)) => (Lag::Failed, Some(code)),
         (_, None) => (Lag::Missed, Some(Code::Missed)),
     };
-    Some(Behind {
+    Behind {
         kind: workload.kind_name().to_owned(),
         namespace: workload.namespace().to_owned(),
         name: workload.name().to_owned(),
         result,
         code: code.map(|code| code.to_string()),
         fix,
-    })
+    }
 }
 
 /// How `workload` is created anew without what the policies of `taken_out` have added, since only creates are injected. A rollout of a
