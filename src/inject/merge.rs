@@ -6,6 +6,7 @@ use json_patch::jsonptr::{Pointer, PointerBuf};
 use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
+use std::iter::successors;
 
 /// Something to put into a list or a map.
 #[derive(Clone, Debug)]
@@ -54,11 +55,12 @@ pub(super) fn operations(body: &Value, groups: Vec<Group>) -> Vec<PatchOperation
     let mut operations = Vec::new();
     let mut created = BTreeSet::new();
     for group in groups.into_iter().filter(|group| !group.additions.is_empty()) {
-        let absent = absent(body, &group.parent).into_iter().find(|parent| !created.contains(parent));
-        match absent {
+        let absent = absent(body, &group.parent).into_iter().find(|parent| !created.contains(*parent));
+        match absent.map(Pointer::to_buf) {
             None => insert(&mut operations, group),
             Some(first) => {
-                created.extend(ancestors(&group.parent).filter(|parent| parent.starts_with(&first)));
+                let below = ancestors(&group.parent).take_while(|parent| parent.starts_with(&first));
+                created.extend(below.map(Pointer::to_buf));
                 operations.push(create(&first, group));
             }
         }
@@ -83,23 +85,22 @@ pub(super) fn records(body: &Value, groups: &[Group], owners: usize) -> Vec<Mark
 /// What has to be created so that there is a list or map at `parent`, which a marker calls `keyed`.
 pub(super) fn record_parent(body: &Value, parent: &Pointer, keyed: &Pointer) -> Marker {
     let created = absent(body, parent);
-    let named = |at: &PointerBuf| PointerBuf::from_tokens(keyed.tokens().take(at.count())).to_string();
-    let nulls = created.iter().filter(|at| body.pointer(at.as_str()).is_some());
+    let named = |at: &&Pointer| PointerBuf::from_tokens(keyed.tokens().take(at.count())).to_string();
+    let nulls = created.iter().filter(|at| at.resolve(body).is_ok());
     Marker { nulls: nulls.map(named).collect(), added: created.iter().map(named).collect(), ..Marker::default() }
 }
 
 /// `parent` and those above it that are absent or null, outermost first.
-fn absent(body: &Value, parent: &Pointer) -> Vec<PointerBuf> {
-    ancestors(parent).filter(|at| body.pointer(at.as_str()).is_none_or(Value::is_null)).collect()
+fn absent<'a>(body: &Value, parent: &'a Pointer) -> Vec<&'a Pointer> {
+    let is_absent = |at: &&Pointer| at.resolve(body).map_or(true, Value::is_null);
+    let mut absent: Vec<&Pointer> = ancestors(parent).take_while(is_absent).collect();
+    absent.reverse();
+    absent
 }
 
-/// `parent` and those above it, outermost first, without the root.
-fn ancestors(parent: &Pointer) -> impl Iterator<Item = PointerBuf> {
-    let mut at = PointerBuf::new();
-    parent.tokens().map(move |token| {
-        at.push_back(token);
-        at.clone()
-    })
+/// `parent` and those above it, innermost first, without the root.
+fn ancestors(parent: &Pointer) -> impl Iterator<Item = &Pointer> {
+    successors(Some(parent), |at| at.parent()).take_while(|at| !at.is_root())
 }
 
 /// Adds to a list or map that is there.

@@ -155,9 +155,9 @@ fn content_of(pod: &Pod<'_>, templates: &[&Template]) -> Vec<Group> {
                 }
             }
         }
-        Group::at(pod.pointer_of(list), Shape::List, additions)
+        (!additions.is_empty()).then(|| Group::at(pod.pointer_of(list), Shape::List, additions))
     };
-    LISTS.iter().map(group).collect()
+    LISTS.iter().filter_map(group).collect()
 }
 
 /// What `templates` add to the maps of the pod's metadata.
@@ -176,9 +176,9 @@ fn entries_of(pod: &Pod<'_>, templates: &[&Template]) -> Vec<Group> {
                 }
             }
         }
-        Group::at(pod.pointer_of_map(map), Shape::Map, additions)
+        (!additions.is_empty()).then(|| Group::at(pod.pointer_of_map(map), Shape::Map, additions))
     };
-    MAPS.iter().map(group).collect()
+    MAPS.iter().filter_map(group).collect()
 }
 
 /// What `templates` add to the lists of the user's own containers.

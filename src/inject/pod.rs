@@ -45,11 +45,13 @@ impl<'a> Pod<'a> {
                 return malformed(&format!("/spec/{}", list.field), "list");
             }
         }
-        let maps = MAPS.iter().map(|map| format!("/metadata/{}", map.field));
-        for at in ["/metadata".to_owned()].into_iter().chain(maps) {
-            if pod.pointer(&at).is_some_and(|map| !map.is_null() && !map.is_object()) {
-                return malformed(&at, "map");
-            }
+        let is_no_map = |value: &Value| !value.is_null() && !value.is_object();
+        let Some(metadata) = pod.get("metadata") else { return Ok(Self { workload, spec }) };
+        if is_no_map(metadata) {
+            return malformed("/metadata", "map");
+        }
+        if let Some(map) = MAPS.iter().find(|map| metadata.get(map.field).is_some_and(is_no_map)) {
+            return malformed(&format!("/metadata/{}", map.field), "map");
         }
         Ok(Self { workload, spec })
     }
@@ -71,10 +73,10 @@ impl<'a> Pod<'a> {
 
     /// True if and only if a volume claim template of the StatefulSet is called `name`: its volume in every pod.
     pub(super) fn claims(&self, name: &str) -> bool {
-        let claims = self.workload.body.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
+        let claims = || self.workload.body["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten();
         self.workload.kind.resource == "statefulsets"
             && self.workload.kind.group == "apps"
-            && claims.into_iter().flatten().any(|claim| claim["metadata"]["name"] == name)
+            && claims().any(|claim| claim["metadata"]["name"] == name)
     }
 
     /// True if and only if containers of the pod can mount a volume called `name`.
