@@ -24,12 +24,21 @@ pub enum Fate {
     Refused,
 }
 
+/// An object, as hashes: of its kind, and of its namespace and name.
+pub type Key = (u64, u64);
+
+struct Failed {
+    key: Key,
+    failure: Failure,
+    fate: Fate,
+}
+
 /// The book.
 #[derive(Default)]
 pub struct Ledger {
-    failures: BTreeMap<String, VecDeque<(Failure, Fate)>>,
-    /// By policy, every object that is stored and was missed for a failure, as a hash: there may be many.
-    missed: BTreeMap<String, HashSet<u64>>,
+    failures: BTreeMap<String, VecDeque<Failed>>,
+    /// By policy, every object that is stored and was missed for a failure: there may be many.
+    missed: BTreeMap<String, HashSet<Key>>,
     hasher: RandomState,
     troubles: BTreeMap<String, (Code, String, Instant)>,
     /// What a policy in Audit mode would do to one workload, by the hash of its spec. The first stays, so that a status at rest
@@ -48,34 +57,47 @@ impl Ledger {
             Fate::Untold | Fate::Refused => missed.remove(&key),
         };
         let failures = self.failures.entry(policy.to_owned()).or_default();
-        failures.retain(|(old, _)| !is(old, &failure.kind, &failure.namespace, &failure.name));
-        failures.push_front((failure, fate));
+        failures.retain(|old| old.key != key);
+        failures.push_front(Failed { key, failure, fate });
         failures.truncate(SAMPLES);
     }
 
     /// Forgets that the object failed: it has what it lacked.
     pub fn healed(&mut self, kind: &str, namespace: &str, name: &str) {
-        self.forget_object(kind, namespace, name, |_| true);
+        self.forget_object(self.key(kind, namespace, name), |_| true);
     }
 
     /// Forgets that the object failed, since it is deleted. That its create was refused stays worth knowing.
     pub fn deleted(&mut self, kind: &str, namespace: &str, name: &str) {
-        self.forget_object(kind, namespace, name, |fate| fate != Fate::Refused);
+        self.forget_object(self.key(kind, namespace, name), is_stored);
     }
 
-    fn forget_object(&mut self, kind: &str, namespace: &str, name: &str, forgets: impl Fn(Fate) -> bool) {
-        let key = self.key(kind, namespace, name);
+    /// Those of `kind` that failed and were stored: whatever a list of it does not show has been deleted while nobody watched.
+    pub fn stored(&self, kind: &str) -> HashSet<Key> {
+        let failures = self.failures.values().flatten().filter(|failed| is_stored(failed.fate)).map(|failed| failed.key);
+        let (of_kind, _) = self.key(kind, "", "");
+        self.missed.values().flatten().copied().chain(failures).filter(|(kind, _)| *kind == of_kind).collect()
+    }
+
+    /// Forgets that the objects failed, since they are deleted.
+    pub fn gone(&mut self, objects: &HashSet<Key>) {
+        for object in objects {
+            self.forget_object(*object, is_stored);
+        }
+    }
+
+    fn forget_object(&mut self, object: Key, forgets: impl Fn(Fate) -> bool) {
         for missed in self.missed.values_mut() {
-            missed.remove(&key);
+            missed.remove(&object);
         }
         for failures in self.failures.values_mut() {
-            failures.retain(|(old, fate)| !(is(old, kind, namespace, name) && forgets(*fate)));
+            failures.retain(|failed| failed.key != object || !forgets(failed.fate));
         }
     }
 
     /// The last failures of `policy`, newest first.
     pub fn failures(&self, policy: &str) -> Vec<Failure> {
-        self.failures.get(policy).into_iter().flatten().map(|(failure, _)| failure.clone()).collect()
+        self.failures.get(policy).into_iter().flatten().map(|failed| failed.failure.clone()).collect()
     }
 
     /// How many stored objects `policy` matches and could not be injected into.
@@ -83,8 +105,9 @@ impl Ledger {
         self.missed.get(policy).map_or(0, |missed| missed.len() as i64)
     }
 
-    fn key(&self, kind: &str, namespace: &str, name: &str) -> u64 {
-        self.hasher.hash_one((kind, namespace, name))
+    /// What the object is called here.
+    pub fn key(&self, kind: &str, namespace: &str, name: &str) -> Key {
+        (self.hasher.hash_one(kind), self.hasher.hash_one((namespace, name)))
     }
 
     /// Notes a trouble that keeps `policy` from working as it should, and that may last.
@@ -122,8 +145,8 @@ impl Ledger {
     }
 }
 
-fn is(failure: &Failure, kind: &str, namespace: &str, name: &str) -> bool {
-    (failure.kind.as_str(), failure.namespace.as_str(), failure.name.as_str()) == (kind, namespace, name)
+fn is_stored(fate: Fate) -> bool {
+    fate != Fate::Refused
 }
 
 fn shorten(message: &mut String) {
@@ -164,6 +187,27 @@ mod tests {
         assert_eq!(ledger.failures("p")[0].name, "refused");
         ledger.healed("Pod", "n", "refused");
         assert_eq!(ledger.failures("p")[0].name, "19");
+    }
+
+    #[test]
+    fn what_a_list_does_not_show_is_gone_but_for_other_kinds_and_what_was_refused() {
+        let mut ledger = Ledger::default();
+        ledger.failed("p", failure("refused"), Fate::Refused);
+        ledger.failed("p", failure("untold"), Fate::Untold);
+        for number in 0..20 {
+            ledger.failed("p", failure(&number.to_string()), Fate::Missed);
+        }
+        ledger.failed("q", Failure { kind: "Job".into(), ..failure("1") }, Fate::Missed);
+        for name in ["refused", "untold"] {
+            ledger.failed("r", failure(name), if name == "untold" { Fate::Untold } else { Fate::Refused });
+        }
+        let mut unseen = ledger.stored("Pod");
+        assert!(unseen.remove(&ledger.key("Pod", "n", "19")) && unseen.remove(&ledger.key("Pod", "n", "0")));
+        assert!(!unseen.remove(&ledger.key("Pod", "n", "refused")));
+        ledger.gone(&unseen);
+        assert_eq!((ledger.missed("p"), ledger.missed("q")), (2, 1));
+        let told = |policy| ledger.failures(policy).into_iter().map(|failure| failure.name).collect::<Vec<_>>();
+        assert_eq!((told("p"), told("q"), told("r")), (vec!["19".into()], vec!["1".into()], vec!["refused".into()]));
     }
 
     #[test]

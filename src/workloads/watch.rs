@@ -1,7 +1,7 @@
 //! Sees every workload of the targeted kinds, uninitialized ones included; and what all who act on them share.
 
 use super::census::{self, Census, Pairs};
-use super::ledger::Ledger;
+use super::ledger::{self, Ledger};
 use super::report;
 use crate::api::code::Code;
 use crate::api::v1alpha1::Mode;
@@ -256,6 +256,32 @@ impl Shared {
         }
     }
 
+    /// Begins to read all stored objects of `kind`.
+    fn begin(&self, kind: &Kind) -> Listing {
+        let kind_name = self.kind_name(kind);
+        let failed = self.ledger(|ledger| ledger.stored(&kind_name));
+        Listing { number: self.census(Census::begin), kind_name, failed }
+    }
+
+    /// The listing shows `object`.
+    fn see(&self, listing: &mut Listing, object: &Object) {
+        if !listing.failed.is_empty() {
+            let key = self.ledger(|ledger| ledger.key(&listing.kind_name, object.namespace(), object.name()));
+            listing.failed.remove(&key);
+        }
+    }
+
+    /// The listing has shown all.
+    fn end(&self, kind: &Arc<Kind>, listing: Listing) {
+        self.census(|census| census.end(kind, listing.number));
+        self.ledger(|ledger| ledger.gone(&listing.failed));
+    }
+
+    /// The listing does not get to its end: nothing is known to be gone.
+    fn abort(&self, listing: Listing) {
+        self.census(|census| census.abort(listing.number));
+    }
+
     /// Looks at one stored object: does it wait for us, and if not, what is it to the policies? A panic costs this look at this
     /// object.
     pub fn observe(&self, kind: &Arc<Kind>, object: Object, news: News) -> Standing {
@@ -308,6 +334,15 @@ impl Shared {
     }
 }
 
+/// A list of all stored objects of a kind that is being read. What it does not show has been deleted, and no event has told.
+struct Listing {
+    /// What the census calls it.
+    number: u32,
+    kind_name: String,
+    /// What failed, and has not been shown yet.
+    failed: HashSet<ledger::Key>,
+}
+
 /// Whether an object has just been created, as far as can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
@@ -343,16 +378,21 @@ pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, p
     let settings = if kind.is_in_table() { settings } else { settings.timeout(WATCH_OF_CUSTOM_RESOURCES) };
     let events = watched(&api, &settings);
     pin_mut!(events);
-    let (mut listing, mut waiting) = (0, HashSet::new());
+    let (mut listing, mut waiting) = (None, HashSet::new());
     loop {
         match events.try_next().await {
             Ok(Some(watcher::Event::Init)) => {
-                shared.census(|census| census.abort(listing));
-                listing = shared.census(Census::begin);
+                if let Some(unfinished) = listing.take() {
+                    shared.abort(unfinished);
+                }
+                listing = Some(shared.begin(kind));
                 waiting.clear();
             }
             Ok(Some(watcher::Event::InitApply(object))) => {
                 let key = Key::new(kind, &object);
+                if let Some(listing) = &mut listing {
+                    shared.see(listing, &object);
+                }
                 if matches!(shared.observe(kind, object, News::Listed), Standing::WaitsForUs | Standing::WaitsForOthers)
                 {
                     waiting.insert(key);
@@ -360,7 +400,9 @@ pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, p
             }
             Ok(Some(watcher::Event::InitDone)) => {
                 shared.queue(|queue| queue.retain(kind, |key| waiting.contains(key)));
-                shared.census(|census| census.end(kind, listing));
+                if let Some(whole) = listing.take() {
+                    shared.end(kind, whole);
+                }
                 info!(resource = kind.resource, waiting = waiting.len(), "Watch is in sync");
                 waiting = HashSet::new();
                 progress.send_replace(Progress::Synced);
@@ -443,10 +485,11 @@ pub async fn look_again(shared: &Shared, kind: &Arc<Kind>, untold: Vec<Key>) {
 /// Counts every stored object of `kind` anew: the policies have changed, or it is time to make good what no event has told. Gives what
 /// seems to wait, for [`look_again`].
 pub async fn recount(shared: &Shared, kind: &Arc<Kind>) -> Vec<Key> {
-    let listing = shared.census(Census::begin);
+    let mut listing = shared.begin(kind);
     // What waits is the watch's business, as long as its events come: here it could only be older than there.
     let (mut untold, site) = (Vec::new(), shared.site());
     let count = |object: Object| {
+        shared.see(&mut listing, &object);
         if object.is_initialized() {
             shared.observe(kind, object, News::Listed);
         } else if object.pending().any(|name| site.owns(name)) {
@@ -455,11 +498,11 @@ pub async fn recount(shared: &Shared, kind: &Arc<Kind>) -> Vec<Key> {
     };
     match sweep(shared, kind, count).await {
         Ok(()) => {
-            shared.census(|census| census.end(kind, listing));
+            shared.end(kind, listing);
             debug!(resource = kind.resource, "Counted anew");
         }
         Err(error) => {
-            shared.census(|census| census.abort(listing));
+            shared.abort(listing);
             warn!(resource = kind.resource, %error, "Could not count anew; the numbers in status may be old");
         }
     }

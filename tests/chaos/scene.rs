@@ -315,6 +315,16 @@ impl Scene {
         .await
     }
 
+    /// Waits until the status of `policy` shows so many failures.
+    pub(crate) async fn failures_are(&self, policy: &str, count: usize) -> Result<()> {
+        within(RECOVERY, &format!("{policy} shows {count} failures"), || async {
+            let shown = policies(&self.world.cluster).get(policy).await?.data["status"]["failures"].clone();
+            ensure!(shown.as_array().map_or(0, Vec::len) == count, "they are {shown}");
+            Ok(true)
+        })
+        .await
+    }
+
     /// Waits until a new Deployment gets the sidecar of `envoy`.
     pub(crate) async fn works(&self) -> Result<()> {
         within(RECOVERY, "new Deployments get the sidecar", || async {

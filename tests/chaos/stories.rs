@@ -251,6 +251,18 @@ pub(crate) async fn events_lost(scene: &Scene) -> Result<()> {
     scene.resync_after(5);
     in_force(scene).await?;
     let lost = Rule::always(Does::Swallow);
+    // What cannot be injected, and is deleted: nobody is told of it any longer.
+    let mut taken = deployment("taken");
+    taken["spec"]["template"]["spec"]["containers"]
+        .as_array_mut()
+        .context("no containers")?
+        .push(json!({ "name": "envoy", "image": "other:1" }));
+    scene.world.create_async(DEPLOYMENTS, &taken).await?;
+    scene.failures_are("envoy", 1).await?;
+    scene.proxy.set(vec![lost.clone().to(&[Verb::Watch], DEPLOYMENT)]);
+    scene.world.delete(&path("taken")).await?;
+    scene.failures_are("envoy", 0).await?;
+    ensure!(scene.proxy.happened() > 0, "no event was lost: this proves nothing");
     scene.proxy.set(vec![
         lost.clone().to(&[Verb::Watch], DEPLOYMENT).percent(60),
         lost.to(&[Verb::Watch], &["sidecarpolicies"]),
