@@ -1,8 +1,9 @@
-//! An API object of any kind as raw bytes, with just the metadata that a watch needs at once.
+//! An API object of any kind as raw bytes, of JSON or protobuf, with just the metadata that a watch needs at once.
 //!
 //! Typed metadata drops what it does not know, `metadata.initializers` included, and costs memory; raw bytes lose
 //! nothing and are thrown away as soon as they have been looked at.
 
+use super::protobuf::{self, Extent};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope, Resource};
@@ -30,7 +31,17 @@ pub struct Object {
     meta: ObjectMeta,
     created: Option<Timestamp>,
     initializers: Option<Initializers>,
-    raw: Box<RawValue>,
+    raw: Raw,
+}
+
+/// An object as it came.
+#[derive(Clone, Debug)]
+enum Raw {
+    Json(Box<RawValue>),
+    /// As a watch shows workloads, see [`protobuf`]. It has been found to be known.
+    Protobuf(Vec<u8>),
+    /// It has been thrown away.
+    Aside,
 }
 
 /// `metadata.initializers`, which servers below 1.14 have.
@@ -70,7 +81,22 @@ impl Object {
     /// The object, parsed. Of one with a number that no 64 bits hold, which API servers do not store, there is only what says which
     /// it is.
     pub fn value(&self) -> Value {
-        serde_json::from_str(self.raw.get()).unwrap_or_else(|_| self.identity())
+        self.read(Extent::Whole)
+    }
+
+    /// The object, parsed, as far as is needed to see whom it is for. What is no single value in the `spec` of a pod, as its containers and
+    /// volumes, may be missing: to read that costs more than to read all the rest.
+    pub fn outline(&self) -> Value {
+        self.read(Extent::Outline)
+    }
+
+    fn read(&self, extent: Extent) -> Value {
+        let read = match &self.raw {
+            Raw::Json(raw) => serde_json::from_str(raw.get()).ok(),
+            Raw::Protobuf(bytes) => protobuf::value(bytes, extent).ok(),
+            Raw::Aside => None,
+        };
+        read.unwrap_or_else(|| self.identity())
     }
 
     fn identity(&self) -> Value {
@@ -85,22 +111,19 @@ impl Object {
         json!({ "metadata": metadata })
     }
 
-    /// The bytes of the object.
-    pub fn json(&self) -> &str {
-        self.raw.get()
-    }
-
     /// What is kept of it while it waits. Of a large one that is only what says which it is: it is to be read again.
     pub fn put_aside(self) -> Self {
-        match self.raw.get().len() > LARGE {
-            true => Self { raw: RawValue::NULL.to_owned(), ..self },
-            false => self,
-        }
+        let length = match &self.raw {
+            Raw::Json(raw) => raw.get().len(),
+            Raw::Protobuf(bytes) => bytes.len(),
+            Raw::Aside => 0,
+        };
+        if length > LARGE { Self { raw: Raw::Aside, ..self } } else { self }
     }
 
     /// False if [`Self::put_aside`] has left nothing to be parsed.
     pub fn is_whole(&self) -> bool {
-        self.raw.get() != RawValue::NULL.get()
+        !matches!(self.raw, Raw::Aside)
     }
 
     /// Its name.
@@ -148,7 +171,25 @@ impl Object {
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
+        if raw.get().starts_with('"') {
+            return Self::from_text(raw.get()).ok_or_else(|| D::Error::custom("a text that is no object"));
+        }
         let Slim { metadata } = map(&mut serde_json::Deserializer::from_str(raw.get())).map_err(D::Error::custom)?;
+        let raw = if is_too_deep(raw.get()) { without_depth(&raw).map_err(D::Error::custom)? } else { raw };
+        Ok(Self::new(metadata, Raw::Json(raw)))
+    }
+}
+
+impl Object {
+    /// One that a watch shows in protobuf: a text in JSON.
+    fn from_text(text: &str) -> Option<Self> {
+        let bytes = protobuf::bytes_of(text.strip_prefix('"')?.strip_suffix('"')?)?;
+        let slim = protobuf::value(&bytes, Extent::Metadata).ok()?;
+        let Slim { metadata } = Slim::deserialize(slim).ok()?;
+        Some(Self::new(metadata, Raw::Protobuf(bytes)))
+    }
+
+    fn new(metadata: SlimMeta, raw: Raw) -> Self {
         let meta = ObjectMeta {
             name: metadata.name,
             namespace: metadata.namespace,
@@ -157,9 +198,8 @@ impl<'de> Deserialize<'de> for Object {
             generation: metadata.generation,
             ..ObjectMeta::default()
         };
-        let raw = if is_too_deep(raw.get()) { outline(&raw).map_err(D::Error::custom)? } else { raw };
         let created = metadata.creation_timestamp.and_then(|created| created.parse().ok());
-        Ok(Self { meta, created, initializers: metadata.initializers, raw })
+        Self { meta, created, initializers: metadata.initializers, raw }
     }
 }
 
@@ -209,7 +249,7 @@ fn depth(json: &str) -> usize {
 }
 
 /// What is kept of an object that lies too deep: `managedFields` lie as deep as what they tell of.
-fn outline(raw: &RawValue) -> serde_json::Result<Box<RawValue>> {
+fn without_depth(raw: &RawValue) -> serde_json::Result<Box<RawValue>> {
     const META: [&str; 10] = [
         "name",
         "namespace",
@@ -295,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_list_is_no_object() {
-        for json in [r#"[["web"]]"#, r#"{"metadata":["web"]}"#, "null", "7"] {
+        for json in [r#"[["web"]]"#, r#"{"metadata":["web"]}"#, "null", "7", r#""""#, r#""web""#, r#""azhzAA==""#] {
             assert!(serde_json::from_str::<Object>(json).is_err(), "{json}");
         }
     }
@@ -325,11 +365,12 @@ mod tests {
     fn nothing_of_an_object_is_lost_in_a_list_or_a_watch() {
         let list: ObjectList<Object> =
             serde_json::from_str(&format!(r#"{{"metadata":{{}},"items":[{UNINITIALIZED}]}}"#)).expect("list");
-        assert_eq!(list.items[0].json(), UNINITIALIZED);
+        let expected: Value = serde_json::from_str(UNINITIALIZED).expect("JSON");
+        assert_eq!(list.items[0].value(), expected);
         let event = format!(r#"{{"type":"ADDED","object":{UNINITIALIZED}}}"#);
         let WatchEvent::Added(object) = serde_json::from_str::<WatchEvent<Object>>(&event).expect("event") else {
             panic!("not added")
         };
-        assert_eq!((object.json(), object.namespace(), object.name()), (UNINITIALIZED, "shop", "web"));
+        assert_eq!((object.value(), object.namespace(), object.name()), (expected, "shop", "web"));
     }
 }

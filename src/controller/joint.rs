@@ -185,7 +185,7 @@ impl Controller {
 
     fn registered_deleted(&mut self, resource: &str, object: &Object) {
         let Some(joint) = kind_of(object.name()).and_then(|kind| self.joints.get_mut(&kind)) else { return };
-        let last = serde_json::from_str::<DynamicObject>(object.json());
+        let last = serde_json::from_value::<DynamicObject>(object.value());
         let metadata = last.map(|object| object.metadata).unwrap_or_default();
         joint.deleted.insert((resource.to_owned(), object.name().to_owned()), metadata);
     }

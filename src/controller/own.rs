@@ -471,5 +471,5 @@ impl Controller {
 
 /// A configuration of anybody's; what cannot be read is as good as empty.
 fn parsed(object: &Object) -> InitializerConfiguration {
-    serde_json::from_str(object.json()).unwrap_or_default()
+    serde_json::from_value(object.value()).unwrap_or_default()
 }

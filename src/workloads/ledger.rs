@@ -74,7 +74,8 @@ impl Ledger {
 
     /// Those of `kind` that failed and were stored: whatever a list of it does not show has been deleted while nobody watched.
     pub fn stored(&self, kind: &str) -> HashSet<Key> {
-        let failures = self.failures.values().flatten().filter(|failed| is_stored(failed.fate)).map(|failed| failed.key);
+        let failures =
+            self.failures.values().flatten().filter(|failed| is_stored(failed.fate)).map(|failed| failed.key);
         let (of_kind, _) = self.key(kind, "", "");
         self.missed.values().flatten().copied().chain(failures).filter(|(kind, _)| *kind == of_kind).collect()
     }

@@ -19,7 +19,7 @@ use crate::engine::EngineName;
 use crate::engine::initializer::lane;
 use crate::engine::initializer::queue::{CREATE_LIMIT, Key, Lane, Queue};
 use crate::metrics::Metrics;
-use crate::policy::{Policies, Policy, Site};
+use crate::policy::{Policies, Policy, Site, Verdict, decide};
 use crate::survival::{self, lock};
 use crate::workload::{Kind, Workload};
 use arc_swap::ArcSwap;
@@ -235,11 +235,12 @@ impl Shared {
     /// Counts an initialized object. What is new tells what an engine has done that works inside the API server.
     fn count(&self, kind: &Arc<Kind>, object: &Object, news: News) {
         let policies = self.snapshot().policies;
-        let mut workload = Workload::new(kind, object.value());
+        let is_whole = policies.iter().any(|policy| policy.kinds.contains(kind) && looks_closely(policy));
+        let mut workload = Workload::new(kind, if is_whole { object.value() } else { object.outline() });
         if policies.read_namespaces() {
             workload = workload.within(self.namespaces.get(object.namespace()));
         }
-        for policy in policies.iter().filter(|policy| policy.spec.mode == Mode::Audit && !policy.spec.suspend) {
+        for policy in policies.iter().filter(|policy| is_rehearsed(policy)) {
             let tell = || decision::rehearsal(policy, &workload, &self.site());
             self.ledger(|ledger| ledger.would(&policy.name, &policy.spec_hash, tell));
         }
@@ -252,6 +253,10 @@ impl Shared {
             && news == News::Fresh
             && let Some((engine, policies)) = self.delivered.load().get(kind)
         {
+            // Why it has not been injected, no outline tells.
+            if !is_whole && policies.iter().any(|policy| decide(policy, &workload, &self.site()) == Verdict::Inject) {
+                workload = workload.with_body(object.value());
+            }
             report::stored(self, *engine, &workload, policies);
         }
     }
@@ -272,13 +277,13 @@ impl Shared {
     }
 
     /// The listing has shown all.
-    fn end(&self, kind: &Arc<Kind>, listing: Listing) {
+    fn end(&self, kind: &Arc<Kind>, listing: &Listing) {
         self.census(|census| census.end(kind, listing.number));
         self.ledger(|ledger| ledger.gone(&listing.failed));
     }
 
     /// The listing does not get to its end: nothing is known to be gone.
-    fn abort(&self, listing: Listing) {
+    fn abort(&self, listing: &Listing) {
         self.census(|census| census.abort(listing.number));
     }
 
@@ -334,6 +339,16 @@ impl Shared {
     }
 }
 
+/// Whether `policy` is only to say what it would do.
+fn is_rehearsed(policy: &Policy) -> bool {
+    policy.spec.mode == Mode::Audit && !policy.spec.suspend
+}
+
+/// Whether `policy` looks at more of a workload than its outline before it injects.
+fn looks_closely(policy: &Policy) -> bool {
+    !policy.conditions.is_empty() || is_rehearsed(policy)
+}
+
 /// A list of all stored objects of a kind that is being read. What it does not show has been deleted, and no event has told.
 struct Listing {
     /// What the census calls it.
@@ -383,7 +398,7 @@ pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, p
         match events.try_next().await {
             Ok(Some(watcher::Event::Init)) => {
                 if let Some(unfinished) = listing.take() {
-                    shared.abort(unfinished);
+                    shared.abort(&unfinished);
                 }
                 listing = Some(shared.begin(kind));
                 waiting.clear();
@@ -401,7 +416,7 @@ pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, p
             Ok(Some(watcher::Event::InitDone)) => {
                 shared.queue(|queue| queue.retain(kind, |key| waiting.contains(key)));
                 if let Some(whole) = listing.take() {
-                    shared.end(kind, whole);
+                    shared.end(kind, &whole);
                 }
                 info!(resource = kind.resource, waiting = waiting.len(), "Watch is in sync");
                 waiting = HashSet::new();
@@ -498,11 +513,11 @@ pub async fn recount(shared: &Shared, kind: &Arc<Kind>) -> Vec<Key> {
     };
     match sweep(shared, kind, count).await {
         Ok(()) => {
-            shared.end(kind, listing);
+            shared.end(kind, &listing);
             debug!(resource = kind.resource, "Counted anew");
         }
         Err(error) => {
-            shared.abort(listing);
+            shared.abort(&listing);
             warn!(resource = kind.resource, %error, "Could not count anew; the numbers in status may be old");
         }
     }

@@ -3,14 +3,16 @@
 use crate::agreement::NOT_HERE;
 use crate::corpus::{self, Case, collection};
 use crate::world::{World, request};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use controlplane::{ControlPlane, User, Version};
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::{Body, ClientBuilder};
+use kube::core::WatchEvent;
 use serde_json::{Value, json};
+use sidecar_policy::cluster::object::Object;
 use sidecar_policy::cluster::protobuf::Protobuf;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -126,10 +128,13 @@ async fn shown(client: &Client, path: &str) -> Result<Objects> {
     let text = String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?;
     let mut objects = Objects::new();
     for line in text.lines() {
-        let event: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
-        ensure!(event["type"] == "ADDED" && event["object"].get("status").is_none(), "{event}");
-        ensure!(event["object"]["kind"].is_string() && event["object"]["apiVersion"].is_string(), "{event}");
-        objects.extend([keyed(event["object"].clone())]);
+        let WatchEvent::Added(object) = serde_json::from_str::<WatchEvent<Object>>(line)? else { bail!("{line}") };
+        let shown = object.value();
+        let (key, _) = keyed(shown.clone());
+        ensure!(key == (object.namespace().to_owned(), object.name().to_owned()), "{key:?} is shown as {object:?}");
+        ensure!(shown.get("status").is_none(), "{shown}");
+        ensure!(shown["kind"].is_string() && shown["apiVersion"].is_string(), "{shown}");
+        objects.extend([keyed(shown)]);
     }
     Ok(objects)
 }

@@ -21,6 +21,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use serde_json::{Value, json};
+use sidecar_policy::cluster::object::Object;
 use sidecar_policy::cluster::protobuf;
 use std::collections::HashMap;
 use std::io;
@@ -411,7 +412,14 @@ impl Framing {
             // What is not known goes through as it is.
             Framing::Lengths => protobuf::lines(&mut event.clone()).unwrap_or_default(),
         };
-        Some((event, serde_json::from_slice(&line).unwrap_or_default()))
+        let mut said: Value = serde_json::from_slice(&line).unwrap_or_default();
+        // A workload stands there as a text.
+        if said["object"].is_string() {
+            said["object"] = serde_json::from_value::<Object>(said["object"].take())
+                .map(|object| object.value())
+                .unwrap_or_default();
+        }
+        Some((event, said))
     }
 }
 

@@ -5,7 +5,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use quick_protobuf::BytesReader;
+use serde::Serialize;
+use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::marker::PhantomData;
 
 /// Before an object, which says of which kind it is.
 const MAGIC: &[u8] = b"k8s\0";
@@ -91,7 +94,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Adds the event that a watch has shown, as one line.
+/// Adds the event that a watch has shown, as one line. A workload stands there as it came, in [`text_of`]: most of it is never asked for.
 ///
 /// # Errors
 /// If anything of it is not known; then some of it may have been added.
@@ -106,70 +109,211 @@ pub(super) fn event(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Untold> {
         }
     }
     out.extend_from_slice(b"{\"type\":");
-    string(&kind, out);
+    json(&kind, out);
     out.extend_from_slice(b",\"object\":");
-    whole(object, out)?;
+    match &*kind {
+        "ADDED" | "MODIFIED" | "DELETED" => {
+            Reader::<Nothing>::of(Extent::Whole).whole(object)?;
+            // No text of it has anything that would have to be escaped.
+            out.push(b'"');
+            out.extend_from_slice(text_of(object).as_bytes());
+            out.push(b'"');
+        }
+        _ => json(&value(object, Extent::Whole)?, out),
+    }
     out.extend_from_slice(b"}\n");
     Ok(())
 }
 
-/// Adds an object that says of which kind it is.
+fn json(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
+    // Nothing is written that could fail, and no text is not JSON.
+    let _ = serde_json::to_writer(out, value);
+}
+
+/// Bytes as a text, for what takes nothing but JSON.
+fn text_of(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// The bytes of [`text_of`], if it is one.
+pub(in crate::cluster) fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(text).ok()
+}
+
+/// How much of an object is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cluster) enum Extent {
+    /// All that [`super::schema`] has.
+    Whole,
+    /// Of pods, what is no list, map or message in their `spec`: most of an object is what this leaves out.
+    Outline,
+    /// Its kind and its `metadata`.
+    Metadata,
+}
+
+/// An object that says of which kind it is.
 ///
 /// # Errors
 /// As for [`event`].
-pub(super) fn whole(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Untold> {
-    let bytes = bytes.strip_prefix(MAGIC).ok_or(Untold::Malformed("it does not begin as an object"))?;
-    let (mut api_version, mut kind, mut object) = (Cow::Borrowed(""), Cow::Borrowed(""), &[][..]);
-    let mut fields = Fields::of(bytes);
-    while let Some((number, wire)) = fields.next()? {
-        match number {
-            1 => {
-                let mut fields = Fields::of(wire.bytes()?);
-                while let Some((number, wire)) = fields.next()? {
-                    match number {
-                        1 => api_version = wire.text()?,
-                        2 => kind = wire.text()?,
-                        number => return Err(Untold::Field { message: "runtime.TypeMeta", number }),
+pub(in crate::cluster) fn value(bytes: &[u8], extent: Extent) -> Result<Value, Untold> {
+    Reader::<Json>::of(extent).whole(bytes).map(Value::Object)
+}
+
+/// What is made of what is read.
+trait Make {
+    type Value;
+    type Object: Default;
+    type List: Default;
+    fn put(object: &mut Self::Object, key: &str, value: Self::Value);
+    fn push(list: &mut Self::List, value: Self::Value);
+    fn object(object: Self::Object) -> Self::Value;
+    fn list(list: Self::List) -> Self::Value;
+    fn text(text: &[u8]) -> Self::Value;
+    fn base64(bytes: &[u8]) -> Self::Value;
+    fn bool(is: bool) -> Self::Value;
+    fn int(number: i64) -> Self::Value;
+    fn time(time: Timestamp) -> Self::Value;
+}
+
+/// The JSON that the server would have sent.
+struct Json;
+
+impl Make for Json {
+    type Value = Value;
+    type Object = Map<String, Value>;
+    type List = Vec<Value>;
+
+    fn put(object: &mut Self::Object, key: &str, value: Value) {
+        object.insert(key.to_owned(), value);
+    }
+
+    fn push(list: &mut Self::List, value: Value) {
+        list.push(value);
+    }
+
+    fn object(object: Self::Object) -> Value {
+        Value::Object(object)
+    }
+
+    fn list(list: Self::List) -> Value {
+        Value::Array(list)
+    }
+
+    fn text(text: &[u8]) -> Value {
+        Value::String(self::text(text).into_owned())
+    }
+
+    fn base64(bytes: &[u8]) -> Value {
+        Value::String(STANDARD.encode(bytes))
+    }
+
+    fn bool(is: bool) -> Value {
+        Value::Bool(is)
+    }
+
+    fn int(number: i64) -> Value {
+        Value::from(number)
+    }
+
+    fn time(time: Timestamp) -> Value {
+        Value::String(time.to_string())
+    }
+}
+
+/// Nothing: it is only seen that JSON could be made.
+struct Nothing;
+
+impl Make for Nothing {
+    type Value = ();
+    type Object = ();
+    type List = ();
+
+    fn put((): &mut (), _: &str, (): ()) {}
+    fn push((): &mut (), (): ()) {}
+    fn object((): ()) {}
+    fn list((): ()) {}
+    fn text(_: &[u8]) {}
+    fn base64(_: &[u8]) {}
+    fn bool(_: bool) {}
+    fn int(_: i64) {}
+    fn time(_: Timestamp) {}
+}
+
+/// A list or map that is not yet at its end: all items of one follow each other.
+enum Open<M: Make> {
+    List(M::List),
+    Map(M::Object),
+}
+
+struct Reader<M> {
+    schema: &'static Schema,
+    extent: Extent,
+    makes: PhantomData<M>,
+}
+
+impl<M: Make> Reader<M> {
+    fn of(extent: Extent) -> Self {
+        Self { schema: Schema::get(), extent, makes: PhantomData }
+    }
+
+    /// An object that says of which kind it is.
+    fn whole(&self, bytes: &[u8]) -> Result<M::Object, Untold> {
+        let bytes = bytes.strip_prefix(MAGIC).ok_or(Untold::Malformed("it does not begin as an object"))?;
+        let (mut api_version, mut kind, mut object) = (&[][..], &[][..], &[][..]);
+        let mut fields = Fields::of(bytes);
+        while let Some((number, wire)) = fields.next()? {
+            match number {
+                1 => {
+                    let mut fields = Fields::of(wire.bytes()?);
+                    while let Some((number, wire)) = fields.next()? {
+                        match number {
+                            1 => api_version = wire.bytes()?,
+                            2 => kind = wire.bytes()?,
+                            number => return Err(Untold::Field { message: "runtime.TypeMeta", number }),
+                        }
                     }
                 }
+                2 => object = wire.bytes()?,
+                // Of what encoding and type it is: empty, since it is this one.
+                3 | 4 if wire.bytes()?.is_empty() => {}
+                number => return Err(Untold::Field { message: "runtime.Unknown", number }),
             }
-            2 => object = wire.bytes()?,
-            // Of what encoding and type it is: empty, since it is this one.
-            3 | 4 if wire.bytes()?.is_empty() => {}
-            number => return Err(Untold::Field { message: "runtime.Unknown", number }),
         }
+        let unknown = || Untold::Kind { api_version: text(api_version).into_owned(), kind: text(kind).into_owned() };
+        let id = self.schema.of_kind(&text(api_version), &text(kind)).ok_or_else(unknown)?;
+        let mut made = M::Object::default();
+        M::put(&mut made, "apiVersion", M::text(api_version));
+        M::put(&mut made, "kind", M::text(kind));
+        match self.extent {
+            Extent::Metadata => self.metadata(id, object, &mut made)?,
+            Extent::Whole | Extent::Outline => self.fields(id, object, &mut made)?,
+        }
+        Ok(made)
     }
-    let schema = Schema::get();
-    let unknown = || Untold::Kind { api_version: api_version.to_string(), kind: kind.to_string() };
-    let id = schema.of_kind(&api_version, &kind).ok_or_else(unknown)?;
-    out.extend_from_slice(b"{\"apiVersion\":");
-    string(&api_version, out);
-    out.extend_from_slice(b",\"kind\":");
-    string(&kind, out);
-    Writer { schema, out, is_first: false }.fields(id, object)?;
-    out.push(b'}');
-    Ok(())
-}
 
-struct Writer<'a> {
-    schema: &'a Schema,
-    out: &'a mut Vec<u8>,
-    /// Whether nothing is yet in the innermost object.
-    is_first: bool,
-}
+    fn metadata(&self, id: Id, bytes: &[u8], made: &mut M::Object) -> Result<(), Untold> {
+        let mut fields = Fields::of(bytes);
+        while let Some((number, wire)) = fields.next()? {
+            if let Some(field) = self.schema.message(id).field(number).filter(|field| field.key == "metadata") {
+                M::put(made, field.key, self.value(field.form, &wire)?);
+                break;
+            }
+        }
+        Ok(())
+    }
 
-impl Writer<'_> {
-    /// Adds the fields of a message to the object that is open.
-    fn fields(&mut self, id: Id, bytes: &[u8]) -> Result<(), Untold> {
+    /// Adds the fields of a message to the object that `made` is.
+    fn fields(&self, id: Id, bytes: &[u8], made: &mut M::Object) -> Result<(), Untold> {
         let message = self.schema.message(id);
-        // The list or map that is open. All of one follow each other.
-        let mut open: Option<(u32, Shape)> = None;
+        let is_cut = self.extent == Extent::Outline && id == self.schema.pod_spec();
+        let mut open: Option<(&Field, Open<M>)> = None;
         let mut last = 0;
         let mut fields = Fields::of(bytes);
         while let Some((number, wire)) = fields.next()? {
             let field = message.field(number).ok_or(Untold::Field { message: message.name, number })?;
-            let is_left_out = matches!(field.form, Form::LeftOut);
-            let goes_on = open.is_some_and(|(open, _)| open == number);
+            let is_left_out =
+                matches!(field.form, Form::LeftOut) || is_cut && !(field.shape == Shape::One && field.is_scalar());
+            let goes_on = open.as_ref().is_some_and(|(open, _)| open.number == number);
             // What is left out may be a list.
             if number < last || number == last && !goes_on && !is_left_out {
                 return Err(Untold::Malformed("its fields are not in order"));
@@ -179,70 +323,58 @@ impl Writer<'_> {
                 continue;
             }
             if !goes_on {
-                self.close(open.take());
+                Self::close(open.take(), made);
             }
             match field.shape {
-                Shape::Inline => self.inline(field, &wire)?,
-                Shape::One => self.one(field, &wire)?,
-                Shape::List | Shape::Map => {
-                    if goes_on {
-                        self.out.push(b',');
-                    } else {
-                        self.key(field.key);
-                        self.out.push(if field.shape == Shape::List { b'[' } else { b'{' });
-                        open = Some((number, field.shape));
+                Shape::Inline => self.inline(field, &wire, made)?,
+                Shape::One => self.one(field, &wire, made)?,
+                Shape::List => {
+                    let item = self.value(field.form, &wire)?;
+                    if let (_, Open::List(list)) = open.get_or_insert_with(|| (field, Open::List(M::List::default()))) {
+                        M::push(list, item);
                     }
-                    if field.shape == Shape::List {
-                        self.value(field.form, &wire)?
-                    } else {
-                        self.entry(field.form, &wire)?
+                }
+                Shape::Map => {
+                    if let (_, Open::Map(map)) = open.get_or_insert_with(|| (field, Open::Map(M::Object::default()))) {
+                        self.entry(field.form, &wire, map)?;
                     }
                 }
             }
         }
-        self.close(open);
+        Self::close(open, made);
         Ok(())
     }
 
-    fn close(&mut self, open: Option<(u32, Shape)>) {
-        if let Some((_, shape)) = open {
-            self.out.push(if shape == Shape::List { b']' } else { b'}' });
+    fn close(open: Option<(&Field, Open<M>)>, made: &mut M::Object) {
+        match open {
+            Some((field, Open::List(list))) => M::put(made, field.key, M::list(list)),
+            Some((field, Open::Map(map))) => M::put(made, field.key, M::object(map)),
+            None => {}
         }
     }
 
-    fn key(&mut self, key: &str) {
-        if !std::mem::take(&mut self.is_first) {
-            self.out.push(b',');
-        }
-        // No key has anything in it that would have to be escaped.
-        self.out.push(b'"');
-        self.out.extend_from_slice(key.as_bytes());
-        self.out.extend_from_slice(b"\":");
-    }
-
-    fn inline(&mut self, field: &Field, wire: &Wire<'_>) -> Result<(), Untold> {
+    fn inline(&self, field: &Field, wire: &Wire<'_>, made: &mut M::Object) -> Result<(), Untold> {
         match field.form {
-            Form::Message(id) => self.fields(id, wire.bytes()?),
+            Form::Message(id) => self.fields(id, wire.bytes()?, made),
             Form::Scalar(_) | Form::LeftOut => Err(Untold::Malformed("no message")),
         }
     }
 
-    fn one(&mut self, field: &Field, wire: &Wire<'_>) -> Result<(), Untold> {
+    fn one(&self, field: &Field, wire: &Wire<'_>, made: &mut M::Object) -> Result<(), Untold> {
         let is_zero = match (field.form, wire) {
             (Form::Scalar(Scalar::Time), wire) => wire.bytes()?.is_empty(),
             (Form::Scalar(Scalar::String | Scalar::Bytes), wire) => !field.has_zero && wire.bytes()?.is_empty(),
             (Form::Scalar(Scalar::Bool | Scalar::Int), wire) => !field.has_zero && wire.number()? == 0,
             _ => false,
         };
-        if is_zero {
-            return Ok(());
+        if !is_zero {
+            M::put(made, field.key, self.value(field.form, wire)?);
         }
-        self.key(field.key);
-        self.value(field.form, wire)
+        Ok(())
     }
 
-    /// Adds an entry of a map.
-    fn entry(&mut self, form: Form, wire: &Wire<'_>) -> Result<(), Untold> {
+    /// Adds an entry to a map.
+    fn entry(&self, form: Form, wire: &Wire<'_>, map: &mut M::Object) -> Result<(), Untold> {
         let (mut key, mut value) = (Cow::Borrowed(""), Wire::Bytes(&[]));
         let mut fields = Fields::of(wire.bytes()?);
         while let Some((number, wire)) = fields.next()? {
@@ -252,58 +384,43 @@ impl Writer<'_> {
                 number => return Err(Untold::Field { message: "an entry of a map", number }),
             }
         }
-        string(&key, self.out);
-        self.out.push(b':');
-        self.value(form, &value)
-    }
-
-    fn value(&mut self, form: Form, wire: &Wire<'_>) -> Result<(), Untold> {
-        let scalar = match form {
-            Form::LeftOut => return Ok(()),
-            Form::Scalar(scalar) => scalar,
-            Form::Message(id) => {
-                self.out.push(b'{');
-                self.is_first = true;
-                self.fields(id, wire.bytes()?)?;
-                self.is_first = false;
-                self.out.push(b'}');
-                return Ok(());
-            }
-        };
-        match scalar {
-            Scalar::String => string(&wire.text()?, self.out),
-            Scalar::Bool => self.out.extend_from_slice(if wire.number()? == 0 { b"false" } else { b"true" }),
-            Scalar::Int => self.int(wire.number()?),
-            Scalar::Bytes => string(&STANDARD.encode(wire.bytes()?), self.out),
-            Scalar::Quantity => string(&text(raw(wire.bytes()?)?), self.out),
-            Scalar::IntOrString => self.int_or_string(wire.bytes()?)?,
-            Scalar::Time => string(&time(wire.bytes()?)?, self.out),
-        }
+        M::put(map, &key, self.value(form, &value)?);
         Ok(())
     }
 
-    /// Adds a number, which protobuf has without a sign.
-    fn int(&mut self, number: u64) {
-        self.out.extend_from_slice(number.cast_signed().to_string().as_bytes());
+    fn value(&self, form: Form, wire: &Wire<'_>) -> Result<M::Value, Untold> {
+        let scalar = match form {
+            Form::LeftOut => return Err(Untold::Malformed("left out, and asked for")),
+            Form::Scalar(scalar) => scalar,
+            Form::Message(id) => {
+                let mut made = M::Object::default();
+                self.fields(id, wire.bytes()?, &mut made)?;
+                return Ok(M::object(made));
+            }
+        };
+        Ok(match scalar {
+            Scalar::String => M::text(wire.bytes()?),
+            Scalar::Bool => M::bool(wire.number()? != 0),
+            Scalar::Int => M::int(wire.number()?.cast_signed()),
+            Scalar::Bytes => M::base64(wire.bytes()?),
+            Scalar::Quantity => M::text(raw(wire.bytes()?)?),
+            Scalar::IntOrString => Self::int_or_string(wire.bytes()?)?,
+            Scalar::Time => M::time(time(wire.bytes()?)?),
+        })
     }
 
-    fn int_or_string(&mut self, bytes: &[u8]) -> Result<(), Untold> {
-        let (mut is_string, mut number, mut text) = (false, 0, Cow::Borrowed(""));
+    fn int_or_string(bytes: &[u8]) -> Result<M::Value, Untold> {
+        let (mut is_string, mut number, mut text) = (false, 0, &[][..]);
         let mut fields = Fields::of(bytes);
         while let Some((field, wire)) = fields.next()? {
             match field {
                 1 => is_string = wire.number()? == 1,
                 2 => number = wire.number()?,
-                3 => text = wire.text()?,
+                3 => text = wire.bytes()?,
                 number => return Err(Untold::Field { message: "util/intstr.IntOrString", number }),
             }
         }
-        if is_string {
-            string(&text, self.out)
-        } else {
-            self.int(number)
-        }
-        Ok(())
+        Ok(if is_string { M::text(text) } else { M::int(number.cast_signed()) })
     }
 }
 
@@ -319,7 +436,7 @@ fn raw(bytes: &[u8]) -> Result<&[u8], Untold> {
     Ok(raw)
 }
 
-fn time(bytes: &[u8]) -> Result<String, Untold> {
+fn time(bytes: &[u8]) -> Result<Timestamp, Untold> {
     let (mut seconds, mut fields) = (0, Fields::of(bytes));
     while let Some((number, wire)) = fields.next()? {
         match number {
@@ -329,16 +446,11 @@ fn time(bytes: &[u8]) -> Result<String, Untold> {
             number => return Err(Untold::Field { message: "meta/v1.Time", number }),
         }
     }
-    Timestamp::from_second(seconds).map(|time| time.to_string()).map_err(|_| Untold::Malformed("no time"))
+    Timestamp::from_second(seconds).map_err(|_| Untold::Malformed("no time"))
 }
 
 /// As Go writes it, which takes any bytes for a text.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     // To look for what is no text takes longer than to see that there is nothing.
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
-}
-
-fn string(text: &str, out: &mut Vec<u8>) {
-    // Nothing is written that could fail, and no text is not JSON.
-    let _ = serde_json::to_writer(out, text);
 }

@@ -1,9 +1,12 @@
 //! Workloads are watched in protobuf, and seen as JSON.
 //!
 //! To write an object as JSON costs an API server many times what protobuf costs; and from 1.17 an event is encoded once for all who watch
-//! in one encoding, which is protobuf for all of Kubernetes' own. So we ask for it where we know the kind, and hand on the JSON
+//! in one encoding, which is protobuf for all of Kubernetes' own. So we ask for it where we know the kind, and make of it the JSON
 //! that we would have got, but for `status` and `managedFields`, by which nobody decides, and for `null`, which stands there for what is
 //! not there. What a newer server has and we do not know is not left out: the watch ends, and goes on in JSON.
+//!
+//! Clients take nothing but JSON. So each workload is handed on as it came, as a text that an [`Object`](super::object::Object) reads: an API
+//! server has no text where an object belongs. What is asked for of it is read when it is asked for.
 //!
 //! `tests/protobuf/schema.sh` writes `schema.txt`, what we know, from Kubernetes' own types.
 
@@ -20,6 +23,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyDataStream, BodyExt, Either, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 pub use json::Untold;
+pub(super) use json::{Extent, bytes_of, value};
 use kube::client::Body;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -143,8 +147,8 @@ where
     StreamBody::new(lines).boxed_unsync()
 }
 
-/// Takes every event of a watch that is whole out of `bytes`, and tells them in JSON, a line each. Before each stands, in four bytes,
-/// how long it is.
+/// Takes every event of a watch that is whole out of `bytes`, and tells them in JSON, a line each, in which a workload is a text that an
+/// [`Object`](super::object::Object) reads. Before each stands, in four bytes, how long it is.
 ///
 /// # Errors
 /// If there is something in one that is not known, or that is no protobuf of Kubernetes.
@@ -156,7 +160,7 @@ pub fn lines(bytes: &mut Vec<u8>) -> Result<Vec<u8>, Untold> {
             return Err(Untold::Malformed("an event that is too long"));
         }
         let Some((event, after)) = after.split_at_checked(length) else { break };
-        // JSON has more bytes, but seldom twice as many.
+        // A text has a third more bytes.
         lines.reserve(length + length / 2);
         json::event(event, &mut lines)?;
         rest = after;
@@ -174,21 +178,26 @@ where
     B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
-    let mut status = Vec::new();
-    if let Err(error) = json::whole(&bytes, &mut status) {
-        info!(path, %error, "Why a request was refused cannot be told");
-        // What is watched is asked for in JSON next time.
-        if WATCHED.contains(&path.as_str()) {
-            lock(unknown).insert(path);
+    let status = match value(&bytes, Extent::Whole) {
+        Ok(status) => status.to_string(),
+        Err(error) => {
+            info!(path, %error, "Why a request was refused cannot be told");
+            // What is watched is asked for in JSON next time.
+            if WATCHED.contains(&path.as_str()) {
+                lock(unknown).insert(path);
+            }
+            String::new()
         }
-        status.clear();
-    }
+    };
     Ok(Full::new(Bytes::from(status)).map_err(Into::into).boxed_unsync())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::object::Object;
+    use kube::core::WatchEvent;
+    use serde_json::{Value, json};
     use tower::{ServiceExt, service_fn};
 
     /// A message of one field of bytes.
@@ -213,28 +222,68 @@ mod tests {
         object("v1", "Pod", &field(1, &field(1, name.as_bytes())))
     }
 
+    /// What a client makes of the lines.
+    fn events_of(lines: &[u8]) -> Vec<WatchEvent<Object>> {
+        let text = str::from_utf8(lines).expect("text");
+        text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
+    }
+
     #[test]
     fn events_come_in_any_pieces_and_are_a_line_each() {
-        let bytes = [framed("ADDED", &pod("a")), framed("DELETED", &pod("b"))].concat();
-        let expected = concat!(
-            r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}}"#,
-            "\n",
-            r#"{"type":"DELETED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"b"}}}"#,
-            "\n"
-        );
+        let status = object("v1", "Status", &[6 << 3, 0x9a, 3]);
+        let bytes = [framed("ADDED", &pod("a")), framed("DELETED", &pod("b")), framed("ERROR", &status)].concat();
         for size in 1..=bytes.len() {
             let (mut rest, mut told) = (Vec::new(), Vec::new());
             for piece in bytes.chunks(size) {
                 rest.extend_from_slice(piece);
                 told.extend(lines(&mut rest).expect("known"));
             }
-            assert_eq!((String::from_utf8(told).expect("text").as_str(), rest.len()), (expected, 0));
+            assert!(rest.is_empty());
+            let [WatchEvent::Added(a), WatchEvent::Deleted(b), WatchEvent::Error(status)] = &events_of(&told)[..]
+            else {
+                panic!("{}", String::from_utf8_lossy(&told))
+            };
+            let expected = |name: &str| json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name } });
+            assert_eq!((a.name(), a.value(), b.value(), status.code), ("a", expected("a"), expected("b"), 410));
         }
     }
 
     #[test]
+    fn of_an_object_there_is_what_says_which_it_is_at_once_and_of_its_outline_no_lists_of_the_pod() {
+        let pending = field(1, &field(1, b"a.scpol.dev"));
+        let metadata = [field(1, b"web"), field(3, b"shop"), field(6, b"7"), field(16, &pending)].concat();
+        let pod = [field(2, &field(1, b"app")), field(3, b"Never"), vec![11 << 3, 1]].concat();
+        let selector = field(1, &[field(1, b"app"), field(2, b"web")].concat());
+        let template = [field(1, &field(11, &[field(1, b"app"), field(2, b"web")].concat())), field(2, &pod)].concat();
+        let spec = [field(2, &selector), field(3, &template)].concat();
+        let deployment = object("apps/v1", "Deployment", &[field(1, &metadata), field(2, &spec)].concat());
+        let told = lines(&mut framed("ADDED", &deployment)).expect("known");
+        let [WatchEvent::Added(object)] = &events_of(&told)[..] else { panic!("one event") };
+        assert_eq!((object.name(), object.namespace(), object.version()), ("web", "shop", 7));
+        assert_eq!(object.pending().collect::<Vec<_>>(), ["a.scpol.dev"]);
+        let mut expected = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": { "name": "web", "namespace": "shop", "resourceVersion": "7", "initializers": { "pending": [{ "name": "a.scpol.dev" }] } },
+            "spec": { "selector": { "matchLabels": { "app": "web" } }, "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "app" }], "restartPolicy": "Never", "hostNetwork": true },
+            } },
+        });
+        assert_eq!(object.value(), expected);
+        expected["spec"]["template"]["spec"].as_object_mut().map(|spec| spec.remove("containers"));
+        assert_eq!(object.outline(), expected);
+    }
+
+    #[test]
     fn what_is_not_known_is_an_error_that_says_what_and_no_bytes_panic() {
-        let told = |object: &[u8]| json::whole(object, &mut Vec::new());
+        // What is found to be known can be read.
+        let told = |object: &[u8]| {
+            let told = json::event(&framed("ADDED", object)[4..], &mut Vec::new());
+            let read: Result<Value, _> = value(object, Extent::Whole);
+            assert_eq!(told, read.map(drop));
+            drop((value(object, Extent::Outline), value(object, Extent::Metadata)));
+            told
+        };
         let newer = object("v1", "Pod", &field(2, &field(1, &field(15, b"new"))));
         assert_eq!(told(&newer).expect_err("15").to_string(), "field 15 of core/v1.Volume is not known");
         assert_eq!(told(&object("v2", "Pod", b"")).expect_err("v2").to_string(), "Pod of v2 is not known");
@@ -309,7 +358,10 @@ mod tests {
                 (403, &"application/json".parse().expect("a value"))
             );
             let body = answer.into_body().collect().await.expect("read").to_bytes();
-            assert_eq!((body, lock(&layer.unknown).is_empty()), (Bytes::from(expected), !expected.is_empty()));
+            let told = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+            let expected = serde_json::from_str::<Value>(expected).unwrap_or_default();
+            assert_eq!(lock(&layer.unknown).is_empty(), !expected.is_null());
+            assert_eq!(told, expected);
         }
     }
 }

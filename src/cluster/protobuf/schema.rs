@@ -17,6 +17,7 @@ pub(super) type Id = usize;
 pub(super) struct Schema {
     messages: Vec<Message>,
     ids: HashMap<&'static str, Id>,
+    pod_spec: Id,
 }
 
 /// The fields of a message, in the order of their numbers.
@@ -28,7 +29,7 @@ pub(super) struct Message {
 
 /// A field of a message.
 pub(super) struct Field {
-    number: u32,
+    pub(super) number: u32,
     pub(super) key: &'static str,
     pub(super) shape: Shape,
     pub(super) form: Form,
@@ -66,6 +67,13 @@ pub(super) enum Scalar {
     Time,
 }
 
+impl Field {
+    /// Whether it has no fields itself.
+    pub(super) fn is_scalar(&self) -> bool {
+        matches!(self.form, Form::Scalar(_))
+    }
+}
+
 impl Message {
     /// The field of that number.
     pub(super) fn field(&self, number: u32) -> Option<&Field> {
@@ -82,7 +90,8 @@ impl Schema {
     }
 
     fn read(text: &'static str) -> Self {
-        let mut schema = Self { messages: Vec::new(), ids: HashMap::new() };
+        let mut schema = Self { messages: Vec::new(), ids: HashMap::new(), pod_spec: 0 };
+        schema.pod_spec = schema.id("core/v1.PodSpec");
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let mut words = line.split(' ');
             let mut word = || words.next().expect("four words a line");
@@ -121,6 +130,11 @@ impl Schema {
             (other, _) => other,
         };
         self.ids.get(format!("{package}.{kind}").as_str()).copied()
+    }
+
+    /// The message of a pod's `spec`.
+    pub(super) fn pod_spec(&self) -> Id {
+        self.pod_spec
     }
 
     pub(super) fn message(&self, id: Id) -> &Message {
