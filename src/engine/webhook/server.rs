@@ -22,7 +22,7 @@ use crate::decision::Outcome;
 use crate::engine::Unavailable;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Site};
-use crate::survival::lock;
+use crate::survival::{self, lock};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
@@ -124,8 +124,9 @@ impl Webhook {
     /// The answer to the review in `body`: a status, and what is sent back.
     ///
     /// # Guarantees
-    /// Whatever the bytes are, it does not panic: a defect of ours costs this one call.
-    pub async fn answer(&self, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
+    /// Whatever the bytes are, it does not panic: a defect of ours costs this one call. What was decided is logged and counted after the
+    /// answer: the creator does not wait for it.
+    pub async fn answer(self: &Arc<Self>, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         let mut settled = self.settled.subscribe();
         if !matches!(tokio::time::timeout(SETTLING, settled.wait_for(|settled| *settled)).await, Ok(Ok(_))) {
             let message = b"what is in force has not been read yet; try again\n";
@@ -191,7 +192,7 @@ impl Webhook {
         }
     }
 
-    async fn handle(&self, call: Call, revision: &str, body: &[u8]) -> Result<Vec<u8>, Invalid> {
+    async fn handle(self: &Arc<Self>, call: Call, revision: &str, body: &[u8]) -> Result<Vec<u8>, Invalid> {
         let start = Instant::now();
         let review = Review::parse(body)?;
         let (policies, site) = (self.policies.load_full(), self.site.load_full());
@@ -203,7 +204,10 @@ impl Webhook {
         let revision = is_known.then_some(revision);
         let Answer { body, decided } = review.answer(call, revision, &policies, &site, namespace);
         if let Some(decided) = decided.filter(|decided| !decided.is_dry_run) {
-            self.report(&decided, start);
+            let (webhook, took) = (self.clone(), start.elapsed());
+            tokio::spawn(async move {
+                survival::attempt(&webhook.metrics, "reporting on a review", || webhook.report(&decided, took));
+            });
         }
         Ok(body)
     }
@@ -223,7 +227,7 @@ impl Webhook {
         }
     }
 
-    fn report(&self, decided: &Decided, start: Instant) {
+    fn report(&self, decided: &Decided, took: Duration) {
         let workload = &decided.workload;
         let (resource, namespace) = (&workload.kind.resource, workload.namespace());
         let name = Some(workload.name()).filter(|name| !name.is_empty());
@@ -240,7 +244,7 @@ impl Webhook {
             }
         }
         if decided.call == Call::Mutate {
-            self.metrics.injection_took(NAME, start.elapsed().as_secs_f64());
+            self.metrics.injection_took(NAME, took.as_secs_f64());
         }
     }
 }
@@ -464,7 +468,7 @@ mod tests {
     use serde_json::json;
 
     /// With one policy for pods that asks for the labels of Namespaces, and an API server that never answers.
-    fn webhook() -> Webhook {
+    fn webhook() -> Arc<Webhook> {
         let site = Site::new("scpol-system", [], []);
         let object = json!({ "metadata": { "name": "envoy" }, "spec": {
             "targets": [{ "group": "", "resource": "pods" }],
@@ -477,7 +481,7 @@ mod tests {
         });
         let webhook = Webhook::new(Client::new(silent, "default"), Arc::new(site), Arc::default());
         webhook.policies.store(Arc::new(Policies::new([Arc::new(policy)])));
-        webhook
+        Arc::new(webhook)
     }
 
     fn review() -> Vec<u8> {
@@ -499,6 +503,7 @@ mod tests {
             (status, &body["response"]["allowed"], body["response"].get("patch")),
             (StatusCode::OK, &json!(true), None)
         );
+        tokio::task::yield_now().await;
         let metrics = webhook.metrics.render();
         assert!(metrics.contains(r#"engine="Webhook",policy="envoy",reason="NamespaceUnreadable",result="failed"} 1"#));
     }
