@@ -56,11 +56,16 @@ struct Pods {
     world: World,
     /// Whether it comes with our marker.
     is_marked: bool,
+    operator: Option<u32>,
 }
 
 impl Side for Pods {
     fn cluster(&self) -> &ControlPlane {
         &self.world.cluster
+    }
+
+    fn operator(&self) -> Option<u32> {
+        self.operator
     }
 
     async fn create(&self, number: usize) -> Result<()> {
@@ -85,7 +90,7 @@ async fn ours(engine: &str) -> Result<(Pods, Operator)> {
     });
     world.policy(POLICY, spec).await?;
     in_force(&world.cluster, POLICY).await?;
-    Ok((Pods { world, is_marked: true }, operator))
+    Ok((Pods { world, is_marked: true, operator: Some(operator.pid()) }, operator))
 }
 
 /// A server with what is registered by hand alone, in force.
@@ -99,7 +104,7 @@ async fn rival(registrations: &[(String, Value)]) -> Result<Pods> {
         Ok(containers(&created) == ["app", "sidecar"])
     })
     .await?;
-    Ok(Pods { world, is_marked: false })
+    Ok(Pods { world, is_marked: false, operator: None })
 }
 
 async fn world() -> Result<World> {

@@ -25,6 +25,8 @@ const REST: Duration = Duration::from_millis(500);
 pub(super) trait Side {
     /// Its server.
     fn cluster(&self) -> &ControlPlane;
+    /// The operator beside its server, if there is one.
+    fn operator(&self) -> Option<u32>;
     /// Creates the object of that number; an error if it does not come out as this side makes it.
     async fn create(&self, number: usize) -> Result<()>;
     /// Deletes every object.
@@ -49,6 +51,8 @@ struct Measured {
     p50: f64,
     /// Seconds of processor time that the API server took.
     processor: f64,
+    /// Seconds of processor time that the other side took meanwhile: its API server, and the operator beside it.
+    others: f64,
 }
 
 /// Phases that followed each other: ours, and the rival's.
@@ -67,11 +71,11 @@ pub(super) async fn duel(figures: &mut Vec<Figure>, terms: &Terms, ours: &impl S
                 number += objects;
                 // Nobody is always the one who comes second.
                 let pair = if (round + turn) % 2 == 0 {
-                    let first = measured(ours, clients, range).await?;
-                    (first, measured(rival, clients, range).await?)
+                    let first = measured(ours, rival, clients, range).await?;
+                    (first, measured(rival, ours, clients, range).await?)
                 } else {
-                    let first = measured(rival, clients, range).await?;
-                    (measured(ours, clients, range).await?, first)
+                    let first = measured(rival, ours, clients, range).await?;
+                    (measured(ours, rival, clients, range).await?, first)
                 };
                 pairs.push(pair);
             }
@@ -91,11 +95,27 @@ pub(super) async fn duel(figures: &mut Vec<Figure>, terms: &Terms, ours: &impl S
     Ok(())
 }
 
-async fn measured(side: &impl Side, clients: usize, (first, objects): (usize, usize)) -> Result<Measured> {
-    let server = *side.cluster().pids().first().context("an API server")?;
-    let before = processor_seconds(server)?;
+async fn measured(
+    side: &impl Side,
+    other: &impl Side,
+    clients: usize,
+    (first, objects): (usize, usize),
+) -> Result<Measured> {
+    let servers = || Ok::<_, anyhow::Error>((taken(side)?, taken(other)? + beside(other)?));
+    let before = servers()?;
     let phase = phase(clients, objects, |number| side.create(first + number)).await?;
-    Ok(Measured { rate: phase.rate, p50: phase.p50, processor: processor_seconds(server)? - before })
+    let after = servers()?;
+    Ok(Measured { rate: phase.rate, p50: phase.p50, processor: after.0 - before.0, others: after.1 - before.1 })
+}
+
+/// Seconds of processor time that its API server has taken so far.
+fn taken(side: &impl Side) -> Result<f64> {
+    processor_seconds(*side.cluster().pids().first().context("an API server")?)
+}
+
+/// Seconds of processor time that the operator beside it has taken so far.
+fn beside(side: &impl Side) -> Result<f64> {
+    side.operator().map_or(Ok(0.0), processor_seconds)
 }
 
 /// The median of the ratios of pairs.
@@ -122,6 +142,7 @@ fn compared(terms: &Terms, clients: usize, bar: f64, p50_bar: Option<f64>, pairs
     let p50 = ratio(pairs, |measured| measured.p50);
     // Its clock ticks too slowly for one phase.
     let processor = |of: fn(&Pair) -> f64| pairs.iter().map(of).sum::<f64>();
+    let late = processor(|(_, rival)| rival.others) / processor(|(_, rival)| rival.processor);
     let processor = processor(|(ours, _)| ours.processor) / processor(|(_, rival)| rival.processor);
     vec![
         told(
@@ -135,5 +156,6 @@ fn compared(terms: &Terms, clients: usize, bar: f64, p50_bar: Option<f64>, pairs
             None => told(title("p50"), p50, "ratio"),
         },
         told(title("processor time of the API server"), processor, "ratio"),
+        told(format!("{engine}: what ours takes in the turns of {rival}, of its API server, {at}"), late, "ratio"),
     ]
 }

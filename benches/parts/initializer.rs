@@ -47,11 +47,16 @@ struct Deployments {
     client: Client,
     /// By what clients complete their own objects; none where the operator does.
     floor: Option<Policy>,
+    operator: Option<u32>,
 }
 
 impl Side for Deployments {
     fn cluster(&self) -> &ControlPlane {
         &self.cluster
+    }
+
+    fn operator(&self) -> Option<u32> {
+        self.operator
     }
 
     async fn create(&self, number: usize) -> Result<()> {
@@ -73,7 +78,8 @@ pub(super) async fn throughput(figures: &mut Vec<Figure>) -> Result<()> {
     policy(&cluster).await?;
     let operator = operator(&cluster, &[]).await?;
     in_force(&cluster, "bench").await?;
-    let ours = Deployments { client: cluster.client(User::Creator), cluster, floor: None };
+    let ours =
+        Deployments { client: cluster.client(User::Creator), cluster, floor: None, operator: Some(operator.pid()) };
     let terms = Terms { engine: "Initializer", rival: "the floor", rates: [0.87, 0.90, 0.90], p50: Some(1.15) };
     duel(figures, &terms, &ours, &floor).await?;
     operator.stop().await?;
@@ -96,7 +102,12 @@ async fn floor() -> Result<Deployments> {
     let operator = operator(&cluster, &[]).await?;
     in_force(&cluster, "bench").await?;
     operator.stop().await?;
-    Ok(Deployments { client: cluster.client(User::Creator), cluster, floor: Some(parsed(&bench_policy())?) })
+    Ok(Deployments {
+        client: cluster.client(User::Creator),
+        cluster,
+        floor: Some(parsed(&bench_policy())?),
+        operator: None,
+    })
 }
 
 fn deployment(name: &str) -> Value {

@@ -27,6 +27,7 @@ mod language;
 mod malformed;
 mod migrate;
 mod others;
+mod pace;
 mod parity;
 mod parity_map;
 mod pods;
