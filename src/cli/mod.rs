@@ -20,6 +20,7 @@ mod uninject;
 mod uninstall;
 mod waiting;
 
+use crate::engine::initializer::moderation;
 use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
@@ -140,7 +141,9 @@ fn dispatch(cli: Cli) -> Result<End> {
 
 /// One thread: the work is waiting for the API server, and a second thread would cost memory and hand-overs.
 fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().on_thread_park(moderation::rest).build()?;
+    runtime.block_on(work)
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
