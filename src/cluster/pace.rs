@@ -104,16 +104,18 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (pace, path) = (self.pace.clone(), request.uri().path().to_owned());
-        let is_watch = is_watch(&request);
+        let watched = is_watch(&request).then(|| (self.pace.clone(), request.uri().path().to_owned()));
         // It is sent when it is asked for its answer.
         let answer = self.inner.call(request);
+        let Some((pace, path)) = watched else {
+            return Box::pin(async move { Ok(answer.await?.map(Either::Left)) });
+        };
         Box::pin(async move {
-            if let Some(left) = pace.left(&path).filter(|_| is_watch) {
+            if let Some(left) = pace.left(&path) {
                 tokio::time::sleep(left).await;
             }
             let answer = answer.await?;
-            if !is_watch || !answer.status().is_success() || !pace.may_rest(&path) {
+            if !answer.status().is_success() || !pace.may_rest(&path) {
                 return Ok(answer.map(Either::Left));
             }
             Ok(answer.map(|body| Either::Right(StreamBody::new(events(body, pace, path)).boxed_unsync())))

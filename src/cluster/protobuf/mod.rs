@@ -341,7 +341,7 @@ mod tests {
         let known = [field(4, b"Forbidden"), vec![6 << 3, 0x93, 3]].concat();
         let newer = [known.clone(), field(15, b"new")].concat();
         for (status, expected) in
-            [(known, r#"{"apiVersion":"v1","kind":"Status","reason":"Forbidden","code":403}"#), (newer, "")]
+            [(known, r#"{"apiVersion":"v1","code":403,"kind":"Status","reason":"Forbidden"}"#), (newer, "")]
         {
             let server = service_fn(move |_: Request<Body>| {
                 let body = object("v1", "Status", &status);
@@ -358,10 +358,7 @@ mod tests {
                 (403, &"application/json".parse().expect("a value"))
             );
             let body = answer.into_body().collect().await.expect("read").to_bytes();
-            let told = serde_json::from_slice::<Value>(&body).unwrap_or_default();
-            let expected = serde_json::from_str::<Value>(expected).unwrap_or_default();
-            assert_eq!(lock(&layer.unknown).is_empty(), !expected.is_null());
-            assert_eq!(told, expected);
+            assert_eq!((body, lock(&layer.unknown).is_empty()), (Bytes::from(expected), !expected.is_empty()));
         }
     }
 }
