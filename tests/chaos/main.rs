@@ -73,7 +73,7 @@ fn seeds() -> Vec<u64> {
 fn trial(case: &'static Case, engine: Engine, seed: u64) -> Trial {
     let name = format!("{} {:<36} {:<24} seed {seed}", case.id, case.name, engine.name());
     Trial::test(name, move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let played = runtime.block_on(cases::run(case, engine, seed));
         played.map_err(|error| Failed::from(format!("SCPOL_CHAOS_SEED={seed} repeats this.\n{error:#}")))
     })

@@ -81,7 +81,7 @@ impl Run {
     }
 }
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<ExitCode> {
     let Cli::Run(run) = Cli::parse();
     let mut interrupt = signal(SignalKind::interrupt())?;
