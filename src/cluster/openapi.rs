@@ -5,13 +5,19 @@
 
 use super::client::{CallError, call};
 use crate::api::v1alpha1::Template;
+use futures::AsyncBufReadExt;
 use http::Request;
+use json_event_parser::{JsonEvent, JsonSyntaxError, LowLevelJsonParser};
 use kube::Client;
-use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
-use std::collections::{HashMap, HashSet};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::pin::pin;
 
 const POD_SPEC: &str = "io.k8s.api.core.v1.PodSpec";
+/// What a PodSpec is made of has names that begin so.
+const PARTS: [&str; 2] = ["io.k8s.api.core.", "io.k8s.apimachinery."];
+/// What stands before the name of a definition where another one refers to it.
+const REFERENCE: &str = "#/definitions/";
 
 /// The definitions that a PodSpec is made of.
 #[derive(Clone, Debug, Default)]
@@ -19,33 +25,8 @@ pub struct PodSchema {
     definitions: HashMap<String, Definition>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-struct Definition {
-    #[serde(default)]
-    properties: HashMap<String, Property>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct Property {
-    #[serde(rename = "$ref")]
-    reference: Option<String>,
-    items: Option<Box<Property>>,
-}
-
-impl Property {
-    /// The name of the definition that this property, or each of its items, has.
-    fn definition(&self) -> Option<&str> {
-        let of_items = || self.items.as_ref()?.reference.as_ref();
-        self.reference.as_ref().or_else(of_items)?.strip_prefix("#/definitions/")
-    }
-}
-
-/// The document, borrowed: it has megabytes, of which we keep kilobytes.
-#[derive(Deserialize)]
-struct Document<'a> {
-    #[serde(borrow)]
-    definitions: HashMap<&'a str, &'a RawValue>,
-}
+/// The properties of an object, each with the name of the definition that it, or each of its items, has.
+type Definition = HashMap<String, Option<String>>;
 
 impl PodSchema {
     /// Fetches the server's document.
@@ -57,28 +38,44 @@ impl PodSchema {
             .header("Accept", "application/json")
             .body(Vec::new())
             .expect("a constant request");
-        let text = call(client.request_text(request)).await?;
-        Self::parse(&text).map_err(|error| CallError::Away(format!("the OpenAPI document cannot be read: {error}")))
+        let read = async {
+            let mut answer = pin!(client.request_stream(request).await?);
+            let mut document = Document::default();
+            loop {
+                let chunk = answer.fill_buf().await.map_err(kube::Error::ReadEvents)?;
+                let length = chunk.len();
+                if length == 0 {
+                    return Ok(document.end());
+                }
+                if let Err(error) = document.take(chunk) {
+                    return Ok(Err(error));
+                }
+                answer.consume_unpin(length);
+            }
+        };
+        let read = call(read).await?;
+        read.map_err(|error| CallError::Away(format!("the OpenAPI document cannot be read: {error}")))
     }
 
     /// Reads a document.
     ///
     /// # Errors
-    /// If it is none.
-    pub fn parse(text: &str) -> serde_json::Result<Self> {
-        let document: Document<'_> = serde_json::from_str(text)?;
-        let mut schema = Self::default();
+    /// If it is no JSON.
+    pub fn parse(text: &[u8]) -> Result<Self, JsonSyntaxError> {
+        let mut document = Document::default();
+        document.take(text)?;
+        document.end()
+    }
+
+    /// Forgets every definition that no PodSpec has.
+    fn prune(&mut self) {
+        let mut all = std::mem::take(&mut self.definitions);
         let mut wanted = vec![POD_SPEC.to_owned()];
-        let mut seen = HashSet::new();
         while let Some(name) = wanted.pop() {
-            let Some(raw) = document.definitions.get(name.as_str()).filter(|_| seen.insert(name.clone())) else {
-                continue;
-            };
-            let definition: Definition = serde_json::from_str(raw.get())?;
-            wanted.extend(definition.properties.values().filter_map(Property::definition).map(str::to_owned));
-            schema.definitions.insert(name, definition);
+            let Some((name, definition)) = all.remove_entry(&name) else { continue };
+            wanted.extend(definition.values().flatten().cloned());
+            self.definitions.insert(name, definition);
         }
-        Ok(schema)
     }
 
     /// The paths of every field in `template` that the server does not know.
@@ -93,7 +90,7 @@ impl PodSchema {
         let container =
             [("env", &template.env), ("envFrom", &template.env_from), ("volumeMounts", &template.volume_mounts)];
         let of = |parent: Option<&str>, field: &str| -> Option<&str> {
-            self.definitions.get(parent?)?.properties.get(field)?.definition()
+            self.definitions.get(parent?)?.get(field)?.as_deref()
         };
         let pod = pod.map(|(list, items)| (Some(POD_SPEC), list, items));
         let container = container.map(|(list, items)| (of(Some(POD_SPEC), "containers"), list, items));
@@ -120,14 +117,11 @@ impl PodSchema {
             }
             Value::Object(fields) => {
                 // Without properties it is a map or a scalar with its own syntax: nothing to compare.
-                let known =
-                    definition.and_then(|name| self.definitions.get(name)).filter(|known| !known.properties.is_empty());
+                let known = definition.and_then(|name| self.definitions.get(name)).filter(|known| !known.is_empty());
                 let Some(known) = known else { return };
                 for (field, value) in fields {
-                    match known.properties.get(field) {
-                        Some(property) => {
-                            self.compare(value, property.definition(), &format!("{path}.{field}"), unknown)
-                        }
+                    match known.get(field) {
+                        Some(property) => self.compare(value, property.as_deref(), &format!("{path}.{field}"), unknown),
                         None => unknown.push(format!("{path}.{field}")),
                     }
                 }
@@ -137,20 +131,115 @@ impl PodSchema {
     }
 }
 
+/// A document that is read while it comes: it has megabytes, of which we keep kilobytes.
+#[derive(Default)]
+struct Document {
+    parser: LowLevelJsonParser,
+    /// What has come and may be the beginning of something.
+    rest: Vec<u8>,
+    /// For each object and list that has not ended, the name of the field that is being read in it.
+    path: Vec<String>,
+    schema: PodSchema,
+}
+
+impl Document {
+    fn take(&mut self, chunk: &[u8]) -> Result<(), JsonSyntaxError> {
+        let mut rest = std::mem::take(&mut self.rest);
+        rest.extend_from_slice(chunk);
+        let mut read = 0;
+        loop {
+            let step = self.parser.parse_next(&rest[read..], false);
+            read += step.consumed_bytes;
+            match step.event {
+                Some(event) => self.learn(event?),
+                None => break,
+            }
+        }
+        rest.drain(..read);
+        self.rest = rest;
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<PodSchema, JsonSyntaxError> {
+        let rest = std::mem::take(&mut self.rest);
+        let mut read = 0;
+        loop {
+            let step = self.parser.parse_next(&rest[read..], true);
+            read += step.consumed_bytes;
+            match step.event {
+                Some(Ok(JsonEvent::Eof)) | None => break,
+                Some(event) => self.learn(event?),
+            }
+        }
+        self.schema.prune();
+        Ok(self.schema)
+    }
+
+    fn learn(&mut self, event: JsonEvent<'_>) {
+        match event {
+            JsonEvent::ObjectKey(key) => {
+                if let Some(field) = self.path.last_mut() {
+                    field.clear();
+                    field.push_str(&key);
+                }
+            }
+            JsonEvent::StartObject => {
+                if let Some([name, "properties", property, "", ""]) = self.place() {
+                    let (name, property) = (name.to_owned(), property.to_owned());
+                    self.schema.definitions.entry(name).or_default().entry(property).or_default();
+                }
+                self.path.push(String::new());
+            }
+            JsonEvent::StartArray => self.path.push(String::new()),
+            JsonEvent::EndObject | JsonEvent::EndArray => drop(self.path.pop()),
+            JsonEvent::String(value) => {
+                if let Some(
+                    [name, "properties", property, "$ref", ""] | [name, "properties", property, "items", "$ref"],
+                ) = self.place()
+                    && let Some(definition) = value.strip_prefix(REFERENCE)
+                {
+                    let (name, property) = (name.to_owned(), property.to_owned());
+                    self.schema.definitions.entry(name).or_default().insert(property, Some(definition.to_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Where in a part of a PodSpec the document is: the names below `definitions`, empty beyond the last one.
+    fn place(&self) -> Option<[&str; 5]> {
+        let (top, below) = self.path.split_first()?;
+        let is_part = || PARTS.iter().any(|part| below.first().is_some_and(|name| name.starts_with(part)));
+        let mut place = [""; 5];
+        if top != "definitions" || below.len() > place.len() || !is_part() {
+            return None;
+        }
+        place.iter_mut().zip(below).for_each(|(place, name)| *place = name);
+        Some(place)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
+    fn document() -> String {
+        let of_core = |name: &str| format!("io.k8s.api.core.v1.{name}");
+        let reference = |name: &str| json!({ "$ref": format!("{REFERENCE}{}", of_core(name)) });
+        let definitions = json!({
+            POD_SPEC: { "properties": { "containers": { "type": "array", "items": reference("C") } } },
+            of_core("C"): { "required": ["name"], "properties": { "name": {}, "env": { "items": reference("E") }, "resources": reference("R") } },
+            of_core("E"): { "properties": { "name": {}, "value": {} } },
+            of_core("R"): { "properties": { "limits": { "additionalProperties": {} }, "claims": {} } },
+            of_core("Node"): { "properties": { "spec": {} } },
+        });
+        json!({ "info": { "properties": {} }, "definitions": definitions }).to_string()
+    }
+
     #[test]
     fn a_field_that_the_server_lacks_is_named_with_its_path() {
-        let document = json!({ "definitions": {
-            POD_SPEC: { "properties": { "containers": { "type": "array", "items": { "$ref": "#/definitions/C" } } } },
-            "C": { "properties": { "name": {}, "env": { "items": { "$ref": "#/definitions/E" } }, "resources": { "$ref": "#/definitions/R" } } },
-            "E": { "properties": { "name": {}, "value": {} } },
-            "R": { "properties": { "limits": { "additionalProperties": {} }, "claims": {} } },
-        }});
-        let schema = PodSchema::parse(&document.to_string()).expect("document");
+        let schema = PodSchema::parse(document().as_bytes()).expect("document");
         let template = serde_json::from_value(json!({ "containers": [
             { "name": "a", "restartPolicy": "Always", "env": [{ "name": "x", "valeu": "y" }], "resources": { "limits": { "any": "1" }, "limitz": {} } },
         ]})).expect("template");
@@ -158,5 +247,23 @@ mod tests {
         unknown.sort();
         let expected = ["env[0].valeu", "resources.limitz", "restartPolicy"];
         assert_eq!(unknown, expected.map(|field| format!("spec.template.containers[0].{field}")));
+    }
+
+    #[test]
+    fn a_document_may_come_in_any_pieces_and_of_it_is_kept_what_a_pod_has() {
+        let whole = PodSchema::parse(document().as_bytes()).expect("document");
+        assert_eq!(whole.definitions.len(), 4);
+        for size in 1..40 {
+            let mut pieces = Document::default();
+            document().as_bytes().chunks(size).for_each(|piece| pieces.take(piece).expect("a piece"));
+            assert_eq!(pieces.end().expect("document").definitions, whole.definitions, "{size}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_document_is_an_error() {
+        for text in ["", "<html>", r#"{"definitions":"#, "{]", "[1}"] {
+            assert!(PodSchema::parse(text.as_bytes()).is_err(), "{text}");
+        }
     }
 }

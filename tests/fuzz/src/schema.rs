@@ -4,8 +4,7 @@ use crate::inject::POLICIES;
 use sidecar_policy::cluster::openapi::PodSchema;
 
 pub(crate) fn run(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let Ok(schema) = PodSchema::parse(text) else { return };
+    let Ok(schema) = PodSchema::parse(bytes) else { return };
     for policy in POLICIES.iter() {
         for field in schema.unknown_fields(&policy.template.spec) {
             assert!(field.starts_with("spec.template."), "{field}");
