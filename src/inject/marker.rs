@@ -7,11 +7,9 @@
 use super::Template;
 use crate::api::MARKER_PREFIX;
 use crate::workload::Workload;
-use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashSet;
-use std::sync::LazyLock;
 
 /// The only version so far.
 const VERSION: u32 = 1;
@@ -70,8 +68,12 @@ pub fn read(workload: &Workload, policy: &str) -> Option<Marker> {
 
 /// The marker that an annotation has as its `value`. None if it cannot be understood.
 pub(super) fn parse(value: &str) -> Option<Marker> {
-    static WRITTEN: LazyLock<Regex> = LazyLock::new(|| Regex::new(&pattern()).expect("a constant"));
-    WRITTEN.is_match(value).then(|| serde_json::from_str(value).ok()).flatten()
+    let marker: Marker = serde_json::from_str(value).ok()?;
+    let is_hash =
+        marker.hash.len() == 16 && marker.hash.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    let is_pointer = |text: &String| text.split('~').skip(1).all(|escaped| escaped.starts_with(['0', '1']));
+    let is_ours = marker.v == VERSION && is_hash && marker.added.iter().chain(&marker.nulls).all(is_pointer);
+    (is_ours && serde_json::to_string(&marker).is_ok_and(|written| written == value)).then_some(marker)
 }
 
 /// What every marker begins with, up to its hash.
@@ -81,7 +83,7 @@ pub(crate) const ADDED: &str = r#"","added":["#;
 /// What stands before the list of those that were null. Within a JSON string it would have backslashes.
 pub(crate) const NULLS: &str = r#"],"nulls":["#;
 
-/// Exactly the markers that we write, as a regular expression of RE2, which CEL has too: every text has one marker and every
+/// Exactly the markers that are read here, as a regular expression of RE2, which CEL has too: every text has one marker and every
 /// marker one text, down to the escapes of JSON and of its pointers.
 pub(crate) fn pattern() -> String {
     let pointer = r#""([^"\\~\x00-\x1f]|~[01]|\\["\\bfnrt]|\\u00(0[0-7bef]|1[0-9a-f]))*""#;
@@ -170,6 +172,31 @@ mod tests {
         for text in [
             "",
             "true",
+    #[test]
+    fn read_is_what_the_pattern_matches() {
+        let pattern = regex::Regex::new(&pattern()).unwrap();
+        let texts = [
+            r#"{"v":1,"hash":"0123456789abcdef","added":[]}"#,
+            r#"{"v":1,"hash":"0123456789abcdef","added":["/a~1~0","\u001f\n\\"],"nulls":["/\"","é"]}"#,
+        ];
+        let others = [
+            "", "~", "~0", "~2", "\"", "\\", ",", "]", "[", "}", "0", "g", "F", "/", " ", "\n", "\u{7f}", "n", "u",
+            "\"\",",
+        ];
+        let mut read = 0;
+        for text in texts {
+            assert!(pattern.is_match(text) && parse(text).is_some(), "{text}");
+            for (place, old) in text.char_indices() {
+                for (other, end) in others.iter().flat_map(|other| [(other, place), (other, place + old.len_utf8())]) {
+                    let edited = format!("{}{other}{}", &text[..place], &text[end..]);
+                    assert_eq!(parse(&edited).is_some(), pattern.is_match(&edited), "{edited}");
+                    read += usize::from(pattern.is_match(&edited));
+                }
+            }
+        }
+        assert!(read > 300, "{read} of them are markers");
+    }
+
             "null",
             "[]",
             "{}",
