@@ -66,6 +66,12 @@ pub fn read(workload: &Workload, policy: &str) -> Option<Marker> {
     parse(workload.pod_annotation(&key(policy))?)
 }
 
+/// True if the pod, or pod template, of `workload` has the annotation of any policy, whatever it says.
+pub fn is_marked(workload: &Workload) -> bool {
+    let annotations = workload.pod().and_then(|pod| pod["metadata"]["annotations"].as_object());
+    annotations.is_some_and(|annotations| annotations.keys().any(|key| key.starts_with(MARKER_PREFIX)))
+}
+
 /// The marker that an annotation has as its `value`. None if it cannot be understood.
 pub(super) fn parse(value: &str) -> Option<Marker> {
     let marker: Marker = serde_json::from_str(value).ok()?;
@@ -167,12 +173,6 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_as_good_as_no_marker() {
-        let deep = "[".repeat(100_000);
-        for text in [
-            "",
-            "true",
-    #[test]
     fn read_is_what_the_pattern_matches() {
         let pattern = regex::Regex::new(&pattern()).unwrap();
         let texts = [
@@ -197,6 +197,12 @@ mod tests {
         assert!(read > 300, "{read} of them are markers");
     }
 
+    #[test]
+    fn garbage_is_as_good_as_no_marker() {
+        let deep = "[".repeat(100_000);
+        for text in [
+            "",
+            "true",
             "null",
             "[]",
             "{}",

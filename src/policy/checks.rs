@@ -5,6 +5,7 @@ use crate::api::INJECT_KEY;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement};
 use crate::cel::{Budget, Variables};
+use crate::inject::marker;
 use crate::workload::Workload;
 use std::collections::BTreeMap;
 
@@ -18,17 +19,23 @@ const UNTOUCHABLE: [fn(&Workload, &Site) -> Option<Reason>; 3] = [
     terminating, // row 3
 ];
 
-/// What rows 0 to 3 say of a workload, as far as it is the same for every policy: found out once for all of them.
+/// What the rows say of a workload, as far as it is the same for every policy: found out once for all of them.
 pub struct Common {
     has_initializers: bool,
     untouchable: Option<Reason>,
+    is_plain: bool,
 }
 
 impl Common {
     /// Of `workload`.
     pub fn of(workload: &Workload, site: &Site) -> Self {
         let untouchable = UNTOUCHABLE.iter().find_map(|check| check(workload, site));
-        Self { has_initializers: workload.has_initializers(), untouchable }
+        Self { has_initializers: workload.has_initializers(), untouchable, is_plain: is_plain(workload) }
+    }
+
+    /// The rows from 4 on that may have something to say, in order.
+    pub fn rows(&self) -> &'static [Check] {
+        if self.is_plain { SELECTION } else { CHAIN }
     }
 
     /// Why `policy` never touches `workload`, if that is so.
@@ -38,8 +45,17 @@ impl Common {
     }
 }
 
-/// The other rows, in order.
-pub const CHAIN: &[Check] = &[
+/// True if rows 4 to 6 let `workload` pass, whatever the policy: most have nothing of what they look at. Not of a custom resource:
+/// each policy says for itself where its pod lies.
+fn is_plain(workload: &Workload) -> bool {
+    workload.kind.is_in_table()
+        && shared_with_host(workload).is_none()
+        && said(workload).next().is_none()
+        && !marker::is_marked(workload)
+}
+
+/// The rows from 4 on, in order.
+const CHAIN: &[Check] = &[
     host_network,     // row 4
     opted_out,        // row 5
     already_injected, // row 6
@@ -123,9 +139,14 @@ fn host_network(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdic
     if policy.spec.host_network_pods == HostNetworkPods::Inject {
         return None;
     }
-    let spec = workload.pod_spec()?;
-    let used = ["hostNetwork", "hostPID"].into_iter().find(|field| spec.get(*field).is_some_and(|on| on == true))?;
+    let used = shared_with_host(workload)?;
     reason(4, Code::HostNetwork, format!("the pod sets `{used}: true`"))
+}
+
+/// The field by which the pod uses the namespaces of its node.
+fn shared_with_host(workload: &Workload) -> Option<&'static str> {
+    let spec = workload.pod_spec()?;
+    ["hostNetwork", "hostPID"].into_iter().find(|field| spec.get(*field).is_some_and(|on| on == true))
 }
 
 fn opted_out(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {

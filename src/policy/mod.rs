@@ -310,7 +310,7 @@ pub fn decide_with(common: &Common, policy: &Policy, workload: &Workload, site: 
         return Verdict::Skip(reason);
     }
     let mut unknown = None;
-    for check in checks::CHAIN {
+    for check in common.rows() {
         match check(policy, workload, site) {
             None | Some(Verdict::Inject) => {}
             Some(Verdict::Error(reason)) => drop(unknown.get_or_insert(reason)),
