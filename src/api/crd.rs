@@ -6,6 +6,9 @@ use super::rules;
 use super::v1alpha1::SidecarPolicy;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
+use kube::core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
+use schemars::generate::SchemaSettings;
+use schemars::transform::AddNullable;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
@@ -45,23 +48,43 @@ pub fn yaml(definition: &impl Serialize) -> Result<String, serde_saphyr::ser::Er
     Ok(text.lines().map(|line| line.trim_end().to_owned() + "\n").collect())
 }
 
-/// The schema of the whole object, without the rules in CEL.
+/// The schema of the whole object, without the rules in CEL, and of what is described only the examples: the operator keeps it.
 pub(super) fn schema() -> &'static Value {
     static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-        let derived = serde_json::to_value(SidecarPolicy::crd()).expect("a definition is JSON");
-        let mut schema = derived["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
-        tidy(&mut schema);
-        let name = json!({ "type": "string", "minLength": 1, "maxLength": 63, "pattern": format::SUBDOMAIN });
-        schema["properties"]["metadata"] =
-            json!({ "type": "object", "required": ["name"], "properties": { "name": name } });
+        let mut schema = described();
+        for_each_schema(&mut schema, &mut |schema| {
+            let Some(Value::String(description)) = schema.remove("description") else { return };
+            if let Some(example) = description.find("Example") {
+                schema.insert("description".to_owned(), description[example..].into());
+            }
+        });
         schema
     });
     &SCHEMA
 }
 
+/// The schema of the whole object, without the rules in CEL: as kube derives it for its definition, and tidied.
+fn described() -> Value {
+    let settings = SchemaSettings::openapi3()
+        .with(|settings| {
+            settings.inline_subschemas = true;
+            settings.meta_schema = None;
+        })
+        .with_transform(AddNullable::default())
+        .with_transform(StructuralSchemaRewriter)
+        .with_transform(OptionalEnum)
+        .with_transform(OptionalIntOrString);
+    let mut schema = settings.into_generator().into_root_schema_for::<SidecarPolicy>().to_value();
+    tidy(&mut schema);
+    let name = json!({ "type": "string", "minLength": 1, "maxLength": 63, "pattern": format::SUBDOMAIN });
+    schema["properties"]["metadata"] =
+        json!({ "type": "object", "required": ["name"], "properties": { "name": name } });
+    schema
+}
+
 fn definition() -> Value {
     let mut definition = serde_json::to_value(SidecarPolicy::crd()).expect("a definition is JSON");
-    let mut schema = schema().clone();
+    let mut schema = described();
     // Every object has a name by the time it is stored, and one with `generateName` has none before.
     if let Some(metadata) = schema["properties"]["metadata"].as_object_mut() {
         metadata.remove("required");
