@@ -43,7 +43,8 @@ pub(crate) async fn persist<T, F: Future<Output = T>>(
     mut begin: impl FnMut() -> F,
 ) -> T {
     loop {
-        if let Some(done) = survive(metrics, what, begin()).await {
+        // What lasts as long as the process is large, and is moved nowhere.
+        if let Some(done) = survive(metrics, what, Box::pin(begin())).await {
             return done;
         }
         tokio::time::sleep(PAUSE).await;

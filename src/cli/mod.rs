@@ -120,30 +120,32 @@ fn dispatch(cli: Cli) -> Result<End> {
     match cli.command {
         Command::Run(options) => {
             drop(out);
-            block_on(run::run(options))
+            block_on(|| run::run(options))
         }
         Command::Crd(options) => crd::run(&options, &mut out).map(|()| End::Fine),
         Command::Inject(options) => inject::run(&options, &mut out),
         Command::Uninject(options) => uninject::run(&options, &mut out),
-        Command::Explain(options) => block_on(explain::run(options, &mut out)),
+        Command::Explain(options) => block_on(|| explain::run(options, &mut out)),
         Command::Lint(options) => lint::run(&options, &mut out),
         Command::Convert(options) => convert::run(&options, &mut out),
-        Command::Diff(options) => block_on(diff::run(options, &mut out)),
-        Command::Drain(options) => block_on(drain::run(options, &mut out)),
-        Command::Check(options) => block_on(check::run(options, &mut out)),
-        Command::Status(options) => block_on(status::run(options, &mut out)),
-        Command::Uninstall(options) => block_on(uninstall::run(options, &mut out)),
+        Command::Diff(options) => block_on(|| diff::run(options, &mut out)),
+        Command::Drain(options) => block_on(|| drain::run(options, &mut out)),
+        Command::Check(options) => block_on(|| check::run(options, &mut out)),
+        Command::Status(options) => block_on(|| status::run(options, &mut out)),
+        Command::Uninstall(options) => block_on(|| uninstall::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),
         Command::Man => completions::man(Cli::command(), &mut out).map(|()| End::Fine),
     }
 }
 
-/// One thread: the work is waiting for the API server, and a second thread would cost memory and hand-overs.
-fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+/// One thread: the work is waiting for the API server, and a second thread would cost memory and hand-overs. What is large about
+/// a command begins in here, or `dispatch` would have room for every command on its stack.
+#[inline(never)]
+fn block_on<T, W: Future<Output = Result<T>>>(work: impl FnOnce() -> W) -> Result<T> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().on_thread_park(moderation::rest).build()?;
-    runtime.block_on(work)
+    runtime.block_on(work())
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -125,10 +125,10 @@ pub(super) async fn run(options: Options) -> Result<End> {
     }
     let mut signals = Signals::new()?;
     let process = tokio::select! {
-        started = Process::start(&options) => started?,
+        started = Box::pin(Process::start(&options)) => started?,
         () = signals.next() => return Ok(End::Fine),
     };
-    process.run(signals).await
+    Box::pin(process.run(signals)).await
 }
 
 /// SIGTERM and SIGINT.
@@ -323,7 +323,7 @@ impl Process {
                 }
             }
         }
-        self.stop(term, signals).await
+        Box::pin(self.stop(term, signals)).await
     }
 
     /// Begins a term of leadership; not if another replica has taken the lease before it could begin.
@@ -376,7 +376,7 @@ impl Process {
             term.end().await;
         };
         let leave = async {
-            leave.await;
+            Box::pin(leave).await;
             // API servers learn only now and then that this replica is to be called no more.
             if self.settings.reach.borrow().is_ok() {
                 tokio::time::sleep(LEAVING.saturating_sub(since.elapsed())).await;
