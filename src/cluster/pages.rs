@@ -20,7 +20,7 @@ use tower::{BoxError, Layer, Service};
 use tracing::debug;
 
 /// How many objects one page of a list has at most: few, since a page is in memory as a whole.
-pub const PAGE: u32 = 100;
+pub const PAGE: u32 = 50;
 /// A page of more bytes is not read to its end, but asked for anew with fewer objects: each may have a megabyte and a half, and
 /// whoever may create them would decide how much memory we need: three times this, since it is read, checked and taken apart. One
 /// object alone may have any number of them.
@@ -244,7 +244,7 @@ mod tests {
         let mut client = ServiceBuilder::new().layer(Fitting::default()).service(server);
         let mut seen = Vec::new();
         for _ in 0..count {
-            let answer = client.ready().await.expect("ready").call(request("GET", "/pods?limit=100")).await;
+            let answer = client.ready().await.expect("ready").call(request("GET", "/pods?limit=50")).await;
             let body = answer.expect("a page").into_body().collect().await.expect("read").to_bytes();
             seen.push((lock(&asked).len() as u32, body.len() >> 20));
         }
@@ -253,17 +253,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_is_too_large_is_asked_for_with_fewer_objects_and_larger_ones_are_tried_again_later() {
-        // 100, 20, 4 the first time; then at once 4; after five of them 20 again.
-        assert_eq!(pages(6).await, [(3, 4), (4, 4), (5, 4), (6, 4), (7, 4), (9, 4)]);
+        // 50, 10, 2 the first time; then at once 2; after five of them 10 again.
+        assert_eq!(pages(6).await, [(3, 2), (4, 2), (5, 2), (6, 2), (7, 2), (9, 2)]);
     }
 
     #[test]
     fn only_pages_of_the_present_size_say_whether_it_may_grow() {
         let mut size = Size::default();
-        size.shrink(100);
+        size.shrink(PAGE);
         (0..2 * PATIENCE).for_each(|_| size.fits(1));
-        assert_eq!(size, Size { limit: 20, fitting: 0 });
-        (0..PATIENCE).for_each(|_| size.fits(20));
+        assert_eq!(size, Size { limit: PAGE / 5, fitting: 0 });
+        (0..PATIENCE).for_each(|_| size.fits(PAGE / 5));
         assert_eq!(size, Size::default());
     }
 
