@@ -5,7 +5,7 @@ FROM rust:1-slim-bookworm AS build
 WORKDIR /build
 # The dependencies are a layer of their own, built against empty sources: it stays until Cargo.toml or Cargo.lock change. The
 # targets and the workspace members that Cargo.toml names must exist.
-COPY Cargo.toml Cargo.lock ./
+COPY Cargo.toml Cargo.lock build.rs ./
 COPY tests/controlplane/Cargo.toml tests/controlplane/
 COPY tests/fuzz/Cargo.toml tests/fuzz/
 COPY tests/oracle/Cargo.toml tests/oracle/
