@@ -12,6 +12,7 @@ use kube::Client;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::pin::pin;
+use thiserror::Error;
 
 const POD_SPEC: &str = "io.k8s.api.core.v1.PodSpec";
 /// What a PodSpec is made of has names that begin so.
@@ -27,6 +28,17 @@ pub struct PodSchema {
 
 /// The properties of an object, each with the name of the definition that it, or each of its items, has.
 type Definition = HashMap<String, Option<String>>;
+
+/// Why a document says nothing of pods.
+#[derive(Debug, Error)]
+pub enum Unusable {
+    /// It is no JSON.
+    #[error(transparent)]
+    Syntax(#[from] JsonSyntaxError),
+    /// It does not say what a PodSpec is.
+    #[error("it has no definition of {POD_SPEC}")]
+    NoPodSpec,
+}
 
 impl PodSchema {
     /// Fetches the server's document.
@@ -48,7 +60,7 @@ impl PodSchema {
                     return Ok(document.end());
                 }
                 if let Err(error) = document.take(chunk) {
-                    return Ok(Err(error));
+                    return Ok(Err(error.into()));
                 }
                 answer.consume_unpin(length);
             }
@@ -60,8 +72,8 @@ impl PodSchema {
     /// Reads a document.
     ///
     /// # Errors
-    /// If it is no JSON.
-    pub fn parse(text: &[u8]) -> Result<Self, JsonSyntaxError> {
+    /// If it is no JSON, or does not say what a PodSpec is.
+    pub fn parse(text: &[u8]) -> Result<Self, Unusable> {
         let mut document = Document::default();
         document.take(text)?;
         document.end()
@@ -160,7 +172,7 @@ impl Document {
         Ok(())
     }
 
-    fn end(mut self) -> Result<PodSchema, JsonSyntaxError> {
+    fn end(mut self) -> Result<PodSchema, Unusable> {
         let rest = std::mem::take(&mut self.rest);
         let mut read = 0;
         loop {
@@ -172,7 +184,7 @@ impl Document {
             }
         }
         self.schema.prune();
-        Ok(self.schema)
+        if self.schema.definitions.is_empty() { Err(Unusable::NoPodSpec) } else { Ok(self.schema) }
     }
 
     fn learn(&mut self, event: JsonEvent<'_>) {
@@ -262,7 +274,9 @@ mod tests {
 
     #[test]
     fn what_is_no_document_is_an_error() {
-        for text in ["", "<html>", r#"{"definitions":"#, "{]", "[1}"] {
+        for text in
+            ["", "<html>", r#"{"definitions":"#, "{]", "[1}", "{}", r#"{"definitions":{"io.k8s.api.core.v1.Pod":{}}}"#]
+        {
             assert!(PodSchema::parse(text.as_bytes()).is_err(), "{text}");
         }
     }
