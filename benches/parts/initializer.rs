@@ -249,6 +249,9 @@ pub(super) async fn economy(figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
+/// So long after all has been counted memory is looked at.
+const SETTLED: Duration = Duration::from_secs(15);
+
 /// Memory and start, with few and with many Deployments.
 pub(super) async fn size(figures: &mut Vec<Figure>) -> Result<()> {
     let cluster = cluster(false).await?;
@@ -270,6 +273,8 @@ pub(super) async fn size(figures: &mut Vec<Figure>) -> Result<()> {
             Ok(policies(&cluster).get("bench").await?.data["status"]["missed"] == wanted)
         })
         .await?;
+        // What is done now and then has been done by then: its code is in memory in both cases.
+        tokio::time::sleep(SETTLED).await;
         resident.push(resident_megabytes(operator.pid(), "VmRSS")?);
         operator.stop().await?;
         // Nothing new is to wait while the server is filled.
