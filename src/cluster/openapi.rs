@@ -156,35 +156,31 @@ struct Document {
 
 impl Document {
     fn take(&mut self, chunk: &[u8]) -> Result<(), JsonSyntaxError> {
+        self.read(chunk, false)
+    }
+
+    fn end(mut self) -> Result<PodSchema, Unusable> {
+        self.read(&[], true)?;
+        self.schema.prune();
+        if self.schema.definitions.is_empty() { Err(Unusable::NoPodSpec) } else { Ok(self.schema) }
+    }
+
+    /// Reads as much as has come, with `chunk`, after which nothing comes if it is the last.
+    fn read(&mut self, chunk: &[u8], is_last: bool) -> Result<(), JsonSyntaxError> {
         let mut rest = std::mem::take(&mut self.rest);
         rest.extend_from_slice(chunk);
         let mut read = 0;
         loop {
-            let step = self.parser.parse_next(&rest[read..], false);
+            let step = self.parser.parse_next(&rest[read..], is_last);
             read += step.consumed_bytes;
-            match step.event {
-                Some(event) => self.learn(event?),
-                None => break,
+            match step.event.transpose()? {
+                Some(JsonEvent::Eof) | None => break,
+                Some(event) => self.learn(event),
             }
         }
         rest.drain(..read);
         self.rest = rest;
         Ok(())
-    }
-
-    fn end(mut self) -> Result<PodSchema, Unusable> {
-        let rest = std::mem::take(&mut self.rest);
-        let mut read = 0;
-        loop {
-            let step = self.parser.parse_next(&rest[read..], true);
-            read += step.consumed_bytes;
-            match step.event {
-                Some(Ok(JsonEvent::Eof)) | None => break,
-                Some(event) => self.learn(event?),
-            }
-        }
-        self.schema.prune();
-        if self.schema.definitions.is_empty() { Err(Unusable::NoPodSpec) } else { Ok(self.schema) }
     }
 
     fn learn(&mut self, event: JsonEvent<'_>) {
