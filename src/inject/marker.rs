@@ -68,8 +68,13 @@ pub fn read(workload: &Workload, policy: &str) -> Option<Marker> {
 
 /// True if the pod, or pod template, of `workload` has the annotation of any policy, whatever it says.
 pub fn is_marked(workload: &Workload) -> bool {
+    policies(workload).next().is_some()
+}
+
+/// The names of the policies whose annotation the pod, or pod template, of `workload` has.
+fn policies(workload: &Workload) -> impl Iterator<Item = &str> {
     let annotations = workload.pod().and_then(|pod| pod["metadata"]["annotations"].as_object());
-    annotations.is_some_and(|annotations| annotations.keys().any(|key| key.starts_with(MARKER_PREFIX)))
+    annotations.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(MARKER_PREFIX))
 }
 
 /// The marker that an annotation has as its `value`. None if it cannot be understood.
@@ -101,9 +106,7 @@ pub(crate) fn pattern() -> String {
 /// The names of all containers and init containers that markers on `workload` list. Not so the marker of one of `matching` with
 /// another hash: under that, the content counts as the user's own, now as well as when the marker has been replaced.
 pub(super) fn containers(workload: &Workload, matching: &[&Template]) -> HashSet<String> {
-    let annotations = workload.pod().and_then(|pod| pod["metadata"]["annotations"].as_object());
-    let markers = annotations.into_iter().flatten().filter_map(|(key, _)| {
-        let policy = key.strip_prefix(MARKER_PREFIX)?;
+    let markers = policies(workload).filter_map(|policy| {
         let is_old =
             |marker: &Marker| matching.iter().any(|template| template.policy == policy && template.hash != marker.hash);
         read(workload, policy).filter(|marker| !is_old(marker))
