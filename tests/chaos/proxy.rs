@@ -410,7 +410,7 @@ impl Framing {
         let line = match self {
             Framing::Lines => event.clone(),
             // What is not known goes through as it is.
-            Framing::Lengths => protobuf::lines(&mut event.clone()).unwrap_or_default(),
+            Framing::Lengths => protobuf::lines(&mut event.clone()).unwrap_or_default().into_bytes(),
         };
         let mut said: Value = serde_json::from_slice(&line).unwrap_or_default();
         // A workload stands there as a text.

@@ -3,8 +3,8 @@
 use super::schema::{Field, Form, Id, Scalar, Schema, Shape};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use integer_encoding::VarInt;
 use jiff::Timestamp;
-use quick_protobuf::BytesReader;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -37,11 +37,8 @@ pub enum Untold {
     Malformed(&'static str),
 }
 
-impl From<quick_protobuf::Error> for Untold {
-    fn from(_: quick_protobuf::Error) -> Self {
-        Untold::Malformed("it ends early")
-    }
-}
+const ENDS_EARLY: Untold = Untold::Malformed("it ends early");
+const OUT_OF_ORDER: Untold = Untold::Malformed("its fields are not in order");
 
 /// A field on the wire.
 enum Wire<'a> {
@@ -69,38 +66,51 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// The fields of a message, in the order in which they were written.
-struct Fields<'a> {
-    reader: BytesReader,
-    bytes: &'a [u8],
-}
+/// The fields of a message that are still to be read, in the order in which they were written.
+struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
-    fn of(bytes: &'a [u8]) -> Self {
-        Self { reader: BytesReader::from_bytes(bytes), bytes }
-    }
-
     fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>, Untold> {
-        if self.reader.is_eof() {
+        if self.0.is_empty() {
             return Ok(None);
         }
-        let tag = self.reader.next_tag(self.bytes)?;
+        let tag = self.number()?;
+        let Ok(number) = u32::try_from(tag >> 3) else { return Err(Untold::Malformed("a field of too high a number")) };
         let wire = match tag & 7 {
-            0 => Wire::Number(self.reader.read_varint64(self.bytes)?),
-            2 => Wire::Bytes(self.reader.read_bytes(self.bytes)?),
+            0 => Wire::Number(self.number()?),
+            2 => Wire::Bytes(self.bytes()?),
             _ => return Err(Untold::Malformed("a form of field that Kubernetes does not use")),
         };
-        Ok(Some((tag >> 3, wire)))
+        Ok(Some((number, wire)))
+    }
+
+    fn number(&mut self) -> Result<u64, Untold> {
+        // Nearly every one is of one byte.
+        if let [byte @ ..0x80, rest @ ..] = self.0 {
+            self.0 = rest;
+            return Ok(u64::from(*byte));
+        }
+        let Some((number, length)) = u64::decode_var(self.0) else { return Err(ENDS_EARLY) };
+        self.0 = &self.0[length..];
+        Ok(number)
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Untold> {
+        let length = usize::try_from(self.number()?).unwrap_or(usize::MAX);
+        let Some((bytes, rest)) = self.0.split_at_checked(length) else { return Err(ENDS_EARLY) };
+        self.0 = rest;
+        Ok(bytes)
     }
 }
 
-/// Adds the event that a watch has shown, as one line. A workload stands there as it came, in [`text_of`]: most of it is never asked for.
+/// Adds the event that a watch has shown, as one line. A workload stands there as it came, in base64: most of it is never asked
+/// for.
 ///
 /// # Errors
 /// If anything of it is not known; then some of it may have been added.
-pub(super) fn event(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Untold> {
+pub(super) fn event(bytes: &[u8], out: &mut String) -> Result<(), Untold> {
     let (mut kind, mut object) = (Cow::Borrowed(""), &[][..]);
-    let mut fields = Fields::of(bytes);
+    let mut fields = Fields(bytes);
     while let Some((number, wire)) = fields.next()? {
         match number {
             1 => kind = wire.text()?,
@@ -108,34 +118,29 @@ pub(super) fn event(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Untold> {
             number => return Err(Untold::Field { message: "meta/v1.WatchEvent", number }),
         }
     }
-    out.extend_from_slice(b"{\"type\":");
+    out.push_str("{\"type\":");
     json(&kind, out);
-    out.extend_from_slice(b",\"object\":");
+    out.push_str(",\"object\":");
     match &*kind {
         "ADDED" | "MODIFIED" | "DELETED" => {
             Reader::<Nothing>::of(Extent::Whole).whole(object)?;
             // No text of it has anything that would have to be escaped.
-            out.push(b'"');
-            out.extend_from_slice(text_of(object).as_bytes());
-            out.push(b'"');
+            out.push('"');
+            STANDARD.encode_string(object, out);
+            out.push('"');
         }
         _ => json(&value(object, Extent::Whole)?, out),
     }
-    out.extend_from_slice(b"}\n");
+    out.push_str("}\n");
     Ok(())
 }
 
-fn json(value: &(impl Serialize + ?Sized), out: &mut Vec<u8>) {
-    // Nothing is written that could fail, and no text is not JSON.
-    let _ = serde_json::to_writer(out, value);
+fn json(value: &(impl Serialize + ?Sized), out: &mut String) {
+    // Nothing is written that could fail.
+    out.push_str(&serde_json::to_string(value).unwrap_or_default());
 }
 
-/// Bytes as a text, for what takes nothing but JSON.
-fn text_of(bytes: &[u8]) -> String {
-    STANDARD.encode(bytes)
-}
-
-/// The bytes of [`text_of`], if it is one.
+/// The bytes of a workload in an [`event`], if it is one.
 pub(in crate::cluster) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
@@ -147,7 +152,7 @@ pub(in crate::cluster) enum Extent {
     Whole,
     /// Of pods, what is no list, map or message in their `spec`: most of an object is what this leaves out.
     Outline,
-    /// Its kind and its `metadata`.
+    /// Its kind and, of its `metadata`, what is no list, map or message, and its initializers.
     Metadata,
 }
 
@@ -260,11 +265,11 @@ impl<M: Make> Reader<M> {
     fn whole(&self, bytes: &[u8]) -> Result<M::Object, Untold> {
         let bytes = bytes.strip_prefix(MAGIC).ok_or(Untold::Malformed("it does not begin as an object"))?;
         let (mut api_version, mut kind, mut object) = (&[][..], &[][..], &[][..]);
-        let mut fields = Fields::of(bytes);
+        let mut fields = Fields(bytes);
         while let Some((number, wire)) = fields.next()? {
             match number {
                 1 => {
-                    let mut fields = Fields::of(wire.bytes()?);
+                    let mut fields = Fields(wire.bytes()?);
                     while let Some((number, wire)) = fields.next()? {
                         match number {
                             1 => api_version = wire.bytes()?,
@@ -292,9 +297,12 @@ impl<M: Make> Reader<M> {
     }
 
     fn metadata(&self, id: Id, bytes: &[u8], made: &mut M::Object) -> Result<(), Untold> {
-        let mut fields = Fields::of(bytes);
+        let Some(field) = self.schema.message(id).fields.iter().find(|field| field.key == "metadata") else {
+            return Ok(());
+        };
+        let mut fields = Fields(bytes);
         while let Some((number, wire)) = fields.next()? {
-            if let Some(field) = self.schema.message(id).field(number).filter(|field| field.key == "metadata") {
+            if number == field.number {
                 M::put(made, field.key, self.value(field.form, &wire)?);
                 break;
             }
@@ -305,22 +313,27 @@ impl<M: Make> Reader<M> {
     /// Adds the fields of a message to the object that `made` is.
     fn fields(&self, id: Id, bytes: &[u8], made: &mut M::Object) -> Result<(), Untold> {
         let message = self.schema.message(id);
-        let is_cut = self.extent == Extent::Outline && id == self.schema.pod_spec();
         let mut open: Option<(&Field, Open<M>)> = None;
-        let mut last = 0;
-        let mut fields = Fields::of(bytes);
+        // Those that are known have the same order.
+        let (mut known, mut at) = (message.fields.iter(), None::<&Field>);
+        let mut fields = Fields(bytes);
         while let Some((number, wire)) = fields.next()? {
-            let field = message.field(number).ok_or(Untold::Field { message: message.name, number })?;
-            let is_left_out =
-                matches!(field.form, Form::LeftOut) || is_cut && !(field.shape == Shape::One && field.is_scalar());
-            let goes_on = open.as_ref().is_some_and(|(open, _)| open.number == number);
-            // What is left out may be a list.
-            if number < last || number == last && !goes_on && !is_left_out {
-                return Err(Untold::Malformed("its fields are not in order"));
+            let last = at.map_or(0, |field| field.number);
+            if number < last {
+                return Err(OUT_OF_ORDER);
             }
-            last = number;
-            if is_left_out {
+            if number > last {
+                at = known.find(|field| field.number >= number);
+            }
+            let Some(field) = at.filter(|field| field.number == number) else {
+                return Err(Untold::Field { message: message.name, number });
+            };
+            let goes_on = open.as_ref().is_some_and(|(open, _)| open.number == number);
+            if self.leaves_out(id, field) {
                 continue;
+            }
+            if number == last && !goes_on {
+                return Err(OUT_OF_ORDER);
             }
             if !goes_on {
                 Self::close(open.take(), made);
@@ -343,6 +356,17 @@ impl<M: Make> Reader<M> {
         }
         Self::close(open, made);
         Ok(())
+    }
+
+    /// Whether nobody asks for `field` of the message `id`.
+    fn leaves_out(&self, id: Id, field: &Field) -> bool {
+        let is_more = || !(field.shape == Shape::One && field.is_scalar());
+        match self.extent {
+            _ if matches!(field.form, Form::LeftOut) => true,
+            Extent::Whole => false,
+            Extent::Outline => id == self.schema.pod_spec && is_more(),
+            Extent::Metadata => id == self.schema.object_meta && is_more() && field.key != "initializers",
+        }
     }
 
     fn close(open: Option<(&Field, Open<M>)>, made: &mut M::Object) {
@@ -376,7 +400,7 @@ impl<M: Make> Reader<M> {
     /// Adds an entry to a map.
     fn entry(&self, form: Form, wire: &Wire<'_>, map: &mut M::Object) -> Result<(), Untold> {
         let (mut key, mut value) = (Cow::Borrowed(""), Wire::Bytes(&[]));
-        let mut fields = Fields::of(wire.bytes()?);
+        let mut fields = Fields(wire.bytes()?);
         while let Some((number, wire)) = fields.next()? {
             match number {
                 1 => key = wire.text()?,
@@ -411,7 +435,7 @@ impl<M: Make> Reader<M> {
 
     fn int_or_string(bytes: &[u8]) -> Result<M::Value, Untold> {
         let (mut is_string, mut number, mut text) = (false, 0, &[][..]);
-        let mut fields = Fields::of(bytes);
+        let mut fields = Fields(bytes);
         while let Some((field, wire)) = fields.next()? {
             match field {
                 1 => is_string = wire.number()? == 1,
@@ -426,7 +450,7 @@ impl<M: Make> Reader<M> {
 
 /// The bytes of a message that has nothing but them.
 fn raw(bytes: &[u8]) -> Result<&[u8], Untold> {
-    let (mut raw, mut fields) = (&[][..], Fields::of(bytes));
+    let (mut raw, mut fields) = (&[][..], Fields(bytes));
     while let Some((number, wire)) = fields.next()? {
         match number {
             1 => raw = wire.bytes()?,
@@ -437,7 +461,7 @@ fn raw(bytes: &[u8]) -> Result<&[u8], Untold> {
 }
 
 fn time(bytes: &[u8]) -> Result<Timestamp, Untold> {
-    let (mut seconds, mut fields) = (0, Fields::of(bytes));
+    let (mut seconds, mut fields) = (0, Fields(bytes));
     while let Some((number, wire)) = fields.next()? {
         match number {
             1 => seconds = wire.number()?.cast_signed(),

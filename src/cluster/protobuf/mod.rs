@@ -152,8 +152,8 @@ where
 ///
 /// # Errors
 /// If there is something in one that is not known, or that is no protobuf of Kubernetes.
-pub fn lines(bytes: &mut Vec<u8>) -> Result<Vec<u8>, Untold> {
-    let (mut lines, mut rest) = (Vec::new(), bytes.as_slice());
+pub fn lines(bytes: &mut Vec<u8>) -> Result<String, Untold> {
+    let (mut lines, mut rest) = (String::new(), bytes.as_slice());
     while let Some((length, after)) = rest.split_first_chunk() {
         let length = u32::from_be_bytes(*length) as usize;
         if length > LONGEST {
@@ -223,9 +223,8 @@ mod tests {
     }
 
     /// What a client makes of the lines.
-    fn events_of(lines: &[u8]) -> Vec<WatchEvent<Object>> {
-        let text = str::from_utf8(lines).expect("text");
-        text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
+    fn events_of(lines: &str) -> Vec<WatchEvent<Object>> {
+        lines.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
     }
 
     #[test]
@@ -233,15 +232,15 @@ mod tests {
         let status = object("v1", "Status", &[6 << 3, 0x9a, 3]);
         let bytes = [framed("ADDED", &pod("a")), framed("DELETED", &pod("b")), framed("ERROR", &status)].concat();
         for size in 1..=bytes.len() {
-            let (mut rest, mut told) = (Vec::new(), Vec::new());
+            let (mut rest, mut told) = (Vec::new(), String::new());
             for piece in bytes.chunks(size) {
                 rest.extend_from_slice(piece);
-                told.extend(lines(&mut rest).expect("known"));
+                told.push_str(&lines(&mut rest).expect("known"));
             }
             assert!(rest.is_empty());
             let [WatchEvent::Added(a), WatchEvent::Deleted(b), WatchEvent::Error(status)] = &events_of(&told)[..]
             else {
-                panic!("{}", String::from_utf8_lossy(&told))
+                panic!("{told}")
             };
             let expected = |name: &str| json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name } });
             assert_eq!((a.name(), a.value(), b.value(), status.code), ("a", expected("a"), expected("b"), 410));
@@ -278,7 +277,7 @@ mod tests {
     fn what_is_not_known_is_an_error_that_says_what_and_no_bytes_panic() {
         // What is found to be known can be read.
         let told = |object: &[u8]| {
-            let told = json::event(&framed("ADDED", object)[4..], &mut Vec::new());
+            let told = json::event(&framed("ADDED", object)[4..], &mut String::new());
             let read: Result<Value, _> = value(object, Extent::Whole);
             assert_eq!(told, read.map(drop));
             drop((value(object, Extent::Outline), value(object, Extent::Metadata)));

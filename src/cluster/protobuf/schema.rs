@@ -17,14 +17,17 @@ pub(super) type Id = usize;
 pub(super) struct Schema {
     messages: Vec<Message>,
     ids: HashMap<&'static str, Id>,
-    pod_spec: Id,
+    /// The `spec` of a pod.
+    pub(super) pod_spec: Id,
+    /// The `metadata` of anything.
+    pub(super) object_meta: Id,
 }
 
 /// The fields of a message, in the order of their numbers.
 #[derive(Default)]
 pub(super) struct Message {
     pub(super) name: &'static str,
-    fields: Vec<Field>,
+    pub(super) fields: Vec<Field>,
 }
 
 /// A field of a message.
@@ -74,14 +77,6 @@ impl Field {
     }
 }
 
-impl Message {
-    /// The field of that number.
-    pub(super) fn field(&self, number: u32) -> Option<&Field> {
-        let place = self.fields.binary_search_by_key(&number, |field| field.number).ok()?;
-        self.fields.get(place)
-    }
-}
-
 impl Schema {
     /// What `schema.txt` says.
     pub(super) fn get() -> &'static Self {
@@ -90,8 +85,9 @@ impl Schema {
     }
 
     fn read(text: &'static str) -> Self {
-        let mut schema = Self { messages: Vec::new(), ids: HashMap::new(), pod_spec: 0 };
+        let mut schema = Self { messages: Vec::new(), ids: HashMap::new(), pod_spec: 0, object_meta: 0 };
         schema.pod_spec = schema.id("core/v1.PodSpec");
+        schema.object_meta = schema.id("meta/v1.ObjectMeta");
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let mut words = line.split(' ');
             let mut word = || words.next().expect("four words a line");
@@ -130,11 +126,6 @@ impl Schema {
             (other, _) => other,
         };
         self.ids.get(format!("{package}.{kind}").as_str()).copied()
-    }
-
-    /// The message of a pod's `spec`.
-    pub(super) fn pod_spec(&self) -> Id {
-        self.pod_spec
     }
 
     pub(super) fn message(&self, id: Id) -> &Message {
