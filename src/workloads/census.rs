@@ -62,9 +62,30 @@ impl Counts {
     }
 }
 
+/// What is counted of one kind.
+struct Counted {
+    /// 2 billion below the version of the first that was counted.
+    base: u64,
+    /// A tree grows little by little: a table would need its old and its new memory at once.
+    entries: BTreeMap<u64, Entry>,
+}
+
+impl Counted {
+    fn since(version: u64) -> Self {
+        Self { base: version.saturating_sub(1 << 31), entries: BTreeMap::new() }
+    }
+
+    /// `version` as it is kept, in half as many bytes: what it is above the base. After 2 billion more changes whatever comes counts as
+    /// newer.
+    fn version(&self, version: u64) -> u32 {
+        u32::try_from(version.saturating_sub(self.base)).unwrap_or(u32::MAX)
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Entry {
-    resource_version: u64,
+    /// See [`Counted::version`].
+    version: u32,
     fate: u32,
     /// In which listing it was seen last.
     listing: u32,
@@ -77,8 +98,7 @@ const GONE: u32 = u32::MAX;
 #[derive(Default)]
 pub struct Census {
     hasher: RandomState,
-    /// A tree grows little by little: a table would need its old and its new memory at once.
-    entries: HashMap<Arc<Kind>, BTreeMap<u64, Entry>>,
+    counted: HashMap<Arc<Kind>, Counted>,
     fates: Vec<(Fate, i64)>,
     /// Places of fates that nobody shares any more.
     free: Vec<u32>,
@@ -106,9 +126,9 @@ impl Census {
     /// Ends `listing` of `kind`.
     pub fn end(&mut self, kind: &Arc<Kind>, listing: u32) {
         self.open.remove(&listing);
-        let entries = self.entries.entry(kind.clone()).or_default();
+        let Some(counted) = self.counted.get_mut(kind) else { return };
         let mut gone = Vec::new();
-        entries.retain(|_, entry| {
+        counted.entries.retain(|_, entry| {
             let keep = entry.listing >= listing && entry.fate != GONE;
             if !keep && entry.fate != GONE {
                 gone.push(entry.fate);
@@ -123,40 +143,40 @@ impl Census {
     /// Counts a stored workload, unless a newer version of it has been counted. True if it had not been counted before.
     pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) -> bool {
         let key = self.key(object);
-        let resource_version = object.version();
-        let known = self.entries.get(kind).and_then(|entries| entries.get(&key)).copied();
-        if known.is_some_and(|known| known.resource_version > resource_version) {
-            if let Some(entry) = self.entries.get_mut(kind).and_then(|entries| entries.get_mut(&key)) {
-                entry.listing = self.listing;
-            }
+        let counted = self.counted.entry(kind.clone()).or_insert_with(|| Counted::since(object.version()));
+        let version = counted.version(object.version());
+        let known = counted.entries.get_mut(&key);
+        if let Some(known) = known.filter(|known| known.version > version) {
+            known.listing = self.listing;
             return false;
         }
-        if let Some(known) = known.filter(|known| known.fate != GONE) {
-            self.leave(known.fate);
-        }
+        // A fate that is shared by nobody for a moment need not be made anew.
         let fate = self.join(fate);
-        self.entries
-            .entry(kind.clone())
-            .or_default()
-            .insert(key, Entry { resource_version, fate, listing: self.listing });
-        known.is_none_or(|known| known.fate == GONE)
+        let entry = Entry { version, fate, listing: self.listing };
+        let known = self.counted.get_mut(kind).and_then(|counted| counted.entries.insert(key, entry));
+        let left = known.map(|known| known.fate).filter(|fate| *fate != GONE);
+        if let Some(fate) = left {
+            self.leave(fate);
+        }
+        left.is_none()
     }
 
     /// True if and only if the workload of that namespace and name has been counted.
     pub fn has(&self, kind: &Arc<Kind>, place: (&str, &str)) -> bool {
-        let entry = self.entries.get(kind).and_then(|entries| entries.get(&self.key_at(place)));
+        let entry = self.counted.get(kind).and_then(|counted| counted.entries.get(&self.key_at(place)));
         entry.is_some_and(|entry| entry.fate != GONE)
     }
 
     /// Takes a deleted workload out.
     pub fn remove(&mut self, kind: &Arc<Kind>, object: &Object) {
         let key = self.key(object);
-        let entries = self.entries.entry(kind.clone()).or_default();
+        let counted = self.counted.entry(kind.clone()).or_insert_with(|| Counted::since(object.version()));
         // A listing that is under way may still show it, as it was.
         let old = match self.open.is_empty() {
-            true => entries.remove(&key),
+            true => counted.entries.remove(&key),
             false => {
-                entries.insert(key, Entry { resource_version: object.version(), fate: GONE, listing: self.listing })
+                let version = counted.version(object.version());
+                counted.entries.insert(key, Entry { version, fate: GONE, listing: self.listing })
             }
         };
         if let Some(old) = old.filter(|old| old.fate != GONE) {
@@ -166,7 +186,8 @@ impl Census {
 
     /// Takes a whole kind out that is not watched any more.
     pub fn forget(&mut self, kind: &Arc<Kind>) {
-        for entry in self.entries.remove(kind).unwrap_or_default().into_values().filter(|entry| entry.fate != GONE) {
+        let counted = self.counted.remove(kind).map(|counted| counted.entries);
+        for entry in counted.into_iter().flat_map(BTreeMap::into_values).filter(|entry| entry.fate != GONE) {
             self.leave(entry.fate);
         }
     }
@@ -364,7 +385,28 @@ mod tests {
         census.remove(kind(), &object("a", 3));
         assert!(!census.has(kind(), ("", "a")));
         assert_eq!(counts(&census), Counts::default());
-        assert!(census.entries[kind()].is_empty() && census.sums.is_empty(), "nothing is kept of what is gone");
+        assert!(census.counted[kind()].entries.is_empty() && census.sums.is_empty(), "nothing is kept of what is gone");
+    }
+
+    #[test]
+    fn versions_are_told_apart_wherever_they_begin_and_what_is_too_far_ahead_counts_as_newer() {
+        for first in [1, 1 << 33, u64::MAX - 5] {
+            let mut census = Census::default();
+            for (name, version, tally) in [
+                ("a", first + 2, Tally::Injected),
+                ("a", first + 1, Tally::Missed),
+                ("b", first + 1, Tally::Missed),
+                ("b", first + 3, Tally::Injected),
+            ] {
+                census.count(kind(), &object(name, version), fate(tally));
+            }
+            assert_eq!(counts(&census), Counts { matched: 2, injected: 2, ..Counts::default() }, "{first}");
+        }
+        let mut census = Census::default();
+        for (version, tally) in [(1, Tally::Missed), (1 << 40, Tally::Outdated), ((1 << 40) + 1, Tally::Injected)] {
+            census.count(kind(), &object("a", version), fate(tally));
+        }
+        assert_eq!(counts(&census), Counts { matched: 1, injected: 1, ..Counts::default() });
     }
 
     #[test]
@@ -378,6 +420,6 @@ mod tests {
         census.count(kind(), &object("listed", 2), fate(Tally::Outdated));
         census.end(kind(), listing);
         assert_eq!(counts(&census), Counts { matched: 1, outdated: 1, ..Counts::default() });
-        assert_eq!(census.entries[kind()].len(), 1);
+        assert_eq!(census.counted[kind()].entries.len(), 1);
     }
 }
