@@ -150,7 +150,7 @@ impl Census {
             known.listing = self.listing;
             return false;
         }
-        // A fate that is shared by nobody for a moment need not be made anew.
+        // Joined before the old one is left: most often both are one, which need not be thrown away and made anew.
         let fate = self.join(fate);
         let entry = Entry { version, fate, listing: self.listing };
         let known = self.counted.get_mut(kind).and_then(|counted| counted.entries.insert(key, entry));

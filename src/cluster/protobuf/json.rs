@@ -328,10 +328,10 @@ impl<M: Make> Reader<M> {
             let Some(field) = at.filter(|field| field.number == number) else {
                 return Err(Untold::Field { message: message.name, number });
             };
-            let goes_on = open.as_ref().is_some_and(|(open, _)| open.number == number);
             if self.leaves_out(id, field) {
                 continue;
             }
+            let goes_on = open.as_ref().is_some_and(|(open, _)| open.number == number);
             if number == last && !goes_on {
                 return Err(OUT_OF_ORDER);
             }
@@ -361,12 +361,12 @@ impl<M: Make> Reader<M> {
     /// Whether nobody asks for `field` of the message `id`.
     fn leaves_out(&self, id: Id, field: &Field) -> bool {
         let is_more = || !(field.shape == Shape::One && field.is_scalar());
-        match self.extent {
-            _ if matches!(field.form, Form::LeftOut) => true,
+        let is_cut = match self.extent {
             Extent::Whole => false,
             Extent::Outline => id == self.schema.pod_spec && is_more(),
             Extent::Metadata => id == self.schema.object_meta && is_more() && field.key != "initializers",
-        }
+        };
+        is_cut || matches!(field.form, Form::LeftOut)
     }
 
     fn close(open: Option<(&Field, Open<M>)>, made: &mut M::Object) {
