@@ -164,13 +164,27 @@ impl Capabilities {
         self.of_target(target).find_map(Served::obstacle)
     }
 
-    fn of_target(&self, target: &Target) -> impl Iterator<Item = &Served> {
-        let is_meant = move |(group, version, resource): &Name| {
-            *group == target.group
-                && *resource == target.resource
-                && (target.version == "*" || target.version == *version)
-        };
-        self.served.iter().filter(move |(name, _)| is_meant(name)).map(|(_, served)| served)
+    fn of_target<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = &'a Served> {
+        let is_meant = move |version: &str| target.version == "*" || target.version == version;
+        self.versions(&target.group, &target.resource)
+            .filter(move |(version, _)| is_meant(version))
+            .map(|(_, served)| served)
+    }
+
+    /// The versions in which `group` has `resource`. Only the group is walked: whoever sends a PATCH asks.
+    fn versions<'a>(&'a self, group: &'a str, resource: &'a str) -> impl Iterator<Item = (&'a str, &'a Served)> {
+        let first = (group.to_owned(), String::new(), String::new());
+        let of_group = self.served.range(first..).take_while(move |((own, _, _), _)| own == group);
+        of_group
+            .filter(move |((_, _, own), _)| own == resource)
+            .map(|((_, version, _), served)| (version.as_str(), served))
+    }
+
+    /// How to address `resource` of `group` in the best version of those that are meant.
+    fn best(&self, group: &str, resource: &str, is_meant: impl Fn(&str, &Served) -> bool) -> Option<ApiResource> {
+        let meant = self.versions(group, resource).filter(|(version, served)| is_meant(version, served));
+        let (version, served) = meant.max_by_key(|(version, _)| rank(version))?;
+        Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &served.kind), resource))
     }
 
     /// The kind that people call `word`, in any case: by its kind, its resource or a short name; in `group`, if that is given.
@@ -189,33 +203,21 @@ impl Capabilities {
 
     /// Every group through which `kind` is served, in order.
     pub fn groups<'a>(&self, kind: &'a Kind) -> Vec<&'a str> {
-        let served =
-            |group: &&String| self.served.keys().any(|(own, _, resource)| own == *group && *resource == kind.resource);
-        kind.groups.iter().filter(served).map(String::as_str).collect()
+        let served = |group: &&str| self.versions(group, &kind.resource).next().is_some();
+        kind.groups.iter().map(String::as_str).filter(served).collect()
     }
 
     /// How to address what engines register as `resource`, one of [`registration::ALL`], in the best version that the server
     /// has. None if it has none: what is served may still be switched off.
     pub fn registration(&self, resource: &str) -> Option<ApiResource> {
-        let versions = self.served.iter().filter(|((group, version, own), _)| {
-            // Initializers are the only thing that was ever used as alpha.
-            group == registration::GROUP
-                && own == resource
-                && (!version.contains("alpha") || resource == registration::INITIALIZERS)
-        });
-        let ((group, version, _), served) = versions.max_by_key(|((_, version, _), _)| rank(version))?;
-        let gvk = GroupVersionKind::gvk(group, version, &served.kind);
-        Some(ApiResource::from_gvk_with_plural(&gvk, resource))
+        // Initializers are the only thing that was ever used as alpha.
+        let is_meant = |version: &str, _: &Served| !version.contains("alpha") || resource == registration::INITIALIZERS;
+        self.best(registration::GROUP, resource, is_meant)
     }
 
     /// How to address `kind`: its own group in the best version that the server has. None if it can be no target.
     pub fn resource(&self, kind: &Kind) -> Option<ApiResource> {
-        let versions = self.served.iter().filter(|((group, _, resource), served)| {
-            *group == kind.group && *resource == kind.resource && served.obstacle().is_none()
-        });
-        let ((_, version, _), served) = versions.max_by_key(|((_, version, _), _)| rank(version))?;
-        let gvk = GroupVersionKind::gvk(&kind.group, version, &served.kind);
-        Some(ApiResource::from_gvk_with_plural(&gvk, &kind.resource))
+        self.best(&kind.group, &kind.resource, |_, served| served.obstacle().is_none())
     }
 
     /// True if and only if the version is known and is at least `major.minor`.
