@@ -72,14 +72,15 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         matches.push(format!("({NOTED} / {bit} % 2 == 1)"));
     }
     let inject = inject(&matches, policies, kind, site, &access, &mut variables)?;
-    let inject = format!("{} ? {} : ({} ? {inject} : [])", rows::is_own(site), answer(), every(first));
+    let inject = format!("{} ? {} : ({} ? {inject} : [])", rows::is_protected(site), answer(site), every(first));
     let takes_notes = !notes.is_empty();
     let mutations = notes.into_iter().chain([inject]).chain(takes_notes.then(forgotten));
     let patch = |expression| json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } });
     Ok(json!({
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "Never",
-        "matchConstraints": constraints(kind, policies, cluster, site),
+        // Protected namespaces are out by the expressions: the server parses a selector anew for each object.
+        "matchConstraints": constraints(kind, policies, cluster),
         // Also where there are none: what somebody adds by hand is to be seen.
         "matchConditions": rows::conditions(&rows, policies, site),
         "variables": variables.to_value(),
@@ -135,7 +136,7 @@ fn note(policy: &Policy, index: usize) -> Result<u64, Inexpressible> {
 
 /// Notes `bit` where `expression` is true.
 fn noted(expression: &str, bit: u64, site: &Site) -> String {
-    let is_meant = all(&[not(&rows::is_own(site)), expression.to_owned()]);
+    let is_meant = all(&[not(&rows::is_protected(site)), expression.to_owned()]);
     let path = format!("/metadata/{}", expressions::NOTES);
     format!("{is_meant} ? [JSONPatch{{op: \"add\", path: \"{path}\", value: {NOTED} + {bit}}}] : []")
 }
@@ -189,9 +190,9 @@ fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variable
     Ok(format!("({chosen}[])"))
 }
 
-/// What a probe gets, and nothing else in its namespace.
-fn answer() -> String {
-    let (annotation, is_probe) = (PROBE.replace('/', "~1"), rows::is_probe());
+/// What a probe gets, and nothing else in a protected namespace.
+fn answer(site: &Site) -> String {
+    let (annotation, is_probe) = (PROBE.replace('/', "~1"), all(&[rows::is_own(site), rows::is_probe()]));
     format!(
         "(!({is_probe}) ? [] : [?(has(object.metadata.annotations) ? optional.none() : optional.of(JSONPatch{{op: \"add\", path: \
          \"/metadata/annotations\", value: {{}}}})), JSONPatch{{op: \"add\", path: \"/metadata/annotations/{annotation}\", \
@@ -250,9 +251,8 @@ fn together(
 
 // Objects
 
-/// Which requests are matched: creates through any version that one of `policies` names, where no namespace is protected but
-/// for the operator's own, in which probes are.
-pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Site) -> Value {
+/// Which requests are matched, in whatever namespace: creates through any version that one of `policies` names.
+pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilities) -> Value {
     let targets: Vec<_> = policies.iter().flat_map(|policy| policy.targets_of(kind)).collect();
     let is_any = targets.iter().any(|target| target.version == "*");
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -272,12 +272,11 @@ pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilit
     };
     // A version that is named means objects that are posted through it, and no conversion of others.
     let policy = if is_any { "Equivalent" } else { "Exact" };
-    let protected = site.protected_namespaces.iter().filter(|name| **name != site.operator_namespace);
     json!({
         "matchPolicy": policy,
         "objectSelector": {},
         "excludeResourceRules": [],
-        "namespaceSelector": { "matchExpressions": [object::namespaces("NotIn", protected)] },
+        "namespaceSelector": {},
         "resourceRules": versions.into_iter().map(rule).collect::<Vec<_>>(),
     })
 }

@@ -60,8 +60,8 @@ pub(super) fn every(terms: Vec<Term>) -> String {
 const ANNOTATIONS: &str = "object.metadata.annotations";
 const LABELS: &str = "object.metadata.labels";
 
-/// Row 1, and what is left of rows 2 and 3: true for what nobody has to leave alone. Protected namespaces but our own are out by
-/// the selector, and nothing that is created is terminating: the server sees to that before admission.
+/// Row 1, and what is left of row 3: true for what nobody has to leave alone. Nothing that is created is terminating: the server
+/// sees to that before admission.
 pub(super) fn is_ordinary(kind: &Kind) -> Vec<Term> {
     if kind.resource != "pods" {
         return Vec::new();
@@ -69,6 +69,12 @@ pub(super) fn is_ordinary(kind: &Kind) -> Vec<Term> {
     let mirror = format!("!(\"kubernetes.io/config.mirror\" in {ANNOTATIONS})");
     let source = format!("{ANNOTATIONS}[?\"kubernetes.io/config.source\"].orValue(\"api\") == \"api\"");
     [mirror, source].map(|term| Term::OfMap(ANNOTATIONS, term)).into()
+}
+
+/// Row 2: that the object is in a protected namespace, where nothing is injected.
+pub(super) fn is_protected(site: &Site) -> String {
+    // The server makes a set of a list of constants, once.
+    format!("request.namespace in {}", list(site.protected_namespaces.iter().map(String::as_str)))
 }
 
 /// That the object is in the operator's own namespace, which is protected: nothing there is injected or judged but for probes.

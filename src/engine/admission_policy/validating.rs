@@ -14,7 +14,7 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, NativeSidecars};
 use crate::cluster::capabilities::Capabilities;
 use crate::engine::Unavailable;
-use crate::engine::object::{IGNORING, PROBE, PROBE_REFUSE, shared_name};
+use crate::engine::object::{IGNORING, PROBE, PROBE_REFUSE, namespaces, shared_name};
 use crate::policy::{Demand, Policy, Site};
 use crate::workload::Kind;
 use serde_json::{Value, json};
@@ -82,9 +82,13 @@ fn spec(
             validation
         }));
     }
+    let mut constraints = constraints(kind, policies, cluster);
+    // What may refuse does not even look into a protected namespace, but for the operator's own, in which probes are.
+    let protected = site.protected_namespaces.iter().filter(|name| **name != site.operator_namespace);
+    constraints["namespaceSelector"] = json!({ "matchExpressions": [namespaces("NotIn", protected)] });
     Ok(json!({
         "failurePolicy": failure_policy,
-        "matchConstraints": constraints(kind, policies, cluster, site),
+        "matchConstraints": constraints,
         "matchConditions": conditions,
         "variables": variables.to_value(),
         "validations": validations,
