@@ -20,9 +20,10 @@ use crate::workload::{Kind, Workload};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
+use std::fmt;
 use std::sync::Arc;
 
 /// The largest review that is read, in bytes: an object of 3 MiB, which is the most that an API server reads in one request
@@ -128,8 +129,57 @@ struct Request {
     sub_resource: String,
     namespace: String,
     operation: String,
+    #[serde(deserialize_with = "object")]
     object: Value,
     dry_run: Option<bool>,
+}
+
+/// The object, without its `managedFields`: nobody decides by them, and of a small object they are more than all the rest.
+fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    Part::Object.deserialize(deserializer)
+}
+
+/// What is read of an object.
+#[derive(Clone, Copy)]
+enum Part {
+    Object,
+    Metadata,
+}
+
+impl<'de> DeserializeSeed<'de> for Part {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Part {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut read = Map::new();
+        while let Some(key) = fields.next_key::<String>()? {
+            let value = match (self, key.as_str()) {
+                (Part::Object, "metadata") => fields.next_value_seed(Part::Metadata)?,
+                (Part::Metadata, "managedFields") => {
+                    fields.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                _ => fields.next_value()?,
+            };
+            read.insert(key, value);
+        }
+        Ok(Value::Object(read))
+    }
 }
 
 /// Through what an object was posted.
@@ -532,6 +582,28 @@ mod tests {
             assert!(message.starts_with("SidecarPolicy `envoy` refuses this Pod: SCP0213: "), "{message}");
             assert_eq!(told(decided), ["envoy rejected SCP0213"]);
         }
+    }
+
+    #[test]
+    fn of_an_object_everything_is_read_but_what_nobody_decides_by() {
+        let managed = json!([{ "manager": "kubectl", "fieldsV1": { "f:metadata": { "managedFields": {} } } }]);
+        let mut came = pod(&json!({ "name": "web", "labels": { "managedFields": "no" }, "managedFields": managed }));
+        came["spec"]["metadata"] = json!({ "managedFields": 1 });
+        let read =
+            |object: &Value| Review::parse(review(object).to_string().as_bytes()).map(|review| review.request.object);
+        let mut expected = came.clone();
+        expected["metadata"].as_object_mut().unwrap().remove("managedFields");
+        assert_eq!(read(&came), Ok(expected));
+        for metadata in [json!(null), json!(7), json!([]), json!("web")] {
+            assert_eq!(read(&json!({ "metadata": metadata })).unwrap_err().status(), 400, "{metadata}");
+        }
+        for object in [json!(7), json!([]), json!("web"), json!(true)] {
+            assert_eq!(read(&object).unwrap_err().status(), 400, "{object}");
+        }
+        assert!(read(&json!(null)).is_err(), "nothing is created");
+        let mut deleted = review(&json!(null));
+        deleted["request"]["operation"] = json!("DELETE");
+        assert!(Review::parse(deleted.to_string().as_bytes()).is_ok());
     }
 
     #[test]
