@@ -18,30 +18,32 @@ const MARKER: &str = "injected.scpol.dev/bench";
 
 /// Ours against a webhook that does nothing but answer with the very patch that ours answers with: the same objects are left.
 pub(super) async fn webhook(figures: &mut Vec<Figure>) -> Result<()> {
-    let (ours, operator) = ours("Webhook").await?;
-    let collection = format!("{ADMISSION}/v1/mutatingwebhookconfigurations");
-    let registered = ours.world.get(&format!("{collection}/scpol-pods")).await?.context("our registration")?;
     let nothing = Nothing::start(&patch()?)?;
-    let rival = Pods { is_marked: true, ..rival(&[(collection, nothing.registered_as(&registered))]).await? };
-    compare(figures, "Webhook", "a do-nothing webhook", &ours, &rival).await?;
-    operator.kill().await
+    compare(figures, "Webhook", "a do-nothing webhook", async || {
+        let ours = ours("Webhook").await?;
+        let collection = format!("{ADMISSION}/v1/mutatingwebhookconfigurations");
+        let registered = ours.world.get(&format!("{collection}/scpol-pods")).await?.context("our registration")?;
+        let rival = rival(&[(collection, nothing.registered_as(&registered))]).await?;
+        Ok((ours, Pods { is_marked: true, ..rival }))
+    })
+    .await
 }
 
 /// Ours against a policy written by hand.
 pub(super) async fn policies(figures: &mut Vec<Figure>) -> Result<()> {
-    let (ours, operator) = ours("MutatingAdmissionPolicy").await?;
-    compare(figures, "MutatingAdmissionPolicy", "a hand-written one", &ours, &rival(&literal()).await?).await?;
-    operator.kill().await
+    compare(figures, "MutatingAdmissionPolicy", "a hand-written one", async || {
+        Ok((ours("MutatingAdmissionPolicy").await?, rival(&literal()).await?))
+    })
+    .await
 }
 
 async fn compare(
     figures: &mut Vec<Figure>,
     engine: &'static str,
     name: &'static str,
-    ours: &Pods,
-    rival: &Pods,
+    start: impl AsyncFn() -> Result<(Pods, Pods)>,
 ) -> Result<()> {
-    duel(figures, &Terms { engine, rival: name, rates: [BAR; 3], p50: None }, ours, rival).await
+    duel(figures, &Terms { engine, rival: name, rates: [BAR; 3], p50: None }, start).await
 }
 
 /// What the operator adds to a [`pod`].
@@ -53,10 +55,11 @@ fn patch() -> Result<Value> {
 
 /// A server whose clients create pods, each of which gets its sidecar.
 struct Pods {
+    // It ends before its server.
+    operator: Option<Operator>,
     world: World,
     /// Whether it comes with our marker.
     is_marked: bool,
-    operator: Option<u32>,
 }
 
 impl Side for Pods {
@@ -64,8 +67,8 @@ impl Side for Pods {
         &self.world.cluster
     }
 
-    fn operator(&self) -> Option<u32> {
-        self.operator
+    fn operator(&self) -> Option<&Operator> {
+        self.operator.as_ref()
     }
 
     async fn create(&self, number: usize) -> Result<()> {
@@ -82,7 +85,7 @@ impl Side for Pods {
 }
 
 /// A server with the operator, and one policy for pods in force by `engine`.
-async fn ours(engine: &str) -> Result<(Pods, Operator)> {
+async fn ours(engine: &str) -> Result<Pods> {
     let world = world().await?;
     let operator = operator(&world.cluster, &[]).await?;
     let spec = json!({
@@ -90,7 +93,7 @@ async fn ours(engine: &str) -> Result<(Pods, Operator)> {
     });
     world.policy(POLICY, spec).await?;
     in_force(&world.cluster, POLICY).await?;
-    Ok((Pods { world, is_marked: true, operator: Some(operator.pid()) }, operator))
+    Ok(Pods { operator: Some(operator), world, is_marked: true })
 }
 
 /// A server with what is registered by hand alone, in force.
@@ -104,7 +107,7 @@ async fn rival(registrations: &[(String, Value)]) -> Result<Pods> {
         Ok(containers(&created) == ["app", "sidecar"])
     })
     .await?;
-    Ok(Pods { world, is_marked: false, operator: None })
+    Ok(Pods { operator: None, world, is_marked: false })
 }
 
 async fn world() -> Result<World> {

@@ -2,13 +2,15 @@
 //! frozen, between two phases that are compared.
 //!
 //! The phases are short, since what else the host does changes from second to second: two that follow each other at once see the
-//! same of it, and there are many of them.
+//! same of it, and there are many of them. The servers are fresh ones several times: two of them differ by a percent or two for
+//! as long as they run, which no number of phases takes out.
 
 use super::figure::{Figure, at_least, at_most, told};
 use super::load::{phase, processor_seconds};
 use super::rounds;
 use super::statistics::median;
-use anyhow::{Context, Result};
+use crate::support::Operator;
+use anyhow::{Context, Result, ensure};
 use controlplane::ControlPlane;
 use std::time::Duration;
 
@@ -16,8 +18,10 @@ use std::time::Duration;
 const CLIENTS: [(usize, usize); 3] = [(1, 100), (16, 240), (64, 480)];
 /// Phases of each side and number of clients in a round, after which everything is deleted.
 const TURNS: usize = 6;
-/// Rounds that count.
+/// Rounds that count, of all servers together.
 const ROUNDS: usize = 15;
+/// How often both sides get a fresh server.
+const SERVERS: usize = 3;
 /// After everything has been deleted the servers have some work to do yet.
 const REST: Duration = Duration::from_millis(500);
 
@@ -26,7 +30,7 @@ pub(super) trait Side {
     /// Its server.
     fn cluster(&self) -> &ControlPlane;
     /// The operator beside its server, if there is one.
-    fn operator(&self) -> Option<u32>;
+    fn operator(&self) -> Option<&Operator>;
     /// Creates the object of that number; an error if it does not come out as this side makes it.
     async fn create(&self, number: usize) -> Result<()>;
     /// Deletes every object.
@@ -58,13 +62,35 @@ struct Measured {
 /// Phases that followed each other: ours, and the rival's.
 type Pair = (Measured, Measured);
 
-/// Both in turn, with each number of clients, as often as there are rounds.
-pub(super) async fn duel(figures: &mut Vec<Figure>, terms: &Terms, ours: &impl Side, rival: &impl Side) -> Result<()> {
+/// Both in turn, with each number of clients, as often as there are rounds; `start` makes ours and the rival, each with a fresh
+/// server, which ends with it.
+pub(super) async fn duel<Ours: Side, Rival: Side>(
+    figures: &mut Vec<Figure>,
+    terms: &Terms,
+    start: impl AsyncFn() -> Result<(Ours, Rival)>,
+) -> Result<()> {
     let mut seen: [Vec<Pair>; 3] = Default::default();
+    for server in 1..=SERVERS {
+        let (ours, rival) = start().await?;
+        eprintln!("{}: servers {server} of {SERVERS}", terms.engine);
+        fight(terms, &ours, &rival, &mut seen).await?;
+        if let Some(operator) = ours.operator() {
+            ensure!(operator.get("/readyz").await?.0 == 200, "the operator is not ready any more");
+        }
+    }
+    for (((clients, _), bar), pairs) in CLIENTS.into_iter().zip(terms.rates).zip(&seen) {
+        let p50 = terms.p50.filter(|_| clients == 1);
+        figures.extend(compared(terms, clients, bar, p50, pairs));
+    }
+    Ok(())
+}
+
+/// The rounds that one pair of servers has.
+async fn fight(terms: &Terms, ours: &impl Side, rival: &impl Side, seen: &mut [Vec<Pair>; 3]) -> Result<()> {
     // The first round warms everything up and does not count.
-    for round in 0..=rounds(ROUNDS)? {
+    for round in 0..=rounds(ROUNDS)?.div_ceil(SERVERS) {
         let mut number = 0;
-        for ((clients, objects), seen) in CLIENTS.into_iter().zip(&mut seen) {
+        for ((clients, objects), seen) in CLIENTS.into_iter().zip(seen.iter_mut()) {
             let mut pairs = Vec::new();
             for turn in 0..TURNS {
                 let range = (number, objects);
@@ -87,10 +113,6 @@ pub(super) async fn duel(figures: &mut Vec<Figure>, terms: &Terms, ours: &impl S
         ours.clear().await?;
         rival.clear().await?;
         tokio::time::sleep(REST).await;
-    }
-    for (((clients, _), bar), pairs) in CLIENTS.into_iter().zip(terms.rates).zip(&seen) {
-        let p50 = terms.p50.filter(|_| clients == 1);
-        figures.extend(compared(terms, clients, bar, p50, pairs));
     }
     Ok(())
 }
@@ -115,7 +137,7 @@ fn taken(side: &impl Side) -> Result<f64> {
 
 /// Seconds of processor time that the operator beside it has taken so far.
 fn beside(side: &impl Side) -> Result<f64> {
-    side.operator().map_or(Ok(0.0), processor_seconds)
+    side.operator().map_or(Ok(0.0), |operator| processor_seconds(operator.pid()))
 }
 
 /// The median of the ratios of pairs.

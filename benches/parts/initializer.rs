@@ -6,7 +6,7 @@ use super::load::{create_patiently, operator, phase, resident_megabytes, send};
 use super::rivals::{parsed, planned};
 use super::rounds;
 use super::statistics::median;
-use crate::support::{LIMIT, file, in_force, install, policies, within};
+use crate::support::{LIMIT, Operator, file, in_force, install, policies, within};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use futures::StreamExt;
@@ -43,11 +43,12 @@ async fn policy(cluster: &ControlPlane) -> Result<()> {
 
 /// A server whose clients create Deployments.
 struct Deployments {
+    /// None where clients complete their own objects. It ends before its server.
+    operator: Option<Operator>,
     cluster: ControlPlane,
     client: Client,
     /// By what clients complete their own objects; none where the operator does.
     floor: Option<Policy>,
-    operator: Option<u32>,
 }
 
 impl Side for Deployments {
@@ -55,8 +56,8 @@ impl Side for Deployments {
         &self.cluster
     }
 
-    fn operator(&self) -> Option<u32> {
-        self.operator
+    fn operator(&self) -> Option<&Operator> {
+        self.operator.as_ref()
     }
 
     async fn create(&self, number: usize) -> Result<()> {
@@ -73,19 +74,17 @@ impl Side for Deployments {
 
 /// What the operator reaches of the floor.
 pub(super) async fn throughput(figures: &mut Vec<Figure>) -> Result<()> {
-    let floor = floor().await?;
+    let terms = Terms { engine: "Initializer", rival: "the floor", rates: [0.87, 0.90, 0.90], p50: Some(1.15) };
+    duel(figures, &terms, async || Ok((ours().await?, floor().await?))).await
+}
+
+/// What the operator has registered, with the operator.
+async fn ours() -> Result<Deployments> {
     let cluster = cluster(false).await?;
     policy(&cluster).await?;
     let operator = operator(&cluster, &[]).await?;
     in_force(&cluster, "bench").await?;
-    let ours =
-        Deployments { client: cluster.client(User::Creator), cluster, floor: None, operator: Some(operator.pid()) };
-    let terms = Terms { engine: "Initializer", rival: "the floor", rates: [0.87, 0.90, 0.90], p50: Some(1.15) };
-    duel(figures, &terms, &ours, &floor).await?;
-    operator.stop().await?;
-    ours.cluster.stop().await;
-    floor.cluster.stop().await;
-    Ok(())
+    Ok(Deployments { operator: Some(operator), client: cluster.client(User::Creator), cluster, floor: None })
 }
 
 /// What the operator has registered, without the operator.
@@ -103,10 +102,10 @@ async fn floor() -> Result<Deployments> {
     in_force(&cluster, "bench").await?;
     operator.stop().await?;
     Ok(Deployments {
+        operator: None,
         client: cluster.client(User::Creator),
         cluster,
         floor: Some(parsed(&bench_policy())?),
-        operator: None,
     })
 }
 
