@@ -78,28 +78,31 @@ pub(super) async fn throughput(figures: &mut Vec<Figure>) -> Result<()> {
     duel(figures, &terms, async || Ok((ours().await?, floor().await?))).await
 }
 
-/// What the operator has registered, with the operator.
-async fn ours() -> Result<Deployments> {
+/// A server with everything that the operator registers, and the operator.
+async fn registered() -> Result<(ControlPlane, Operator)> {
     let cluster = cluster(false).await?;
     policy(&cluster).await?;
     let operator = operator(&cluster, &[]).await?;
     in_force(&cluster, "bench").await?;
+    Ok((cluster, operator))
+}
+
+/// The operator completes what is created.
+async fn ours() -> Result<Deployments> {
+    let (cluster, operator) = registered().await?;
     Ok(Deployments { operator: Some(operator), client: cluster.client(User::Creator), cluster, floor: None })
 }
 
-/// What the operator has registered, without the operator.
+/// Clients complete their own objects, without the operator.
 async fn floor() -> Result<Deployments> {
-    let cluster = cluster(false).await?;
-    // The client completes objects itself, which takes a right that users do not have.
+    let (cluster, operator) = registered().await?;
+    // That takes a right that users do not have.
     for command in [
         &["create", "clusterrole", "floor", "--verb=initialize", "--resource=deployments.apps"][..],
         &["create", "clusterrolebinding", "floor", "--clusterrole=floor", "--user=creator"],
     ] {
         cluster.kubectl_output(User::Admin, command).await?;
     }
-    policy(&cluster).await?;
-    let operator = operator(&cluster, &[]).await?;
-    in_force(&cluster, "bench").await?;
     operator.stop().await?;
     Ok(Deployments {
         operator: None,
