@@ -3,7 +3,7 @@
 use super::duel::{Side, Terms, duel};
 use super::figure::Figure;
 use super::load::{operator, send};
-use super::rivals::{ADMISSION, Nothing, literal, parsed, planned, sidecar};
+use super::rivals::{ADMISSION, Asks, Nothing, literal, parsed, planned, sidecar};
 use crate::support::{LIMIT, Operator, in_force, within};
 use crate::world::{PODS, World, containers, request};
 use anyhow::{Context, Result, ensure};
@@ -11,39 +11,52 @@ use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
 use sidecar_policy::workload::{Kind, Workload};
 
-/// What of a rival's rate is to be reached: what is decided, and the marker, may cost so much more.
+/// What is to be reached of the rate of what would be written by hand.
 const BAR: f64 = 0.95;
 const POLICY: &str = "bench";
 const MARKER: &str = "injected.scpol.dev/bench";
 
-/// Ours against a webhook that does nothing but answer with the very patch that ours answers with: the same objects are left.
+/// Ours against webhooks that do nothing but answer with the very patch that ours answers with: the same objects are left.
 pub(super) async fn webhook(figures: &mut Vec<Figure>) -> Result<()> {
-    let nothing = Nothing::start(&patch()?)?;
-    compare(figures, "Webhook", "a do-nothing webhook", async || {
-        let ours = ours("Webhook").await?;
-        let collection = format!("{ADMISSION}/v1/mutatingwebhookconfigurations");
-        let registered = ours.world.get(&format!("{collection}/scpol-pods")).await?.context("our registration")?;
-        let rival = rival(&[(collection, nothing.registered_as(&registered))]).await?;
-        Ok((ours, Pods { is_marked: true, ..rival }))
-    })
-    .await
+    let patch = patch()?;
+    let rivals = [
+        ("a do-nothing webhook", Some(BAR), Nothing::in_go(&patch)?),
+        ("the barest webhook", None, Nothing::bare(&patch)?),
+    ];
+    for (name, bar, nothing) in rivals {
+        compare(figures, "Webhook", name, bar, async || {
+            let ours = ours("Webhook").await?;
+            let collection = format!("{ADMISSION}/v1/mutatingwebhookconfigurations");
+            let registered = ours.world.get(&format!("{collection}/scpol-pods")).await?.context("our registration")?;
+            let rival = rival(&[(collection, nothing.registered_as(&registered))]).await?;
+            Ok((ours, Pods { is_marked: true, ..rival }))
+        })
+        .await?;
+    }
+    Ok(())
 }
 
-/// Ours against a policy written by hand.
+/// Ours against policies written by hand.
 pub(super) async fn policies(figures: &mut Vec<Figure>) -> Result<()> {
-    compare(figures, "MutatingAdmissionPolicy", "a hand-written one", async || {
-        Ok((ours("MutatingAdmissionPolicy").await?, rival(&literal()).await?))
-    })
-    .await
+    let rivals =
+        [("a hand-written one", Some(BAR), Asks::WhetherItIsThere), ("one that asks nothing", None, Asks::Nothing)];
+    for (name, bar, asks) in rivals {
+        compare(figures, "MutatingAdmissionPolicy", name, bar, async || {
+            Ok((ours("MutatingAdmissionPolicy").await?, rival(&literal(asks)).await?))
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 async fn compare(
     figures: &mut Vec<Figure>,
     engine: &'static str,
-    name: &'static str,
+    rival: &'static str,
+    bar: Option<f64>,
     start: impl AsyncFn() -> Result<(Pods, Pods)>,
 ) -> Result<()> {
-    duel(figures, &Terms { engine, rival: name, rates: [BAR; 3], p50: None }, start).await
+    duel(figures, &Terms { engine, rival, rates: bar.map(|bar| [bar; 3]), p50: None }, start).await
 }
 
 /// What the operator adds to a [`pod`].

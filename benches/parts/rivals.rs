@@ -1,6 +1,7 @@
-//! What engines are held against: the least that can be written by hand for the same sidecar.
+//! What engines are held against: what would be written by hand for the same sidecar, and the least that can be.
 
-use anyhow::{Context, Result, anyhow};
+use crate::support::file;
+use anyhow::{Context, Result, anyhow, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
@@ -16,10 +17,12 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
-use sidecar_policy::engine::webhook::authority::{self, Action, Lifetimes};
+use sidecar_policy::engine::webhook::authority::{self, Action, Lifetimes, Stored};
 use sidecar_policy::inject;
 use sidecar_policy::policy::{Policy, Site};
 use sidecar_policy::workload::Workload;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -43,21 +46,45 @@ pub(super) fn planned(policy: &Policy, workload: &Workload) -> Result<Patch> {
     inject::plan(workload, &template, &template).map_err(|conflict| anyhow!(conflict.message))
 }
 
-/// A webhook that does nothing: whatever it is asked, it answers with one constant patch. On one thread, as the operator is, and a
-/// thread of its own, so that it does not wait for the clients.
+/// A webhook that does nothing, as long as this lives: whatever it is asked, it answers with one constant patch.
 pub(super) struct Nothing {
     /// Where it is called.
-    pub(super) url: String,
+    url: String,
     /// By what it is trusted, base64 of PEM.
-    pub(super) bundle: String,
+    bundle: String,
+    /// What ends it when it is closed, if it is a process of its own.
+    _input: Option<ChildStdin>,
 }
 
 impl Nothing {
-    /// Starts one that answers with `patch` as long as this process lives.
-    pub(super) fn start(patch: &Value) -> Result<Self> {
-        let lifetimes = Lifetimes::default();
-        let names = ["127.0.0.1".to_owned()];
-        let made = authority::carry_out(Action::Replace, None, &names, Timestamp::now(), &lifetimes)?;
+    /// Starts one as it is written with Go's standard library, which answers with `patch`: `benches/nothing`, built first.
+    pub(super) fn in_go(patch: &Value) -> Result<Self> {
+        let binary = file("target/bench/nothing");
+        let built = Command::new("go")
+            .args(["build", "-trimpath", "-buildvcs=false", "-o"])
+            .arg(&binary)
+            .arg(".")
+            .current_dir(file("benches/nothing"))
+            .envs([("GOWORK", "off"), ("CGO_ENABLED", "0")])
+            .status()
+            .context("the webhook that does nothing is written in Go: install Go 1.26 or later")?;
+        ensure!(built.success(), "`go build` of benches/nothing failed: {built}");
+        let made = authority()?;
+        let mut process = Command::new(binary).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut input = process.stdin.take().context("its input")?;
+        serde_json::to_writer(&input, &json!({ "certificate": made.leaf, "key": made.leaf_key, "patch": patch }))?;
+        input.flush()?;
+        let mut address = String::new();
+        BufReader::new(process.stdout.take().context("its output")?).read_line(&mut address)?;
+        ensure!(!address.is_empty(), "the webhook that does nothing did not start: {}", process.wait()?);
+        let url = format!("https://{}/", address.trim_end());
+        Ok(Self { url, bundle: STANDARD.encode(made.bundle), _input: Some(input) })
+    }
+
+    /// Starts the least that can be, which answers with `patch`: it looks for the `uid` and reads nothing else. On one thread, as the
+    /// operator is, and a thread of its own, so that it does not wait for the clients.
+    pub(super) fn bare(patch: &Value) -> Result<Self> {
+        let made = authority()?;
         let chain = CertificateDer::pem_slice_iter(made.leaf.as_bytes()).collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_slice(made.leaf_key.as_bytes())?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -71,7 +98,7 @@ impl Nothing {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let patch = STANDARD.encode(patch.to_string()).into();
         std::thread::spawn(move || runtime.block_on(serve(listener, TlsAcceptor::from(Arc::new(config)), patch)));
-        Ok(Self { url, bundle: STANDARD.encode(made.bundle) })
+        Ok(Self { url, bundle: STANDARD.encode(made.bundle), _input: None })
     }
 
     /// `registration`, by which an engine is called, as one by which this is called instead, of another name.
@@ -83,6 +110,12 @@ impl Nothing {
         }
         own
     }
+}
+
+/// A certificate for loopback, and who has signed it.
+fn authority() -> Result<Stored> {
+    let names = ["127.0.0.1".to_owned()];
+    Ok(authority::carry_out(Action::Replace, None, &names, Timestamp::now(), &Lifetimes::default())?)
 }
 
 /// `patch` is base64.
@@ -114,13 +147,29 @@ async fn answer(request: Request<Incoming>, patch: Arc<str>) -> Result<Response<
     Ok(Response::builder().header("Content-Type", "application/json").body(Full::new(answer.into()))?)
 }
 
+/// What a MutatingAdmissionPolicy that is written by hand asks before it adds the container.
+#[derive(Clone, Copy)]
+pub(super) enum Asks {
+    /// Whether it is there already, as the example in Kubernetes' documentation does. A pod that has it could not be created otherwise.
+    WhetherItIsThere,
+    /// Nothing.
+    Nothing,
+}
+
 /// A MutatingAdmissionPolicy that adds the container, and what binds it: where they are posted, and they.
-pub(super) fn literal() -> Vec<(String, Value)> {
+pub(super) fn literal(asks: Asks) -> Vec<(String, Value)> {
     let container = sidecar();
     let expression = format!(
         r#"[JSONPatch{{op: "add", path: "/spec/containers/-", value: {{"name": {}, "image": {}}}}}]"#,
         container["name"], container["image"]
     );
+    let conditions = match asks {
+        Asks::WhetherItIsThere => {
+            let expression = format!("!object.spec.containers.exists(c, c.name == {})", container["name"]);
+            json!([{ "name": "does-not-already-have-sidecar", "expression": expression }])
+        }
+        Asks::Nothing => json!([]),
+    };
     let (api, metadata) = ("admissionregistration.k8s.io/v1", json!({ "name": "literal" }));
     let policy = json!({
         "apiVersion": api, "kind": "MutatingAdmissionPolicy", "metadata": metadata,
@@ -129,6 +178,7 @@ pub(super) fn literal() -> Vec<(String, Value)> {
             "matchConstraints": { "resourceRules": [
                 { "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] },
             ] },
+            "matchConditions": conditions,
             "mutations": [{ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } }],
         },
     });

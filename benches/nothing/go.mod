@@ -1,0 +1,3 @@
+module nothing
+
+go 1.26.0
