@@ -150,7 +150,7 @@ async fn answer(request: Request<Incoming>, patch: Arc<str>) -> Result<Response<
 /// What a MutatingAdmissionPolicy that is written by hand asks before it adds the container.
 #[derive(Clone, Copy)]
 pub(super) enum Asks {
-    /// Whether it is there already, as the example in Kubernetes' documentation does. A pod that has it could not be created otherwise.
+    /// Whether it is there already, as the example in Kubernetes' documentation does. A pod that has it is refused otherwise.
     WhetherItIsThere,
     /// Nothing.
     Nothing,
