@@ -56,7 +56,7 @@ async fn compare(
     bar: Option<f64>,
     start: impl AsyncFn() -> Result<(Pods, Pods)>,
 ) -> Result<()> {
-    duel(figures, &Terms { engine, rival, rates: bar.map(|bar| [bar; 3]), p50: None }, start).await
+    duel(figures, &Terms { engine, rival, rates: [bar; 3], p50: None }, start).await
 }
 
 /// What the operator adds to a [`pod`].

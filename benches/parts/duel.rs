@@ -42,7 +42,7 @@ pub(super) struct Terms {
     pub(super) engine: &'static str,
     pub(super) rival: &'static str,
     /// What of the rival's rate is to be reached with 1, 16, 64 clients; none where it is only told.
-    pub(super) rates: Option<[f64; 3]>,
+    pub(super) rates: [Option<f64>; 3],
     /// How much longer a create may take with 1 client, where there is a limit.
     pub(super) p50: Option<f64>,
 }
@@ -78,8 +78,7 @@ pub(super) async fn duel<Ours: Side, Rival: Side>(
             ensure!(operator.get("/readyz").await?.0 == 200, "the operator is not ready any more");
         }
     }
-    for (index, ((clients, _), pairs)) in CLIENTS.into_iter().zip(&seen).enumerate() {
-        let bar = terms.rates.map(|rates| rates[index]);
+    for (((clients, _), bar), pairs) in CLIENTS.into_iter().zip(terms.rates).zip(&seen) {
         let p50 = terms.p50.filter(|_| clients == 1);
         figures.extend(compared(terms, clients, bar, p50, pairs));
     }

@@ -74,7 +74,8 @@ impl Side for Deployments {
 
 /// What the operator reaches of the floor.
 pub(super) async fn throughput(figures: &mut Vec<Figure>) -> Result<()> {
-    let terms = Terms { engine: "Initializer", rival: "the floor", rates: Some([0.87, 0.90, 0.90]), p50: Some(1.15) };
+    let terms =
+        Terms { engine: "Initializer", rival: "the floor", rates: [0.87, 0.90, 0.90].map(Some), p50: Some(1.15) };
     duel(figures, &terms, async || Ok((ours().await?, floor().await?))).await
 }
 
