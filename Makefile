@@ -20,17 +20,36 @@ demo: ## Everything from a bare clone: a real API server, the operator, a sample
 	@cargo build --locked --workspace --bins
 	@target/debug/controlplane run --version $(DEMO) $(if $(filter 1.36,$(DEMO)),--nodes 2) -- tests/demo/$(DEMO).sh
 
+# Stable Rust tells the seconds of each test only to whoever asks like this.
+SECONDS_OF_TESTS := --config 'target."cfg(all())".runner = ["env", "RUSTC_BOOTSTRAP=1"]'
+
 .PHONY: test
-test: assets ## All tests, real servers included
-	@cargo test --locked --workspace
+test: assets test-offline test-servers ## All tests, real servers included
+
+.PHONY: test-offline
+test-offline: ## What needs no server: about a minute
+	@cargo test --locked --workspace --no-run
+	@mkdir -p target/seconds
+	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --exclude controlplane --lib --bins --test offline --test rules \
+		-- -Z unstable-options --report-time | tee target/seconds/offline.log
+	@cargo test --locked --workspace --doc
+
+.PHONY: test-servers
+test-servers: assets ## What needs real servers; TESTS="author F07" for some of it
+	@cargo $(SECONDS_OF_TESTS) test --locked -p controlplane -- -Z unstable-options --report-time
+	@cargo test --locked --test apiserver -- $(TESTS)
+
+.PHONY: slowest
+slowest: ## The 30 slowest tests and starts of servers of the last run
+	@tests/slowest.sh
 
 .PHONY: chaos
 chaos: assets ## What may go wrong between the operator and API servers, with three seeds; CASES=F07 for some, SCPOL_CHAOS_SEED=n for one seed
-	@SCPOL_CHAOS_ALL=1 cargo test --locked --test chaos -- $(CASES)
+	@SCPOL_CHAOS_ALL=1 cargo test --locked --test apiserver -- $(or $(CASES),chaos::)
 
 .PHONY: laws
 laws: ## The laws of injection on a million generated cases and more; PROPTEST_CASES sets how many each law gets
-	@PROPTEST_CASES=$${PROPTEST_CASES:-120000} cargo test --locked --workspace --test laws
+	@PROPTEST_CASES=$${PROPTEST_CASES:-120000} cargo test --locked --test offline -- laws::
 
 .PHONY: fuzz
 fuzz: ## Fuzzing, guided by coverage: FUZZ_SECONDS=60 or FUZZ_RUNS=10000000 for each of FUZZ_TARGETS
@@ -58,7 +77,7 @@ lint: ## Formatting and lints; warnings are errors
 
 .PHONY: crds
 crds: ## Write the CRDs, docs/codes.md and docs/fields.md anew
-	@UPDATE=1 cargo test --locked --test crd
+	@UPDATE=1 cargo test --locked --test offline crd
 	@$(MAKE) --no-print-directory install-files
 
 .PHONY: install-files

@@ -1,8 +1,6 @@
 //! The corpus: expressions by topic, each with its verdict. `tests/apiserver/cel.rs` asks a real server about them.
 
-mod cel_corpus_files;
-
-use cel_corpus_files::{Entry, entries};
+use crate::cel_corpus_files::{Entry, entries};
 use sidecar_policy::cel::{Budget, Expression, Gives, Variables};
 
 /// What we make of an entry, and why.

@@ -1,10 +1,8 @@
 //! The API as users get it: the generated files are current, and the rules say what the corpus expects.
 //!
-//! `make crds` (`UPDATE=1 cargo test --test crd`) writes the generated files anew.
+//! `make crds` (`UPDATE=1 cargo test --test offline crd`) writes the generated files anew.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
-mod policies;
 
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
@@ -184,7 +182,7 @@ fn the_generated_yaml_is_read_back_as_it_was() {
 
 #[test]
 fn valid_policies_have_no_fault() {
-    let cases = policies::valid();
+    let cases = crate::policies::valid();
     assert!(cases.len() >= 10, "{} cases", cases.len());
     let faulty: Vec<_> = cases
         .iter()
@@ -197,7 +195,7 @@ fn valid_policies_have_no_fault() {
 
 #[test]
 fn invalid_policies_have_exactly_the_faults_that_they_name() {
-    let cases = policies::invalid();
+    let cases = crate::policies::invalid();
     assert!(cases.len() >= 60, "{} cases", cases.len());
     let mut wrong = String::new();
     for case in &cases {
@@ -212,7 +210,7 @@ fn invalid_policies_have_exactly_the_faults_that_they_name() {
 
 #[test]
 fn whatever_is_wrong_with_a_field_is_found_first_and_nothing_is_said_of_other_fields() {
-    let damaged = policies::damaged();
+    let damaged = crate::policies::damaged();
     let mut wrong = String::new();
     for case in &damaged {
         let found = violations(&case.object);
@@ -234,7 +232,7 @@ fn whatever_is_wrong_with_a_field_is_found_first_and_nothing_is_said_of_other_fi
 
 #[test]
 fn what_a_current_server_stores_an_old_one_stores_too() {
-    for case in policies::invalid() {
+    for case in crate::policies::invalid() {
         let stored_by: Vec<_> = case.stored_by.iter().map(String::as_str).collect();
         assert!([&[][..], &["1.13"], &["1.13", "1.36"]].contains(&&stored_by[..]), "{}: {stored_by:?}", case.name);
     }
@@ -242,7 +240,7 @@ fn what_a_current_server_stores_an_old_one_stores_too() {
 
 #[test]
 fn every_message_says_what_the_field_must_be() {
-    for case in policies::invalid() {
+    for case in crate::policies::invalid() {
         for violation in violations(&case.object) {
             let is_told = violation.message.starts_with("must ") || violation.code == Code::UnknownField;
             assert!(is_told && violation.message.len() <= 400, "{}: {}", case.name, violation.message);
@@ -252,8 +250,8 @@ fn every_message_says_what_the_field_must_be() {
 
 #[test]
 fn no_value_of_any_kind_in_any_place_is_unreadable_or_ends_in_a_panic() {
-    for case in policies::valid().iter().chain(&policies::invalid()) {
-        for mutant in policies::mutants(&case.object) {
+    for case in crate::policies::valid().iter().chain(&crate::policies::invalid()) {
+        for mutant in crate::policies::mutants(&case.object) {
             let found = violations(&mutant);
             let unreadable = found.iter().find(|violation| violation.message.starts_with("cannot be read"));
             assert_eq!(unreadable, None, "the schema and the types disagree about {mutant}");

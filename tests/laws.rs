@@ -2,10 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-mod kept;
-mod undo;
-
-use kept::is_kept;
+use crate::kept::is_kept;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use sidecar_policy::api::v1alpha1::{self, Place, Position, RawObject};
@@ -70,7 +67,7 @@ proptest! {
         let templates = rest(&workload, &all);
         if let Some(mut after) = injected(&workload, &templates, &all) {
             for index in order.into_iter().filter(|&index| index < templates.len()) {
-                undo::undo(&mut after, &workload.pod_pointer(), &templates[index].policy);
+                crate::undo::undo(&mut after, &workload.pod_pointer(), &templates[index].policy);
             }
             prop_assert_eq!(after, without_markers(&workload, &templates));
         }

@@ -4,9 +4,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-#[expect(dead_code, reason = "servers have no part in this")]
-mod policies;
-
 use serde_json::Value;
 use sidecar_policy::api::code::Code;
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,7 +109,7 @@ fn the_invalid_policies_of_the_corpus_have_the_errors_that_they_name_on_the_line
     for item in items(&report).filter(is_error_of_one) {
         errors.entry(text(item, "file")).or_default().push(item);
     }
-    for case in policies::invalid() {
+    for case in crate::policies::invalid() {
         let path = format!("tests/policies/invalid/{}.yaml", case.name);
         let items = errors.remove(path.as_str()).unwrap_or_default();
         let mut found: Vec<_> =
@@ -137,7 +134,7 @@ fn the_invalid_policies_of_the_corpus_have_the_errors_that_they_name_on_the_line
 #[test]
 fn whatever_is_wrong_with_a_field_is_an_error_with_its_code_and_path() {
     let folder = tempfile::tempdir().unwrap();
-    let damaged = policies::damaged();
+    let damaged = crate::policies::damaged();
     for (index, case) in damaged.iter().enumerate() {
         fs::write(folder.path().join(format!("{index}.json")), case.object.to_string()).unwrap();
     }
@@ -160,14 +157,15 @@ fn whatever_is_wrong_with_a_field_is_an_error_with_its_code_and_path() {
 fn the_valid_policies_of_the_corpus_have_no_error() {
     let (report, _) = lint(&["-f", "tests/policies/valid", "--initializer-name", "envoy.initializer.kubernetes.io"]);
     assert_eq!(items(&report).find(is_error_of_one), None);
-    assert_eq!(report["policies"], policies::valid().len());
+    assert_eq!(report["policies"], crate::policies::valid().len());
 }
 
 #[test]
 fn no_policy_of_any_kind_ends_in_a_panic() {
     let folder = tempfile::tempdir().unwrap();
-    for (index, case) in policies::valid().iter().chain(&policies::invalid()).enumerate() {
-        let mutants: Vec<_> = policies::mutants(&case.object).iter().map(|mutant| mutant.to_string() + "\n").collect();
+    for (index, case) in crate::policies::valid().iter().chain(&crate::policies::invalid()).enumerate() {
+        let mutants: Vec<_> =
+            crate::policies::mutants(&case.object).iter().map(|mutant| mutant.to_string() + "\n").collect();
         if !mutants.is_empty() {
             fs::write(folder.path().join(format!("{index}.yaml")), mutants.join("---\n")).unwrap();
         }

@@ -628,10 +628,12 @@ fn every_threat_has_an_answer_and_every_test_that_it_names_is_there() {
         let path = root().join(&found[1]);
         assert!(path.exists(), "{}", &found[1]);
         if let Some(function) = found.get(2) {
-            // Of other attributes and comments there may be some between.
-            let test = r"(?m)^ *#\[(?:tokio::)?test\b.*\]\n(?: *(?:#\[.*\]|//.*)\n)* *(?:async )?fn";
-            let test = Regex::new(&format!(r"{test} {}\b", function.as_str())).unwrap();
-            assert!(test.is_match(&read(path)), "{} is no test", &found[0]);
+            // With an attribute, beside which there may be others and comments; or in the list of a file of server tests.
+            let function = function.as_str();
+            let attribute = r"(?m)^ *#\[(?:tokio::)?test\b.*\]\n(?: *(?:#\[.*\]|//.*)\n)* *(?:async )?fn";
+            let is_test = |pattern: &str| Regex::new(pattern).unwrap().is_match(&read(&path));
+            let listed = format!(r"(?s)\ncrate::tests!\[[^\]]*\b{function},");
+            assert!(is_test(&format!(r"{attribute} {function}\b")) || is_test(&listed), "{} is no test", &found[0]);
         }
         seen += 1;
     }

@@ -6,7 +6,7 @@ use super::load::{create_patiently, operator, phase, resident_megabytes, send};
 use super::rivals::{parsed, planned};
 use super::rounds;
 use super::statistics::median;
-use crate::support::{LIMIT, Operator, file, in_force, install, policies, within};
+use crate::support::{LIMIT, Operator, file, in_force, installed, policies, within};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use futures::StreamExt;
@@ -23,9 +23,7 @@ const COUNTED: usize = 600;
 
 async fn cluster(audit: bool) -> Result<ControlPlane> {
     let builder = ControlPlane::builder(Version::V1_13);
-    let cluster = if audit { builder.audit_log() } else { builder }.start().await?;
-    install(&cluster).await?;
-    Ok(cluster)
+    installed(if audit { builder.audit_log() } else { builder }).await
 }
 
 /// `Fail` keeps the policy registered while the operator is stopped.

@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+crate::tests![the_corpus_is_stored_as_scpol_inject_says,];
+
 /// Cases that one server of 1.13 cannot show, and why.
 pub(crate) const NOT_HERE: [(&str, &str); 17] = [
     ("row-2-other-operator-namespace", "the operator of the test runs elsewhere"),
@@ -49,7 +51,6 @@ pub(crate) const NOT_BY_INITIALIZERS: [&str; 1] = ["unknown-fields"];
 /// How many cases share one set of policies: each new workload waits for all of them.
 const BATCH: usize = 40;
 
-#[tokio::test]
 async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
     let world = World::new().await?;
     let folder = tempfile::tempdir()?;

@@ -7,6 +7,16 @@ use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 
+crate::tests![
+    a_policy_injects_only_where_its_author_may_create_pods,
+    the_webhook_judges_authors_alike_on_old_servers,
+    the_webhook_judges_authors_alike_on_current_servers,
+    an_edit_is_judged_by_who_makes_it_unless_the_spec_stays_as_it_is,
+    the_webhook_judges_edits_alike_on_old_servers,
+    the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while_nobody_answers,
+    the_webhook_is_not_registered_where_the_server_gets_no_answer,
+];
+
 const POLICIES: &str = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
 
 /// Who asks the authorizer.
@@ -120,17 +130,14 @@ fn long(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{}-{number:02}", "n".repeat(60))).collect()
 }
 
-#[tokio::test]
 async fn a_policy_injects_only_where_its_author_may_create_pods() -> Result<()> {
     injects_only_where_its_author_may_create_pods(By::Policy, Version::V1_36).await
 }
 
-#[tokio::test]
 async fn the_webhook_judges_authors_alike_on_old_servers() -> Result<()> {
     injects_only_where_its_author_may_create_pods(By::Webhook, Version::V1_13).await
 }
 
-#[tokio::test]
 async fn the_webhook_judges_authors_alike_on_current_servers() -> Result<()> {
     injects_only_where_its_author_may_create_pods(By::Webhook, Version::V1_36).await
 }
@@ -170,12 +177,10 @@ async fn injects_only_where_its_author_may_create_pods(by: By, version: Version)
     Ok(())
 }
 
-#[tokio::test]
 async fn an_edit_is_judged_by_who_makes_it_unless_the_spec_stays_as_it_is() -> Result<()> {
     is_judged_by_who_edits(By::Policy, Version::V1_36).await
 }
 
-#[tokio::test]
 async fn the_webhook_judges_edits_alike_on_old_servers() -> Result<()> {
     is_judged_by_who_edits(By::Webhook, Version::V1_13).await
 }
@@ -225,7 +230,6 @@ async fn is_judged_by_who_edits(by: By, version: Version) -> Result<()> {
 const REGISTRATION: &str =
     "/apis/admissionregistration.k8s.io/v1beta1/validatingwebhookconfigurations/author.scpol.dev";
 
-#[tokio::test]
 async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while_nobody_answers() -> Result<()> {
     let own = "team".to_owned();
     let office = Office::without(Version::V1_13, std::slice::from_ref(&own)).await?;
@@ -295,7 +299,6 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
     office.only_tried()
 }
 
-#[tokio::test]
 async fn the_webhook_is_not_registered_where_the_server_gets_no_answer() -> Result<()> {
     let own = "team".to_owned();
     let office = Office::without(Version::V1_13, std::slice::from_ref(&own)).await?;

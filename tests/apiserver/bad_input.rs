@@ -7,7 +7,13 @@ use anyhow::Result;
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 
-#[tokio::test]
+crate::tests![
+    every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on,
+    with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_is_named,
+    what_a_current_server_has_no_more_is_said,
+    what_the_operator_cannot_start_without_is_one_line_and_exit_code_2,
+];
+
 async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on() -> Result<()> {
     let world = World::new().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
@@ -115,7 +121,6 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
     in_force(&world.cluster, "good").await
 }
 
-#[tokio::test]
 async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_is_named() -> Result<()> {
     let mut asked_for = sidecar("envoy");
     asked_for["engine"] = json!("Initializer");
@@ -151,7 +156,6 @@ async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_i
     Ok(())
 }
 
-#[tokio::test]
 async fn what_a_current_server_has_no_more_is_said() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
     let mut operator = Operator::ready(&world.cluster, &[]).await?;
@@ -179,7 +183,6 @@ async fn what_a_current_server_has_no_more_is_said() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn what_the_operator_cannot_start_without_is_one_line_and_exit_code_2() -> Result<()> {
     let cluster = ControlPlane::builder(Version::V1_13).start().await?;
     let fails = |mut operator: Operator, says: &'static str| async move {

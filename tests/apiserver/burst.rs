@@ -13,6 +13,13 @@ use std::fs::File;
 use std::io::BufReader;
 use std::time::{Duration, Instant};
 
+crate::tests![
+    with_the_priority_lane_no_number_of_creates_in_flight_loses_one,
+    without_the_lane_nothing_is_lost_and_all_is_completed_soon_after_the_crowd_has_gone,
+    where_the_server_refuses_the_lane_it_goes_without_and_says_so,
+    large_workloads_that_wait_together_or_stand_in_one_page_of_a_list_are_not_in_memory_together,
+];
+
 /// As long as the server names, which is always this.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// After so long a client gives up on a create that is answered 429 again and again.
@@ -84,7 +91,6 @@ async fn each_is_patched_once(world: &World) -> Result<usize> {
     Ok(places.len())
 }
 
-#[tokio::test]
 async fn with_the_priority_lane_no_number_of_creates_in_flight_loses_one() -> Result<()> {
     let world = world().await?;
     for document in std::fs::read_to_string(file("config/rbac/priority-lane/role.yaml"))?.split("\n---\n") {
@@ -137,7 +143,6 @@ async fn until_all_is_completed(world: &World, prefix: &str, count: usize) -> Re
     Ok(())
 }
 
-#[tokio::test]
 async fn without_the_lane_nothing_is_lost_and_all_is_completed_soon_after_the_crowd_has_gone() -> Result<()> {
     let world = world().await?;
     let operator = Operator::ready(&world.cluster, &["--log-level=info"]).await?;
@@ -156,7 +161,6 @@ async fn without_the_lane_nothing_is_lost_and_all_is_completed_soon_after_the_cr
     Ok(())
 }
 
-#[tokio::test]
 async fn where_the_server_refuses_the_lane_it_goes_without_and_says_so() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &["--priority-lane"]).await?;
@@ -186,7 +190,6 @@ fn most_held(operator: &Operator) -> Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? / 1024)
 }
 
-#[tokio::test]
 async fn large_workloads_that_wait_together_or_stand_in_one_page_of_a_list_are_not_in_memory_together() -> Result<()> {
     const COUNT: i64 = 40;
     let world = World::new().await?;

@@ -17,6 +17,8 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
+crate::tests![expressions_mean_what_they_mean_to_the_server,];
+
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
 const GROUP: &str = "/apis/cel.scpol.dev/v1";
 /// Policies are at most this large for their compilation to be asked for.
@@ -27,7 +29,6 @@ const JUDGED: usize = 10;
 /// Something in a message that tells that a policy is in force.
 const SENTINEL: &str = "sentinel";
 
-#[tokio::test]
 async fn expressions_mean_what_they_mean_to_the_server() -> Result<()> {
     let cluster = ControlPlane::builder(Version::V1_36).start().await?;
     let server = Server::new(&cluster).await?;

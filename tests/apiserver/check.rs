@@ -10,6 +10,16 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+crate::tests![
+    before_the_installation_it_tells_what_the_server_must_be_started_with,
+    on_a_current_server_it_tells_which_engines_there_are,
+    of_an_installation_each_part_is_told_when_it_is_broken,
+    what_is_registered_and_what_waits_is_compared_with_the_policies,
+    who_may_not_look_learns_that_it_cannot_be_told,
+    a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behind_its_service,
+    what_policies_share_is_compared_with_what_the_operator_would_register,
+];
+
 /// Where configurations are.
 /// The operator's Deployment.
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/scpol-system/deployments/scpol";
@@ -72,7 +82,6 @@ impl World {
     }
 }
 
-#[tokio::test]
 async fn before_the_installation_it_tells_what_the_server_must_be_started_with() -> Result<()> {
     let whole = ControlPlane::builder(Version::V1_13).start().await?;
     let found = check(&whole, &["--pre"]).await?;
@@ -105,7 +114,6 @@ async fn before_the_installation_it_tells_what_the_server_must_be_started_with()
     Ok(())
 }
 
-#[tokio::test]
 async fn on_a_current_server_it_tells_which_engines_there_are() -> Result<()> {
     let cluster = ControlPlane::builder(Version::V1_36).start().await?;
     let found = check(&cluster, &["--pre"]).await?;
@@ -127,7 +135,6 @@ async fn on_a_current_server_it_tells_which_engines_there_are() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn of_an_installation_each_part_is_told_when_it_is_broken() -> Result<()> {
     let world = World::new().await?;
     world.install_all().await?;
@@ -196,7 +203,6 @@ async fn of_an_installation_each_part_is_told_when_it_is_broken() -> Result<()> 
     Ok(())
 }
 
-#[tokio::test]
 async fn what_is_registered_and_what_waits_is_compared_with_the_policies() -> Result<()> {
     let world = World::new().await?;
     world.create(DEPLOYMENTS, &deployment("before")).await?;
@@ -242,7 +248,6 @@ async fn what_is_registered_and_what_waits_is_compared_with_the_policies() -> Re
     .await
 }
 
-#[tokio::test]
 async fn who_may_not_look_learns_that_it_cannot_be_told() -> Result<()> {
     let world = World::new().await?;
     world.install_all().await?;
@@ -273,7 +278,6 @@ fn certificate() -> Result<[String; 3]> {
     Ok([ca_pem, leaf.pem(), key.serialize_pem()])
 }
 
-#[tokio::test]
 async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behind_its_service() -> Result<()> {
     const WEBHOOK: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     const SECRETS: &str = "/api/v1/namespaces/scpol-system/secrets";
@@ -336,7 +340,6 @@ async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behin
     found.says("`--webhook-cert-dir`")
 }
 
-#[tokio::test]
 async fn what_policies_share_is_compared_with_what_the_operator_would_register() -> Result<()> {
     const ROOT: &str = "/apis/admissionregistration.k8s.io/v1";
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;

@@ -8,6 +8,16 @@ use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+crate::tests![
+    drain_shows_everything_that_waits_and_clears_only_what_it_is_told_to,
+    the_binary_is_a_plugin_of_kubectl,
+    explain_tells_of_a_live_workload_what_every_stored_policy_does,
+    explain_sums_up_the_workloads_of_a_kind_of_a_label_or_of_all_namespaces,
+    diff_compares_the_stored_policies_with_new_ones_over_the_stored_workloads,
+    explain_diff_and_status_read_what_each_engine_has_made,
+    who_may_not_read_the_namespaces_that_a_policy_decides_by_is_not_told_that_nothing_changes,
+];
+
 /// Runs `scpol` as an administrator; gives its exit code and what it printed.
 pub(crate) async fn scpol(cluster: &ControlPlane, arguments: &[&str]) -> Result<(i32, String)> {
     let output = Command::new(env!("CARGO_BIN_EXE_scpol"))
@@ -19,7 +29,6 @@ pub(crate) async fn scpol(cluster: &ControlPlane, arguments: &[&str]) -> Result<
     Ok((output.status.code().unwrap_or(-1), printed))
 }
 
-#[tokio::test]
 async fn drain_shows_everything_that_waits_and_clears_only_what_it_is_told_to() -> Result<()> {
     let world = World::new().await?;
     world.create_async(DEPLOYMENTS, &waiting("ours", &["a.scpol.dev"])).await?;
@@ -87,7 +96,6 @@ async fn drain_shows_everything_that_waits_and_clears_only_what_it_is_told_to() 
     Ok(())
 }
 
-#[tokio::test]
 async fn the_binary_is_a_plugin_of_kubectl() -> Result<()> {
     let world = World::new().await?;
     world.create_async(DEPLOYMENTS, &waiting("ours", &["a.scpol.dev"])).await?;
@@ -104,7 +112,6 @@ async fn the_binary_is_a_plugin_of_kubectl() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn explain_tells_of_a_live_workload_what_every_stored_policy_does() -> Result<()> {
     let world = World::new().await?;
     let (code, none) = scpol(&world.cluster, &["explain", "deploy/web"]).await?;
@@ -136,7 +143,6 @@ async fn explain_tells_of_a_live_workload_what_every_stored_policy_does() -> Res
     Ok(())
 }
 
-#[tokio::test]
 async fn explain_sums_up_the_workloads_of_a_kind_of_a_label_or_of_all_namespaces() -> Result<()> {
     let world = World::new().await?;
     let template = json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] });
@@ -193,7 +199,6 @@ async fn explain_sums_up_the_workloads_of_a_kind_of_a_label_or_of_all_namespaces
     Ok(())
 }
 
-#[tokio::test]
 async fn diff_compares_the_stored_policies_with_new_ones_over_the_stored_workloads() -> Result<()> {
     let world = World::new().await?;
     let policy = |name: &str, spec: Value| json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": name }, "spec": spec });
@@ -227,7 +232,6 @@ async fn diff_compares_the_stored_policies_with_new_ones_over_the_stored_workloa
     Ok(())
 }
 
-#[tokio::test]
 async fn explain_diff_and_status_read_what_each_engine_has_made() -> Result<()> {
     const REGISTERED: [(Version, &str, &[&str], &str); 4] = [
         (Version::V1_13, "Initializer", &["initializerconfigurations"], "scpol-envoy"),
@@ -282,7 +286,6 @@ async fn explain_diff_and_status_read_what_each_engine_has_made() -> Result<()> 
     Ok(())
 }
 
-#[tokio::test]
 async fn who_may_not_read_the_namespaces_that_a_policy_decides_by_is_not_told_that_nothing_changes() -> Result<()> {
     let world = World::new().await?;
     // Everything that the commands read, but for Namespaces.

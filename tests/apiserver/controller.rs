@@ -12,9 +12,17 @@ use sidecar_policy::engine::initializer::registration::SETTLING;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
+crate::tests![
+    a_registration_is_owned_labelled_repaired_and_removed_with_its_policy,
+    a_registration_deleted_by_hand_stays_away_for_the_hold_across_restarts,
+    foreign_configurations_are_never_touched_and_never_doubled,
+    what_was_left_behind_while_the_operator_was_down_is_cleared_at_start,
+    what_is_stored_long_after_its_registration_was_taken_away_is_let_go,
+    status_columns_events_and_metrics_tell_the_same_and_rest_is_silent,
+];
+
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations/scpol-envoy";
 
-#[tokio::test]
 async fn a_registration_is_owned_labelled_repaired_and_removed_with_its_policy() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -87,7 +95,6 @@ async fn a_registration_is_owned_labelled_repaired_and_removed_with_its_policy()
     Ok(())
 }
 
-#[tokio::test]
 async fn a_registration_deleted_by_hand_stays_away_for_the_hold_across_restarts() -> Result<()> {
     let world = World::new().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
@@ -124,7 +131,6 @@ async fn a_registration_deleted_by_hand_stays_away_for_the_hold_across_restarts(
     in_force(&world.cluster, "envoy").await
 }
 
-#[tokio::test]
 async fn foreign_configurations_are_never_touched_and_never_doubled() -> Result<()> {
     let world = World::new().await?;
     let _operator =
@@ -174,7 +180,6 @@ async fn foreign_configurations_are_never_touched_and_never_doubled() -> Result<
     Ok(())
 }
 
-#[tokio::test]
 async fn what_was_left_behind_while_the_operator_was_down_is_cleared_at_start() -> Result<()> {
     let world = World::new().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
@@ -194,7 +199,6 @@ async fn what_was_left_behind_while_the_operator_was_down_is_cleared_at_start() 
     .await
 }
 
-#[tokio::test]
 async fn what_is_stored_long_after_its_registration_was_taken_away_is_let_go() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -235,7 +239,6 @@ async fn what_is_stored_long_after_its_registration_was_taken_away_is_let_go() -
     Ok(())
 }
 
-#[tokio::test]
 async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() -> Result<()> {
     let world = World::with(controlplane::ControlPlane::builder(controlplane::Version::V1_13).audit_log()).await?;
     world.create(DEPLOYMENTS, &deployment("old")).await?;

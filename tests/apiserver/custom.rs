@@ -8,6 +8,15 @@ use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
+crate::tests![
+    a_policy_that_cannot_follow_its_edit_and_one_that_has_lost_its_right_say_so,
+    a_policy_waits_for_a_definition_and_a_right_injects_in_one_patch_and_outlives_the_definition,
+    what_waits_is_listed_and_cleared_and_a_policy_that_goes_leaves_nothing_behind,
+    what_waits_for_another_first_is_seen_long_after_its_policy_has_gone,
+    what_is_in_no_namespace_is_refused_what_cannot_be_tried_is_said_and_paths_that_differ_conflict,
+    what_lies_deeper_than_can_be_read_is_let_go_and_harms_nobody_else,
+];
+
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions";
 
 /// A definition of the group `example.org`.
@@ -72,7 +81,6 @@ impl World {
     }
 }
 
-#[tokio::test]
 async fn a_policy_that_cannot_follow_its_edit_and_one_that_has_lost_its_right_say_so() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -98,7 +106,6 @@ async fn a_policy_that_cannot_follow_its_edit_and_one_that_has_lost_its_right_sa
     Ok(())
 }
 
-#[tokio::test]
 async fn a_policy_waits_for_a_definition_and_a_right_injects_in_one_patch_and_outlives_the_definition() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -164,7 +171,6 @@ async fn a_policy_waits_for_a_definition_and_a_right_injects_in_one_patch_and_ou
     Ok(())
 }
 
-#[tokio::test]
 async fn what_waits_is_listed_and_cleared_and_a_policy_that_goes_leaves_nothing_behind() -> Result<()> {
     let world = World::new().await?;
     world.define(&definition("Rollout", "rollouts", "Namespaced")).await?;
@@ -208,7 +214,6 @@ async fn what_waits_is_listed_and_cleared_and_a_policy_that_goes_leaves_nothing_
     Ok(())
 }
 
-#[tokio::test]
 async fn what_waits_for_another_first_is_seen_long_after_its_policy_has_gone() -> Result<()> {
     let world = World::new().await?;
     world.define(&definition("Rollout", "rollouts", "Namespaced")).await?;
@@ -232,7 +237,6 @@ async fn what_waits_for_another_first_is_seen_long_after_its_policy_has_gone() -
     Ok(())
 }
 
-#[tokio::test]
 async fn what_is_in_no_namespace_is_refused_what_cannot_be_tried_is_said_and_paths_that_differ_conflict() -> Result<()>
 {
     let world = World::new().await?;
@@ -283,7 +287,6 @@ async fn what_is_in_no_namespace_is_refused_what_cannot_be_tried_is_said_and_pat
     Ok(())
 }
 
-#[tokio::test]
 async fn what_lies_deeper_than_can_be_read_is_let_go_and_harms_nobody_else() -> Result<()> {
     let world = World::new().await?;
     world.define(&definition("Rollout", "rollouts", "Namespaced")).await?;

@@ -8,6 +8,16 @@ use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
+crate::tests![
+    a_policy_is_in_force_within_seconds_and_its_workloads_have_the_sidecar,
+    the_one_command_of_the_break_glass_page_lets_creates_go_with_the_operator_frozen_and_alive,
+    a_suspended_policy_does_not_end_the_hold_for_others_of_its_resource_and_a_resumed_one_does,
+    what_is_registered_is_repaired_when_edited_and_held_back_when_deleted_while_the_operator_is_down,
+    going_from_engine_to_engine_leaves_no_gap_and_injects_nothing_twice,
+    without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterwards,
+    a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine,
+];
+
 /// The engines that a server of that version has, as policies name them.
 pub(crate) const ENGINES: [(Version, &[&str]); 2] =
     [(Version::V1_13, &["Webhook"]), (Version::V1_36, &["Webhook", "MutatingAdmissionPolicy"])];
@@ -26,7 +36,6 @@ pub(crate) async fn engine_of(world: &World, policy: &str) -> Result<Value> {
     Ok(policies(&world.cluster).get(policy).await?.data["status"]["engine"].clone())
 }
 
-#[tokio::test]
 async fn a_policy_is_in_force_within_seconds_and_its_workloads_have_the_sidecar() -> Result<()> {
     for (version, engines) in ENGINES {
         let world = world(version).await?;
@@ -80,7 +89,6 @@ pub(crate) async fn break_glass(world: &World) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn the_one_command_of_the_break_glass_page_lets_creates_go_with_the_operator_frozen_and_alive() -> Result<()> {
     for (version, engines) in ENGINES {
         for engine in engines {
@@ -128,7 +136,6 @@ async fn the_one_command_of_the_break_glass_page_lets_creates_go_with_the_operat
     Ok(())
 }
 
-#[tokio::test]
 async fn a_suspended_policy_does_not_end_the_hold_for_others_of_its_resource_and_a_resumed_one_does() -> Result<()> {
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
         let world = world(Version::V1_36).await?;
@@ -163,7 +170,6 @@ async fn a_suspended_policy_does_not_end_the_hold_for_others_of_its_resource_and
     Ok(())
 }
 
-#[tokio::test]
 async fn what_is_registered_is_repaired_when_edited_and_held_back_when_deleted_while_the_operator_is_down() -> Result<()>
 {
     for (version, engines) in ENGINES {
@@ -235,7 +241,6 @@ async fn create_until(
     created
 }
 
-#[tokio::test]
 async fn going_from_engine_to_engine_leaves_no_gap_and_injects_nothing_twice() -> Result<()> {
     let ways: [(Version, &[&str]); 2] = [
         (Version::V1_13, &["Initializer", "Webhook", "Initializer"]),
@@ -278,7 +283,6 @@ async fn going_from_engine_to_engine_leaves_no_gap_and_injects_nothing_twice() -
     Ok(())
 }
 
-#[tokio::test]
 async fn without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterwards() -> Result<()> {
     let world = world(Version::V1_36).await?;
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
@@ -324,7 +328,6 @@ async fn without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterw
     Ok(())
 }
 
-#[tokio::test]
 async fn a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine() -> Result<()> {
     let world = world(Version::V1_36).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;

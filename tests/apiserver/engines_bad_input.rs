@@ -14,6 +14,23 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
+crate::tests![
+    what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unless_the_engine_is_named,
+    policies_of_one_resource_that_name_different_engines_are_told_which_came_first,
+    an_engine_that_is_switched_off_is_passed_over_and_where_it_is_named_the_flag_is,
+    an_engine_that_is_switched_off_while_it_serves_hands_over_and_gets_it_back,
+    without_the_plugin_of_initializers_the_webhook_serves_what_names_no_engine_but_nothing_that_must_refuse,
+    a_webhook_that_the_server_cannot_reach_is_told_in_its_own_words,
+    a_template_that_the_server_refuses_is_told_and_nothing_of_it_is_registered,
+    an_edit_is_told_to_be_in_force_only_once_it_is,
+    a_secret_of_which_nothing_can_be_used_is_made_anew,
+    what_is_posted_to_the_webhook_and_is_no_review_is_told_and_keeps_nobody_from_his_sidecar,
+    certificate_files_that_cannot_be_used_are_told_and_taken_once_they_can,
+    an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_are_granted,
+    without_the_rights_to_the_secret_of_the_certificate_the_webhook_is_not_registered_and_says_why,
+    a_job_is_injected_by_every_engine_but_initializers,
+];
+
 const STATEFULSETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 
 async fn world(version: Version) -> Result<World> {
@@ -45,7 +62,6 @@ async fn refused(world: &World, policy: &str, condition: &str, reason: &str) -> 
     Ok(message)
 }
 
-#[tokio::test]
 async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unless_the_engine_is_named() -> Result<()> {
     let world = world(Version::V1_36).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
@@ -98,7 +114,6 @@ async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unles
     Ok(())
 }
 
-#[tokio::test]
 async fn policies_of_one_resource_that_name_different_engines_are_told_which_came_first() -> Result<()> {
     let world = world(Version::V1_36).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -153,7 +168,6 @@ const SWITCHED: [Switched; 4] = [
     },
 ];
 
-#[tokio::test]
 async fn an_engine_that_is_switched_off_is_passed_over_and_where_it_is_named_the_flag_is() -> Result<()> {
     for Switched { argument, auto, policies, webhooks } in SWITCHED {
         let world = World::with(ControlPlane::builder(Version::V1_36).extra_arg(argument)).await?;
@@ -224,7 +238,6 @@ const SWITCHED_LATER: [(Version, &str, &str, &str); 3] = [
     ),
 ];
 
-#[tokio::test]
 async fn an_engine_that_is_switched_off_while_it_serves_hands_over_and_gets_it_back() -> Result<()> {
     for (version, first, off, on) in SWITCHED_LATER {
         let mut world = world(version).await?;
@@ -247,7 +260,6 @@ async fn an_engine_that_is_switched_off_while_it_serves_hands_over_and_gets_it_b
     Ok(())
 }
 
-#[tokio::test]
 async fn without_the_plugin_of_initializers_the_webhook_serves_what_names_no_engine_but_nothing_that_must_refuse()
 -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_plugin()).await?;
@@ -276,7 +288,6 @@ async fn without_the_plugin_of_initializers_the_webhook_serves_what_names_no_eng
     Ok(())
 }
 
-#[tokio::test]
 async fn a_webhook_that_the_server_cannot_reach_is_told_in_its_own_words() -> Result<()> {
     for version in [Version::V1_13, Version::V1_36] {
         let world = world(version).await?;
@@ -298,7 +309,6 @@ async fn a_webhook_that_the_server_cannot_reach_is_told_in_its_own_words() -> Re
     Ok(())
 }
 
-#[tokio::test]
 async fn a_template_that_the_server_refuses_is_told_and_nothing_of_it_is_registered() -> Result<()> {
     for (version, engines) in crate::engines::ENGINES {
         for engine in engines {
@@ -329,7 +339,6 @@ async fn a_template_that_the_server_refuses_is_told_and_nothing_of_it_is_registe
 }
 
 /// An edited policy is as it was before until the edit is in force; what is refused never was.
-#[tokio::test]
 async fn an_edit_is_told_to_be_in_force_only_once_it_is() -> Result<()> {
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
         let world = World::with(ControlPlane::builder(Version::V1_36).audit_log()).await?;
@@ -353,7 +362,6 @@ async fn an_edit_is_told_to_be_in_force_only_once_it_is() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn a_secret_of_which_nothing_can_be_used_is_made_anew() -> Result<()> {
     let [ca, ca_key, crt, _] = certificate(&NAMES, 2090)?;
     let [.., expired, expired_key] = certificate(&NAMES, 2021)?;
@@ -385,7 +393,6 @@ async fn a_secret_of_which_nothing_can_be_used_is_made_anew() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn what_is_posted_to_the_webhook_and_is_no_review_is_told_and_keeps_nobody_from_his_sidecar() -> Result<()> {
     for version in [Version::V1_13, Version::V1_36] {
         let world = world(version).await?;
@@ -424,7 +431,6 @@ fn write(folder: &Path, [ca, _, crt, key]: &[String; 4]) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn certificate_files_that_cannot_be_used_are_told_and_taken_once_they_can() -> Result<()> {
     let world = world(Version::V1_36).await?;
     let good = certificate(&NAMES, 2090)?;
@@ -493,7 +499,6 @@ const RIGHTS: [(Version, &str, &str, &str, &str); 4] = [
     (Version::V1_36, "Webhook", "scpol-webhook", "mutatingwebhookconfigurations", "MutatingAdmissionPolicy"),
 ];
 
-#[tokio::test]
 async fn an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_are_granted() -> Result<()> {
     for (version, engine, binding, resource, other) in RIGHTS {
         let world = world(version).await?;
@@ -535,7 +540,6 @@ async fn an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_ar
     Ok(())
 }
 
-#[tokio::test]
 async fn without_the_rights_to_the_secret_of_the_certificate_the_webhook_is_not_registered_and_says_why() -> Result<()>
 {
     for version in [Version::V1_13, Version::V1_36] {
@@ -556,7 +560,6 @@ async fn without_the_rights_to_the_secret_of_the_certificate_the_webhook_is_not_
     Ok(())
 }
 
-#[tokio::test]
 async fn a_job_is_injected_by_every_engine_but_initializers() -> Result<()> {
     const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
     let mut pod = pod_template("report");

@@ -10,6 +10,12 @@ use controlplane::{ControlPlane, User, Version};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
+crate::tests![
+    with_initializers_the_three_steps_let_everything_go,
+    where_creates_are_refused_and_the_operator_may_not_repair_it_one_command_lets_them_go,
+    on_an_old_server_a_webhook_that_cannot_answer_holds_up_no_create,
+];
+
 /// So long creates may still fail after the one command.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
@@ -50,7 +56,6 @@ enum Failure {
     MayNotPatch,
 }
 
-#[tokio::test]
 async fn with_initializers_the_three_steps_let_everything_go() -> Result<()> {
     for failure in [Failure::Frozen, Failure::MayNotPatch] {
         let world = World::new().await?;
@@ -111,7 +116,6 @@ fn spoilt(engine: &str) -> (&'static str, serde_json::Value) {
     }
 }
 
-#[tokio::test]
 async fn where_creates_are_refused_and_the_operator_may_not_repair_it_one_command_lets_them_go() -> Result<()> {
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
         let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
@@ -141,7 +145,6 @@ async fn where_creates_are_refused_and_the_operator_may_not_repair_it_one_comman
     Ok(())
 }
 
-#[tokio::test]
 async fn on_an_old_server_a_webhook_that_cannot_answer_holds_up_no_create() -> Result<()> {
     let world = World::new().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;

@@ -8,11 +8,23 @@ use anyhow::Result;
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 
+crate::tests![
+    every_kind_gets_its_sidecar_in_one_patch_through_every_group,
+    initializers_take_turns_in_order,
+    what_is_not_to_be_injected_is_let_go_and_what_is_not_ours_is_left_alone,
+    a_container_of_that_name_is_a_conflict_unless_it_is_equal,
+    two_policies_that_collide_are_both_left_out_and_say_so,
+    what_the_server_refuses_is_let_through_or_refused_as_the_policy_says,
+    changes_under_our_hands_lose_nothing,
+    the_operator_waits_for_a_server_that_is_away_and_goes_on,
+    a_right_that_is_taken_away_is_named_and_nothing_is_lost_when_it_comes_back,
+    a_burst_of_creates_is_injected_whole_and_each_object_once,
+];
+
 async fn audited() -> Result<World> {
     World::with(ControlPlane::builder(Version::V1_13).audit_log()).await
 }
 
-#[tokio::test]
 async fn every_kind_gets_its_sidecar_in_one_patch_through_every_group() -> Result<()> {
     let world = audited().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -88,7 +100,6 @@ async fn every_kind_gets_its_sidecar_in_one_patch_through_every_group() -> Resul
     Ok(())
 }
 
-#[tokio::test]
 async fn initializers_take_turns_in_order() -> Result<()> {
     let world = audited().await?;
     world.foreign("aa-first", "first.other.io").await?;
@@ -136,7 +147,6 @@ async fn initializers_take_turns_in_order() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn what_is_not_to_be_injected_is_let_go_and_what_is_not_ours_is_left_alone() -> Result<()> {
     let world = audited().await?;
     // Row 1: created before we came, never ours.
@@ -199,7 +209,6 @@ async fn what_is_not_to_be_injected_is_let_go_and_what_is_not_ours_is_left_alone
     Ok(())
 }
 
-#[tokio::test]
 async fn a_container_of_that_name_is_a_conflict_unless_it_is_equal() -> Result<()> {
     let world = audited().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -237,7 +246,6 @@ async fn a_container_of_that_name_is_a_conflict_unless_it_is_equal() -> Result<(
     Ok(())
 }
 
-#[tokio::test]
 async fn two_policies_that_collide_are_both_left_out_and_say_so() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -261,7 +269,6 @@ async fn two_policies_that_collide_are_both_left_out_and_say_so() -> Result<()> 
     Ok(())
 }
 
-#[tokio::test]
 async fn what_the_server_refuses_is_let_through_or_refused_as_the_policy_says() -> Result<()> {
     let world = audited().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -289,7 +296,6 @@ async fn what_the_server_refuses_is_let_through_or_refused_as_the_policy_says() 
     .await
 }
 
-#[tokio::test]
 async fn changes_under_our_hands_lose_nothing() -> Result<()> {
     let world = audited().await?;
     let operator = Operator::ready(&world.cluster, &["--lease-duration", "60s"]).await?;
@@ -319,7 +325,6 @@ async fn changes_under_our_hands_lose_nothing() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn the_operator_waits_for_a_server_that_is_away_and_goes_on() -> Result<()> {
     let world = World::new().await?;
     let mut operator = Operator::ready(&world.cluster, &[]).await?;
@@ -344,7 +349,6 @@ async fn the_operator_waits_for_a_server_that_is_away_and_goes_on() -> Result<()
     Ok(())
 }
 
-#[tokio::test]
 async fn a_right_that_is_taken_away_is_named_and_nothing_is_lost_when_it_comes_back() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -368,7 +372,6 @@ async fn a_right_that_is_taken_away_is_named_and_nothing_is_lost_when_it_comes_b
     Ok(())
 }
 
-#[tokio::test]
 async fn a_burst_of_creates_is_injected_whole_and_each_object_once() -> Result<()> {
     let world = audited().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;

@@ -5,6 +5,15 @@ use crate::world::{CONFIGURATIONS, DEPLOYMENTS, PODS, World, containers, deploym
 use anyhow::Result;
 use serde_json::{Value, json};
 
+crate::tests![
+    labels_of_the_workload_and_of_its_namespace_select_and_relabelling_is_followed,
+    the_users_containers_get_env_sources_and_mounts_and_the_pod_its_labels_and_secrets,
+    a_pod_that_ends_by_itself_is_left_out_where_there_are_no_native_sidecars_unless_the_policy_says_otherwise,
+    a_secret_with_a_short_password_is_refused_and_one_character_more_is_let_in,
+    conditions_and_validations_decide_and_an_expression_that_fails_never_holds_a_create,
+    audit_registers_nothing_counts_and_tells_what_it_would_do,
+];
+
 fn envoy() -> Value {
     json!({ "containers": [{ "name": "envoy", "image": "envoy:1" }] })
 }
@@ -13,7 +22,6 @@ fn names<'a>(list: &'a Value, key: &str) -> Vec<&'a str> {
     list.as_array().into_iter().flatten().filter_map(|item| item[key].as_str()).collect()
 }
 
-#[tokio::test]
 async fn labels_of_the_workload_and_of_its_namespace_select_and_relabelling_is_followed() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -66,7 +74,6 @@ fn next() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-#[tokio::test]
 async fn the_users_containers_get_env_sources_and_mounts_and_the_pod_its_labels_and_secrets() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -126,7 +133,6 @@ async fn the_users_containers_get_env_sources_and_mounts_and_the_pod_its_labels_
     Ok(())
 }
 
-#[tokio::test]
 async fn a_pod_that_ends_by_itself_is_left_out_where_there_are_no_native_sidecars_unless_the_policy_says_otherwise()
 -> Result<()> {
     let world = World::new().await?;
@@ -168,7 +174,6 @@ async fn a_pod_that_ends_by_itself_is_left_out_where_there_are_no_native_sidecar
     Ok(())
 }
 
-#[tokio::test]
 async fn a_secret_with_a_short_password_is_refused_and_one_character_more_is_let_in() -> Result<()> {
     const SECRETS: &str = "/api/v1/namespaces/default/secrets";
     let world = World::new().await?;
@@ -210,7 +215,6 @@ async fn a_secret_with_a_short_password_is_refused_and_one_character_more_is_let
     Ok(())
 }
 
-#[tokio::test]
 async fn conditions_and_validations_decide_and_an_expression_that_fails_never_holds_a_create() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -266,7 +270,6 @@ async fn conditions_and_validations_decide_and_an_expression_that_fails_never_ho
     Ok(())
 }
 
-#[tokio::test]
 async fn audit_registers_nothing_counts_and_tells_what_it_would_do() -> Result<()> {
     let world = World::new().await?;
     world.create(DEPLOYMENTS, &deployment("before")).await?;

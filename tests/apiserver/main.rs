@@ -1,7 +1,13 @@
 //! Scenarios on real servers, over TLS, with the shipped RBAC and nothing more.
 //!
-//! Each test has a server of its own, since registrations concern the whole cluster.
+//! One program for all of them, so that tests share servers: a test has one for itself, since registrations concern the whole cluster,
+//! and hands it on to the next, which finds it as if it were fresh ([`controlplane::pool`]). Most tests wait most of the time, so more of them
+//! run at once than there are processors: `SCPOL_TEST_SERVERS`, 8 unless set. Those named in `longest.txt` begin first.
+//!
+//! `cargo test --test apiserver -- author` runs some of them. A file of tests names its tests in `tests![..]`.
 
+#[path = "../chaos/mod.rs"]
+mod chaos;
 #[path = "../policies/mod.rs"]
 mod policies;
 #[path = "../support/mod.rs"]
@@ -36,10 +42,54 @@ mod replicas;
 mod rights;
 mod rotation;
 mod rows;
+mod runner;
 mod scenes;
+mod shared_servers;
 mod status;
 mod trust;
 mod uninstall;
 mod webhook;
 mod webhook_scene;
 mod world;
+
+use std::process::ExitCode;
+
+/// The tests of every file.
+const TESTS: &[&[runner::Test]] = &[
+    agreement::TESTS,
+    author::TESTS,
+    bad_input::TESTS,
+    burst::TESTS,
+    cel::TESTS,
+    check::TESTS,
+    commands::TESTS,
+    controller::TESTS,
+    crd::TESTS,
+    custom::TESTS,
+    engines::TESTS,
+    engines_bad_input::TESTS,
+    engines_break_glass::TESTS,
+    initializer::TESTS,
+    install::TESTS,
+    language::TESTS,
+    malformed::TESTS,
+    migrate::TESTS,
+    others::TESTS,
+    pace::TESTS,
+    parity::TESTS,
+    parity_map::TESTS,
+    pods::TESTS,
+    protobuf::TESTS,
+    replicas::TESTS,
+    rights::TESTS,
+    rows::TESTS,
+    shared_servers::TESTS,
+    status::TESTS,
+    trust::TESTS,
+    uninstall::TESTS,
+    webhook::TESTS,
+];
+
+fn main() -> ExitCode {
+    runner::run(TESTS.concat())
+}

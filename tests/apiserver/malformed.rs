@@ -10,6 +10,11 @@ use sidecar_policy::api::code::Code;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+crate::tests![
+    every_malformed_policy_is_refused_by_the_server_or_not_accepted_for_its_own_reason,
+    without_a_schema_the_operator_finds_every_fault_by_itself,
+];
+
 const POLICIES: &str = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
 /// How many requests are under way at once.
 const PARALLEL: usize = 16;
@@ -88,14 +93,12 @@ async fn refused_or_told(world: &World) -> Result<usize> {
     Ok(stored.len())
 }
 
-#[tokio::test]
 async fn every_malformed_policy_is_refused_by_the_server_or_not_accepted_for_its_own_reason() -> Result<()> {
     let world = World::new().await?;
     assert!(refused_or_told(&world).await? >= 100, "hardly one comes as far as the operator");
     Ok(())
 }
 
-#[tokio::test]
 async fn without_a_schema_the_operator_finds_every_fault_by_itself() -> Result<()> {
     let world = World::new().await?;
     let definition = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions/sidecarpolicies.scpol.dev";

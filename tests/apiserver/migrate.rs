@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
+crate::tests![an_old_initializer_hands_over_and_no_create_hangs_or_is_missed,];
+
 const NAME: &str = "sidecar.initializer.kubernetes.io";
 const OLD: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations/sidecar";
 
@@ -81,7 +83,6 @@ async fn creates(client: Client, created: Arc<AtomicUsize>, stop: Arc<AtomicBool
     Ok(())
 }
 
-#[tokio::test]
 async fn an_old_initializer_hands_over_and_no_create_hangs_or_is_missed() -> Result<()> {
     let world = World::new().await?;
     let spec = converted()?;

@@ -8,6 +8,14 @@ use controlplane::{ControlPlane, User, Version};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
+crate::tests![
+    a_webhook_of_others_that_does_not_answer_takes_nothing_out_of_force,
+    a_doubt_about_initializers_ends_when_the_policy_leaves_them,
+    one_engine_of_two_that_nobody_can_try_is_told_and_takes_nothing_from_the_other,
+    what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alone,
+    what_the_garbage_collector_takes_with_a_policy_that_is_made_again_is_no_removal_by_hand,
+];
+
 const WEBHOOKS: [&str; 2] = ["v1beta1", "v1"];
 /// How soon what somebody else has refused is tried again: `PROOF_AGAIN` of the controller, and some time for it.
 const TRIED_AGAIN: Duration = Duration::from_secs(90);
@@ -51,7 +59,6 @@ async fn silent_webhook(world: &World) -> Result<()> {
     .await
 }
 
-#[tokio::test]
 async fn a_webhook_of_others_that_does_not_answer_takes_nothing_out_of_force() -> Result<()> {
     let current =
         ENGINES.into_iter().flat_map(|(version, engines)| engines.iter().map(move |engine| (version, *engine)));
@@ -103,7 +110,6 @@ async fn stays_in_force(version: Version, engine: &str) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn a_doubt_about_initializers_ends_when_the_policy_leaves_them() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -123,7 +129,6 @@ async fn a_doubt_about_initializers_ends_when_the_policy_leaves_them() -> Result
 }
 
 /// A policy goes by Initializers for Deployments, and by webhook for Jobs; and somebody else's webhook keeps every trial of a Job waiting.
-#[tokio::test]
 async fn one_engine_of_two_that_nobody_can_try_is_told_and_takes_nothing_from_the_other() -> Result<()> {
     let world = World::new().await?;
     let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -186,7 +191,6 @@ async fn no_strict_policy(world: &World, name: &str) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alone() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -225,7 +229,6 @@ async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alo
     shows(&world, &["app", "envoy"]).await
 }
 
-#[tokio::test]
 async fn what_the_garbage_collector_takes_with_a_policy_that_is_made_again_is_no_removal_by_hand() -> Result<()> {
     // Its controllers collect garbage.
     let world = World::with(ControlPlane::builder(Version::V1_36).nodes(1)).await?;

@@ -8,6 +8,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 use std::time::Instant;
 
+crate::tests![what_a_storm_of_creates_and_deletes_leaves_is_counted_though_the_watch_rests,];
+
 /// How many pods are created at once, and how many between two looks.
 const CLIENTS: usize = 16;
 const BATCH: usize = 100;
@@ -32,7 +34,6 @@ fn begins(world: &World, from: usize) -> usize {
     world.cluster.audit().into_iter().skip(from).filter(is_one).count()
 }
 
-#[tokio::test]
 async fn what_a_storm_of_creates_and_deletes_leaves_is_counted_though_the_watch_rests() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36).audit_log()).await?;
     let mut operator = Operator::ready(&world.cluster, &[]).await?;

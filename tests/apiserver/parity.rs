@@ -12,6 +12,12 @@ use serde_json::Value;
 use sidecar_policy::engine::webhook::render;
 use sidecar_policy::policy::{Policy, Site};
 
+crate::tests![
+    every_exception_stands_in_the_documentation,
+    a_webhook_of_1_13_stores_the_corpus_as_scpol_inject_says,
+    a_webhook_of_1_36_stores_the_corpus_as_scpol_inject_says,
+];
+
 /// Cases that a server of 1.13 cannot show through a webhook, beside those that it cannot show at all, and why.
 const NOT_ON_1_13: [(&str, &str); 2] = [
     ("no-pod-spec", "what has no container gets one before the server judges"),
@@ -54,8 +60,7 @@ const SHOWS: &str = "the server shows webhooks an absent field as null or empty,
 const NO_LIST: &str = "the server has no initializers, and drops the list";
 const NO_GROUP: &str = "the server has no group `extensions`";
 
-#[test]
-fn every_exception_stands_in_the_documentation() -> Result<()> {
+async fn every_exception_stands_in_the_documentation() -> Result<()> {
     let page = std::fs::read_to_string(crate::support::file("docs/engines.md"))?;
     let tables = [&agreement::NOT_HERE[..], &NOT_ON_1_13, &NOT_ON_1_36, &parity_map::NOT_HERE];
     let served = [
@@ -71,7 +76,6 @@ fn every_exception_stands_in_the_documentation() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn a_webhook_of_1_13_stores_the_corpus_as_scpol_inject_says() -> Result<()> {
     let not_here = [&agreement::NOT_HERE[..], &NOT_ON_1_13].concat();
     let mut never_served = [&agreement::NOT_SERVED[..], &NOT_BY_WEBHOOK_OF_1_13].concat();
@@ -79,7 +83,6 @@ async fn a_webhook_of_1_13_stores_the_corpus_as_scpol_inject_says() -> Result<()
     webhook(Version::V1_13, &not_here, &never_served, site()).await
 }
 
-#[tokio::test]
 async fn a_webhook_of_1_36_stores_the_corpus_as_scpol_inject_says() -> Result<()> {
     let site = Site { native_sidecars: true, ..site() };
     webhook(Version::V1_36, &NOT_ON_1_36, &NOT_BY_WEBHOOK_OF_1_36, site).await

@@ -20,6 +20,13 @@ use sidecar_policy::workload::{Kind, Workload};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+crate::tests![
+    the_corpus_is_stored_as_scpol_inject_says,
+    whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere,
+    a_refusal_names_the_policy_the_code_and_the_reason,
+    the_server_takes_what_becomes_of_the_samples,
+];
+
 /// Cases that one server of 1.36 cannot show, and why.
 pub(crate) const NOT_HERE: [(&str, &str); 13] = [
     ("pod-without-metadata", "the server wants a name"),
@@ -170,7 +177,6 @@ async fn probe(world: &World, objects: &[Value]) -> Result<()> {
     .await
 }
 
-#[tokio::test]
 async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
     let folder = tempfile::tempdir()?;
@@ -300,7 +306,6 @@ fn decided(policies: &[Targeted], workload: &Value) -> Value {
     workload.patched(&patch)
 }
 
-#[tokio::test]
 async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> Result<()> {
     let asked = std::env::var("SCENES").unwrap_or_default();
     let asked = asked.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
@@ -365,7 +370,6 @@ async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> 
 }
 
 /// What users read when a create is refused, and that what fails when it runs refuses only under `Fail`.
-#[tokio::test]
 async fn a_refusal_names_the_policy_the_code_and_the_reason() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
     let cluster = world.capabilities().await?;
@@ -421,7 +425,6 @@ async fn a_refusal_names_the_policy_the_code_and_the_reason() -> Result<()> {
 }
 
 /// All policies that the documentation shows, in force together.
-#[tokio::test]
 async fn the_server_takes_what_becomes_of_the_samples() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
     let cluster = world.capabilities().await?;

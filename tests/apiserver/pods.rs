@@ -6,6 +6,8 @@ use anyhow::Result;
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 
+crate::tests![pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_told,];
+
 fn pod(name: &str) -> Value {
     let mut pod = pod_template(name);
     (pod["apiVersion"], pod["kind"], pod["metadata"]["name"]) = (json!("v1"), json!("Pod"), json!(name));
@@ -26,7 +28,6 @@ async fn service_account(world: &World, name: &str) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_told() -> Result<()> {
     let builder = ControlPlane::builder(Version::V1_13)
         .enable_admission(&["ServiceAccount", "LimitRanger", "ResourceQuota"])

@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tower::util::MapResponseLayer;
 
+crate::tests![a_watch_in_protobuf_shows_what_1_13_has_in_json, a_watch_in_protobuf_shows_what_1_36_has_in_json,];
+
 /// Every kind that is watched in protobuf, and at least how many objects of it there are.
 const WATCHED: [(&str, usize); 7] = [
     ("/api/v1/pods", 30),
@@ -29,12 +31,10 @@ const WATCHED: [(&str, usize); 7] = [
     ("/apis/batch/v1beta1/cronjobs", 1),
 ];
 
-#[tokio::test]
 async fn a_watch_in_protobuf_shows_what_1_13_has_in_json() -> Result<()> {
     shows_what_the_server_has(Version::V1_13).await
 }
 
-#[tokio::test]
 async fn a_watch_in_protobuf_shows_what_1_36_has_in_json() -> Result<()> {
     shows_what_the_server_has(Version::V1_36).await
 }

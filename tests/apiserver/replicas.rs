@@ -8,7 +8,13 @@ use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-#[tokio::test]
+crate::tests![
+    what_waited_while_every_replica_was_dead_is_completed_after_a_restart,
+    a_stop_in_good_order_hands_over_or_leaves_no_create_waiting,
+    a_leader_that_dies_or_freezes_is_followed_and_two_at_once_are_harmless,
+    the_tutorials_troubleshooting_works_step_by_step,
+];
+
 async fn what_waited_while_every_replica_was_dead_is_completed_after_a_restart() -> Result<()> {
     let world = World::new().await?;
     // The container of the same pod starts again: its lease is still its own.
@@ -30,7 +36,6 @@ async fn what_waited_while_every_replica_was_dead_is_completed_after_a_restart()
     Ok(())
 }
 
-#[tokio::test]
 async fn a_stop_in_good_order_hands_over_or_leaves_no_create_waiting() -> Result<()> {
     let world = World::new().await?;
     let first = Operator::ready(&world.cluster, &[]).await?;
@@ -79,7 +84,6 @@ async fn a_stop_in_good_order_hands_over_or_leaves_no_create_waiting() -> Result
     Ok(())
 }
 
-#[tokio::test]
 async fn a_leader_that_dies_or_freezes_is_followed_and_two_at_once_are_harmless() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
     let first = Operator::ready(&world.cluster, &[]).await?;
@@ -106,7 +110,6 @@ async fn a_leader_that_dies_or_freezes_is_followed_and_two_at_once_are_harmless(
 }
 
 /// The tutorial's section 4, step by step: simulate the trouble, see what is stuck, release it, prevent it.
-#[tokio::test]
 async fn the_tutorials_troubleshooting_works_step_by_step() -> Result<()> {
     let world = World::new().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;

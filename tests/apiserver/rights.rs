@@ -8,6 +8,11 @@ use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
+crate::tests![
+    every_right_of_the_file_for_old_servers_is_used_and_none_is_missing,
+    every_right_of_the_file_for_current_servers_is_used_and_none_is_missing,
+];
+
 /// A verb on a resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
@@ -301,7 +306,6 @@ fn workload(kind: &str, version: &str, name: &str, annotations: &Value) -> Value
     body
 }
 
-#[tokio::test]
 async fn every_right_of_the_file_for_old_servers_is_used_and_none_is_missing() -> Result<()> {
     let mut scenario = Scenario::new(Version::V1_13).await?;
     let flags = ["--repair-hold=4s"];
@@ -319,7 +323,6 @@ async fn every_right_of_the_file_for_old_servers_is_used_and_none_is_missing() -
     scenario.restarted(operator, &flags).await
 }
 
-#[tokio::test]
 async fn every_right_of_the_file_for_current_servers_is_used_and_none_is_missing() -> Result<()> {
     let mut scenario = Scenario::new(Version::V1_36).await?;
     let flags = ["--repair-hold=4s"];

@@ -8,6 +8,15 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
+crate::tests![
+    users_hear_of_what_they_said_and_of_nothing_that_does_not_concern_them,
+    a_named_version_is_only_for_what_is_posted_through_it,
+    expressions_see_nothing_that_only_the_server_has,
+    a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_than_the_server_does,
+    a_status_counts_every_failure_shows_five_stays_small_and_is_written_seldom,
+    a_status_that_the_server_refuses_is_an_event_and_a_metric,
+];
+
 /// A Deployment that the policies of [`for_team`] select.
 fn of_team(name: &str) -> Value {
     let mut object = deployment(name);
@@ -33,7 +42,6 @@ fn for_team(container: &str, more: &Value) -> Value {
     spec
 }
 
-#[tokio::test]
 async fn users_hear_of_what_they_said_and_of_nothing_that_does_not_concern_them() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -84,7 +92,6 @@ async fn users_hear_of_what_they_said_and_of_nothing_that_does_not_concern_them(
     Ok(())
 }
 
-#[tokio::test]
 async fn a_named_version_is_only_for_what_is_posted_through_it() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -112,7 +119,6 @@ async fn a_named_version_is_only_for_what_is_posted_through_it() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn expressions_see_nothing_that_only_the_server_has() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -145,7 +151,6 @@ async fn expressions_see_nothing_that_only_the_server_has() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_than_the_server_does() -> Result<()> {
     let world = World::new().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
@@ -213,7 +218,6 @@ async fn a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_th
     .await
 }
 
-#[tokio::test]
 async fn a_status_counts_every_failure_shows_five_stays_small_and_is_written_seldom() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -259,7 +263,6 @@ async fn a_status_counts_every_failure_shows_five_stays_small_and_is_written_sel
     Ok(())
 }
 
-#[tokio::test]
 async fn a_status_that_the_server_refuses_is_an_event_and_a_metric() -> Result<()> {
     const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions/sidecarpolicies.scpol.dev";
     let world = World::new().await?;

@@ -8,6 +8,12 @@ use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 use std::path::Path;
 
+crate::tests![
+    a_policy_is_told_with_its_registration_its_numbers_and_what_has_missed_it,
+    what_is_to_be_done_about_a_missed_workload_has_it_injected,
+    without_the_definition_it_says_so_and_without_an_operator_it_counts,
+];
+
 /// What `scpol status` says with `arguments`, and how it ends.
 pub(crate) async fn report(world: &World, arguments: &[&str]) -> Result<(i32, Value)> {
     let (code, printed) = scpol(&world.cluster, &[&["status", "-o", "json"], arguments].concat()).await?;
@@ -29,7 +35,6 @@ async fn follow(world: &World, command: &str) -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn a_policy_is_told_with_its_registration_its_numbers_and_what_has_missed_it() -> Result<()> {
     let world = World::new().await?;
     world.create(DEPLOYMENTS, &deployment("before")).await?;
@@ -107,7 +112,6 @@ async fn a_policy_is_told_with_its_registration_its_numbers_and_what_has_missed_
     Ok(())
 }
 
-#[tokio::test]
 async fn what_is_to_be_done_about_a_missed_workload_has_it_injected() -> Result<()> {
     let world = World::new().await?;
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "late" }, "spec": { "containers": [{ "name": "app", "image": "nginx" }] } });
@@ -147,7 +151,6 @@ async fn what_is_to_be_done_about_a_missed_workload_has_it_injected() -> Result<
     Ok(())
 }
 
-#[tokio::test]
 async fn without_the_definition_it_says_so_and_without_an_operator_it_counts() -> Result<()> {
     let bare = ControlPlane::builder(Version::V1_36).start().await?;
     let (code, told) = scpol(&bare, &["status"]).await?;

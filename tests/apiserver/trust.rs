@@ -9,6 +9,11 @@ use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
 use sidecar_policy::api::pod_security::{Level, breaches};
 
+crate::tests![
+    a_server_with_pod_security_refuses_just_those_templates_that_we_refuse,
+    what_a_template_may_hold_is_what_the_operator_was_told,
+];
+
 const LEVELS: [Level; 2] = [Level::Baseline, Level::Restricted];
 
 /// What `restricted` wants of a container.
@@ -126,7 +131,6 @@ fn pod(template: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
 }
 
-#[tokio::test]
 async fn a_server_with_pod_security_refuses_just_those_templates_that_we_refuse() -> Result<()> {
     let cluster = ControlPlane::builder(Version::V1_36).start().await?;
     let admin = cluster.admin();
@@ -171,7 +175,6 @@ fn of_image(image: &str) -> Value {
     json!({ "template": { "containers": [{ "name": "image", "image": image }] } })
 }
 
-#[tokio::test]
 async fn what_a_template_may_hold_is_what_the_operator_was_told() -> Result<()> {
     for version in [Version::V1_13, Version::V1_36] {
         let world = World::with(ControlPlane::builder(version)).await?;

@@ -12,6 +12,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+crate::tests![
+    where_a_registration_cannot_be_taken_away_the_operator_stays_until_it_can,
+    beside_an_operator_that_works_no_create_hangs_and_nothing_is_left,
+    beside_an_operator_that_stands_still_creates_are_released_and_it_cannot_register_again,
+    an_operator_that_is_installed_again_takes_it_for_no_emergency_brake,
+    on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_not_ours_stays,
+    of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_was_injected,
+];
+
 /// Where what this server has is listed, by kind; `/` before a name is that of one object.
 const OURS: [&str; 10] = [
     "/apis/apps/v1/namespaces/scpol-system/deployments",
@@ -64,7 +73,6 @@ impl World {
     }
 }
 
-#[tokio::test]
 async fn where_a_registration_cannot_be_taken_away_the_operator_stays_until_it_can() -> Result<()> {
     let world = World::new().await?;
     world.install_all().await?;
@@ -107,7 +115,6 @@ async fn where_a_registration_cannot_be_taken_away_the_operator_stays_until_it_c
     world.is_clean().await
 }
 
-#[tokio::test]
 async fn beside_an_operator_that_works_no_create_hangs_and_nothing_is_left() -> Result<()> {
     let world = World::new().await?;
     world.install_all().await?;
@@ -172,7 +179,6 @@ async fn beside_an_operator_that_works_no_create_hangs_and_nothing_is_left() -> 
     Ok(())
 }
 
-#[tokio::test]
 async fn beside_an_operator_that_stands_still_creates_are_released_and_it_cannot_register_again() -> Result<()> {
     let world = World::new().await?;
     world.install_all().await?;
@@ -211,7 +217,6 @@ async fn beside_an_operator_that_stands_still_creates_are_released_and_it_cannot
     operator.kill().await
 }
 
-#[tokio::test]
 async fn an_operator_that_is_installed_again_takes_it_for_no_emergency_brake() -> Result<()> {
     let world = World::new().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
@@ -233,7 +238,6 @@ async fn an_operator_that_is_installed_again_takes_it_for_no_emergency_brake() -
     Ok(())
 }
 
-#[tokio::test]
 async fn on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_not_ours_stays() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36).audit_log()).await?;
     world.install_all().await?;
@@ -384,7 +388,6 @@ impl World {
     }
 }
 
-#[tokio::test]
 async fn of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_was_injected() -> Result<()> {
     for (version, engines) in INSTALLS {
         let cluster = ControlPlane::builder(version).start().await?;

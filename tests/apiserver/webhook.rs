@@ -20,6 +20,16 @@ use sidecar_policy::engine::webhook::review::LARGEST;
 use std::time::{Duration, Instant};
 use tower::Service;
 
+crate::tests![
+    what_matches_gets_its_sidecar_at_create_on_1_13,
+    what_matches_gets_its_sidecar_at_create_on_1_36,
+    what_must_not_be_stored_is_refused_with_the_reason,
+    validations_hold_where_the_server_gives_objects_initializers,
+    whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server,
+    no_create_fails_while_the_certificates_are_renewed_on_1_13,
+    no_create_fails_while_the_certificates_are_renewed_on_1_36,
+];
+
 /// The message of a refusal.
 async fn refused(scene: &Scene, path: &str, body: &Value) -> Result<String> {
     match scene.world.create(path, body).await {
@@ -28,12 +38,10 @@ async fn refused(scene: &Scene, path: &str, body: &Value) -> Result<String> {
     }
 }
 
-#[tokio::test]
 async fn what_matches_gets_its_sidecar_at_create_on_1_13() -> Result<()> {
     what_matches_gets_its_sidecar_at_create(Version::V1_13).await
 }
 
-#[tokio::test]
 async fn what_matches_gets_its_sidecar_at_create_on_1_36() -> Result<()> {
     what_matches_gets_its_sidecar_at_create(Version::V1_36).await
 }
@@ -81,7 +89,6 @@ async fn what_matches_gets_its_sidecar_at_create(version: Version) -> Result<()>
     Ok(())
 }
 
-#[tokio::test]
 async fn what_must_not_be_stored_is_refused_with_the_reason() -> Result<()> {
     let scene = Scene::new(Version::V1_36, site()).await?;
     let world = &scene.world;
@@ -150,7 +157,6 @@ async fn what_must_not_be_stored_is_refused_with_the_reason() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn validations_hold_where_the_server_gives_objects_initializers() -> Result<()> {
     let scene = Scene::new(Version::V1_13, site()).await?;
     let demand = json!({ "validations": [{ "expression": "has(object.metadata.annotations)", "message": "say why" }] });
@@ -198,7 +204,6 @@ fn review(api_version: &str, object: &Value) -> Value {
     })
 }
 
-#[tokio::test]
 async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server() -> Result<()> {
     let scene = Scene::new(Version::V1_36, site()).await?;
     scene.register(vec![simple("envoy", &json!({}))?]).await?;
@@ -274,12 +279,10 @@ async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server()
     Ok(())
 }
 
-#[tokio::test]
 async fn no_create_fails_while_the_certificates_are_renewed_on_1_13() -> Result<()> {
     no_create_fails_while_the_certificates_are_renewed(Version::V1_13).await
 }
 
-#[tokio::test]
 async fn no_create_fails_while_the_certificates_are_renewed_on_1_36() -> Result<()> {
     no_create_fails_while_the_certificates_are_renewed(Version::V1_36).await
 }

@@ -41,8 +41,7 @@ impl World {
 
     /// A server as `builder` says.
     pub async fn with(builder: Builder) -> Result<Self> {
-        let cluster = builder.start().await?;
-        support::install(&cluster).await?;
+        let cluster = support::installed(builder).await?;
         let (admin, creator) = (cluster.admin(), cluster.client(User::Creator));
         Ok(Self { cluster, admin, creator })
     }

@@ -1,8 +1,8 @@
 //! The faults, one row each.
 
-use crate::fault::{Does, Rule, Verb};
-use crate::scene::{Calm, Engine, Scene, agent, envoy, first, second};
-use crate::{certificates, clock, crowd, killed, limits, stale, stories, upgrade};
+use crate::chaos::fault::{Does, Rule, Verb};
+use crate::chaos::scene::{Calm, Engine, Scene, agent, envoy, first, second};
+use crate::chaos::{certificates, clock, crowd, killed, limits, stale, stories, upgrade};
 use anyhow::{Result, anyhow, ensure};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -464,7 +464,7 @@ async fn tell(scene: &Scene, rules: &[Rule]) -> Result<u64> {
     scene.world.delete_policy("agent").await?;
     tokio::time::sleep(SECOND).await;
     fired += scene.proxy.calm();
-    crate::support::within(crate::scene::RECOVERY, "only envoy is registered", || async {
+    crate::support::within(crate::chaos::scene::RECOVERY, "only envoy is registered", || async {
         Ok(scene.world.registered().await?.iter().all(|name| !name.ends_with("scpol-agent")))
     })
     .await?;

@@ -1,7 +1,7 @@
 //! F24: the certificates of the webhook are spoilt, or the registration trusts others.
 
-use crate::scene::{RECOVERY, Scene, first};
-use crate::stories::{in_force, well};
+use crate::chaos::scene::{RECOVERY, Scene, first};
+use crate::chaos::stories::{in_force, well};
 use crate::support::within;
 use crate::world::{NAMES, SECRETS, certificate, request, secret};
 use anyhow::{Context, Result, ensure};

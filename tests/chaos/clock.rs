@@ -1,7 +1,7 @@
 //! F16: the wall clock of an operator is wrong, and jumps, while its monotonic clock goes on.
 
-use crate::scene::{RECOVERY, Scene, first};
-use crate::stories::{in_force, leads, well};
+use crate::chaos::scene::{RECOVERY, Scene, first};
+use crate::chaos::stories::{in_force, leads, well};
 use crate::support::{Operator, Surroundings, wait_condition, within};
 use anyhow::{Context, Result, ensure};
 use controlplane::{User, Version, free_port};

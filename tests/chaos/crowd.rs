@@ -1,8 +1,8 @@
 //! F25: much comes at once, much of it is large, and there are many policies, one after the other of which changes.
 
-use crate::dice::Dice;
-use crate::scene::{RECOVERY, Scene, first};
-use crate::stories::{in_force, well};
+use crate::chaos::dice::Dice;
+use crate::chaos::scene::{RECOVERY, Scene, first};
+use crate::chaos::stories::{in_force, well};
 use crate::support::within;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};

@@ -9,9 +9,9 @@ copy=$root/target/defects/copy
 export SCPOL_CHAOS_ALL=1
 seed=${SCPOL_CHAOS_SEED:-1}
 cargo build --locked --quiet
-chaos=$(cargo test --locked --quiet --test chaos --no-run --message-format=json \
-    | sed -n 's/.*"executable":"\([^"]*\/chaos-[^"]*\)".*/\1/p') || true
-[ -x "$chaos" ] || { echo "error: the cases cannot be built: cargo test --test chaos --no-run" >&2; exit 2; }
+chaos=$(cargo test --locked --quiet --test apiserver --no-run --message-format=json \
+    | sed -n 's/.*"executable":"\([^"]*\/apiserver-[^"]*\)".*/\1/p') || true
+[ -x "$chaos" ] || { echo "error: the cases cannot be built: cargo test --test apiserver --no-run" >&2; exit 2; }
 
 [ $# -gt 0 ] || set -- $(cd tests/chaos/defects && ls ./*.patch | sed 's|./||; s|\.patch$||')
 missed=0

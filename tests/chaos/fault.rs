@@ -1,6 +1,6 @@
 //! What goes wrong between the operator and the API server, as data.
 
-use crate::dice::Dice;
+use crate::chaos::dice::Dice;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Duration;

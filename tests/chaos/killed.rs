@@ -1,9 +1,9 @@
 //! F1 and F2: the operator is killed, at each request and at any moment.
 
-use crate::dice::Dice;
-use crate::proxy::Moment;
-use crate::scene::{Engine, RECOVERY, Scene, agent, envoy, first, second};
-use crate::stories::{in_force, well};
+use crate::chaos::dice::Dice;
+use crate::chaos::proxy::Moment;
+use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, envoy, first, second};
+use crate::chaos::stories::{in_force, well};
 use crate::support::{policies, wait_condition, within};
 use crate::world::{DEPLOYMENTS, containers, pending, request};
 use anyhow::{Context, Result, ensure};
@@ -45,8 +45,8 @@ async fn at_each(scene: &Scene, life: Life, moments: &[Moment]) -> Result<()> {
     let requests = scene.proxy.requests() - before;
     scene.kill();
     // The seeds share them all among themselves; or a few that the seed chooses.
-    let (step, first) = match crate::SEEDS.len() as u64 {
-        seeds if crate::is_everything() => (seeds, 1 + scene.seed % seeds),
+    let (step, first) = match crate::chaos::SEEDS.len() as u64 {
+        seeds if crate::chaos::is_everything() => (seeds, 1 + scene.seed % seeds),
         _ => (requests / 4, 1 + Dice(scene.seed).below(requests / 4, "first")),
     };
     let (mut lives, mut killed) = (0, 0);
@@ -158,7 +158,7 @@ async fn end(scene: &Scene, policies: &[&str], calm: &[Digest]) -> Result<Digest
 /// F2: killed twenty times while workloads come.
 pub(crate) async fn at_random(scene: &Scene) -> Result<()> {
     let is_initializer = scene.engine == Engine::Initializer;
-    let count = if is_initializer && crate::is_everything() { MANY } else { 100 };
+    let count = if is_initializer && crate::chaos::is_everything() { MANY } else { 100 };
     in_force(scene).await?;
     let all = first(count);
     for (round, batch) in all.chunks(count / 20).enumerate() {

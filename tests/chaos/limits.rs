@@ -1,8 +1,8 @@
 //! F26: the machine has no room left, or the operator is to go in the midst of its work.
 
-use crate::fault::{Does, Rule, Verb};
-use crate::scene::{Engine, RECOVERY, Scene, agent, first, second};
-use crate::stories::{DEPLOYMENT, in_force, well};
+use crate::chaos::fault::{Does, Rule, Verb};
+use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, first, second};
+use crate::chaos::stories::{DEPLOYMENT, in_force, well};
 use crate::support::{Surroundings, within};
 use crate::world::{DEPLOYMENTS, pending};
 use anyhow::{Result, ensure};
@@ -23,7 +23,7 @@ pub(crate) async fn log_is_full(scene: &Scene) -> Result<()> {
     scene.is_ready().await?;
     let log = std::fs::read_link(format!("/proc/{pid}/fd/2"))?;
     ensure!(log.ends_with("full"), "it logs to {}: this proves nothing", log.display());
-    scene.policy("envoy", crate::scene::envoy()).await?;
+    scene.policy("envoy", crate::chaos::scene::envoy()).await?;
     scene.in_force("envoy").await?;
     let (refused, policy) = tokio::join!(scene.create(first(20)), scene.policy("agent", agent()));
     policy?;

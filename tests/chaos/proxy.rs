@@ -1,9 +1,9 @@
-//! Stands between the operator and the API server, and lets go wrong what [`Fault`](crate::fault) rules say.
+//! Stands between the operator and the API server, and lets go wrong what [`Fault`](crate::chaos::fault) rules say.
 //!
 //! Each connection of the operator has one of its own to the API server, HTTP/1.1 over TLS on both sides.
 
-use crate::dice::Dice;
-use crate::fault::{Ask, Does, Faults, Rule, Verb};
+use crate::chaos::dice::Dice;
+use crate::chaos::fault::{Ask, Does, Faults, Rule, Verb};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User};
 use futures::stream;

@@ -1,6 +1,6 @@
 //! A server, the proxy in front of it, an operator that is started again whenever it dies, and the oracle in the end.
 
-use crate::proxy::Proxy;
+use crate::chaos::proxy::Proxy;
 use crate::support::{Operator, Surroundings, in_force, policies, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request};
 use anyhow::{Context, Result, ensure};

@@ -1,7 +1,7 @@
 //! F14: an API server that is behind: a second one, whose link to etcd is frozen, or slow.
 
-use crate::scene::{Engine, RECOVERY, Scene, agent, first, second};
-use crate::stories::{in_force, well};
+use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, first, second};
+use crate::chaos::stories::{in_force, well};
 use crate::support::within;
 use crate::world::{DEPLOYMENTS, deployment, path, pending, request};
 use anyhow::{Context, Result, ensure};

@@ -1,9 +1,9 @@
 //! What is told in a way of its own.
 
-use crate::clock;
-use crate::dice::Dice;
-use crate::fault::{Does, Rule, Verb};
-use crate::scene::{Engine, RECOVERY, Scene, agent, envoy, first, second};
+use crate::chaos::clock;
+use crate::chaos::dice::Dice;
+use crate::chaos::fault::{Does, Rule, Verb};
+use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, envoy, first, second};
 use crate::support::{self, Operator, wait_condition, within};
 use crate::world::{DEPLOYMENTS, containers, deployment, path, pending, request, waiting};
 use anyhow::{Context, Result, ensure};

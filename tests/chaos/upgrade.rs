@@ -1,7 +1,7 @@
 //! A rolling upgrade: from the operator as an earlier commit has it, under load.
 
-use crate::scene::{Engine, RECOVERY, Scene, agent, first, second};
-use crate::stories::{in_force, leads, well};
+use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, first, second};
+use crate::chaos::stories::{in_force, leads, well};
 use crate::support::{Surroundings, within};
 use crate::world::DEPLOYMENTS;
 use anyhow::{Context, Result, ensure};
@@ -141,6 +141,6 @@ fn git(args: &[&str]) -> Result<String> {
 
 fn succeeded(output: &Output) -> Result<()> {
     let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}: {}", output.status, crate::cases::tail(&told));
+    ensure!(output.status.success(), "{}: {}", output.status, crate::chaos::cases::tail(&told));
     Ok(())
 }

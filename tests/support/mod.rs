@@ -4,16 +4,19 @@
 #![allow(unreachable_pub, reason = "shared between test programs")]
 
 use anyhow::{Context, Result, bail, ensure};
-use controlplane::{ControlPlane, User, Version, free_port};
+use controlplane::{Builder, ControlPlane, Snapshot, User, Version, free_port};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, api::DynamicObject};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
 
 /// How long a test waits for what must come.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -35,19 +38,41 @@ pub fn bundle(version: Version) -> &'static str {
     }
 }
 
-/// Installs what users install, but for the Deployment: the operator runs as a process of the test.
-pub async fn install(cluster: &ControlPlane) -> Result<()> {
-    apply_without_deployment(cluster).await?;
+/// A control plane as `builder` says, with what users install but for the Deployment: the operator runs as a process of the test.
+pub async fn installed(builder: Builder) -> Result<ControlPlane> {
+    let state = installed_state(builder.version()).await?;
+    let cluster = builder.state(&state).start().await?;
+    within(LIMIT, "the CRD is served", || async { Ok(policies(&cluster).list(&Default::default()).await.is_ok()) })
+        .await?;
+    Ok(cluster)
+}
+
+/// What etcd holds after an installation: the first that asks for it installs, all others begin with it.
+async fn installed_state(version: Version) -> Result<Snapshot> {
+    static KNOWN: Mutex<BTreeMap<Version, Snapshot>> = Mutex::const_new(BTreeMap::new());
+    let mut known = KNOWN.lock().await;
+    if let Some(state) = known.get(&version) {
+        return Ok(state.clone());
+    }
+    let cluster = ControlPlane::builder(version).start().await?;
+    apply_without_deployment(&cluster).await?;
     // Creators may do what users do with workloads, and no more: no `initialize`.
     // Without a controller-manager `edit` itself stays empty: these are what it is made of.
-    for role in ["system:aggregate-to-edit", "system:aggregate-to-view"] {
-        let (name, role) = (role.replace(':', "-"), format!("--clusterrole={role}"));
-        cluster.kubectl_output(User::Admin, &["create", "clusterrolebinding", &name, &role, "--user=creator"]).await?;
-    }
-    within(LIMIT, "the CRD is served", || async {
-        Ok(cluster.kubectl_output(User::Admin, &["get", "sidecarpolicies"]).await.is_ok())
-    })
-    .await
+    let binding = |role: &str| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": role.replace(':', "-") },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": User::Creator.name() }],
+        })
+    };
+    let bindings = ["system:aggregate-to-edit", "system:aggregate-to-view"].map(binding);
+    cluster.apply_manifests(&json!({ "apiVersion": "v1", "kind": "List", "items": bindings }).to_string()).await?;
+    within(LIMIT, "the CRD is served", || async { Ok(policies(&cluster).list(&Default::default()).await.is_ok()) })
+        .await?;
+    let state = cluster.snapshot().await?;
+    known.insert(version, state.clone());
+    Ok(state)
 }
 
 /// Applies the install file, but for the Deployment.
@@ -234,10 +259,24 @@ impl Drop for Operator {
             let _ = child.wait();
         }
         if self.is_log_shown {
-            // Only where the test fails: the test runner keeps it otherwise.
-            eprintln!("--- log of the operator ---\n{}", self.log());
+            note(format!("--- log of the operator ---\n{}", self.log()));
         }
     }
+}
+
+thread_local! {
+    /// What is told of the test of this thread if it fails.
+    static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps `text` for the case that the test of this thread fails.
+pub fn note(text: String) {
+    NOTES.with_borrow_mut(|notes| notes.push(text));
+}
+
+/// What was noted on this thread since this was last asked.
+pub fn take_notes() -> String {
+    NOTES.take().join("\n")
 }
 
 /// Waits until `holds`.

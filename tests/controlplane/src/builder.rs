@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use tokio::sync::Semaphore;
@@ -10,9 +11,10 @@ use tokio::sync::Semaphore;
 use crate::assets::Assets;
 use crate::process::Process;
 use crate::ready::{etcd_health, is_clash, wait_ready};
-use crate::server::Files;
+use crate::server::{Files, Servers};
+use crate::snapshot::{Etcd, Snapshot};
 use crate::user::{self, User};
-use crate::{ControlPlane, Version, free_port, nodes};
+use crate::{ControlPlane, Version, free_port, nodes, pool, seconds};
 
 /// Requests that change something are logged with their bodies.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
@@ -25,7 +27,7 @@ rules:
 ";
 
 /// What to start. Made by [`ControlPlane::builder`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Builder {
     version: Version,
     admission: Vec<String>,
@@ -34,6 +36,7 @@ pub struct Builder {
     extra_args: Vec<String>,
     audit: bool,
     nodes: usize,
+    state: Option<Snapshot>,
 }
 
 impl Builder {
@@ -47,6 +50,7 @@ impl Builder {
             extra_args: Vec::new(),
             audit: false,
             nodes: 0,
+            state: None,
         }
     }
 
@@ -93,8 +97,27 @@ impl Builder {
         self
     }
 
+    /// Begin with what was in etcd when `state` was read, instead of with what a fresh server has: [`ControlPlane::snapshot`] of one of
+    /// the same version.
+    #[must_use]
+    pub fn state(mut self, state: &Snapshot) -> Self {
+        self.state = Some(state.clone());
+        self
+    }
+
+    /// Which version is started.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// True if and only if servers started with `other` are the same as ours, whatever is in etcd.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let servers = |builder: &Self| Self { state: None, ..builder.clone() };
+        servers(self) == servers(other)
+    }
+
     /// Starts everything and waits until it is ready. Waits first while as many as `SCPOL_TEST_SERVERS` (3) control planes of this
-    /// process live, and for `build.sh`, which may have to build the servers.
+    /// process are in use, and for `build.sh`, which may have to build the servers. See [`pool`] for where a used one is taken.
     ///
     /// # Errors
     /// If the servers cannot be built, or are not ready within 60 s; then with the end of the log.
@@ -102,34 +125,60 @@ impl Builder {
         ensure!(self.nodes == 0 || self.version == Version::V1_36, "nodes need version 1.36");
         let permit = slots().acquire_owned().await.expect("never closed");
         let assets = Assets::of(self.version).await?;
-        let mut tries = 0;
-        let (files, etcd, apiserver) = loop {
-            tries += 1;
-            match self.attempt(&assets).await {
-                Err(error) if tries < 5 && is_clash(&error) => {}
-                other => {
-                    break other.with_context(|| format!("starting Kubernetes {}", self.version))?;
-                }
-            }
-        };
-        let mut plane = ControlPlane {
-            nodes: Vec::new(),
-            apiserver: Mutex::new(Some(apiserver)),
-            etcd,
-            files,
-            assets,
-            version: self.version,
-            audit: self.audit,
-            _permit: permit,
-        };
+        let servers =
+            if pool::is_shared() { self.shared(&assets).await } else { self.fresh(&assets, self.state.as_ref()).await };
+        let servers = servers.with_context(|| format!("starting Kubernetes {}", self.version))?;
+        let mut plane = ControlPlane::new(self.clone(), servers, permit);
         if self.nodes > 0 {
             plane.nodes = nodes::start(&plane, &plane.assets, self.nodes).await?;
         }
         Ok(plane)
     }
 
+    /// A used one in the state that is asked for, or one that begins with it.
+    async fn shared(&self, assets: &Assets) -> Result<Servers> {
+        let fresh = pool::fresh(self.version, || async {
+            let plain = Self::new(self.version);
+            let servers = plain.fresh(assets, None).await?;
+            let snapshot = servers.etcd_client()?.settled().await?;
+            pool::give(plain, servers);
+            Ok(snapshot)
+        });
+        let fresh = fresh.await?;
+        let state = self.state.as_ref().unwrap_or(&fresh);
+        let Some(used) = pool::take(self) else { return self.fresh(assets, Some(state)).await };
+        let begin = Instant::now();
+        used.reset(state).await.context("giving a used control plane its former state")?;
+        seconds::took(format!("reset Kubernetes {}", self.version), begin);
+        Ok(used)
+    }
+
+    /// New ones, with `state` in etcd before the API server starts.
+    async fn fresh(&self, assets: &Assets, state: Option<&Snapshot>) -> Result<Servers> {
+        let begin = Instant::now();
+        let mut tries = 0;
+        let (mut files, etcd, apiserver) = loop {
+            tries += 1;
+            match self.attempt(assets, state).await {
+                Err(error) if tries < 5 && is_clash(&error) => {}
+                other => break other?,
+            }
+        };
+        seconds::took(format!("start Kubernetes {}", self.version), begin);
+        files.note_own()?;
+        Ok(Servers {
+            nodes: Vec::new(),
+            apiserver: Mutex::new(Some(apiserver)),
+            etcd,
+            files,
+            assets: assets.clone(),
+            version: self.version,
+            audit: self.audit,
+        })
+    }
+
     /// One attempt on ports that were free a moment ago.
-    async fn attempt(&self, assets: &Assets) -> Result<(Files, Process, Process)> {
+    async fn attempt(&self, assets: &Assets, state: Option<&Snapshot>) -> Result<(Files, Process, Process)> {
         let (port, etcd_port) = (free_port(), free_port());
         let mut files = Files::write(port)?;
         for user in User::ALL {
@@ -139,6 +188,9 @@ impl Builder {
             fs::write(files.dir().join("audit.yaml"), AUDIT_POLICY)?;
         }
         let etcd = start_etcd(assets, files.dir(), etcd_port).await?;
+        if let Some(state) = state {
+            Etcd::at(&format!("127.0.0.1:{etcd_port}"))?.fill(state).await?;
+        }
         files.args = self.apiserver_args(files.dir(), port, etcd_port);
         let apiserver = files.start_apiserver(assets, self.version).await?;
         Ok((files, etcd, apiserver))
@@ -207,7 +259,7 @@ impl Builder {
     }
 }
 
-/// As many control planes as may live at once in this process.
+/// As many control planes as may be in use at once in this process.
 fn slots() -> Arc<Semaphore> {
     static SLOTS: OnceLock<Arc<Semaphore>> = OnceLock::new();
     let count = || std::env::var("SCPOL_TEST_SERVERS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);

@@ -15,12 +15,16 @@
 
 mod assets;
 mod builder;
+mod manifest;
 mod nodes;
+pub mod pool;
 mod port;
 mod process;
 mod ready;
 mod second;
+pub mod seconds;
 mod server;
+mod snapshot;
 mod tls;
 mod user;
 mod version;
@@ -28,6 +32,7 @@ mod version;
 pub use builder::Builder;
 pub use port::free_port;
 pub use second::ApiServer;
-pub use server::ControlPlane;
+pub use server::{ControlPlane, Servers};
+pub use snapshot::Snapshot;
 pub use user::User;
 pub use version::Version;

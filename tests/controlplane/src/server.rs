@@ -1,8 +1,12 @@
 //! Holding and ending one control plane.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -10,16 +14,17 @@ use kube::{Client, Config};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
 use crate::assets::Assets;
+use crate::manifest;
 use crate::process::{Process, tail};
 use crate::ready::{POLL, READY_LIMIT, is_clash, probe, wait_ready};
+use crate::snapshot::{Etcd, Snapshot};
 use crate::user::{self, User};
-use crate::{Builder, Version, tls};
+use crate::{Builder, Version, pool, tls};
 
 /// The folder of one control plane and what is needed to start its API server again.
 #[derive(Debug)]
@@ -30,7 +35,11 @@ pub(crate) struct Files {
     /// In the order of [`User::ALL`].
     pub(crate) configs: Vec<Config>,
     pub(crate) args: Vec<String>,
+    own: BTreeSet<OsString>,
 }
+
+/// Where the requests are logged.
+const AUDIT_LOG: &str = "audit.log";
 
 impl Files {
     pub(crate) fn write(port: u16) -> Result<Self> {
@@ -39,11 +48,31 @@ impl Files {
         let ca_pem = tls::write(temp.path())?;
         let tokens = user::write_tokens(temp.path())?;
         user::write_kubeconfigs(temp.path(), &url, &ca_pem, &tokens)?;
-        Ok(Self { temp, url, ca_pem, configs: Vec::new(), args: Vec::new() })
+        Ok(Self { temp, url, ca_pem, configs: Vec::new(), args: Vec::new(), own: BTreeSet::new() })
     }
 
     pub(crate) fn dir(&self) -> &Path {
         self.temp.path()
+    }
+
+    /// Notes which files are the servers' own: those that are there now.
+    pub(crate) fn note_own(&mut self) -> Result<()> {
+        let names = fs::read_dir(self.dir())?.map(|entry| Ok(entry?.file_name()));
+        self.own = names.collect::<Result<_>>()?;
+        self.own.insert(AUDIT_LOG.into());
+        Ok(())
+    }
+
+    /// Removes what a test, or kubectl, has left there.
+    fn remove_others(&self) -> Result<()> {
+        for entry in fs::read_dir(self.dir())? {
+            let entry = entry?;
+            if self.own.contains(&entry.file_name()) {
+                continue;
+            }
+            if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
+        }
+        Ok(())
     }
 
     fn config(&self, user: User) -> Config {
@@ -61,7 +90,7 @@ impl Files {
 
 /// Running etcd and kube-apiserver. Dropping it ends them and removes their folder.
 #[derive(Debug)]
-pub struct ControlPlane {
+pub struct Servers {
     // In the order in which they are to end.
     pub(crate) nodes: Vec<Process>,
     pub(crate) apiserver: Mutex<Option<Process>>,
@@ -70,7 +99,32 @@ pub struct ControlPlane {
     pub(crate) assets: Assets,
     pub(crate) version: Version,
     pub(crate) audit: bool,
-    pub(crate) _permit: OwnedSemaphorePermit,
+}
+
+/// [`Servers`] that one test uses. Dropping it ends them, or hands them to the next test: see [`crate::pool`].
+#[derive(Debug)]
+pub struct ControlPlane {
+    builder: Builder,
+    /// None once they are handed on.
+    servers: Option<Servers>,
+    /// Whether they are not as they were when they were ready.
+    is_spoilt: AtomicBool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Deref for ControlPlane {
+    type Target = Servers;
+
+    fn deref(&self) -> &Servers {
+        self.servers.as_ref().expect("they are handed on when this is dropped")
+    }
+}
+
+impl DerefMut for ControlPlane {
+    fn deref_mut(&mut self) -> &mut Servers {
+        self.is_spoilt.store(true, Ordering::Relaxed);
+        self.servers.as_mut().expect("they are handed on when this is dropped")
+    }
 }
 
 impl ControlPlane {
@@ -79,6 +133,91 @@ impl ControlPlane {
         Builder::new(version)
     }
 
+    pub(crate) fn new(builder: Builder, servers: Servers, permit: OwnedSemaphorePermit) -> Self {
+        Self { builder, servers: Some(servers), is_spoilt: AtomicBool::new(false), _permit: permit }
+    }
+
+    /// Notes that these servers are not to be handed on.
+    pub(crate) fn spoil(&self) {
+        self.is_spoilt.store(true, Ordering::Relaxed);
+    }
+
+    /// SIGKILL, and a new server on the same port and data; returns when it is ready.
+    ///
+    /// # Errors
+    /// If it does not come back.
+    pub async fn restart_apiserver(&self) -> Result<()> {
+        self.stop_apiserver().await;
+        self.start_apiserver().await
+    }
+
+    /// [`Self::restart_apiserver`] with more arguments, as `--name=value`, in place of those of the same name that were given before.
+    ///
+    /// # Errors
+    /// If it does not come back.
+    pub async fn restart_apiserver_with(&mut self, args: &[&str]) -> Result<()> {
+        let name = |arg: &str| arg.split('=').next().unwrap_or_default().to_owned();
+        let replaced: Vec<_> = args.iter().map(|arg| name(arg)).collect();
+        self.files.args.retain(|arg| !replaced.contains(&name(arg)));
+        self.files.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self.restart_apiserver().await
+    }
+
+    /// Kills the API server; etcd stays.
+    pub async fn stop_apiserver(&self) {
+        self.spoil();
+        let process = self.apiserver().take();
+        drop_blocking(process).await;
+    }
+
+    /// Starts the API server again after [`Self::stop_apiserver`].
+    ///
+    /// # Errors
+    /// If it does not come back.
+    pub async fn start_apiserver(&self) -> Result<()> {
+        ensure!(self.apiserver().is_none(), "the API server was not stopped");
+        let deadline = Instant::now() + READY_LIMIT;
+        loop {
+            match self.files.start_apiserver(&self.assets, self.version).await {
+                Ok(process) => {
+                    *self.apiserver() = Some(process);
+                    return Ok(());
+                }
+                // Someone's outgoing connection has the port for a moment.
+                Err(error) if is_clash(&error) && Instant::now() < deadline => sleep(POLL).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Stops the API server in its tracks (SIGSTOP): connections stay open, nothing answers.
+    pub fn freeze(&self) {
+        self.spoil();
+        self.signal(Signal::STOP);
+    }
+
+    /// Ends [`Self::freeze`].
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Ends everything and removes the folder.
+    pub async fn stop(mut self) {
+        drop_blocking(self.servers.take()).await;
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        let Some(servers) = self.servers.take() else { return };
+        let is_whole = !self.is_spoilt.load(Ordering::Relaxed) && servers.nodes.is_empty() && servers.is_running();
+        if pool::is_shared() && is_whole && !std::thread::panicking() {
+            pool::give(self.builder.clone(), servers);
+        }
+    }
+}
+
+impl Servers {
     /// `https://127.0.0.1:<port>`; stays the same over restarts.
     pub fn url(&self) -> &str {
         &self.files.url
@@ -144,30 +283,19 @@ impl ControlPlane {
         printed(self.kubectl(user).args(args).output().await?, args)
     }
 
-    /// `kubectl apply` of one or more YAML documents as the administrator; unknown fields are let through.
+    /// Creates what is in these YAML documents as the administrator, or merges it into what is there; unknown fields are let through.
     ///
     /// # Errors
-    /// With what kubectl wrote to stderr, if it fails.
-    pub async fn apply_manifests(&self, yaml: &str) -> Result<String> {
-        let args = ["apply", "--validate=false", "-f", "-"];
-        let mut command = self.kubectl(User::Admin);
-        let mut child =
-            command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let mut stdin = child.stdin.take().expect("stdin is piped");
-        let (written, output) = tokio::join!(
-            async move { stdin.write_all(yaml.as_bytes()).await }, // moved, so that it is closed
-            child.wait_with_output()
-        );
-        let printed = printed(output?, &args)?;
-        written?;
-        Ok(printed)
+    /// At the first one that the server does not take.
+    pub async fn apply_manifests(&self, yaml: &str) -> Result<()> {
+        manifest::apply(&self.admin(), yaml).await
     }
 
     /// [`Self::apply_manifests`] of a file.
     ///
     /// # Errors
-    /// If it cannot be read, or kubectl fails.
-    pub async fn apply_file(&self, path: &Path) -> Result<String> {
+    /// If it cannot be read, and as there.
+    pub async fn apply_file(&self, path: &Path) -> Result<()> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         self.apply_manifests(&text).await.with_context(|| path.display().to_string())
     }
@@ -178,7 +306,7 @@ impl ControlPlane {
     /// Without it.
     pub fn audit(&self) -> Vec<Value> {
         assert!(self.audit, "started without audit_log()");
-        let text = fs::read_to_string(self.dir().join("audit.log")).unwrap_or_default();
+        let text = fs::read_to_string(self.dir().join(AUDIT_LOG)).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect() // the last line may still be in writing
     }
 
@@ -187,68 +315,11 @@ impl ControlPlane {
     /// # Errors
     /// If the file cannot be emptied.
     pub fn clear_audit(&self) -> Result<()> {
-        match fs::OpenOptions::new().write(true).open(self.dir().join("audit.log")) {
+        match fs::OpenOptions::new().write(true).open(self.dir().join(AUDIT_LOG)) {
             Ok(file) => Ok(file.set_len(0)?),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// SIGKILL, and a new server on the same port and data; returns when it is ready.
-    ///
-    /// # Errors
-    /// If it does not come back.
-    pub async fn restart_apiserver(&self) -> Result<()> {
-        self.stop_apiserver().await;
-        self.start_apiserver().await
-    }
-
-    /// [`Self::restart_apiserver`] with more arguments, as `--name=value`, in place of those of the same name that were given before.
-    ///
-    /// # Errors
-    /// If it does not come back.
-    pub async fn restart_apiserver_with(&mut self, args: &[&str]) -> Result<()> {
-        let name = |arg: &str| arg.split('=').next().unwrap_or_default().to_owned();
-        let replaced: Vec<_> = args.iter().map(|arg| name(arg)).collect();
-        self.files.args.retain(|arg| !replaced.contains(&name(arg)));
-        self.files.args.extend(args.iter().map(|arg| (*arg).to_owned()));
-        self.restart_apiserver().await
-    }
-
-    /// Kills the API server; etcd stays.
-    pub async fn stop_apiserver(&self) {
-        let process = self.apiserver().take();
-        drop_blocking(process).await;
-    }
-
-    /// Starts the API server again after [`Self::stop_apiserver`].
-    ///
-    /// # Errors
-    /// If it does not come back.
-    pub async fn start_apiserver(&self) -> Result<()> {
-        ensure!(self.apiserver().is_none(), "the API server was not stopped");
-        let deadline = Instant::now() + READY_LIMIT;
-        loop {
-            match self.files.start_apiserver(&self.assets, self.version).await {
-                Ok(process) => {
-                    *self.apiserver() = Some(process);
-                    return Ok(());
-                }
-                // Someone's outgoing connection has the port for a moment.
-                Err(error) if is_clash(&error) && Instant::now() < deadline => sleep(POLL).await,
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Stops the API server in its tracks (SIGSTOP): connections stay open, nothing answers.
-    pub fn freeze(&self) {
-        self.signal(Signal::STOP);
-    }
-
-    /// Ends [`Self::freeze`].
-    pub fn thaw(&self) {
-        self.signal(Signal::CONT);
     }
 
     /// The last lines of the API server's log, which goes on over restarts.
@@ -262,9 +333,44 @@ impl ControlPlane {
         self.nodes.iter().map(Process::id).chain(apiserver).chain([self.etcd.id()]).collect()
     }
 
-    /// Ends everything and removes the folder. Dropping does the same.
-    pub async fn stop(self) {
-        drop_blocking(self).await;
+    /// What etcd holds once the API server has nothing more to write for itself: for [`Builder::state`].
+    ///
+    /// # Errors
+    /// If etcd does not answer, or something goes on writing.
+    pub async fn snapshot(&self) -> Result<Snapshot> {
+        self.etcd_client()?.settled().await
+    }
+
+    /// What etcd holds at this moment.
+    ///
+    /// # Errors
+    /// If etcd does not answer.
+    pub async fn stored(&self) -> Result<Snapshot> {
+        self.etcd_client()?.read().await
+    }
+
+    /// Where etcd listens, as `127.0.0.1:<port>`.
+    pub fn etcd_address(&self) -> String {
+        let address = self.files.args.iter().find_map(|arg| arg.strip_prefix("--etcd-servers=http://"));
+        address.expect("the API server was started with it").to_owned()
+    }
+
+    pub(crate) fn etcd_client(&self) -> Result<Etcd> {
+        Etcd::at(&self.etcd_address())
+    }
+
+    /// As if these servers had been started now, with `state` in etcd.
+    pub(crate) async fn reset(&self, state: &Snapshot) -> Result<()> {
+        self.etcd_client()?.restore(state).await?;
+        self.files.remove_others()?;
+        if self.audit {
+            self.clear_audit()?;
+        }
+        Ok(())
+    }
+
+    fn is_running(&self) -> bool {
+        self.etcd.exited().is_none() && self.apiserver().as_ref().is_some_and(|process| process.exited().is_none())
     }
 
     fn apiserver(&self) -> MutexGuard<'_, Option<Process>> {
@@ -278,7 +384,7 @@ impl ControlPlane {
     }
 }
 
-impl Drop for ControlPlane {
+impl Drop for Servers {
     fn drop(&mut self) {
         let apiserver = self.apiserver().take();
         if let Some(process) = &apiserver {

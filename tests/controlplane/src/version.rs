@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A version of kube-apiserver that `build.sh` builds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Version {
     /// 1.13.5, the last minor with initializers.
     V1_13,

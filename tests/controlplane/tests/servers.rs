@@ -57,11 +57,9 @@ fn assert_gone(pids: &[u32], dir: &Path) {
 async fn serves(version: Version) -> Result<()> {
     let server = ControlPlane::builder(version).audit_log().start().await?;
     assert_eq!(server.admin().apiserver_version().await?.git_version, format!("v{version}"));
-    let mut applied = server.apply_manifests(SHOP).await;
     for _ in 0..2 {
-        applied = applied.and(server.apply_manifests(SHOP).await); // unchanged
+        server.apply_manifests(SHOP).await?;
     }
-    assert!(applied?.contains("rolebinding"));
 
     // RBAC holds: only the creator was granted anything.
     let creator = maps(server.client(User::Creator));

@@ -1,0 +1,103 @@
+//! Runs the tests of this program: many at once, the longest first, each with its seconds.
+
+use crate::{chaos, support};
+use anyhow::Result;
+use controlplane::{pool, seconds};
+use futures::future::LocalBoxFuture;
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Tests at once, each with a server of its own, which takes up to 500 MB.
+const AT_ONCE: usize = 8;
+/// So many of the slowest are told in the end.
+const SLOWEST: usize = 30;
+
+/// One test on real servers.
+#[derive(Clone, Copy)]
+pub(crate) struct Test {
+    /// As `file::function`, behind the name of this program.
+    pub(crate) name: &'static str,
+    pub(crate) run: fn() -> LocalBoxFuture<'static, Result<()>>,
+}
+
+/// Names the tests of a file, each an `async fn() -> Result<()>`, as its `TESTS`.
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident,)*) => {
+        pub(crate) const TESTS: &[$crate::runner::Test] = &[$($crate::runner::Test {
+            name: concat!(module_path!(), "::", stringify!($name)),
+            run: || Box::pin($name()),
+        }),*];
+    };
+}
+
+/// Runs `tests`, and the cases of [`chaos`], as the arguments of this process say.
+pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
+    pool::share();
+    let mut arguments = Arguments::from_args();
+    let at_once = std::env::var("SCPOL_TEST_SERVERS").ok().and_then(|count| count.parse().ok());
+    arguments.test_threads = arguments.test_threads.or(at_once).or(Some(AT_ONCE));
+    let of_files = tests.into_iter().map(|test| {
+        let name = test.name.split_once("::").map_or(test.name, |(_, name)| name);
+        trial(name.to_owned(), test.run)
+    });
+    let mut trials: Vec<Trial> = of_files.chain(chaos::trials()).collect();
+    // A test that is not in the list is short.
+    let longest: Vec<&str> = include_str!("longest.txt").lines().collect();
+    trials.sort_by_key(|trial| longest.iter().position(|name| *name == trial.name()).unwrap_or(longest.len()));
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    if arguments.list {
+        return ExitCode::SUCCESS;
+    }
+    let taken = seconds::taken();
+    if let Err(error) = tell(&taken) {
+        eprintln!("the seconds cannot be written: {error}");
+    }
+    if conclusion.num_passed + conclusion.num_failed == 0 {
+        eprintln!("error: no test is named like that: `--list` names them");
+        return ExitCode::from(2);
+    }
+    conclusion.exit_code()
+}
+
+/// A test that runs alone on its thread, with its seconds, and with what was noted meanwhile where it fails.
+pub(crate) fn trial(name: String, run: impl FnOnce() -> LocalBoxFuture<'static, Result<()>> + Send + 'static) -> Trial {
+    let shown = name.clone();
+    Trial::test(name, move || {
+        let begin = Instant::now();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(run())));
+        seconds::took(format!("test {shown}"), begin);
+        let notes = support::take_notes();
+        match outcome {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Failed::from(format!("{error:#}\n{notes}"))),
+            Err(panic) => {
+                eprintln!("{shown} has panicked\n{notes}");
+                resume_unwind(panic)
+            }
+        }
+    })
+}
+
+/// Prints the slowest tests, and writes all to `target/seconds/servers.txt`, a line each.
+fn tell(taken: &[(String, f64)]) -> Result<()> {
+    let mut lines = String::new();
+    for (what, seconds) in taken {
+        writeln!(lines, "{seconds:8.1} s  {what}")?;
+    }
+    let of_tests: Vec<&str> = lines.lines().filter(|line| line.contains(" s  test ")).take(SLOWEST).collect();
+    eprintln!("\nthe slowest tests:\n{}", of_tests.join("\n"));
+    for what in ["start", "reset"] {
+        let these: Vec<f64> =
+            taken.iter().filter(|(name, _)| name.starts_with(what)).map(|(_, seconds)| *seconds).collect();
+        eprintln!("{:8.1} s  in {} {what}s of servers", these.iter().sum::<f64>(), these.len());
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/seconds");
+    std::fs::create_dir_all(&folder)?;
+    Ok(std::fs::write(folder.join("servers.txt"), lines)?)
+}

@@ -1,0 +1,67 @@
+//! What goes wrong between the operator and API servers, on real servers, and whether all comes out as if nothing had been.
+//!
+//! `cargo test --test apiserver -- chaos` runs a selection with one seed, `make chaos` everything with three. `SCPOL_CHAOS_SEED=n` repeats what
+//! went wrong with that seed.
+
+mod cases;
+mod certificates;
+mod clock;
+mod crowd;
+mod dice;
+mod fault;
+mod killed;
+mod limits;
+mod proxy;
+mod scene;
+mod stale;
+mod stories;
+mod upgrade;
+
+use crate::runner;
+use anyhow::anyhow;
+use cases::{CASES, Case};
+use futures::FutureExt;
+use libtest_mimic::Trial;
+use scene::Engine;
+
+/// The seeds of `make chaos`.
+pub(crate) const SEEDS: [u64; 3] = [1, 2, 3];
+
+/// True if and only if everything is wanted, and not what a few minutes allow.
+pub(crate) fn is_everything() -> bool {
+    std::env::var_os("SCPOL_CHAOS_ALL").is_some()
+}
+
+/// The laws of faults, and every case that is wanted, with every engine and seed.
+pub(crate) fn trials() -> Vec<Trial> {
+    let laws = fault::LAWS.iter().map(|(name, law)| {
+        Trial::test(format!("chaos::{name}"), || {
+            law();
+            Ok(())
+        })
+    });
+    let cases = CASES.iter().filter(|case| case.is_quick || is_everything());
+    let trials = cases.flat_map(|case| {
+        let runs = case.engines.iter().flat_map(|engine| seeds().into_iter().map(|seed| (*engine, seed)));
+        runs.map(|(engine, seed)| trial(case, engine, seed)).collect::<Vec<_>>()
+    });
+    laws.chain(trials).collect()
+}
+
+fn seeds() -> Vec<u64> {
+    let chosen = std::env::var("SCPOL_CHAOS_SEED").ok().and_then(|seed| seed.parse().ok());
+    match chosen {
+        Some(seed) => vec![seed],
+        None if is_everything() => SEEDS.to_vec(),
+        None => vec![SEEDS[0]],
+    }
+}
+
+fn trial(case: &'static Case, engine: Engine, seed: u64) -> Trial {
+    let name = format!("chaos::{} {:<36} {:<24} seed {seed}", case.id, case.name, engine.name());
+    runner::trial(name, move || {
+        let played = cases::run(case, engine, seed);
+        let told = move |error| anyhow!("SCPOL_CHAOS_SEED={seed} repeats this.\n{error:#}");
+        played.map(move |played| played.map_err(told)).boxed_local()
+    })
+}

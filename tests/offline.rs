@@ -1,0 +1,15 @@
+//! Everything that is tested without a server, in one program: a file is a module here.
+
+mod architecture;
+mod cel_corpus;
+mod cel_corpus_files;
+mod commands;
+mod convert;
+mod crd;
+mod golden;
+mod kept;
+mod laws;
+mod lint;
+mod manifests;
+mod policies;
+mod undo;
