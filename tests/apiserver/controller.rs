@@ -1,6 +1,6 @@
 //! Policies become registrations, and registrations stay what they are to be.
 
-use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
+use crate::support::{LIMIT, Operator, in_force, policies, timing, wait_condition, within};
 use crate::world::{
     CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, waiting,
 };
@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use controlplane::User;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use sidecar_policy::engine::initializer::registration::SETTLING;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
@@ -227,7 +226,7 @@ async fn what_is_stored_long_after_its_registration_was_taken_away_is_let_go() -
     };
     world.delete_policy("envoy").await?;
     within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await?.is_empty()) }).await?;
-    tokio::time::sleep(3 * SETTLING).await;
+    tokio::time::sleep(3 * timing().initializer.settling).await;
     drop((slow, held));
     let since = Instant::now();
     assert_eq!(containers(&creator.await??), ["app"]);
