@@ -356,8 +356,8 @@ const SHORT: Timing = Timing {
         verify_again: seconds(4),
         status_period: seconds(2),
         first_status: millis(1700),
-        discovery_period: seconds(2),
-        discovery_again: millis(1500),
+        discovery_period: millis(2500),
+        discovery_again: seconds(2),
         rights_period: seconds(2),
         engine_off: seconds(15),
         recount_delay: millis(300),
@@ -395,7 +395,7 @@ const SHORT: Timing = Timing {
         bad_review: seconds(6),
         ..DOCUMENTED.webhook
     },
-    workloads: Workloads { trouble: seconds(6), event: millis(1500), policies: millis(300) },
+    workloads: Workloads { trouble: seconds(30), event: millis(1500), policies: millis(300) },
     uninstall: Uninstall { patience: seconds(1), pause: millis(100), ..DOCUMENTED.uninstall },
 };
 

@@ -34,6 +34,11 @@ pub fn timing_variable() -> (&'static str, &'static str) {
     ("SCPOL_TIMING", if is_documented() { "documented" } else { "short" })
 }
 
+/// How long the leader of a test is respected unless a flag says otherwise: the default, or the shortest that there is.
+pub fn lease_duration() -> &'static str {
+    if is_documented() { "6s" } else { "3s" }
+}
+
 /// How long a test waits for what must come.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
@@ -140,6 +145,7 @@ impl Operator {
             .env("SCPOL_LOG_LEVEL", "debug,hyper=info,kube=info,tower=info,rustls=info,h2=info")
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .envs([timing_variable()])
+            .env("SCPOL_LEASE_DURATION", lease_duration())
             .env("SCPOL_WEBHOOK_LISTEN", format!("127.0.0.1:{webhook}"))
             .env("SCPOL_WEBHOOK_URL", format!("https://127.0.0.1:{webhook}"))
             .arg("--kubeconfig")
