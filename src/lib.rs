@@ -36,6 +36,9 @@
 //! | the scrape and the probes | [`metrics`], [`serving`] |
 //! | how long the operator waits for anything | [`timing`] |
 //!
+//! Tests on real servers start the operator with `SCPOL_TIMING=short`, which makes it wait less ([`timing`]). With
+//! `SCPOL_TEST_TIMING=documented` they wait as long as production does.
+//!
 //! Nothing in `policy`, `inject`, `workload` and `api` knows a client, a clock or `async`; `tests/architecture.rs` sees to
 //! that.
 

@@ -337,9 +337,9 @@ const SHORT: Timing = Timing {
         reach_pause: millis(250),
         rights: seconds(4),
         follower_look: millis(400),
-        successor: seconds(1),
+        successor: millis(1500),
         stop_report_pause: millis(100),
-        leaving: millis(1500),
+        leaving: seconds(2),
         ..DOCUMENTED.process
     },
     watch: Watch {
@@ -385,7 +385,7 @@ const SHORT: Timing = Timing {
         ..DOCUMENTED.initializer
     },
     webhook: Webhook {
-        certificate_poll: seconds(1),
+        certificate_poll: seconds(2),
         authority_settling: seconds(5),
         longest_certificate_pause: millis(500),
         look: millis(500),
