@@ -67,7 +67,7 @@ bench: ## Throughput, latency and memory against the floor, as ratios; PARTS="we
 .PHONY: soak
 soak: assets ## Memory under an hour's load and ten minutes' rest, then ten times install, use, uninstall; SOAK_MINUTES, SOAK_REST_MINUTES
 	@cargo bench --locked --bench bench -- soak
-	@SCPOL_UNINSTALLS=10 cargo test --locked --test apiserver -- uninstall::of_a_server_that_was_fresh
+	@SCPOL_TEST_TIMING=documented SCPOL_UNINSTALLS=10 cargo test --locked --test apiserver -- uninstall::of_a_server_that_was_fresh
 
 .PHONY: lint
 lint: ## Formatting and lints; warnings are errors

@@ -34,6 +34,10 @@
 //! | how we talk to the API server, lead, write events | [`cluster`] |
 //! | commands and flags | [`cli`] |
 //! | the scrape and the probes | [`metrics`], [`serving`] |
+//! | how long the operator waits for anything | [`timing`] |
+//!
+//! Tests on real servers start the operator with `SCPOL_TIMING=short`, which makes it wait less ([`timing`]). With
+//! `SCPOL_TEST_TIMING=documented` they wait as long as production does.
 //!
 //! Nothing in `policy`, `inject`, `workload` and `api` knows a client, a clock or `async`; `tests/architecture.rs` sees to
 //! that.
@@ -55,5 +59,6 @@ pub mod policy;
 pub mod serving;
 mod survival;
 pub mod telemetry;
+pub mod timing;
 pub mod workload;
 pub mod workloads;

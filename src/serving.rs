@@ -2,6 +2,7 @@
 
 use crate::metrics::Metrics;
 use crate::survival::lock;
+use crate::timing;
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,9 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
-
-/// A worker that has not turned for so long is stuck.
-const STUCK: Duration = Duration::from_secs(30);
 
 /// What the probes answer from.
 pub struct Health {
@@ -25,21 +23,22 @@ pub struct Health {
     /// Looks how long ago the worker turned; none where none runs.
     worker: Mutex<Option<Box<dyn Fn() -> Duration + Send>>>,
     turned: Mutex<Instant>,
+    timing: &'static timing::Process,
 }
 
-impl Default for Health {
-    fn default() -> Self {
+impl Health {
+    /// Of a process that has just started.
+    pub fn new(timing: &'static timing::Process) -> Self {
         Self {
             policies_synced: AtomicBool::new(false),
             role_settled: Arc::default(),
             webhook_settled: Arc::new(AtomicBool::new(true)),
             worker: Mutex::default(),
             turned: Mutex::new(Instant::now()),
+            timing,
         }
     }
-}
 
-impl Health {
     /// From now on `/livez` depends on the worker that `age` looks at, or on none.
     pub fn watch_worker(&self, age: Option<Box<dyn Fn() -> Duration + Send>>) {
         *lock(&self.worker) = age;
@@ -56,7 +55,7 @@ impl Health {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                () = tokio::time::sleep(Duration::from_secs(1)) => self.beat(),
+                () = tokio::time::sleep(self.timing.beat) => self.beat(),
             }
         }
     }
@@ -87,7 +86,7 @@ pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, health: Arc<Hea
 
 fn live(health: &Health) -> (StatusCode, String) {
     let stuck = health.stuck_for();
-    if stuck > STUCK {
+    if stuck > health.timing.stuck {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("no progress for {} s\n", stuck.as_secs()));
     }
     (StatusCode::OK, "ok\n".into())

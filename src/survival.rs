@@ -2,14 +2,11 @@
 
 use crate::api::code::Code;
 use crate::metrics::Metrics;
+use crate::timing;
 use futures::FutureExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tracing::error;
-
-/// Before what has panicked is begun anew: what is stored may make it panic again.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// What `work` comes to; none if it panics.
 pub(crate) fn attempt<T>(metrics: &Metrics, what: &str, work: impl FnOnce() -> T) -> Option<T> {
@@ -36,9 +33,10 @@ pub(crate) async fn survive<T>(metrics: &Metrics, what: &str, work: impl Future<
     done
 }
 
-/// What the future comes to that `begin` makes; made and begun anew whenever it panics.
+/// What the future comes to that `begin` makes; made and begun anew whenever it panics, after a pause.
 pub(crate) async fn persist<T, F: Future<Output = T>>(
     metrics: &Metrics,
+    timing: &timing::Process,
     what: &str,
     mut begin: impl FnMut() -> F,
 ) -> T {
@@ -47,7 +45,7 @@ pub(crate) async fn persist<T, F: Future<Output = T>>(
         if let Some(done) = survive(metrics, what, Box::pin(begin())).await {
             return done;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(timing.panic_pause).await;
     }
 }
 
@@ -59,6 +57,7 @@ fn tell(metrics: &Metrics, what: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::Timing;
 
     #[tokio::test]
     async fn what_panics_is_counted_and_begun_anew() {
@@ -71,7 +70,7 @@ mod tests {
             None
         );
         let mut times = 0;
-        let done = persist(&metrics, "three", || {
+        let done = persist(&metrics, &Timing::short().process, "three", || {
             times += 1;
             let now = times;
             async move { if now < 3 { panic!("as told") } else { now } }

@@ -12,6 +12,7 @@ const PURE: &[&str] = &[
     "lint",
     "convert",
     "decision.rs",
+    "timing.rs",
     "workload.rs",
     "cluster/protobuf/json.rs",
     "cluster/protobuf/schema.rs",

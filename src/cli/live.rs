@@ -13,6 +13,7 @@ use crate::cluster::pages::Pages;
 use crate::cluster::policies;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
+use crate::timing::Timing;
 use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
@@ -185,7 +186,7 @@ pub(super) struct Known {
 pub(super) async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
     let config = client::config(cluster.kubeconfig.as_deref(), cluster.context.as_deref()).await?;
     let namespace = config.default_namespace.clone();
-    Ok((client::connect(config, &Arc::new(Metrics::new()), &Pace::default())?, namespace))
+    Ok((client::connect(config, &Arc::new(Metrics::new()), &Pace::new(&Timing::documented().watch))?, namespace))
 }
 
 /// The workloads that are `asked` for, by kind, namespace and name.

@@ -21,8 +21,9 @@ mod uninstall;
 mod waiting;
 
 use crate::engine::initializer::moderation;
+use crate::timing::Timing;
 use anyhow::Result;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -77,6 +78,31 @@ struct Cluster {
     /// Context of the kubeconfig to use [default: its current context]
     #[arg(long, value_name = "NAME", env = "SCPOL_CONTEXT")]
     context: Option<String>,
+}
+
+/// How long a command waits; hidden, because it is for tests.
+#[derive(Args, Debug, Clone, Copy)]
+struct Waiting {
+    /// Waiting times to use
+    #[arg(long, value_name = "NAME", value_enum, env = "SCPOL_TIMING", default_value_t, hide = true)]
+    timing: Timings,
+}
+
+/// See [`Timing`].
+#[derive(ValueEnum, Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Timings {
+    #[default]
+    Documented,
+    Short,
+}
+
+impl Waiting {
+    fn timing(self) -> &'static Timing {
+        match self.timing {
+            Timings::Documented => Timing::documented(),
+            Timings::Short => Timing::short(),
+        }
+    }
 }
 
 /// How a command that ran has ended.
@@ -173,6 +199,18 @@ mod tests {
             assert!(flag.get_help().is_some(), "--{name} has no help");
             let variable = format!("SCPOL_{}", name.replace('-', "_").to_uppercase());
             assert_eq!(flag.get_env().and_then(|env| env.to_str()), Some(variable.as_str()), "--{name}");
+        }
+    }
+
+    #[test]
+    fn the_timing_for_tests_is_hidden_and_takes_two_values() {
+        for command in ["run", "uninstall"] {
+            let mut all = Cli::command();
+            let help = all.find_subcommand_mut(command).expect("a command").render_long_help().to_string();
+            assert!(!help.contains("SCPOL_TIMING"), "{help}");
+            let error = all.try_get_matches_from(["scpol", command, "--timing=quick"]).expect_err("no such timing");
+            let error = error.to_string();
+            assert!(error.contains("'quick'") && error.contains("documented, short"), "{error}");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! `scpol run`: composes the operator process.
 
 use super::files::{TrustOptions, namespace_name};
-use super::{Cluster, End};
+use super::{Cluster, End, Timings, Waiting};
 use crate::api::code::Code;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{self, CallError, call};
-use crate::cluster::events::{self, Recorder};
+use crate::cluster::events::Recorder;
 use crate::cluster::lease::{Lease, Role};
 use crate::cluster::object::Object;
 use crate::cluster::pace::Pace;
@@ -21,6 +21,7 @@ use crate::policy::Site;
 use crate::serving::{self, Health};
 use crate::survival;
 use crate::telemetry::{self, LogFormat};
+use crate::timing::{self, Timing};
 use crate::workloads::watch::{self as workloads, Shared};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
@@ -40,14 +41,6 @@ use tracing::{error, info, warn};
 
 /// Where a pod finds the name of its own namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// A successor looks at the lease once a second; if none has taken it after so long, there is none.
-const SUCCESSOR: Duration = Duration::from_millis(2500);
-
-/// How long a replica goes on to answer after it was told to stop: so long may it take until no API server calls it any more.
-const LEAVING: Duration = Duration::from_secs(3);
-
-/// A server that has just started refuses everything until it has read its roles: so long a missing right is waited for.
-const RIGHTS: Duration = Duration::from_secs(5);
 
 #[derive(Args, Debug)]
 pub(super) struct Options {
@@ -113,6 +106,8 @@ pub(super) struct Options {
     /// What is logged: error, warn, info, debug, trace, or a filter by module such as info,kube=debug
     #[arg(long, value_name = "LEVEL", env = "SCPOL_LOG_LEVEL", default_value = "info")]
     log_level: String,
+    #[command(flatten)]
+    waiting: Waiting,
 }
 
 pub(super) async fn run(options: Options) -> Result<End> {
@@ -122,6 +117,9 @@ pub(super) async fn run(options: Options) -> Result<End> {
     }
     if options.resync < Duration::from_secs(1) {
         bail!("--resync must be at least 1s, is {}", humantime::format_duration(options.resync));
+    }
+    if options.waiting.timing == Timings::Short {
+        warn!("SCPOL_TIMING=short is for tests: the waiting times are not the documented ones");
     }
     let mut signals = Signals::new()?;
     let process = tokio::select! {
@@ -166,6 +164,7 @@ struct Process {
     tell_injected: bool,
     priority_lane: bool,
     resync: Duration,
+    timing: &'static Timing,
     settings: controller::Settings,
     grace: Duration,
     recording: JoinHandle<()>,
@@ -183,15 +182,16 @@ impl Process {
         let identity = options.pod_name.clone().unwrap_or_else(|| format!("scpol-{:08x}", fastrand::u32(..)));
         let metrics = Arc::new(Metrics::new());
         let config = client::config(options.cluster.kubeconfig.as_deref(), options.cluster.context.as_deref()).await?;
-        let pace = Pace::default();
+        let timing = options.waiting.timing();
+        let pace = Pace::new(&timing.watch);
         let client = client::connect(config, &metrics, &pace)?;
-        let health = Arc::new(Health::default());
+        let health = Arc::new(Health::new(&timing.process));
         let listener = TcpListener::bind(options.listen)
             .await
             .with_context(|| format!("--listen {} cannot be used", options.listen))?;
         info!(address = %listener.local_addr()?, "Serving");
         tokio::spawn(serving::serve(listener, metrics.clone(), health.clone()));
-        let capabilities = health.alive(Self::reach(&client)).await?;
+        let capabilities = health.alive(Self::reach(&client, &timing.process)).await?;
         let version = capabilities
             .lease_version
             .clone()
@@ -202,8 +202,8 @@ impl Process {
         tokio::spawn({
             let (client, site, resync, metrics) = (client.clone(), site.clone(), options.resync, metrics.clone());
             async move {
-                let begin = || policies::follow(client.clone(), site.clone(), resync, &sender, &metrics);
-                survival::persist(&metrics, "watching policies", begin).await;
+                let begin = || policies::follow(client.clone(), site.clone(), resync, &sender, &metrics, &timing.watch);
+                survival::persist(&metrics, &timing.process, "watching policies", begin).await;
             }
         });
         let (reached, reach) =
@@ -211,8 +211,8 @@ impl Process {
         let (demand, demanded) = watch::channel(options.author_check);
         let (endpoint, names) = endpoint(options.webhook_url.as_ref(), &namespace);
         let certificates = Arc::new(match &options.webhook_cert_dir {
-            Some(folder) => Certificates::of_files(folder, names, metrics.clone()),
-            None => Certificates::of_secret(client.clone(), &namespace, names, metrics.clone()),
+            Some(folder) => Certificates::of_files(folder, names, metrics.clone(), &timing.webhook),
+            None => Certificates::of_secret(client.clone(), &namespace, names, metrics.clone(), &timing.webhook),
         });
         let replica = Replica {
             client: client.clone(),
@@ -226,12 +226,14 @@ impl Process {
             ready: health.webhook_settled.clone(),
             judges_authors: options.author_check,
             demanded,
+            timing,
         };
         let listener = TcpListener::bind(options.webhook_listen)
             .await
             .with_context(|| format!("--webhook-listen {} cannot be used", options.webhook_listen))?;
         let (stop_webhook, stopped) = watch::channel(false);
-        let lease = Lease::new(client.clone(), &version, &namespace, &identity, options.lease_duration);
+        let duration = options.lease_duration;
+        let lease = Lease::new(client.clone(), &version, &namespace, &identity, duration, &timing.process);
         Ok(Self {
             client,
             pace,
@@ -246,6 +248,7 @@ impl Process {
             tell_injected: options.events_injected,
             priority_lane: options.priority_lane,
             resync: options.resync,
+            timing,
             settings: controller::Settings {
                 repair_hold: options.repair_hold,
                 reach,
@@ -261,7 +264,7 @@ impl Process {
     }
 
     /// Waits for the server; gives up on what waiting does not cure.
-    async fn reach(client: &Client) -> Result<Capabilities> {
+    async fn reach(client: &Client, timing: &timing::Process) -> Result<Capabilities> {
         let since = Instant::now();
         loop {
             let found = match Capabilities::discover(client, |_| false).await {
@@ -271,12 +274,12 @@ impl Process {
             match found {
                 Ok(capabilities) => return Ok(capabilities),
                 Err(CallError::Refused(status)) if matches!(status.code, 401 | 404) => return Err(hopeless(&status)),
-                Err(CallError::Refused(status)) if status.code == 403 && since.elapsed() > RIGHTS => {
+                Err(CallError::Refused(status)) if status.code == 403 && since.elapsed() > timing.rights => {
                     return Err(hopeless(&status));
                 }
                 Err(error) => warn!(%error, "The API server does not answer; trying again"),
             }
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            tokio::time::sleep(timing.reach_pause).await;
         }
     }
 
@@ -294,7 +297,7 @@ impl Process {
                         self.health.role_settled.store(true, Ordering::Relaxed);
                     }
                 }
-                Err(error) if error.code() == 403 && !looked && since.elapsed() > RIGHTS => {
+                Err(error) if error.code() == 403 && !looked && since.elapsed() > self.timing.process.rights => {
                     return Err(anyhow!(
                         "cannot use the lease `scpol` in namespace `{}`: {error}; apply the shipped RBAC",
                         self.site.operator_namespace
@@ -342,6 +345,7 @@ impl Process {
             tell_injected: self.tell_injected,
             priority_lane: self.priority_lane,
             resync: self.resync,
+            timing: self.timing,
             pace: self.pace.clone(),
         };
         let shared = Shared::new(
@@ -362,13 +366,15 @@ impl Process {
     /// Hands over to another replica, or leaves no create behind that would wait for nobody.
     async fn stop(mut self, term: Option<Term>, mut signals: Signals) -> Result<End> {
         info!(grace = %humantime::format_duration(self.grace), "Stopping");
-        let since = Instant::now();
+        let (since, timing) = (Instant::now(), &self.timing.process);
         let leave = async {
             let Some(mut term) = term else { return };
             // The worker goes on meanwhile: no create shall wait for the handing over.
             self.lease.release().await;
             // It would take away what a replica that has just started has made its own: so it holds the lease again, if that can be held.
-            if !self.lease.has_successor(SUCCESSOR).await && !matches!(self.lease.look().await, Ok(Role::Follower)) {
+            if !self.lease.has_successor(timing.successor).await
+                && !matches!(self.lease.look().await, Ok(Role::Follower))
+            {
                 info!("No other replica has taken over: this is the last one");
                 self.lease.hold_during(self.health.alive(term.withdraw())).await;
                 self.lease.release().await;
@@ -379,7 +385,7 @@ impl Process {
             Box::pin(leave).await;
             // API servers learn only now and then that this replica is to be called no more.
             if self.settings.reach.borrow().is_ok() {
-                tokio::time::sleep(LEAVING.saturating_sub(since.elapsed())).await;
+                tokio::time::sleep(timing.leaving.saturating_sub(since.elapsed())).await;
             }
             self.stop_webhook.send_replace(true);
             drop((&mut self.webhook).await);
@@ -395,10 +401,8 @@ impl Process {
         // The last hands that hold the queue of events: then its writer ends by itself.
         self.health.watch_worker(None);
         drop(self.recorder);
-        drop(
-            tokio::time::timeout(events::FLUSH_LIMIT.min(self.grace.saturating_sub(since.elapsed())), self.recording)
-                .await,
-        );
+        let flush = timing.event_flush.min(self.grace.saturating_sub(since.elapsed()));
+        drop(tokio::time::timeout(flush, self.recording).await);
         info!(took = %humantime::format_duration(Duration::from_millis(since.elapsed().as_millis() as u64)), "Stopped");
         Ok(End::Fine)
     }
@@ -426,10 +430,10 @@ impl Term {
             let (shared, settings) = (shared.clone(), settings.clone());
             async move {
                 let begin = || controller::author::keep(shared.clone(), settings.clone());
-                survival::persist(&shared.metrics, "keeping the author check", begin).await;
+                survival::persist(&shared.metrics, &shared.timing.process, "keeping the author check", begin).await;
             }
         });
-        let (metrics, own) = (shared.metrics.clone(), shared.clone());
+        let (metrics, own, timing) = (shared.metrics.clone(), shared.clone(), shared.timing);
         let controller = tokio::spawn(async move {
             // A new one knows nothing but what is stored, as after a restart.
             let begin = || {
@@ -440,12 +444,12 @@ impl Term {
                     controller
                 }
             };
-            survival::persist(&metrics, "controlling", begin).await
+            survival::persist(&metrics, &timing.process, "controlling", begin).await
         });
         let (stop_worker, stopped) = watch::channel(false);
         let worker = async move {
             let begin = || worker::run(shared.clone(), stopped.clone());
-            survival::persist(&shared.metrics, "settling what waits", begin).await;
+            survival::persist(&shared.metrics, &shared.timing.process, "settling what waits", begin).await;
         };
         Self { stop_controller, stop_worker, controller: Some(controller), worker: tokio::spawn(worker), author }
     }

@@ -13,7 +13,7 @@ use super::files::Operator;
 use super::installed::{Installed, Part, Piece};
 use super::output::{self, Output, counted};
 use super::waiting::{self, Look, Outcome as Released};
-use super::{Cluster, End, live};
+use super::{Cluster, End, Waiting, live};
 use crate::api::code::Code;
 use crate::api::condition::{self, Outcome};
 use crate::api::v1alpha1::SidecarPolicyStatus;
@@ -21,7 +21,6 @@ use crate::cluster::capabilities::{Capabilities, registration};
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
-use crate::engine::initializer::registration::SETTLING;
 use crate::policy::Site;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -32,14 +31,10 @@ use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// How long an operator that runs is given to settle what waits, before it is let go without a sidecar. It takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// How often what waits is looked for and let go.
 const TRIES: u32 = 3;
-/// How long is waited for what must come, such as the server's noticing that rights are gone.
-const LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Args, Debug)]
 pub(super) struct Options {
@@ -62,6 +57,8 @@ pub(super) struct Options {
     operator: Operator,
     #[command(flatten)]
     cluster: Cluster,
+    #[command(flatten)]
+    waiting: Waiting,
 }
 
 /// What became of something that was there.
@@ -283,6 +280,7 @@ impl<W: Write> Removal<'_, W> {
     /// Takes every registration away, and lets go what waits for us. False if one cannot be taken away; where that is one that
     /// refuses, what injects stays, too.
     async fn unregister(&mut self) -> Result<bool> {
+        let timing = self.options.waiting.timing();
         let registered = self.installed.registrations().await?;
         let (refusing, others): (Vec<_>, Vec<_>) = registered.iter().partition(|piece| piece.refuses());
         let names = initializer_names(&others);
@@ -298,7 +296,7 @@ impl<W: Write> Removal<'_, W> {
             // Every API server notices within that time. Before, what injects must not go, since what refuses would see it missing,
             // nor the operator, since it would be asked.
             if !pieces.is_empty() {
-                tokio::time::sleep(SETTLING).await;
+                tokio::time::sleep(timing.initializer.settling).await;
             }
         }
         self.release().await?;
@@ -308,17 +306,18 @@ impl<W: Write> Removal<'_, W> {
     /// Lets go what waits, until two looks in a row find nothing. A foreign configuration may go on putting names of ours on new
     /// objects: so there is an end to it.
     async fn release(&mut self) -> Result<()> {
+        let timing = &self.options.waiting.timing().uninstall;
         let (since, mut clean, mut tries) = (Instant::now(), 0, 0);
         while clean < 2 && tries < TRIES {
             let mut waiting = self.waiting().await?.waiting;
             clean = if waiting.is_empty() { clean + 1 } else { 0 };
-            if !waiting.is_empty() && since.elapsed() > PATIENCE {
+            if !waiting.is_empty() && since.elapsed() > timing.patience {
                 tries += 1;
                 for object in &mut waiting {
                     self.let_go(object, tries == TRIES).await;
                 }
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            tokio::time::sleep(timing.pause).await;
         }
         Ok(())
     }
@@ -351,14 +350,14 @@ impl<W: Write> Removal<'_, W> {
             "namespace": self.installed.namespace,
         } } });
         let question: SubjectAccessReview = serde_json::from_value(question).expect("the shape is fixed");
-        let since = Instant::now();
-        while since.elapsed() < LIMIT {
+        let (since, timing) = (Instant::now(), &self.options.waiting.timing().uninstall);
+        while since.elapsed() < timing.rights {
             let api = Api::<SubjectAccessReview>::all(self.installed.client.clone());
             let answer = call(api.create(&PostParams::default(), &question)).await;
             if answer.ok().and_then(|answer| answer.status).is_none_or(|status| !status.allowed) {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(timing.rights_pause).await;
         }
     }
 

@@ -5,6 +5,7 @@ use super::pace::Pace;
 use super::pages::{Fitting, PAGE};
 use super::protobuf::Protobuf;
 use crate::metrics::Metrics;
+use crate::timing::{self, CALL_LIMIT, CONNECT_LIMIT};
 use anyhow::{Context, Result};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::future::BoxFuture;
@@ -21,19 +22,6 @@ use std::task::{self, Poll};
 use std::time::Duration;
 use tower::{BoxError, Layer, Service};
 
-/// How long one call may take before it counts as failed. Watches have their own limit. The server itself ends a
-/// request after 60 s; whoever waits for us is refused after 30 s.
-pub const CALL_LIMIT: Duration = Duration::from_secs(10);
-
-/// How many seconds a watch of custom resources lasts. It goes on when their definition is deleted, and stays silent when it is made
-/// anew (seen on 1.13.5): so long it takes until they are seen again, and no create waits longer for us.
-pub const WATCH_OF_CUSTOM_RESOURCES: u32 = 10;
-
-/// How many seconds any other watch lasts. A connection that has died without a word, with the machine of the API server or in a
-/// firewall that has forgotten it, is noticed at the end of a watch at the latest, and kube's own margin of 5 s: as long as a server
-/// lets a create wait for us (30 s).
-const WATCH: u32 = 25;
-
 /// Reads where the cluster is: `--kubeconfig`, else `KUBECONFIG`, else `~/.kube/config`, else the pod's own account.
 ///
 /// # Errors
@@ -49,7 +37,7 @@ pub async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<
     };
     // Retried by default, a POST answered 504 included (kube 4 and 5); we retry ourselves where it is safe.
     config.default_retry = false;
-    config.connect_timeout = Some(Duration::from_secs(5));
+    config.connect_timeout = Some(CONNECT_LIMIT);
     Ok(config)
 }
 
@@ -181,17 +169,24 @@ pub fn backoff(first: Duration, longest: Duration) -> ExponentialBackoff {
 pub fn watched(
     api: &Api<Object>,
     settings: &watcher::Config,
+    timing: &timing::Watch,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
     let settings = settings.clone().page_size(PAGE);
-    let timeout = settings.timeout.unwrap_or(WATCH);
-    paced(watcher(api.clone(), settings.timeout(timeout)))
+    let timeout = settings.timeout.unwrap_or(seconds(timing.duration));
+    paced(watcher(api.clone(), settings.timeout(timeout)), Pauses::new(timing))
+}
+
+/// How long a watch lasts, as the API server wants to be told.
+pub fn seconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
 }
 
 /// `events` with a pause after each failure.
 fn paced(
     events: impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send,
+    pauses: Pauses,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send {
-    let begin = (Box::pin(events), Pauses::default(), None);
+    let begin = (Box::pin(events), pauses, None);
     stream::unfold(begin, |(mut events, mut pauses, pause)| async move {
         if let Some(pause) = pause {
             tokio::time::sleep(pause).await;
@@ -205,18 +200,23 @@ fn paced(
 /// How long a watch waits after failures: 0.1 s, doubling to 1.5 s, each with as much jitter at most; from the start again once something
 /// has been read. That a list begins is said before it is asked for, and is nothing that has been read. (kube's own pauses begin anew
 /// then, and else go up to 30 s, which is as long as the server lets a create wait for us.)
-#[derive(Default)]
-struct Pauses(Option<ExponentialBackoff>);
+struct Pauses {
+    first: Duration,
+    longest: Duration,
+    now: Option<ExponentialBackoff>,
+}
 
 impl Pauses {
+    fn new(timing: &timing::Watch) -> Self {
+        Self { first: timing.first_pause, longest: timing.longest_pause, now: None }
+    }
+
     fn after<T>(&mut self, event: &watcher::Result<watcher::Event<T>>) -> Option<Duration> {
         match event {
-            Err(_) => {
-                self.0.get_or_insert_with(|| backoff(Duration::from_millis(100), Duration::from_millis(1500))).next()
-            }
+            Err(_) => self.now.get_or_insert_with(|| backoff(self.first, self.longest)).next(),
             Ok(watcher::Event::Init) => None,
             Ok(_) => {
-                self.0 = None;
+                self.now = None;
                 None
             }
         }
@@ -229,9 +229,10 @@ pub fn watch(
     api: &Api<Object>,
     settings: &watcher::Config,
     resync: Duration,
+    timing: &'static timing::Watch,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
     let (api, settings) = (api.clone(), settings.clone());
-    let begin = move || watched(&api, &settings).take_until(tokio::time::sleep(resync));
+    let begin = move || watched(&api, &settings, timing).take_until(tokio::time::sleep(resync));
     stream::repeat_with(begin).flatten()
 }
 
@@ -343,6 +344,7 @@ pub async fn call<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, C
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::Timing;
 
     #[test]
     fn reads_and_creates_include_uninitialized_objects_and_other_writes_are_untouched() {
@@ -360,7 +362,7 @@ mod tests {
     fn pauses_grow_while_lists_fail_and_begin_anew_once_something_is_read() {
         use watcher::Event::{Apply, Init, InitDone};
         let failed = || Err(watcher::Error::NoResourceVersion);
-        let mut pauses = Pauses::default();
+        let mut pauses = Pauses::new(&Timing::documented().watch);
         let mut after = |event| pauses.after::<()>(&event).map(|pause| pause.as_millis());
         for longest in [200, 400, 800, 1600, 3000, 3000, 3000] {
             assert_eq!(after(Ok(Init)), None);

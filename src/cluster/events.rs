@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
@@ -205,6 +205,3 @@ fn beginning(name: &str) -> &str {
     let end = (0..=name.len().min(MOST)).rev().find(|&end| name.is_char_boundary(end)).unwrap_or_default();
     name[..end].trim_end_matches(['-', '.'])
 }
-
-/// How long the queue of events may be written out when the operator stops.
-pub const FLUSH_LIMIT: Duration = Duration::from_secs(1);

@@ -4,6 +4,7 @@
 //! harmless. Hence a leader goes on until it *sees* another holder: a server that is away costs no relist.
 
 use super::client::{CallError, call};
+use crate::timing;
 use jiff::Timestamp;
 use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -14,14 +15,14 @@ use tracing::{info, warn};
 
 /// The name of the Lease in the operator's namespace.
 pub const NAME: &str = "scpol";
-/// How often a follower looks whether the lease is free.
-pub const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
 /// One replica's view of the lease.
 pub struct Lease {
     api: Api<DynamicObject>,
     identity: String,
     duration: Duration,
+    /// How often a follower looks whether the lease is free.
+    look: Duration,
     /// As last read or written by us.
     stored: Option<DynamicObject>,
     /// The holder and its renewal that we saw last, and when we saw it first, by our own clock: clocks of other
@@ -41,12 +42,20 @@ pub enum Role {
 impl Lease {
     /// The lease in `namespace`, through the API `version` that the server has. `duration` is how long a holder that has
     /// stopped renewing is respected.
-    pub fn new(client: Client, version: &str, namespace: &str, identity: &str, duration: Duration) -> Self {
+    pub fn new(
+        client: Client,
+        version: &str,
+        namespace: &str,
+        identity: &str,
+        duration: Duration,
+        timing: &timing::Process,
+    ) -> Self {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("coordination.k8s.io", version, "Lease"));
         Self {
             api: Api::namespaced_with(client, namespace, &resource),
             identity: identity.to_owned(),
             duration,
+            look: timing.follower_look,
             stored: None,
             observed: None,
         }
@@ -56,7 +65,7 @@ impl Lease {
     pub fn pause(&self, role: Role) -> Duration {
         match role {
             Role::Leader => self.duration / 3,
-            Role::Follower => RETRY_PERIOD,
+            Role::Follower => self.look,
         }
     }
 
@@ -116,7 +125,7 @@ impl Lease {
                 info!(holder = holder(&lease), "another replica leads");
                 return true;
             }
-            tokio::time::sleep(RETRY_PERIOD / 4).await;
+            tokio::time::sleep(self.look / 4).await;
         }
         false
     }

@@ -6,6 +6,7 @@ use super::capabilities::Capabilities;
 use super::client;
 use super::object::Object;
 use crate::api::{MANAGED_BY, MANAGER};
+use crate::timing;
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
 use kube::runtime::watcher;
@@ -13,9 +14,6 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// How long an API server may refuse lists after its start, before it has read who may do what. After that, a right is missing.
-pub const REFUSED: Duration = Duration::from_secs(10);
 
 /// What is known of every object that one watch shows, by the object's name. For what is in no namespace.
 pub struct Mirror<V> {
@@ -78,13 +76,14 @@ pub fn watch_ours(
     client: &Client,
     capabilities: &Capabilities,
     resync: Duration,
+    timing: &'static timing::Watch,
     registrations: impl IntoIterator<Item = &'static str>,
 ) -> SelectAll<BoxStream<'static, Seen>> {
     let ours = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
     let served = registrations.into_iter().filter_map(|name| Some((name, capabilities.registration(name)?)));
     let events = |(name, resource)| {
         let api = Api::<Object>::all_with(client.clone(), &resource);
-        client::watch(&api, &ours, resync).map(move |event| (name, event)).boxed()
+        client::watch(&api, &ours, resync, timing).map(move |event| (name, event)).boxed()
     };
     served.map(events).collect()
 }

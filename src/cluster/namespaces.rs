@@ -3,6 +3,7 @@
 use super::client::{self, CallError, Progress, call, chain};
 use super::object::Object;
 use crate::survival;
+use crate::timing;
 use futures::{TryStreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::ApiResource;
@@ -68,9 +69,15 @@ fn resource() -> ApiResource {
 }
 
 /// Follows all Namespaces and reports how far it is, for ever; reads them all anew after each `resync`.
-pub async fn follow(client: Client, namespaces: Arc<Namespaces>, resync: Duration, progress: &watch::Sender<Progress>) {
+pub async fn follow(
+    client: Client,
+    namespaces: Arc<Namespaces>,
+    resync: Duration,
+    progress: &watch::Sender<Progress>,
+    timing: &'static timing::Watch,
+) {
     let api = Api::<Object>::all_with(client, &resource());
-    let events = client::watch(&api, &watcher::Config::default(), resync);
+    let events = client::watch(&api, &watcher::Config::default(), resync, timing);
     pin_mut!(events);
     let mut listed = HashSet::new();
     loop {

@@ -12,6 +12,7 @@
 use super::pages::is_watch;
 use super::protobuf::WATCHED;
 use crate::survival::lock;
+use crate::timing;
 use futures::future::BoxFuture;
 use futures::{Stream, stream};
 use http::{Request, Response};
@@ -26,18 +27,14 @@ use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 use tower::{BoxError, Layer, Service};
 
-/// From so many events in one [`WINDOW`] on it is worth a rest: less are not worth the request by which the watch goes on.
+/// From so many events in one [`timing::Watch::busy_window`] on it is worth a rest: less are not worth the request by which the watch goes on.
 const BUSY: usize = 50;
-const WINDOW: Duration = Duration::from_secs(1);
-/// So long a watch lasts at least. A server that is slower than we are has shown by then what there was.
-const OPEN: Duration = Duration::from_millis(100);
-/// A server remembers at least the last hundred changes of a kind (`--default-watch-cache-size`), those from 1.20 on of 75 s.
-const REST: Duration = Duration::from_millis(500);
 
 /// Whether watches rest, and which do.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Pace {
     shared: Arc<Shared>,
+    timing: &'static timing::Watch,
 }
 
 #[derive(Default)]
@@ -48,6 +45,11 @@ struct Shared {
 }
 
 impl Pace {
+    /// By which no watch rests yet.
+    pub fn new(timing: &'static timing::Watch) -> Self {
+        Self { shared: Arc::default(), timing }
+    }
+
     /// Lets watches rest, or not: at first none does.
     pub fn let_rest(&self, may_rest: bool) {
         self.shared.may_rest.store(may_rest, Ordering::Relaxed);
@@ -67,7 +69,7 @@ impl Pace {
     }
 
     fn rest(&self, path: &str) {
-        lock(&self.shared.rests).insert(path.to_owned(), Some(Instant::now() + REST));
+        lock(&self.shared.rests).insert(path.to_owned(), Some(Instant::now() + self.timing.busy_rest));
     }
 
     fn never_again(&self, path: &str) {
@@ -131,16 +133,17 @@ where
     let mut body = Box::pin(BodyDataStream::new(body));
     let begin = Instant::now();
     let (mut window, mut events, mut is_between) = (begin, 0, true);
+    let timing = pace.timing;
     stream::poll_fn(move |context| {
         let Poll::Ready(next) = body.as_mut().poll_next(context) else {
-            if events >= BUSY && is_between && begin.elapsed() >= OPEN && pace.may_rest(&path) {
+            if events >= BUSY && is_between && begin.elapsed() >= timing.busy_open && pace.may_rest(&path) {
                 pace.rest(&path);
                 return Poll::Ready(None);
             }
             return Poll::Pending;
         };
         if let Some(Ok(lines)) = &next {
-            if window.elapsed() >= WINDOW {
+            if window.elapsed() >= timing.busy_window {
                 (window, events) = (Instant::now(), 0);
             }
             events += lines.iter().filter(|byte| **byte == b'\n').count();
@@ -159,11 +162,14 @@ const GONE: &[u8] = br#"{"type":"ERROR""#;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::Timing;
     use futures::StreamExt;
     use tokio::sync::mpsc::{self, UnboundedSender};
     use tokio::time::{sleep, timeout};
     use tower::service_fn;
 
+    const OPEN: Duration = Timing::short().watch.busy_open;
+    const REST: Duration = Timing::short().watch.busy_rest;
     const PODS: &str = "/api/v1/pods?watch=true";
     const EVENT: &str = "{\"type\":\"ADDED\"}\n";
 
@@ -204,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_busy_watch_ends_between_two_events_and_begins_again_after_a_rest() {
-        let pace = Pace::default();
+        let pace = Pace::new(&Timing::short().watch);
         pace.let_rest(true);
         let (mut read, sender) = scene(&pace);
         let ((half, rest), burst) = (EVENT.split_at(5), EVENT.repeat(BUSY));
@@ -232,7 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_rests_where_it_must_not_nor_once_a_server_has_forgotten_what_came_after() {
-        let pace = Pace::default();
+        let pace = Pace::new(&Timing::short().watch);
         let (mut read, sender) = scene(&pace);
         assert!(goes_on(&mut read, &sender, PODS).await, "it is not allowed yet");
         pace.let_rest(true);

@@ -1,7 +1,8 @@
 //! Lists that are read page by page, however large the objects are; and no answer that is waited for without end.
 
-use super::client::{CALL_LIMIT, CallError, call};
+use super::client::{CallError, call};
 use crate::survival::lock;
+use crate::timing::{ANSWER_LIMIT, CALL_LIMIT};
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
@@ -27,9 +28,6 @@ pub const PAGE: u32 = 50;
 const LARGEST: usize = 4 << 20;
 /// After so many pages that fit, larger ones are tried again.
 const PATIENCE: u32 = 5;
-/// An answer that has not begun by then never does: the server itself ends a request after 60 s (`--request-timeout`). So long may
-/// it take, too, until a page has been read.
-const ANSWER: Duration = Duration::from_secs(65);
 
 /// The pages of one list.
 pub struct Pages<K> {
@@ -79,7 +77,7 @@ pub(super) struct Fitting {
 
 impl Default for Fitting {
     fn default() -> Self {
-        Self { answer: ANSWER }
+        Self { answer: ANSWER_LIMIT }
     }
 }
 

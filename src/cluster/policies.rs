@@ -8,6 +8,7 @@ use crate::api::rules::Violation;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
 use crate::survival;
+use crate::timing;
 use futures::{TryStreamExt, pin_mut};
 use kube::core::ApiResource;
 use kube::runtime::watcher;
@@ -55,9 +56,11 @@ pub async fn follow(
     resync: Duration,
     snapshots: &watch::Sender<Snapshot>,
     metrics: &Metrics,
+    timing: &'static timing::Watch,
 ) {
     let api = Api::<Object>::all_with(client, &resource());
-    let events = client::watch(&api, &watcher::Config::default().timeout(client::WATCH_OF_CUSTOM_RESOURCES), resync);
+    let settings = watcher::Config::default().timeout(client::seconds(timing.duration_of_custom_resources));
+    let events = client::watch(&api, &settings, resync, timing);
     pin_mut!(events);
     let mut stored = Mirror::default();
     loop {

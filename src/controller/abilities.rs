@@ -5,27 +5,15 @@ use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
-use crate::cluster::mirror::{Mirror, REFUSED};
+use crate::cluster::mirror::Mirror;
 use crate::engine::registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::workload::Kind;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tracing::{info, warn};
-
-/// How often the server is asked again what it can do, while all is well: a node with an older kubelet may have come.
-const DISCOVERY_AT_REST: Duration = Duration::from_secs(15 * 60);
-/// How often the server is asked again what it can do, while a policy waits for it.
-const DISCOVERY_PERIOD: Duration = Duration::from_secs(10);
-/// How soon the server is asked again what it can do, if it could not tell, or told what is not believed at once: an API server that has
-/// just started serves custom resources a moment after all else.
-const DISCOVERY_AGAIN: Duration = Duration::from_secs(3);
-/// How often it is asked whether a missing right has been granted.
-const ASKING: Duration = Duration::from_secs(10);
-/// How long it is believed that an engine is switched off, while a policy waits for it: a trial may have been too early.
-const BELIEVED: Duration = Duration::from_secs(5 * 60);
 
 /// What does not work: an engine, on one kind or on all.
 pub(super) type Blocked = (EngineName, Option<Arc<Kind>>);
@@ -35,10 +23,11 @@ impl Controller {
     pub(super) async fn discover_when_due(&mut self) {
         let waits = |entry: &Entry| matches!(entry.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. });
         let is_waiting = self.entries.values().any(waits) || self.plan.as_ref().is_some_and(|plan| plan.is_undecided());
+        let timing = &self.shared.timing.controller;
         let period = match (self.is_discovery_owed, is_waiting) {
-            (true, _) => DISCOVERY_AGAIN,
-            (_, true) => DISCOVERY_PERIOD,
-            _ => DISCOVERY_AT_REST,
+            (true, _) => timing.discovery_again,
+            (_, true) => timing.discovery_period,
+            _ => timing.discovery_at_rest,
         };
         let is_suspicious = std::mem::take(&mut self.suspicious);
         if is_suspicious {
@@ -63,7 +52,7 @@ impl Controller {
             Ok(capabilities)
                 if self.shared.capabilities().has_more_of(&groups, &capabilities)
                     && begun.saturating_duration_since(*self.gone_since.get_or_insert(self.discovered))
-                        < DISCOVERY_AGAIN => {}
+                        < self.shared.timing.controller.discovery_again => {}
             Ok(capabilities) => {
                 (self.is_discovery_owed, self.gone_since) = (false, None);
                 if capabilities.version != self.shared.capabilities().version {
@@ -104,7 +93,7 @@ impl Controller {
             return;
         }
         let since = *self.refused.entry(resource).or_insert_with(Instant::now);
-        if self.has_read(resource) && since.elapsed() < REFUSED {
+        if self.has_read(resource) && since.elapsed() < self.shared.timing.watch.refused {
             return;
         }
         let message = format!("cannot list and watch {resource}: {message}");
@@ -145,7 +134,7 @@ impl Controller {
     /// Asks for the rights that were missing: somebody may have granted them. Forgets what was found out of the server's flags, where a
     /// policy waits for that.
     pub(super) fn ask_again(&mut self) {
-        let entries = &self.entries;
+        let (entries, timing) = (&self.entries, &self.shared.timing.controller);
         let is_awaited = |reason: &Unavailable| {
             let is_cause =
                 |entry: &Entry| matches!(&entry.outcome, Outcome::Impossible { code, .. } if *code == reason.code);
@@ -154,7 +143,7 @@ impl Controller {
         let before = self.blocked.len();
         self.blocked.retain(|_, (reason, since)| {
             let is_of_flags = !matches!(reason.code, Code::MissingRight | Code::NotExpressible);
-            !is_of_flags || since.elapsed() < BELIEVED || !is_awaited(reason)
+            !is_of_flags || since.elapsed() < timing.engine_off || !is_awaited(reason)
         });
         if self.blocked.len() < before {
             self.plan = None;
@@ -162,7 +151,7 @@ impl Controller {
         let due = self
             .blocked
             .iter_mut()
-            .filter(|(_, (reason, since))| reason.code == Code::MissingRight && since.elapsed() > ASKING);
+            .filter(|(_, (reason, since))| reason.code == Code::MissingRight && since.elapsed() > timing.rights_period);
         let due = due.filter_map(|((engine, kind), (_, since))| {
             *since = Instant::now();
             Some((*engine, kind.clone()?))

@@ -4,8 +4,8 @@
 //! to judge, and it goes again at once if it is new and no trial shows it. One that was there before stays, whatever happens to the
 //! operator: a check that goes away by itself protects nobody.
 
+use super::Settings;
 use super::hold::Hold;
-use super::{RETRY, Settings};
 use crate::api::code::Code;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::{self, call, why};
@@ -13,7 +13,7 @@ use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::engine::Unavailable;
-use crate::engine::registration::{self, PROBE_LIMIT, revision_of};
+use crate::engine::registration::{self, revision_of};
 use crate::engine::webhook::author::{NAME, RIGHTS, probe, probed, render};
 use crate::engine::webhook::replica::Reach;
 use crate::workloads::watch::Shared;
@@ -27,11 +27,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
-/// Between two trials.
-const PROBE_PAUSE: Duration = Duration::from_millis(100);
-/// How often it is looked whether a hold, or a pause after a failure, is over.
-const LOOK: Duration = Duration::from_secs(1);
-
 /// Keeps the registration as flags say, for ever; or sees that there is none.
 pub async fn keep(shared: Arc<Shared>, settings: Settings) {
     if settings.author_check.is_none() {
@@ -40,7 +35,7 @@ pub async fn keep(shared: Arc<Shared>, settings: Settings) {
     loop {
         let Some(resource) = resource(&shared.capabilities()) else {
             warn!(code = %Code::WebhookOff, "This server cannot register webhooks: the authors of policies are not judged");
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(shared.timing.controller.retry).await;
             continue;
         };
         Keeper::new(&shared, &settings, resource).follow().await;
@@ -60,7 +55,7 @@ async fn forgo(shared: &Shared) {
             Err(error) if error.code() == 403 => return debug!(%error, "Cannot see whether authors are judged"),
             Err(error) => warn!(%error, name = NAME, "Cannot be taken out; trying again"),
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(shared.timing.controller.retry).await;
     }
 }
 
@@ -91,7 +86,7 @@ impl<'a> Keeper<'a> {
     async fn follow(mut self) {
         let api = Api::<Object>::all_with(self.shared.client.clone(), &self.resource);
         let named = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-        let mut events = client::watch(&api, &named, self.shared.resync).boxed();
+        let mut events = client::watch(&api, &named, self.shared.resync, &self.shared.timing.watch).boxed();
         let mut reach = self.settings.reach.clone();
         while resource(&self.shared.capabilities()).as_ref() == Some(&self.resource) {
             self.pass().await;
@@ -99,7 +94,7 @@ impl<'a> Keeper<'a> {
             tokio::select! {
                 Some(event) = events.next() => self.seen(event),
                 Ok(()) = reach.changed() => {}
-                () = tokio::time::sleep(LOOK), if waits => {}
+                () = tokio::time::sleep(self.shared.timing.controller.author_look), if waits => {}
             }
         }
     }
@@ -153,7 +148,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn tell_trouble(&mut self, reason: Unavailable, reach: &Reach) {
-        self.retry_at = Some(Instant::now() + RETRY);
+        self.retry_at = Some(Instant::now() + self.shared.timing.controller.retry);
         self.shared.metrics.reconcile_errors.inc();
         let is_registered = self.stored.known().contains_key(NAME);
         if !is_registered {
@@ -207,7 +202,7 @@ impl<'a> Keeper<'a> {
         let policy = serde_json::from_value(probe(&self.shared.site().operator_namespace));
         let policy: DynamicObject = policy.expect("a policy is an object");
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        let since = Instant::now();
+        let (since, timing) = (Instant::now(), &self.shared.timing.registration);
         loop {
             let why = match call(api.create(&dry_run, &policy)).await {
                 Err(error) if error.to_string().contains(&refusal) => return Ok(()),
@@ -215,10 +210,11 @@ impl<'a> Keeper<'a> {
                 Err(error) => return Err(error.into()),
                 Ok(_) => None,
             };
-            if since.elapsed() > PROBE_LIMIT {
+            if since.elapsed() > timing.probe_limit {
+                let without_effect = || without_effect(timing.probe_limit);
                 return Err(why.as_deref().map_or_else(without_effect, registration::unanswered));
             }
-            tokio::time::sleep(PROBE_PAUSE).await;
+            tokio::time::sleep(timing.author_probe_pause).await;
         }
     }
 }
@@ -235,10 +231,10 @@ async fn check_rights(client: &kube::Client) -> Result<(), Unavailable> {
     Ok(())
 }
 
-fn without_effect() -> Unavailable {
+fn without_effect(limit: Duration) -> Unavailable {
     let message = format!(
         "registered, but a new SidecarPolicy did not show it in {} s: see that `ValidatingAdmissionWebhook` is not in the API server's `--disable-admission-plugins`",
-        PROBE_LIMIT.as_secs()
+        limit.as_secs_f64()
     );
     Unavailable::new(Code::WebhookOff, message)
 }

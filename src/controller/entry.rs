@@ -1,6 +1,5 @@
 //! What the controller knows of one policy.
 
-use super::PROOF_AGAIN;
 use super::hold::Hold;
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
@@ -85,18 +84,18 @@ impl Entry {
         matches!(self.phase, Phase::Rising | Phase::Falling)
     }
 
-    /// Notes what could not be proven, and when to try again.
-    pub(super) fn doubt(&mut self, unproven: Option<Unproven>) {
+    /// Notes what could not be proven, and to try again after `pause`.
+    pub(super) fn doubt(&mut self, unproven: Option<Unproven>, pause: Duration) {
         // Of a custom resource nobody can ever tell.
         let is_doubtful = unproven.is_some() && self.kinds.iter().all(|kind| kind.is_in_table());
-        self.prove_at = is_doubtful.then(|| Instant::now() + PROOF_AGAIN);
+        self.prove_at = is_doubtful.then(|| Instant::now() + pause);
         self.unproven = unproven;
     }
 
     /// It is not registered any more; what could not be proven of that is over with it.
     pub(super) fn leave(&mut self) {
         self.phase = Phase::Out;
-        self.doubt(None);
+        (self.unproven, self.prove_at) = (None, None);
     }
 
     /// Somebody else has deleted the registration of the policy, which is called `name`.

@@ -7,7 +7,7 @@ use super::abilities::is_lasting;
 use super::entry::outcome_of;
 use super::hold::Hold;
 use super::status::is_programmed;
-use super::{Controller, Finished, PROOF_AGAIN, RETRY};
+use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
@@ -19,6 +19,7 @@ use crate::engine::object::kind_of;
 use crate::engine::registration::{self, Edition, Editions, Key, Place, Unproven, is_marked};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
+use crate::timing;
 use crate::workload::Kind;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -80,10 +81,10 @@ pub(super) struct InForce {
 
 impl InForce {
     /// When to look again at what could not be done, or proven; none if there is nothing.
-    fn again(&self, kind: &Kind) -> Option<Instant> {
+    fn again(&self, kind: &Kind, timing: &timing::Controller) -> Option<Instant> {
         // Of a custom resource nobody can ever tell.
         let is_doubtful = self.unproven.is_some() && kind.is_in_table();
-        let pause = self.left.as_ref().map(|_| RETRY).or(is_doubtful.then_some(PROOF_AGAIN))?;
+        let pause = self.left.as_ref().map(|_| timing.retry).or(is_doubtful.then_some(timing.verify_again))?;
         Some(Instant::now() + pause)
     }
 
@@ -132,7 +133,7 @@ impl Controller {
         let followed = resources::ALL.into_iter().filter(is_followed);
         self.registered = followed.clone().map(|name| (name, Mirror::default())).collect();
         self.unreadable.retain(|resource, _| *resource == resources::INITIALIZERS);
-        watch_ours(&self.shared.client, &capabilities, self.shared.resync, followed)
+        watch_ours(&self.shared.client, &capabilities, self.shared.resync, &self.shared.timing.watch, followed)
     }
 
     /// Takes over what has become of something registered.
@@ -412,7 +413,7 @@ impl Controller {
     fn prove_again(&mut self, kind: &Arc<Kind>, in_force: &InForce) {
         let (place, wanted, kind) = (self.place_of(kind), in_force.wanted.clone(), kind.clone());
         if let Some(joint) = self.joints.get_mut(&kind) {
-            joint.retry_at = in_force.again(&kind);
+            joint.retry_at = in_force.again(&kind, &self.shared.timing.controller);
         }
         self.tasks.spawn(async move {
             let proven = registration::prove(&place, wanted.engine, &wanted.objects).await;
@@ -428,16 +429,17 @@ impl Controller {
         wanted: &Arc<Wanted>,
         proven: Result<Option<Unproven>, Unavailable>,
     ) {
+        let timing = &self.shared.timing.controller;
         let Some(joint) = self.joints.get_mut(kind) else { return };
         let Phase::Up(in_force) = &mut joint.phase else { return };
         if !in_force.wanted.is_as(wanted) {
             return;
         }
-        match told(proven, in_force.unproven.is_some()) {
+        match told(proven, in_force.unproven.is_some(), timing) {
             Told::Nothing(pause) => joint.retry_at = Some(Instant::now() + pause),
             Told::InForce(unproven) => {
                 Arc::make_mut(in_force).unproven = unproven;
-                joint.retry_at = in_force.again(kind);
+                joint.retry_at = in_force.again(kind, timing);
             }
             Told::Without => {
                 let in_force = in_force.clone();
@@ -459,6 +461,7 @@ impl Controller {
             capabilities: self.shared.capabilities(),
             namespace: self.shared.site().operator_namespace.clone(),
             kind: kind.clone(),
+            timing: &self.shared.timing.registration,
         }
     }
 
@@ -506,6 +509,7 @@ impl Controller {
 
     /// Takes over how a task has ended.
     pub(super) fn raised(&mut self, kind: &Arc<Kind>, engine: EngineName, risen: Result<InForce, Unavailable>) {
+        let timing = &self.shared.timing.controller;
         let deleted = self.joints.get(kind).map(|joint| joint.deleted.clone()).unwrap_or_default();
         if risen.is_err()
             && let Some(key) = deleted.iter().find_map(|(key, last)| self.is_deleted_by_hand(last).then_some(key))
@@ -526,7 +530,7 @@ impl Controller {
                     }
                 }
                 joint.hold = None;
-                (joint.trouble, joint.retry_at) = (None, in_force.again(kind));
+                (joint.trouble, joint.retry_at) = (None, in_force.again(kind, timing));
                 joint.phase = Phase::Up(Arc::new(in_force));
                 self.publish_delivered();
             }
@@ -542,7 +546,7 @@ impl Controller {
                 joint.phase = Phase::Out;
                 // Another engine may do it at once.
                 let is_blocked = is_lasting(&reason);
-                joint.retry_at = Some(if is_blocked { Instant::now() } else { Instant::now() + RETRY });
+                joint.retry_at = Some(if is_blocked { Instant::now() } else { Instant::now() + timing.retry });
                 joint.trouble = (!is_blocked).then(|| reason.clone());
                 self.block(engine, kind, &reason);
             }
@@ -558,7 +562,7 @@ impl Controller {
             Err(error) => {
                 warn!(resource = kind.resource, error, "Could not be taken out; trying again");
                 self.shared.metrics.reconcile_errors.inc();
-                joint.retry_at = Some(Instant::now() + RETRY);
+                joint.retry_at = Some(Instant::now() + self.shared.timing.controller.retry);
             }
         }
     }
@@ -639,11 +643,15 @@ pub(super) enum Told {
 }
 
 /// What was `proven` of a registration of which it was, or was not, known before that it is in force.
-pub(super) fn told(proven: Result<Option<Unproven>, Unavailable>, was_doubtful: bool) -> Told {
+pub(super) fn told(
+    proven: Result<Option<Unproven>, Unavailable>,
+    was_doubtful: bool,
+    timing: &timing::Controller,
+) -> Told {
     match proven {
-        Ok(Some(_)) if !was_doubtful => Told::Nothing(PROOF_AGAIN),
+        Ok(Some(_)) if !was_doubtful => Told::Nothing(timing.verify_again),
         Ok(unproven) => Told::InForce(unproven),
-        Err(reason) if reason.code == Code::ServerAway => Told::Nothing(RETRY),
+        Err(reason) if reason.code == Code::ServerAway => Told::Nothing(timing.retry),
         // Whoever may not ask is not answered; and what once had an effect, and was not switched off, will have it again.
         Err(reason) if reason.code == Code::MissingRight || !(was_doubtful || is_lasting(&reason)) => {
             Told::InForce(Some((reason.code, reason.message)))
@@ -660,6 +668,7 @@ fn still_there(reason: &Unavailable) -> Unproven {
 mod tests {
     use super::*;
     use crate::policy::Site;
+    use crate::timing::Timing;
     use serde_json::json;
 
     fn wanted(policy: &Arc<Policy>, object: &str) -> Arc<Wanted> {
@@ -671,7 +680,7 @@ mod tests {
     fn what_was_in_force_stays_so_unless_it_was_switched_off() {
         let unproven: Unproven = (Code::ProbeFailed, "refused".to_owned());
         let failed = |code: Code| Err(Unavailable::new(code, "why"));
-        let told = |proven, was_doubtful| match told(proven, was_doubtful) {
+        let told = |proven, was_doubtful| match told(proven, was_doubtful, &Timing::documented().controller) {
             Told::Nothing(pause) => format!("again in {} s", pause.as_secs()),
             Told::InForce(unproven) => format!("{:?}", unproven.map(|(code, _)| code.name())),
             Told::Without => "without effect".to_owned(),

@@ -52,18 +52,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// How long after a failure a policy is tried again.
-const RETRY: Duration = Duration::from_secs(10);
-/// After how long what somebody else's admission may have refused is tried again.
-const PROOF_AGAIN: Duration = Duration::from_secs(60);
-/// For so long an operator that stops tries to say so before it unregisters: the time to stop (`--shutdown-grace`) has to do for
-/// the rest, too.
-const TELLING: Duration = Duration::from_millis(1500);
 /// After a look at everything the loop rests for so many times as long: with hundreds of policies a look takes a while, and
 /// whoever settles workloads shares the thread with it.
 const REST: u32 = 3;
-/// It never rests for longer: what changes is to be in force soon.
-const LONGEST_REST: Duration = Duration::from_millis(250);
 /// How many templates are tried at one time: each is a create in the eyes of the server.
 const TRIALS: usize = 8;
 /// How many policies are brought in force at one time: each takes a connection, which has its buffers, and a place among the requests
@@ -209,9 +200,10 @@ impl Controller {
 
     /// Works until `stop` is true.
     pub async fn run(&mut self, mut stop: watch::Receiver<bool>) {
+        let timing = &self.shared.timing.controller;
         let mut configurations = self.follow_configurations();
         let mut registered = self.follow_registered();
-        let mut tick = tokio::time::interval(Duration::from_secs(1));
+        let mut tick = tokio::time::interval(timing.tick);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.snapshots.mark_changed();
         let (mut is_due, mut rested) = (false, tokio::time::Instant::now());
@@ -236,7 +228,7 @@ impl Controller {
                     let start = tokio::time::Instant::now();
                     self.pass().await;
                     let took = start.elapsed();
-                    rested = start + took + (took * REST).min(LONGEST_REST);
+                    rested = start + took + (took * REST).min(timing.longest_rest);
                     is_due = false;
                     if std::mem::take(&mut self.is_served_otherwise) {
                         registered = self.follow_registered();
@@ -357,7 +349,7 @@ impl Controller {
         if !snapshot.synced {
             return;
         }
-        let until = Instant::now() + TELLING;
+        let until = Instant::now() + self.shared.timing.process.stop_report;
         self.withdraw_joints(&snapshot.stored, until).await;
         self.withdraw_own(&snapshot.stored, until).await;
     }

@@ -7,7 +7,7 @@ use super::hold::Hold;
 use super::joint::{Told, told};
 use super::plan::{Placed, is_undecided};
 use super::status::{Force, is_programmed};
-use super::{Controller, Finished, RETRY};
+use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
@@ -43,7 +43,7 @@ impl Controller {
                 .boxed();
         }
         let api = Api::<Object>::all_with(self.shared.client.clone(), &types::resource());
-        client::watch(&api, &watcher::Config::default(), self.shared.resync).boxed()
+        client::watch(&api, &watcher::Config::default(), self.shared.resync, &self.shared.timing.watch).boxed()
     }
 
     pub(super) fn configurations_changed(&mut self, event: watcher::Result<Event<Object>>) {
@@ -264,7 +264,7 @@ impl Controller {
         configuration: Box<InitializerConfiguration>,
         risen: Result<Option<Unproven>, Unavailable>,
     ) {
-        let period = self.settings.repair_hold;
+        let (period, timing) = (self.settings.repair_hold, &self.shared.timing.controller);
         let deleted = self.entries.get(name).and_then(|entry| entry.deleted.as_ref());
         let (is_there, is_by_hand) = (deleted.is_none(), deleted.is_some_and(|last| self.is_deleted_by_hand(last)));
         let is_by_others = deleted.is_some_and(|last| !is_marked(last));
@@ -274,7 +274,7 @@ impl Controller {
             // No wonder that it did not show: the garbage collector took it with a policy that was made again.
             Err(_) if is_by_others => entry.leave(),
             Ok(unproven) => {
-                entry.doubt(unproven);
+                entry.doubt(unproven, timing.verify_again);
                 if is_there {
                     self.configurations.expect(&render::name(name), (*configuration).clone());
                 }
@@ -289,7 +289,7 @@ impl Controller {
                 warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Not in force");
                 self.shared.metrics.reconcile_errors.inc();
                 entry.leave();
-                entry.retry_at = Some(Instant::now() + RETRY);
+                entry.retry_at = Some(Instant::now() + timing.retry);
                 entry.outcome = outcome_of(unavailable.clone());
                 let kinds = entry.kinds.clone();
                 for kind in &kinds {
@@ -364,9 +364,10 @@ impl Controller {
         proven: Result<Option<Unproven>, Unavailable>,
     ) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.is_up_as(there)) else { return };
-        match told(proven, entry.unproven.is_some()) {
+        let timing = &self.shared.timing.controller;
+        match told(proven, entry.unproven.is_some(), timing) {
             Told::Nothing(pause) => entry.prove_at = Some(Instant::now() + pause),
-            Told::InForce(unproven) => entry.doubt(unproven),
+            Told::InForce(unproven) => entry.doubt(unproven, timing.verify_again),
             Told::Without => entry.leave(),
         }
     }
@@ -406,7 +407,7 @@ impl Controller {
         if let Err(error) = fallen {
             warn!(policy = name, error, "Could not be taken out; trying again");
             self.shared.metrics.reconcile_errors.inc();
-            entry.retry_at = Some(Instant::now() + RETRY);
+            entry.retry_at = Some(Instant::now() + self.shared.timing.controller.retry);
         }
     }
 
@@ -464,7 +465,7 @@ impl Controller {
         if leaving.is_empty() {
             return;
         }
-        tokio::time::sleep(registration::SETTLING).await;
+        tokio::time::sleep(self.shared.timing.initializer.settling).await;
         registration::drain(&self.shared, &Vec::from_iter(kinds)).await;
     }
 }

@@ -3,7 +3,7 @@
 
 use super::entry::{Phase, outcome_of};
 use super::joint::Wanted;
-use super::{Controller, Finished, PROOF_AGAIN, RETRY};
+use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::api::v1alpha1::Mode;
@@ -264,7 +264,9 @@ impl Controller {
             let trial = match tried {
                 Ok(()) => Trial::Passed,
                 Err(reason) => {
-                    let pause = if reason.code == Code::TemplateInvalid { PROOF_AGAIN } else { RETRY };
+                    let timing = &shared.timing.controller;
+                    let is_invalid = reason.code == Code::TemplateInvalid;
+                    let pause = if is_invalid { timing.verify_again } else { timing.retry };
                     Trial::Failed(reason, Instant::now() + pause)
                 }
             };

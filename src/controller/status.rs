@@ -15,18 +15,11 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tracing::{error, warn};
 
-/// At most one status per policy in this time (contract of the API); what takes a policy out of force is not held back.
-const STATUS_PERIOD: Duration = Duration::from_secs(10);
 /// The most bytes that a status may have (contract of the API).
 const STATUS_LIMIT: usize = 4096;
-/// A policy that is in force within this time gets one status instead of two.
-const FIRST_SIGHT: Duration = Duration::from_secs(3);
-
-/// After a status that the server has not taken, of an operator that stops.
-const TELL_AGAIN: Duration = Duration::from_millis(200);
 
 /// Whether a status may be held back for the sake of the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,7 +68,8 @@ impl Controller {
             .is_some_and(|entry| entry.kinds.iter().any(|kind| kind.group.is_empty() && kind.resource == "pods"));
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
         let unproven = self.entries.get(name).and_then(|entry| entry.unproven.clone());
-        let lasting = self.shared.ledger(|ledger| ledger.lasting(name, Instant::now()));
+        let lasting =
+            self.shared.ledger(|ledger| ledger.lasting(name, Instant::now(), self.shared.timing.workloads.trouble));
         let degraded = lasting.or(restriction).or(unproven);
         let degraded = degraded.or_else(|| self.doubt(name)).or_else(|| self.trouble_of_webhook(name));
         let instead = passed_over.map(|Unavailable { code, message }| {
@@ -118,7 +112,7 @@ impl Controller {
             }
         }
         while !untold.is_empty() && Instant::now() < until {
-            tokio::time::sleep(TELL_AGAIN).await;
+            tokio::time::sleep(self.shared.timing.process.stop_report_pause).await;
             let mut still = Vec::new();
             for (name, stored) in untold {
                 let told = tokio::time::timeout_at(until.into(), self.write_status(name, stored, Force::Now)).await;
@@ -136,9 +130,10 @@ impl Controller {
     /// Writes the status if it says something new. False if the server has not taken it.
     pub(super) async fn write_status(&mut self, name: &str, stored: &Stored, force: Force) -> bool {
         let Some(entry) = self.entries.get(name) else { return true };
+        let timing = &self.shared.timing.controller;
         let known = condition_in(&stored.status, "Ready").is_some();
-        let early = entry.outcome == Outcome::FirstSight && (known || entry.seen.elapsed() < FIRST_SIGHT);
-        let soon = entry.written.is_some_and(|written| written.elapsed() < STATUS_PERIOD);
+        let early = entry.outcome == Outcome::FirstSight && (known || entry.seen.elapsed() < timing.first_status);
+        let soon = entry.written.is_some_and(|written| written.elapsed() < timing.status_period);
         let programmed = is_programmed(stored);
         let leaves = programmed && !matches!(entry.outcome, Outcome::InForce { .. } | Outcome::FirstSight);
         // An edited policy that was in force still is as it was before: of the edit that is not true yet.

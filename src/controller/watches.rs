@@ -7,7 +7,6 @@ use crate::cluster::client::Progress;
 use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
 use crate::engine::initializer::queue::Key;
-use crate::engine::initializer::registration::SETTLING;
 use crate::survival;
 use crate::workload::{KINDS, Kind};
 use crate::workloads::watch::{Shared, follow, look_again, look_for_waiting, recount};
@@ -15,16 +14,9 @@ use kube::core::ApiResource;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-
-/// How long after a change of the policies all workloads are counted anew: several changes in a row count as one.
-const RECOUNT_DELAY: Duration = Duration::from_secs(1);
-
-/// How long after a registration is gone a create may still be stored that waits for us: API servers use it for up to 3 s, and a
-/// validating webhook may hold a create back for as long as a request lasts, 60 s by default (`--request-timeout`).
-const LONGEST_CREATE: Duration = Duration::from_secs(60).saturating_add(SETTLING);
 
 /// When all workloads are counted anew. Policies may change faster than a large cluster can be counted: there is one count at a
 /// time, and after it a rest for as long as it took.
@@ -86,7 +78,7 @@ impl Controller {
                 let (shared, kind, served) = (self.shared.clone(), kind.clone(), resource.clone());
                 let follow = async move {
                     let begin = || follow(&shared, &kind, &served, &sender);
-                    survival::persist(&shared.metrics, "watching workloads", begin).await;
+                    survival::persist(&shared.metrics, &shared.timing.process, "watching workloads", begin).await;
                 };
                 let task = tokio::spawn(follow).abort_handle();
                 Watching { resource: Some(resource.clone()), task, progress }
@@ -97,9 +89,16 @@ impl Controller {
             let (sender, progress) = watch::channel(Progress::Starting);
             let shared = self.shared.clone();
             let follow = async move {
-                let begin =
-                    || namespaces::follow(shared.client.clone(), shared.namespaces.clone(), shared.resync, &sender);
-                survival::persist(&shared.metrics, "watching Namespaces", begin).await;
+                let begin = || {
+                    namespaces::follow(
+                        shared.client.clone(),
+                        shared.namespaces.clone(),
+                        shared.resync,
+                        &sender,
+                        &shared.timing.watch,
+                    )
+                };
+                survival::persist(&shared.metrics, &shared.timing.process, "watching Namespaces", begin).await;
             };
             self.namespaces = Some(Watching { resource: None, task: tokio::spawn(follow).abort_handle(), progress });
         }
@@ -132,8 +131,9 @@ impl Controller {
         let own = self.own_configurations().flat_map(|(_, configuration)| configuration.kinds());
         let kinds: Vec<Arc<Kind>> = any.cloned().chain(own).collect();
         self.registered_at.extend(kinds.into_iter().map(|kind| (kind, now)));
+        let longest_create = self.shared.timing.initializer.longest_create();
         for (kind, at) in &mut self.registered_at {
-            if at.elapsed() >= LONGEST_CREATE {
+            if at.elapsed() >= longest_create {
                 *at = now;
                 self.tasks.spawn(look_for_what_waits(self.shared.clone(), kind.clone(), now));
             }
@@ -167,7 +167,7 @@ impl Controller {
 
     /// Has all workloads counted anew in a moment.
     pub(super) fn recount_soon(&mut self) {
-        self.recounts.due.get_or_insert(Instant::now() + RECOUNT_DELAY);
+        self.recounts.due.get_or_insert(Instant::now() + self.shared.timing.controller.recount_delay);
     }
 
     pub(super) fn recount_when_due(&mut self) {

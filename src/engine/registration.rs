@@ -10,6 +10,7 @@ use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::{CallError, call};
+use crate::timing;
 use crate::workload::Kind;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 use kube::api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams, Preconditions};
@@ -18,7 +19,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tracing::info;
 
 /// The annotation that we set on a registration before we delete it ourselves.
@@ -156,6 +157,8 @@ pub struct Place {
     pub namespace: String,
     /// The kind.
     pub kind: Arc<Kind>,
+    /// How long a registration may take to show.
+    pub timing: &'static timing::Registration,
 }
 
 /// What is registered: the plural name of what it is, and its own.
@@ -300,10 +303,10 @@ async fn released(place: &Place) -> Result<(), CallError> {
     let Some(resource) = place.capabilities.resource(&place.kind) else { return Ok(()) };
     let object = probing(&place.kind, &resource, Shows::Refuses);
     let since = Instant::now();
-    while since.elapsed() < SETTLING {
+    while since.elapsed() < place.timing.settling {
         match trial::create(&place.client, &resource, &place.namespace, &object, Strictness::Lenient).await {
             Err(error) if error.code() == 0 => return Err(error),
-            Err(_) => tokio::time::sleep(PROBE_PAUSE).await,
+            Err(_) => tokio::time::sleep(place.timing.probe_pause).await,
             Ok(_) => return Ok(()),
         }
     }
@@ -374,13 +377,13 @@ async fn show(
     loop {
         match probe(place, engine, &revision, shows).await? {
             Seen::Yes => return Ok(None),
-            Seen::CannotTell(message) if since.elapsed() >= SETTLING => {
+            Seen::CannotTell(message) if since.elapsed() >= place.timing.settling => {
                 return Ok(Some((Code::ProbeFailed, message)));
             }
-            Seen::NotYet(why) if since.elapsed() >= PROBE_LIMIT => {
+            Seen::NotYet(why) if since.elapsed() >= place.timing.probe_limit => {
                 return Err(without_effect(place, engine, why.as_deref()));
             }
-            Seen::CannotTell(_) | Seen::NotYet(_) => tokio::time::sleep(PROBE_PAUSE).await,
+            Seen::CannotTell(_) | Seen::NotYet(_) => tokio::time::sleep(place.timing.probe_pause).await,
         }
     }
 }
@@ -406,14 +409,6 @@ pub fn revision_of(object: &Value) -> Option<String> {
     webhook::render::revision_of(object).map(str::to_owned).or_else(|| admission_policy::revision_of(object))
 }
 
-/// API servers read webhook configurations from a watch, and admission policies once a second; they compile those, which takes
-/// half a second for a large one.
-pub const PROBE_LIMIT: Duration = Duration::from_secs(8);
-/// Between two trials.
-const PROBE_PAUSE: Duration = Duration::from_millis(50);
-/// After so long every API server has taken a registration over, where no trial can show it.
-const SETTLING: Duration = Duration::from_secs(3);
-
 /// True if and only if the API server has refused a request since a webhook of ours did not answer: `failed calling webhook
 /// "probe.scpol.dev"`, and why (apiserver `webhook/errors`).
 pub fn is_unanswered(error: &CallError) -> bool {
@@ -428,7 +423,8 @@ pub fn unanswered(why: &str) -> Unavailable {
 }
 
 fn without_effect(place: &Place, engine: EngineName, why: Option<&str>) -> Unavailable {
-    let tried = format!("registered, but a new {} did not show it in {} s", place.kind.resource, PROBE_LIMIT.as_secs());
+    let limit = place.timing.probe_limit.as_secs_f64();
+    let tried = format!("registered, but a new {} did not show it in {limit} s", place.kind.resource);
     match (engine, why) {
         (EngineName::MutatingAdmissionPolicy, _) => Unavailable::new(
             Code::AdmissionPolicyPluginOff,
@@ -464,7 +460,7 @@ enum Seen {
 }
 
 async fn probe(place: &Place, engine: EngineName, revision: &str, shows: Shows) -> Result<Seen, Unavailable> {
-    let Place { client, capabilities, namespace, kind } = place;
+    let Place { client, capabilities, namespace, kind, timing } = place;
     let Some(resource) = capabilities.resource(kind) else { return Ok(Seen::NotYet(None)) };
     let object = probing(kind, &resource, shows);
     match trial::create(client, &resource, namespace, &object, Strictness::Lenient).await {
@@ -476,7 +472,7 @@ async fn probe(place: &Place, engine: EngineName, revision: &str, shows: Shows) 
             } else if has(PROBE_UNSEEN) {
                 Seen::CannotTell(format!(
                     "not proven: a replica of the webhook has not seen the registration {} s later; see its log",
-                    SETTLING.as_secs()
+                    timing.settling.as_secs_f64()
                 ))
             } else {
                 Seen::NotYet(None)

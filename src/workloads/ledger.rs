@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 const SAMPLES: usize = 5;
 /// How long a message in a status may be, so that five of them stay under the limit of 4 KiB for the whole status.
 const MESSAGE: usize = 256;
-/// How long a trouble that has not come again is reported.
-const LASTING: Duration = Duration::from_secs(60);
 
 /// What became of a workload that could not be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,10 +115,10 @@ impl Ledger {
         self.troubles.insert(policy.to_owned(), (code, message, now));
     }
 
-    /// The trouble of `policy` that lasts.
-    pub fn lasting(&self, policy: &str, now: Instant) -> Option<(Code, String)> {
+    /// The trouble of `policy` that has come within `limit`.
+    pub fn lasting(&self, policy: &str, now: Instant, limit: Duration) -> Option<(Code, String)> {
         let (code, message, since) = self.troubles.get(policy)?;
-        (now.duration_since(*since) < LASTING).then(|| (*code, message.clone()))
+        (now.duration_since(*since) < limit).then(|| (*code, message.clone()))
     }
 
     /// Notes what `policy`, whose spec has that hash, would do to a workload, unless something has been noted.

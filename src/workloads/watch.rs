@@ -6,9 +6,7 @@ use super::report;
 use crate::api::code::Code;
 use crate::api::v1alpha1::Mode;
 use crate::cluster::capabilities::Capabilities;
-use crate::cluster::client::{
-    CallError, Progress, WATCH_OF_CUSTOM_RESOURCES, call, chain, is_not_found, is_refused, watched, why,
-};
+use crate::cluster::client::{CallError, Progress, call, chain, is_not_found, is_refused, seconds, watched, why};
 use crate::cluster::events::Recorder;
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
@@ -18,10 +16,11 @@ use crate::cluster::policies::{self, Snapshot};
 use crate::decision;
 use crate::engine::EngineName;
 use crate::engine::initializer::lane;
-use crate::engine::initializer::queue::{CREATE_LIMIT, Key, Lane, Queue};
+use crate::engine::initializer::queue::{Key, Lane, Queue};
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site, Verdict, decide};
 use crate::survival::{self, lock};
+use crate::timing::{CREATE_LIMIT, Timing};
 use crate::workload::{Kind, Workload};
 use arc_swap::ArcSwap;
 use futures::{TryStreamExt, pin_mut};
@@ -37,9 +36,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
-/// An event that takes longer than this never comes.
-const EVENT_LIMIT: Duration = Duration::from_secs(5);
-
 /// What the controller, the worker of the Initializer engine and the watches share.
 pub struct Shared {
     /// For every request.
@@ -54,6 +50,8 @@ pub struct Shared {
     pub tell_injected: bool,
     /// After how long everything is read anew.
     pub resync: Duration,
+    /// How long we wait for anything.
+    pub timing: &'static Timing,
     /// By what our PATCHes pass the server's limit of requests, if they may.
     pub lane: Option<lane::Lane>,
     /// Something is new in the queue.
@@ -89,6 +87,8 @@ pub struct Settings {
     pub priority_lane: bool,
     /// See [`Shared::resync`].
     pub resync: Duration,
+    /// See [`Shared::timing`].
+    pub timing: &'static Timing,
     /// How watches rest.
     pub pace: Pace,
 }
@@ -103,11 +103,13 @@ impl Shared {
         snapshots: watch::Receiver<Snapshot>,
         settings: &Settings,
     ) -> Self {
+        let timing = settings.timing;
         Self {
             client,
             resync: settings.resync,
+            timing,
             pace: settings.pace.clone(),
-            lane: settings.priority_lane.then(|| lane::Lane::new(&site.operator_namespace)),
+            lane: settings.priority_lane.then(|| lane::Lane::new(&site.operator_namespace, &timing.initializer)),
             site: ArcSwap::new(site),
             metrics,
             recorder,
@@ -120,7 +122,7 @@ impl Shared {
             capabilities: ArcSwap::default(),
             delivered: ArcSwap::default(),
             collisions: ArcSwap::default(),
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue::new(&timing.initializer)),
             census: Mutex::default(),
             ledger: Mutex::default(),
             beat: Mutex::new(Instant::now()),
@@ -219,10 +221,10 @@ impl Shared {
         self.collisions.store(Arc::new(renewed));
     }
 
-    /// The policies as stored this moment, at most a second old.
+    /// The policies as stored this moment, or a moment ago ([`Workloads::policies`](crate::timing::Workloads::policies)).
     pub async fn read_policies(&self) -> Result<Arc<Policies>, CallError> {
         let mut read = self.read.lock().await;
-        if let Some((_, policies)) = read.as_ref().filter(|(at, _)| at.elapsed() < Duration::from_secs(1)) {
+        if let Some((_, policies)) = read.as_ref().filter(|(at, _)| at.elapsed() < self.timing.workloads.policies) {
             return Ok(policies.clone());
         }
         let api = Api::<Object>::all_with(self.client.clone(), &policies::resource());
@@ -396,9 +398,10 @@ fn urgency(created: Option<Timestamp>) -> Lane {
 /// Follows `kind`, which is served as `resource`, and reports how far it is, for ever.
 pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, progress: &watch::Sender<Progress>) {
     let api = Api::<Object>::all_with(shared.client.clone(), resource);
-    let settings = watcher::Config::default();
-    let settings = if kind.is_in_table() { settings } else { settings.timeout(WATCH_OF_CUSTOM_RESOURCES) };
-    let events = watched(&api, &settings);
+    let (settings, timing) = (watcher::Config::default(), &shared.timing.watch);
+    let of_custom_resources = seconds(timing.duration_of_custom_resources);
+    let settings = if kind.is_in_table() { settings } else { settings.timeout(of_custom_resources) };
+    let events = watched(&api, &settings, timing);
     pin_mut!(events);
     let (mut listing, mut waiting) = (None, HashSet::new());
     loop {
@@ -490,7 +493,7 @@ pub async fn look_for_waiting(shared: &Shared, kind: &Arc<Kind>) -> Result<usize
 /// Looks at objects that seemed to wait, and of which no event has told, if they still do after a while: then it never came.
 pub async fn look_again(shared: &Shared, kind: &Arc<Kind>, untold: Vec<Key>) {
     let Some(resource) = shared.resource(kind).filter(|_| !untold.is_empty()) else { return };
-    tokio::time::sleep(EVENT_LIMIT).await;
+    tokio::time::sleep(shared.timing.workloads.event).await;
     // Of what has been completed meanwhile an event has told.
     let is_untold =
         |key: &Key| !shared.queue(|queue| queue.has(key)) && !shared.census(|census| census.has(kind, key.place()));
@@ -546,7 +549,8 @@ mod tests {
             tell_injected: false,
             priority_lane: false,
             resync: Duration::from_secs(900),
-            pace: Pace::default(),
+            timing: Timing::short(),
+            pace: Pace::new(&Timing::short().watch),
         };
         let (recorder, _) = Recorder::new(client.clone(), "test".to_owned(), Arc::default());
         let (_policies, snapshots) = watch::channel(Snapshot::default());
@@ -603,7 +607,7 @@ mod tests {
             let read = futures::future::join_all((0..50).map(|_| shared.read_policies())).await;
             assert!(read.iter().all(|policies| policies.as_ref().is_ok_and(|policies| policies.get("logs").is_some())));
             assert_eq!(READ.load(Ordering::Relaxed), rounds);
-            tokio::time::sleep(Duration::from_millis(1100)).await;
+            tokio::time::sleep(shared.timing.workloads.policies).await;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `scpol check`: each line is seen to fail on purpose, and to be fine otherwise.
 
 use crate::status::report;
-use crate::support::{LIMIT, Operator, file, in_force, wait_condition, within};
+use crate::support::{LIMIT, Operator, file, in_force, lease_duration, wait_condition, within};
 use crate::world::{CONFIGURATIONS, DEPLOYMENTS, World, deployment, request, sidecar, waiting};
 use anyhow::{Result, ensure};
 use controlplane::{ControlPlane, User, Version};
@@ -176,7 +176,7 @@ async fn of_an_installation_each_part_is_told_when_it_is_broken() -> Result<()> 
     operator.signal("STOP")?;
     let found = check(&world.cluster, &[]).await?;
     assert_eq!(found.of("leader"), [("Problem", "SCP0329")], "{}", found.printed);
-    found.says("has not renewed it for 6 s")?;
+    found.says(&format!("has not renewed it for {}", lease_duration().replace('s', " s")))?;
     operator.signal("CONT")?;
     world.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/scpol-initializer").await?;
     world.operator_may("initialize", false).await?;

@@ -1,7 +1,7 @@
 //! `scpol` as people type it.
 
 use crate::engines::by;
-use crate::support::{LIMIT, Operator, in_force, within};
+use crate::support::{LIMIT, Operator, in_force, timing_variable, within};
 use crate::world::{DEPLOYMENTS, World, deployment, path, pending, request, sidecar, waiting, waiting_for};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
@@ -23,6 +23,7 @@ pub(crate) async fn scpol(cluster: &ControlPlane, arguments: &[&str]) -> Result<
     let output = Command::new(env!("CARGO_BIN_EXE_scpol"))
         .args(arguments)
         .env("KUBECONFIG", cluster.kubeconfig(User::Admin))
+        .envs([timing_variable()])
         .output()
         .await?;
     let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();

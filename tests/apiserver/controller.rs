@@ -1,6 +1,6 @@
 //! Policies become registrations, and registrations stay what they are to be.
 
-use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
+use crate::support::{LIMIT, Operator, in_force, policies, timing, wait_condition, within};
 use crate::world::{
     CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, waiting,
 };
@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use controlplane::User;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use sidecar_policy::engine::initializer::registration::SETTLING;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
@@ -231,7 +230,7 @@ async fn what_is_stored_long_after_its_registration_was_taken_away_is_let_go() -
     };
     world.delete_policy("envoy").await?;
     within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await?.is_empty()) }).await?;
-    tokio::time::sleep(3 * SETTLING).await;
+    tokio::time::sleep(3 * timing().initializer.settling).await;
     drop((slow, held));
     let since = Instant::now();
     assert_eq!(containers(&creator.await??), ["app"]);
@@ -283,7 +282,7 @@ async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() ->
     let stored = world.get(&path("web")).await?.unwrap_or_default();
     let first = &stored["spec"]["template"]["spec"]["containers"][1]["image"];
     assert_eq!((first, world.patches("web")), (&json!("envoy:1"), 1), "what runs is never changed");
-    // At rest nothing is written but the lease. A status may follow within ten seconds of the last change.
+    // At rest nothing is written but the lease. A status may follow within the period of statuses: so long a rest must be.
     let writes = || {
         let audit = world.cluster.audit();
         let ours = audit.into_iter().filter(|event| event["user"]["username"] == User::Operator.name());
@@ -294,11 +293,12 @@ async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() ->
         .count()
     };
     let mut last = writes();
-    within(LIMIT, "five seconds without a write", || {
+    let rest = timing().controller.status_period + 2 * timing().controller.tick;
+    within(LIMIT, "a rest without a write", || {
         let (before, now) = (last, writes());
         last = now;
         async move {
-            tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+            tokio::time::sleep(rest).await;
             Ok(before == now)
         }
     })

@@ -1,7 +1,7 @@
 //! Custom resources that carry a pod template: their definitions come and go, and the rights on them are the cluster's to give.
 
 use crate::commands::scpol;
-use crate::support::{LIMIT, Operator, condition, file, in_force, policies, wait_condition, within};
+use crate::support::{LIMIT, Operator, condition, file, in_force, policies, timing, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, pending, pod_template, request, sidecar, waiting_for};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
@@ -167,7 +167,9 @@ async fn a_policy_waits_for_a_definition_and_a_right_injects_in_one_patch_and_ou
     let since = Instant::now();
     let created = world.create(&collection("rollouts"), &rollout("once-more")).await?;
     assert_eq!(containers(&created), ["app", "envoy"]);
-    assert!(since.elapsed() < Duration::from_secs(15), "the create took {:?}", since.elapsed());
+    // Until the end of the watch, and kube's margin of 5 s.
+    let noticed = timing().watch.duration_of_custom_resources + Duration::from_secs(5);
+    assert!(since.elapsed() < noticed, "the create took {:?}", since.elapsed());
     Ok(())
 }
 
@@ -225,12 +227,13 @@ async fn what_waits_for_another_first_is_seen_long_after_its_policy_has_gone() -
     world.create_async(&collection("rollouts"), &behind).await?;
     world.delete_policy("envoy").await?;
     within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await?.is_empty()) }).await?;
-    // For a minute its kind is watched in any case (`LONGEST_CREATE`).
-    tokio::time::sleep(Duration::from_secs(70)).await;
+    // Until then its kind is watched in any case, and a second later it has been looked through.
+    tokio::time::sleep(timing().initializer.longest_create() + Duration::from_secs(1)).await;
     // Another policy makes the operator ask the server anew which groups it has.
     world.policy("other", at(json!([{ "group": "example.com", "resource": "others" }]), "x")).await?;
     wait_condition(&world.cluster, "other", "Programmed", "False", "TargetNotServed").await?;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    // It asks once more, and gives up what it watches for nobody.
+    tokio::time::sleep(timing().controller.discovery_period + 2 * timing().controller.tick).await;
     let path = format!("{}/behind", collection("rollouts"));
     world.complete_foreign(&path).await?;
     assert_eq!(containers(&world.initialized(&path).await?), ["app"]);

@@ -3,7 +3,7 @@
 
 use crate::check::{Found, check};
 use crate::engines::{by, engine_of, shows};
-use crate::support::{self, LIMIT, Operator, condition, in_force, wait_condition, within};
+use crate::support::{self, LIMIT, Operator, condition, in_force, timing, wait_condition, within};
 use crate::world::{
     DEPLOYMENTS, NAMES, SECRETS, World, certificate, containers, deployment, pod_template, request, secret, sidecar,
 };
@@ -12,7 +12,6 @@ use controlplane::{ControlPlane, User, Version};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::Duration;
 
 crate::tests![
     what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unless_the_engine_is_named,
@@ -345,8 +344,8 @@ async fn an_edit_is_told_to_be_in_force_only_once_it_is() -> Result<()> {
         let _operator = Operator::ready(&world.cluster, &[]).await?;
         world.policy("envoy", by(engine, sidecar("envoy"))).await?;
         in_force(&world.cluster, "envoy").await?;
-        // A status is written at most every 10 s: nothing may hold back what is told too early.
-        tokio::time::sleep(Duration::from_secs(11)).await;
+        // Nothing may hold back what is told too early, as it would within the period of statuses.
+        tokio::time::sleep(timing().controller.status_period + 2 * timing().controller.tick).await;
         let bad = json!([{ "name": "envoy", "image": "x:1", "ports": [{ "containerPort": 70_000 }] }]);
         world.edit_policy("envoy", json!({ "template": { "containers": bad } })).await?;
         refused(&world, "envoy", "Accepted", "TemplateInvalid").await?;
@@ -457,7 +456,7 @@ async fn certificate_files_that_cannot_be_used_are_told_and_taken_once_they_can(
         operator.wait_ready().await?;
         shows(&world, &["app", "envoy"]).await?;
         if *name == "elsewhere" {
-            // Spoilt while it serves: it goes on with what it has, and says so. The files are read every 30 s.
+            // Spoilt while it serves: it goes on with what it has, and says so.
             write(folder.path(), files)?;
             let degraded = async |wanted: bool| {
                 within(3 * LIMIT, &format!("degraded is {wanted}"), || async {

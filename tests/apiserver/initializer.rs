@@ -327,7 +327,7 @@ async fn changes_under_our_hands_lose_nothing() -> Result<()> {
 
 async fn the_operator_waits_for_a_server_that_is_away_and_goes_on() -> Result<()> {
     let world = World::new().await?;
-    let mut operator = Operator::ready(&world.cluster, &[]).await?;
+    let mut operator = Operator::ready(&world.cluster, &["--lease-duration=3s"]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;
     world.cluster.restart_apiserver().await?;
@@ -340,9 +340,9 @@ async fn the_operator_waits_for_a_server_that_is_away_and_goes_on() -> Result<()
     })
     .await?;
     operator.wait_ready().await?;
-    // Slow for a while: the same.
+    // Slow for a while: the same. The lease is renewed every second, and so a call of ours is among those that wait.
     world.cluster.freeze();
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     world.cluster.thaw();
     assert_eq!(containers(&world.create(DEPLOYMENTS, &deployment("thawed")).await?), ["app", "envoy"]);
     assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);

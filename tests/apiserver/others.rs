@@ -1,11 +1,12 @@
 //! What others have registered for admission, or do to what we have registered: none of it is our policies' fault.
 
 use crate::engines::{ENGINES, by, engine_of, shows};
-use crate::support::{LIMIT, Operator, condition, in_force, wait_condition, within};
+use crate::support::{LIMIT, Operator, condition, in_force, timing, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::json;
+use sidecar_policy::timing::CALL_LIMIT;
 use std::time::{Duration, Instant};
 
 crate::tests![
@@ -17,13 +18,15 @@ crate::tests![
 ];
 
 const WEBHOOKS: [&str; 2] = ["v1beta1", "v1"];
-/// How soon what somebody else has refused is tried again: `PROOF_AGAIN` of the controller, and some time for it.
-const TRIED_AGAIN: Duration = Duration::from_secs(90);
-
-/// What stays for so long is not only about to go: a trial that nobody answers ends after 10 s.
-const STEADY: Duration = Duration::from_secs(13);
+/// What stays for so long is not only about to go: a trial that nobody answers ends with [`CALL_LIMIT`].
+const STEADY: Duration = CALL_LIMIT.saturating_add(Duration::from_secs(1));
 /// How long the garbage collector may take: it looks for new kinds of owners every 30 s.
 const COLLECTED: Duration = Duration::from_secs(90);
+
+/// How soon what somebody else has refused is tried again, with some time for it.
+fn tried_again() -> Duration {
+    timing().controller.verify_again + LIMIT
+}
 
 /// Where webhook configurations are on a server of that version.
 fn webhooks(version: Version) -> String {
@@ -63,7 +66,7 @@ async fn a_webhook_of_others_that_does_not_answer_takes_nothing_out_of_force() -
     let current =
         ENGINES.into_iter().flat_map(|(version, engines)| engines.iter().map(move |engine| (version, *engine)));
     let all = current.chain([(Version::V1_13, "Initializer")]);
-    // Each waits for more than a minute.
+    // Each waits until what was refused is tried again.
     let stories = all.map(|(version, engine)| async move {
         stays_in_force(version, engine).await.with_context(|| format!("{version:?} {engine}"))
     });
@@ -100,7 +103,7 @@ async fn stays_in_force(version: Version, engine: &str) -> Result<()> {
         Ok(containers(&world.create(DEPLOYMENTS, &deployment("web")).await?) == expected)
     })
     .await?;
-    within(TRIED_AGAIN, "it is proven", || async {
+    within(tried_again(), "it is proven", || async {
         let degraded = condition(&world.cluster, name, "Degraded").await?;
         Ok(degraded.is_none_or(|degraded| degraded["status"] == "False"))
     })
@@ -222,7 +225,7 @@ async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alo
     let names_it = |text: &str| text.contains("ValidatingAdmissionPolicy 'images'");
     assert!(refused["message"].as_str().is_some_and(names_it), "{refused}");
     no_strict_policy(&world, "images").await?;
-    within(TRIED_AGAIN, "it is in force", || async {
+    within(tried_again(), "it is in force", || async {
         Ok(condition(&world.cluster, "envoy", "Programmed").await?.is_some_and(|told| told["status"] == "True"))
     })
     .await?;

@@ -1,7 +1,7 @@
 //! The webhook engine: the server and the certificates of the library in this process, registered by URL with what is rendered.
 
 use crate::rotation::{Rotation, failed_open};
-use crate::support::{LIMIT, within};
+use crate::support::{LIMIT, timing, within};
 use crate::webhook_scene::{Scene, pod, simple, site};
 use crate::world::{DEPLOYMENTS, PODS, containers, deployment, pending, request};
 use anyhow::{Context, Result, bail, ensure};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use sidecar_policy::engine::webhook::render::Endpoint;
 use sidecar_policy::engine::webhook::review::LARGEST;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tower::Service;
 
 crate::tests![
@@ -246,7 +246,7 @@ async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server()
     let counted = r#"scpol_injections_total{engine="Webhook",policy="",reason="ReviewInvalid",result="failed"}"#;
     assert!(scene.webhook.metrics.render().contains(&format!("{counted} {}\n", count + 1)));
     let (now, told) = (Instant::now(), |now| scene.webhook.trouble(now).map(|trouble| trouble.code));
-    assert_eq!((told(now), told(now + Duration::from_secs(60))), (Some(Code::ReviewInvalid), None));
+    assert_eq!((told(now), told(now + timing().webhook.bad_review)), (Some(Code::ReviewInvalid), None));
     // What an API server may post at most is no trouble.
     let long = review("admission.k8s.io/v1", &json!({ "metadata": {}, "long": "x".repeat(3 << 20) }));
     assert_eq!(post(&client, path, long.to_string()).await?.0, 200);

@@ -1,6 +1,6 @@
 //! A webhook of the library in this process, registered by URL with a server, with what is rendered.
 
-use crate::support::{LIMIT, within};
+use crate::support::{LIMIT, timing, within};
 use crate::world::{World, pod_template, request};
 use anyhow::{Context, Result, bail};
 use controlplane::{ControlPlane, Version};
@@ -70,10 +70,11 @@ impl Scene {
         let metrics = Arc::new(Metrics::new());
         let lifetimes = Lifetimes { settle: Duration::from_secs(2), ..Lifetimes::default() };
         let names = vec!["127.0.0.1".to_owned()];
-        let certificates = Certificates::of_secret(world.admin.clone(), OPERATOR, names, metrics.clone());
+        let certificates =
+            Certificates::of_secret(world.admin.clone(), OPERATOR, names, metrics.clone(), &timing().webhook);
         let certificates = Arc::new(certificates.with(POLL, lifetimes));
         certificates.refresh().await?;
-        let webhook = Arc::new(Webhook::new(world.admin.clone(), Arc::new(site), metrics));
+        let webhook = Arc::new(Webhook::new(world.admin.clone(), Arc::new(site), metrics, &timing().webhook));
         let (stop, stopped) = watch::channel(false);
         let counted = Arc::new(Counted { certificates: certificates.clone(), handshakes: AtomicUsize::new(0) });
         let serving = tokio::spawn(server::serve(listener, counted.clone(), webhook.clone(), stopped));

@@ -449,7 +449,7 @@ async fn tell(scene: &Scene, rules: &[Rule]) -> Result<u64> {
         let mut refused = Vec::new();
         for batch in first(12).chunks(4) {
             refused.extend(scene.create(batch.to_vec()).await);
-            tokio::time::sleep(SECOND / 4).await;
+            tokio::time::sleep(SECOND / 10).await;
         }
         refused
     };
@@ -462,7 +462,8 @@ async fn tell(scene: &Scene, rules: &[Rule]) -> Result<u64> {
     let refused = scene.create(second(6)).await;
     ensure!(refused.is_empty(), "creates failed: {refused:?}");
     scene.world.delete_policy("agent").await?;
-    tokio::time::sleep(SECOND).await;
+    // What it writes to take the policy out goes wrong, too.
+    tokio::time::sleep(SECOND / 2).await;
     fired += scene.proxy.calm();
     crate::support::within(crate::chaos::scene::RECOVERY, "only envoy is registered", || async {
         Ok(scene.world.registered().await?.iter().all(|name| !name.ends_with("scpol-agent")))

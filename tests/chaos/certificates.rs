@@ -2,15 +2,11 @@
 
 use crate::chaos::scene::{RECOVERY, Scene, first};
 use crate::chaos::stories::{in_force, well};
-use crate::support::within;
+use crate::support::{timing, within};
 use crate::world::{NAMES, SECRETS, certificate, request, secret};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use std::time::Duration;
-
-/// The operator looks at the Secret every 30 s.
-const LOOKED: Duration = Duration::from_secs(45);
 
 /// While an operator runs, and before it starts: the Secret is deleted, has garbage in it, has expired, or is of an authority that
 /// nobody trusts; and the registration trusts somebody else. Each time, the webhook soon injects again.
@@ -68,7 +64,7 @@ fn shown(scene: &Scene) -> usize {
 /// Waits until the operator has mended what is stored, or shows what it can use of it; it had shown that many certificates before.
 async fn noticed(scene: &Scene, files: Option<[&str; 4]>, before: usize) -> Result<()> {
     let spoilt = files.map(|files| secret(files)["data"]["tls.crt"].clone());
-    within(LOOKED, "the operator has looked at the Secret", || async {
+    within(timing().webhook.certificate_poll + RECOVERY, "the operator has looked at the Secret", || async {
         let stored = scene.world.get(&format!("{SECRETS}/scpol-webhook")).await?;
         let is_mended = stored.is_some_and(|stored| Some(&stored["data"]["tls.crt"]) != spoilt.as_ref());
         Ok(is_mended || shown(scene) > before)

@@ -1,7 +1,7 @@
 //! F16: the wall clock of an operator is wrong, and jumps, while its monotonic clock goes on.
 
 use crate::chaos::scene::{RECOVERY, Scene, first};
-use crate::chaos::stories::{in_force, leads, well};
+use crate::chaos::stories::{in_force, leads, some_looks, well};
 use crate::support::{Operator, Surroundings, wait_condition, within};
 use anyhow::{Context, Result, ensure};
 use controlplane::{User, Version, free_port};
@@ -12,8 +12,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// For longer than a lease lasts, which is 3 s here: long enough for whoever judges it by a wall clock.
-const LEASES: Duration = Duration::from_secs(7);
+/// For longer than a lease lasts, which is 3 s here, and a look at it: long enough for whoever judges it by a wall clock.
+const LEASES: Duration = Duration::from_millis(4500);
 /// By how much a moment that was written a while ago may differ from now.
 const AGO: i64 = 60;
 const HOUR: i64 = 3600;
@@ -167,7 +167,7 @@ async fn held(scene: &Scene) -> Result<()> {
 /// Held, and not only for a moment.
 pub(crate) async fn stays_held(scene: &Scene) -> Result<()> {
     held(scene).await?;
-    let until = Instant::now() + Duration::from_secs(3);
+    let until = Instant::now() + some_looks();
     while Instant::now() < until {
         let registered = scene.world.registered().await?;
         ensure!(registered.is_empty(), "what was deleted by hand was made again: {registered:?}");

@@ -7,6 +7,7 @@ use crate::world::{DEPLOYMENTS, deployment, path, pending, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::ApiServer;
 use serde_json::{Value, json};
+use sidecar_policy::timing::CALL_LIMIT;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,10 +18,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// For how long the link is frozen: longer than a call may take, which is 10 s.
-const FROZEN: Duration = Duration::from_secs(12);
+/// For how long the link is frozen: longer than a call may take.
+const FROZEN: Duration = CALL_LIMIT.saturating_add(Duration::from_secs(2));
 /// How far behind the slow link keeps its API server.
-const BEHIND: Duration = Duration::from_secs(2);
+const BEHIND: Duration = Duration::from_secs(1);
 
 /// What a link does to what comes through it.
 #[derive(Clone, Copy, Default)]

@@ -9,6 +9,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, api::DynamicObject};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
+use sidecar_policy::timing::Timing;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,6 +18,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
+
+/// The waiting times of every operator that is started here, and of the webhook in this process: short ones, so that tests wait
+/// less. Waits that have a reason in them are told by this, and so hold for both.
+///
+/// Documented ones with `SCPOL_TEST_TIMING=documented`, for a long run; and for the benchmark, which measures production.
+pub fn timing() -> &'static Timing {
+    if is_documented() { Timing::documented() } else { Timing::short() }
+}
+
+fn is_documented() -> bool {
+    env!("CARGO_CRATE_NAME") == "bench"
+        || std::env::var_os("SCPOL_TEST_TIMING").is_some_and(|name| name == "documented")
+}
+
+/// The variable by which a command uses [`timing`].
+pub fn timing_variable() -> (&'static str, &'static str) {
+    ("SCPOL_TIMING", if is_documented() { "documented" } else { "short" })
+}
+
+/// How long the leader of a test is respected unless a flag says otherwise: the default, or the shortest that there is.
+pub fn lease_duration() -> &'static str {
+    if is_documented() { "6s" } else { "3s" }
+}
 
 /// How long a test waits for what must come.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -145,6 +169,8 @@ impl Operator {
             // By variable, so that a flag of the test overrides it.
             .env("SCPOL_LOG_LEVEL", "debug,hyper=info,kube=info,tower=info,rustls=info,h2=info")
             .args(["--listen", &format!("127.0.0.1:{port}")])
+            .envs([timing_variable()])
+            .env("SCPOL_LEASE_DURATION", lease_duration())
             .env("SCPOL_WEBHOOK_LISTEN", format!("127.0.0.1:{webhook}"))
             .env("SCPOL_WEBHOOK_URL", format!("https://127.0.0.1:{webhook}"))
             .arg("--kubeconfig")

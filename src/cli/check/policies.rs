@@ -7,7 +7,7 @@ use crate::cli::output::{age, counted, place};
 use crate::cli::status;
 use crate::cli::waiting::{self, Look};
 use crate::cluster::object::Object;
-use crate::engine::initializer::queue::CREATE_LIMIT;
+use crate::timing::CREATE_LIMIT;
 
 /// So many objects are named.
 const NAMED: usize = 3;

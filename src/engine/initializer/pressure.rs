@@ -4,12 +4,9 @@
 //! own PATCH, which would free one, is answered 429. Then many tries only add to the crowd: everything pauses for as long as the
 //! server says, and whoever is next tries alone.
 
+use crate::timing;
 use std::time::{Duration, Instant};
 
-/// How long a pause is where the server names none; API servers name a second.
-const PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause: the server gives up on a create after 30 s, and places come free then at the latest.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// After so many successes one more PATCH may be under way.
 const SUCCESSES: u32 = 100;
 
@@ -22,6 +19,7 @@ pub(super) struct Limit {
     resumes: Option<Instant>,
     /// Since when every answer has been that there are too many requests.
     refused: Option<Instant>,
+    timing: &'static timing::Initializer,
 }
 
 /// What an answer told about the server's load.
@@ -37,8 +35,9 @@ pub(super) enum Pressure {
 
 impl Limit {
     /// At most `most` at once.
-    pub(super) fn new(most: usize) -> Self {
-        Self { most: most.max(1), now: most.max(1), successes: 0, resumes: None, refused: None }
+    pub(super) fn new(most: usize, timing: &'static timing::Initializer) -> Self {
+        let most = most.max(1);
+        Self { most, now: most, successes: 0, resumes: None, refused: None, timing }
     }
 
     /// How many may be under way when there is no pause.
@@ -67,11 +66,12 @@ impl Limit {
             Pressure::TooMany(after) => {
                 self.now = (self.now / 2).max(1);
                 self.successes = 0;
-                let resumes = now + after.unwrap_or(PAUSE).clamp(PAUSE, LONGEST_PAUSE);
+                let (least, most) = (self.timing.pause, self.timing.longest_pause);
+                let resumes = now + after.unwrap_or(least).clamp(least, most);
                 self.resumes = self.resumes.max(Some(resumes));
                 self.refused.get_or_insert(now);
             }
-            Pressure::Away => self.resumes = self.resumes.max(Some(now + PAUSE)),
+            Pressure::Away => self.resumes = self.resumes.max(Some(now + self.timing.pause)),
             Pressure::Fine => {
                 self.refused = None;
                 self.successes += 1;
@@ -88,10 +88,13 @@ impl Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::Timing;
+
+    const TIMING: &timing::Initializer = &Timing::documented().initializer;
 
     #[test]
     fn concurrency_halves_on_each_429_and_grows_by_one_per_hundred() {
-        let (mut limit, now) = (Limit::new(64), Instant::now());
+        let (mut limit, now) = (Limit::new(64, TIMING), Instant::now());
         for expected in [32, 16, 8, 4, 2, 1, 1] {
             limit.learn(Pressure::TooMany(None), now);
             assert_eq!(limit.width(), expected);
@@ -108,14 +111,17 @@ mod tests {
 
     #[test]
     fn whoever_finds_no_connection_waits_for_a_second_and_then_tries_as_much_as_before() {
-        let (mut limit, now) = (Limit::new(64), Instant::now());
+        let (mut limit, now) = (Limit::new(64, TIMING), Instant::now());
         limit.learn(Pressure::Away, now);
-        assert_eq!((limit.at(now), limit.at(now + PAUSE), limit.refused_for(now + PAUSE)), (0, 64, Duration::ZERO));
+        assert_eq!(
+            (limit.at(now), limit.at(now + TIMING.pause), limit.refused_for(now + TIMING.pause)),
+            (0, 64, Duration::ZERO)
+        );
     }
 
     #[test]
     fn nothing_is_sent_before_the_server_wants_it_and_no_pause_outlasts_a_create() {
-        let (mut limit, now) = (Limit::new(64), Instant::now());
+        let (mut limit, now) = (Limit::new(64, TIMING), Instant::now());
         assert_eq!(limit.at(now), 64);
         let seconds = Duration::from_secs;
         for (after, pause) in [(None, 1), (Some(seconds(0)), 1), (Some(seconds(3)), 3), (Some(seconds(2)), 3)] {
@@ -124,7 +130,7 @@ mod tests {
         }
         assert_eq!((limit.at(now + seconds(3)), limit.pause(now + seconds(3))), (4, None));
         limit.learn(Pressure::TooMany(Some(seconds(3600))), now);
-        assert_eq!(limit.pause(now), Some(LONGEST_PAUSE));
+        assert_eq!(limit.pause(now), Some(TIMING.longest_pause));
         assert_eq!(limit.refused_for(now + seconds(7)), seconds(7));
         limit.learn(Pressure::Fine, now);
         assert_eq!(limit.refused_for(now + seconds(7)), Duration::ZERO);

@@ -6,18 +6,12 @@
 
 use crate::cluster::client::backoff;
 use crate::cluster::object::Object;
+use crate::timing::{self, CREATE_LIMIT};
 use crate::workload::Kind;
 use backon::ExponentialBackoff;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Within this time a decision must have been made; then the policy's `failurePolicy` decides. The server gives up on the
-/// create after 30 s.
-pub const DECISION_LIMIT: Duration = Duration::from_secs(20);
-
-/// The server gives up on a create after so long: nobody waits for an older object.
-pub const CREATE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Which object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,7 +96,6 @@ pub struct Job {
 }
 
 /// The queue.
-#[derive(Default)]
 pub struct Queue {
     items: HashMap<Key, Item>,
     fresh: VecDeque<Key>,
@@ -110,14 +103,22 @@ pub struct Queue {
     later: BTreeSet<(Instant, Key)>,
     /// Objects where a foreign initializer stands before ours: since when, and of which version it was seen last.
     foreign: HashMap<Key, (Instant, u64)>,
+    timing: &'static timing::Initializer,
 }
 
-/// After the first failure of an object.
-const FIRST_DELAY: Duration = Duration::from_millis(5);
-/// The server itself gives up on a create after so long.
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
-
 impl Queue {
+    /// An empty queue.
+    pub fn new(timing: &'static timing::Initializer) -> Self {
+        Self {
+            items: HashMap::new(),
+            fresh: VecDeque::new(),
+            backlog: VecDeque::new(),
+            later: BTreeSet::new(),
+            foreign: HashMap::new(),
+            timing,
+        }
+    }
+
     /// Takes an object that waits for us; `policy` is the label under which it is counted.
     pub fn offer(&mut self, kind: &Arc<Kind>, object: Object, policy: &str, lane: Lane, now: Instant) {
         let key = Key::new(kind, &object);
@@ -209,6 +210,7 @@ impl Queue {
 
     /// Takes an object back from a worker.
     pub fn finish(&mut self, key: &Key, finish: Finish, now: Instant) {
+        let timing = self.timing;
         let Some(item) = self.items.get_mut(key) else { return };
         match (item.state, finish) {
             (State::Gone, _) | (State::Busy, Finish::Done) => drop(self.items.remove(key)),
@@ -225,10 +227,10 @@ impl Queue {
             }
             (_, Finish::Retry(least)) => {
                 item.attempts += 1;
-                let delays = item.backoff.get_or_insert_with(|| backoff(FIRST_DELAY, LONGEST_DELAY));
-                let own = delays.next().unwrap_or(LONGEST_DELAY);
+                let delays = item.backoff.get_or_insert_with(|| backoff(timing.first_retry, timing.longest_retry));
+                let own = delays.next().unwrap_or(timing.longest_retry);
                 // At the limit it is tried once more, wherever the backoff stands.
-                let left = (item.since + DECISION_LIMIT).saturating_duration_since(now);
+                let left = (item.since + timing.decision).saturating_duration_since(now);
                 let own = if left.is_zero() { own } else { own.min(left) };
                 let at = now + own.max(least);
                 item.state = State::Later(at);
@@ -311,6 +313,9 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::Timing;
+
+    const TIMING: &timing::Initializer = &Timing::documented().initializer;
 
     fn kind() -> &'static Arc<Kind> {
         Kind::find("apps", "deployments").expect("built in")
@@ -326,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_fresh_create_goes_before_the_backlog() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (Queue::new(TIMING), Instant::now());
         offer(&mut queue, "old", Lane::Backlog, now);
         offer(&mut queue, "new", Lane::Fresh, now);
         assert_eq!(queue.pop(now).map(|job| job.key.name), Some("new".into()));
@@ -336,7 +341,7 @@ mod tests {
 
     #[test]
     fn what_nobody_waits_for_any_more_is_backlog() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (Queue::new(TIMING), Instant::now());
         offer(&mut queue, "given up", Lane::Fresh, now);
         let later = now + CREATE_LIMIT;
         offer(&mut queue, "waiting", Lane::Fresh, later);
@@ -348,7 +353,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_tried_keeps_its_place_and_its_backoff() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (Queue::new(TIMING), Instant::now());
         offer(&mut queue, "a", Lane::Fresh, now);
         offer(&mut queue, "b", Lane::Fresh, now);
         let job = queue.pop(now).expect("ready");
@@ -362,7 +367,7 @@ mod tests {
 
     #[test]
     fn an_object_is_in_one_pair_of_hands_and_comes_back_if_it_changed_meanwhile() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (Queue::new(TIMING), Instant::now());
         offer(&mut queue, "a", Lane::Fresh, now);
         let job = queue.pop(now).expect("ready");
         offer(&mut queue, "a", Lane::Fresh, now);
@@ -373,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_thousand_failures_drop_nothing_and_wait_at_most_a_minute() {
-        let (mut queue, mut now) = (Queue::default(), Instant::now());
+        let (mut queue, mut now) = (Queue::new(TIMING), Instant::now());
         offer(&mut queue, "a", Lane::Fresh, now);
         for attempt in 0..1000 {
             let job = queue.pop(now).expect("due");
@@ -389,20 +394,20 @@ mod tests {
 
     #[test]
     fn at_the_limit_for_a_decision_it_is_tried_whatever_the_backoff() {
-        let (mut queue, start) = (Queue::default(), Instant::now());
+        let (mut queue, start) = (Queue::new(TIMING), Instant::now());
         offer(&mut queue, "a", Lane::Fresh, start);
         let mut now = start;
-        while now < start + DECISION_LIMIT {
+        while now < start + TIMING.decision {
             let job = queue.pop(now).expect("due");
             queue.finish(&job.key, Finish::Retry(Duration::ZERO), now);
             now = queue.next_due().expect("waits");
         }
-        assert_eq!(now, start + DECISION_LIMIT);
+        assert_eq!(now, start + TIMING.decision);
     }
 
     #[test]
     fn what_a_worker_held_that_is_no_more_is_handed_out_again() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (Queue::new(TIMING), Instant::now());
         for name in ["held", "gone", "changed"] {
             offer(&mut queue, name, Lane::Fresh, now);
             assert!(queue.pop(now).is_some());
@@ -417,7 +422,7 @@ mod tests {
 
     #[test]
     fn the_age_of_what_waits_for_others_counts_from_when_it_was_first_seen() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (Queue::new(TIMING), Instant::now());
         let key = Key::new(kind(), &object("a"));
         for seconds in 0..3 {
             queue.withdraw(&key);
@@ -432,7 +437,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_not_handed_out_and_a_successor_of_the_name_is() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (Queue::new(TIMING), Instant::now());
         offer(&mut queue, "a", Lane::Fresh, now);
         let job = queue.pop(now).expect("ready");
         queue.remove(&job.key);

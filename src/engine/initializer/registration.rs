@@ -4,7 +4,6 @@
 //! before the server is told to put our name on new objects. Then a create that is not stored shows whether it does.
 //! *Unregister before leaving*: the other way round, and what still waits for us is drained.
 
-use super::queue::CREATE_LIMIT;
 use super::render;
 use super::types::{self, InitializerConfiguration};
 use crate::api::code::Code;
@@ -13,20 +12,15 @@ use crate::engine::Unavailable;
 use crate::engine::registration::{self, Unproven};
 use crate::engine::trial::{self, Strictness};
 use crate::policy::Policy;
+use crate::timing::CREATE_LIMIT;
 use crate::workload::Kind;
 use crate::workloads::watch::{Shared, look_for_waiting};
 use kube::Client;
 use kube::core::ApiResource;
 use serde_json::Value;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tracing::info;
-
-/// Every API server polls the configurations once a second (apiserver `configuration_manager.go`), so one that changes is in
-/// force everywhere after 1-3 s. Kubernetes' own tests wait this long.
-pub const SETTLING: Duration = Duration::from_secs(3);
-/// Within this time a registration must show in a create that is not stored.
-const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Registers `policy` as `wanted`, which covers `kinds`, and proves that it is in force. Gives what could not be proven: somebody
 /// else may refuse whatever we could try.
@@ -107,7 +101,7 @@ fn value(configuration: &InitializerConfiguration) -> Value {
 /// # Errors
 /// Why it does not show, or cannot be tried.
 pub async fn prove(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Result<Option<Unproven>, Unavailable> {
-    let mut unproven = None;
+    let (timing, mut unproven) = (&shared.timing.initializer, None);
     for kind in kinds {
         let since = Instant::now();
         loop {
@@ -115,20 +109,20 @@ pub async fn prove(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Res
                 Shows::Yes => break,
                 Shows::NotYet => {}
                 Shows::CannotTell(message) => {
-                    tokio::time::sleep(SETTLING).await;
+                    tokio::time::sleep(timing.settling).await;
                     unproven = Some((Code::ProbeFailed, message));
                     break;
                 }
             }
-            if since.elapsed() > PROBE_LIMIT {
+            if since.elapsed() > timing.probe_limit {
                 let message = format!(
                     "registered, but a new {} did not get our entry in {} s: is the admission plugin on? Start the API server with `--enable-admission-plugins=Initializers`",
                     shared.kind_name(kind),
-                    PROBE_LIMIT.as_secs()
+                    timing.probe_limit.as_secs_f64()
                 );
                 return Err(Unavailable::new(Code::InitializersPluginOff, message));
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(timing.probe_pause).await;
         }
     }
     Ok(unproven)
@@ -179,7 +173,7 @@ fn probed(shared: &Shared, policy: &Policy, kind: &Kind) -> Option<ApiResource> 
 /// If the server does not unregister it; to be called again then.
 pub async fn take_down(shared: &Shared, name: &str, kinds: &[Arc<Kind>]) -> Result<(), CallError> {
     remove(&shared.client, name).await?;
-    tokio::time::sleep(SETTLING).await;
+    tokio::time::sleep(shared.timing.initializer.settling).await;
     drain(shared, kinds).await;
     Ok(())
 }
@@ -190,7 +184,8 @@ pub async fn take_down(shared: &Shared, name: &str, kinds: &[Arc<Kind>]) -> Resu
 /// Whatever a pass cannot show, the watch of the kind does, which goes on for longer.
 pub async fn drain(shared: &Shared, kinds: &[Arc<Kind>]) {
     let (since, mut clean) = (Instant::now(), 0);
-    let mut pauses = backoff(Duration::from_millis(200), Duration::from_secs(1));
+    let timing = &shared.timing.initializer;
+    let mut pauses = backoff(timing.first_drain_pause, timing.longest_drain_pause);
     while clean < 2 && since.elapsed() < CREATE_LIMIT {
         let mut waiting = 0;
         for kind in kinds {

@@ -8,14 +8,15 @@ use super::completion::{completion, rejection};
 use super::lane::Lane;
 use super::moderation;
 use super::pressure::{Limit, Pressure};
-use super::queue::{CREATE_LIMIT, DECISION_LIMIT, Finish, Job, Key};
+use super::queue::{Finish, Job, Key};
 use crate::api::code::Code;
-use crate::cluster::client::{CALL_LIMIT, CallError, call, chain};
+use crate::cluster::client::{CallError, call, chain};
 use crate::cluster::object::Object;
 use crate::cluster::protobuf;
 use crate::decision::{Decision, Left};
 use crate::engine::EngineName;
 use crate::policy::{Policies, Policy, Reason};
+use crate::timing::{CALL_LIMIT, CREATE_LIMIT};
 use crate::workload::Workload;
 use crate::workloads::report;
 use crate::workloads::watch::Shared;
@@ -42,28 +43,24 @@ const QUOTA_ATTEMPTS: u32 = 8;
 const LAG_ATTEMPTS: u32 = 11;
 /// How API servers begin to tell a failure without its cause.
 const REJECTED: &str = "the server rejected our request";
-/// This loop turns at least so often: it shows `/livez` that it does.
-const BEAT: Duration = Duration::from_secs(1);
 /// From so many creates on that wait for us at once it is told: half of what an API server holds by default
 /// (`--max-mutating-requests-inflight`, 200).
 const CROWD: usize = 100;
-/// From so long on it is told that the server takes nothing from us: a 429 now and then is no trouble.
-const REFUSED: Duration = Duration::from_secs(3);
 
 /// So many large objects are in memory at once: others wait their turn.
 const LARGE_AT_ONCE: usize = 4;
 
 /// Settles what the queue gives, until `stop` is true.
 pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
-    let mut limit = Limit::new(shared.workers);
+    let mut limit = Limit::new(shared.workers, &shared.timing.initializer);
     let large = Semaphore::new(LARGE_AT_ONCE);
     let mut running = FuturesUnordered::new();
     shared.queue(|queue| queue.take_back(Instant::now()));
     shared.metrics.workers.set(limit.width() as i64);
-    let mut looked = Instant::now();
+    let (beat, mut looked) = (shared.timing.process.beat, Instant::now());
     while !*stop.borrow_and_update() {
         shared.beat();
-        if looked.elapsed() >= BEAT {
+        if looked.elapsed() >= beat {
             looked = Instant::now();
             foresee(&shared, limit.refused_for(looked));
         }
@@ -75,7 +72,7 @@ pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
         let due = shared.queue(|queue| queue.next_due());
         let now = Instant::now();
         let pause = limit.pause(now).or_else(|| due.map(|due| due.saturating_duration_since(now)));
-        let pause = pause.map_or(BEAT, |pause| pause.min(BEAT));
+        let pause = pause.map_or(beat, |pause| pause.min(beat));
         tokio::select! {
             Some((key, settled)) = running.next() => {
                 limit.learn(settled.pressure, Instant::now());
@@ -180,7 +177,7 @@ async fn decide_all(
     let policies = match known(shared, ours).await {
         Ok(policies) => policies,
         // The store cannot be read. What we know must do in the end, or the create would time out with no reason.
-        Err(error) if since.elapsed() < DECISION_LIMIT => return Err(error),
+        Err(error) if since.elapsed() < shared.timing.initializer.decision => return Err(error),
         Err(_) => shared.snapshot().policies,
     };
     let asked: Vec<&Arc<Policy>> = ours.iter().filter_map(|name| policies.by_initializer(name)).collect();
@@ -188,7 +185,7 @@ async fn decide_all(
     if policies.read_namespaces() && workload.namespace_object.is_none() {
         workload.namespace_object = match shared.namespaces.read(&shared.client, workload.namespace()).await {
             Ok(namespace) => namespace,
-            Err(error) if since.elapsed() < DECISION_LIMIT => return Err(error),
+            Err(error) if since.elapsed() < shared.timing.initializer.decision => return Err(error),
             Err(_) => None,
         };
     }
@@ -244,7 +241,7 @@ async fn write(shared: &Shared, workload: &Workload, mut settlement: Settlement,
                 // Even letting it go is refused: row 16. Nothing of ours is left to try but waiting.
                 note_trouble(shared, decision, &refused);
                 warn!(%code, resource = job.key.kind.resource, namespace = workload.namespace(), name = workload.name(), detail = refused.message, "The server refuses to let the object go");
-                return Written::Settled(Settled::retry(Duration::from_secs(1)));
+                return Written::Settled(Settled::retry(shared.timing.initializer.after_refusal));
             }
             Assessment::Refused(code) => blame(shared, workload, &mut settlement, code, &refused).await,
         }
@@ -298,7 +295,7 @@ async fn assess(shared: &Shared, workload: &Workload, refused: &Refusal, job: &J
         // Not the object's fault: it keeps its place.
         _ if refused.is_unsent => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::Away }),
         429 => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::TooMany(refused.retry_after) }),
-        403 if refused.is_missing_right() => Assessment::Later(Settled::retry(Duration::from_secs(1))),
+        403 if refused.is_missing_right() => Assessment::Later(Settled::retry(shared.timing.initializer.after_refusal)),
         // 404 may be a server that does not serve the kind yet; 409, 422 and, on old patch levels, 500 can all be a failed test; 0, 504 and the rest leave open whether the write
         // was done. The object itself tells.
         status => match fetch(shared, &job.key).await {
@@ -479,7 +476,7 @@ fn foresee(shared: &Shared, refused_for: Duration) {
     }
     let blocked = shared.queue(|queue| queue.blocked());
     let crowd: usize = blocked.values().sum();
-    if crowd < CROWD && refused_for < REFUSED {
+    if crowd < CROWD && refused_for < shared.timing.initializer.refused {
         return;
     }
     shared.ledger(|ledger| {

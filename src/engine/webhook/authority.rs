@@ -9,6 +9,7 @@
 //!
 //! Only where the old leaf cannot be shown any more are the first two steps one.
 
+use crate::timing::Timing;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
@@ -40,14 +41,13 @@ pub struct Lifetimes {
 
 impl Default for Lifetimes {
     /// 10 years; 90 days, as public authorities have it; two days, so that a clock that is set back by a day throws nothing
-    /// away, and one that was a day ahead has made nothing that is refused; and 5 minutes: replicas look every 30 s, API
-    /// servers within some seconds.
+    /// away, and one that was a day ahead has made nothing that is refused; and what [`Timing::documented`] says.
     fn default() -> Self {
         Self {
             authority: SignedDuration::from_hours(24 * 3650),
             leaf: SignedDuration::from_hours(24 * 90),
             backdated: SignedDuration::from_hours(48),
-            settle: Duration::from_secs(300),
+            settle: Timing::documented().webhook.authority_settling,
         }
     }
 }

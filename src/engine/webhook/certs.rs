@@ -13,6 +13,7 @@ use crate::cluster::client::{CallError, call, chain};
 use crate::engine::Unavailable;
 use crate::metrics::Metrics;
 use crate::survival::lock;
+use crate::timing;
 use arc_swap::ArcSwapOption;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
@@ -32,8 +33,6 @@ use tracing::{info, warn};
 
 /// The Secret, in the operator's namespace.
 pub const SECRET: &str = "scpol-webhook";
-/// How often Secret or files are looked at.
-const POLL: Duration = Duration::from_secs(30);
 /// How many times a write is tried again at once because another replica was faster.
 const TRIES: usize = 5;
 /// Certificates from files that live no longer than this are told of. Ours are renewed 30 days before.
@@ -109,22 +108,28 @@ pub fn service_names(name: &str, namespace: &str) -> Vec<String> {
 
 impl Certificates {
     /// Our own, for a server that is called by `names`, in the Secret [`SECRET`] of `namespace`.
-    pub fn of_secret(client: Client, namespace: &str, names: Vec<String>, metrics: Arc<Metrics>) -> Self {
-        Self::new(Source::Secret(Box::new(Api::namespaced(client, namespace))), names, metrics)
+    pub fn of_secret(
+        client: Client,
+        namespace: &str,
+        names: Vec<String>,
+        metrics: Arc<Metrics>,
+        timing: &timing::Webhook,
+    ) -> Self {
+        Self::new(Source::Secret(Box::new(Api::namespaced(client, namespace))), names, metrics, timing)
     }
 
     /// Those that somebody else keeps in the files `tls.crt`, `tls.key` and, for the bundle, `ca.crt` of `folder`. They must be
     /// for each of `names`. Without `ca.crt`, API servers must trust them by what their own system trusts.
-    pub fn of_files(folder: &Path, names: Vec<String>, metrics: Arc<Metrics>) -> Self {
-        Self::new(Source::Files(folder.to_owned()), names, metrics)
+    pub fn of_files(folder: &Path, names: Vec<String>, metrics: Arc<Metrics>, timing: &timing::Webhook) -> Self {
+        Self::new(Source::Files(folder.to_owned()), names, metrics, timing)
     }
 
-    fn new(source: Source, names: Vec<String>, metrics: Arc<Metrics>) -> Self {
+    fn new(source: Source, names: Vec<String>, metrics: Arc<Metrics>, timing: &timing::Webhook) -> Self {
         Self {
             source,
             names,
-            poll: POLL,
-            lifetimes: Lifetimes::default(),
+            poll: timing.certificate_poll,
+            lifetimes: Lifetimes { settle: timing.authority_settling, ..Lifetimes::default() },
             shown: ArcSwapOption::empty(),
             published: Mutex::default(),
             leaf: Mutex::default(),
@@ -355,6 +360,7 @@ impl fmt::Debug for Certificates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::Timing;
 
     fn names() -> Vec<String> {
         service_names("scpol", "scpol-system")
@@ -374,7 +380,7 @@ mod tests {
     async fn files_are_shown_and_whatever_becomes_of_them_the_last_good_ones_are_shown_on() {
         let folder = tempfile::tempdir().unwrap();
         let metrics = Arc::new(Metrics::new());
-        let certificates = Certificates::of_files(folder.path(), names(), metrics.clone());
+        let certificates = Certificates::of_files(folder.path(), names(), metrics.clone(), &Timing::short().webhook);
         let mut changed = certificates.changed();
         assert!(certificates.refresh().await.unwrap_err().to_string().contains("tls.crt cannot be read"));
         assert_eq!(certificates.trouble(Timestamp::now()).unwrap().code, Code::CertificateInvalid);

@@ -8,9 +8,10 @@ use super::render::{POLICIES, revision_of};
 use super::server::Webhook;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::chain;
-use crate::cluster::mirror::{Mirror, REFUSED, Seen, watch_ours};
+use crate::cluster::mirror::{Mirror, Seen, watch_ours};
 use crate::cluster::policies::Snapshot;
 use crate::policy::{Policies, Policy};
+use crate::timing;
 use futures::StreamExt;
 use kube::Client;
 use kube::runtime::watcher::Event;
@@ -46,14 +47,15 @@ pub async fn follow(
     resync: Duration,
     mut snapshots: watch::Receiver<Snapshot>,
     webhook: &Webhook,
+    timing: &'static timing::Watch,
 ) {
     let mut followed = vec![resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS];
     followed.retain(|resource| capabilities.registration(resource).is_some());
-    let mut events = watch_ours(client, capabilities, resync, followed.clone());
+    let mut events = watch_ours(client, capabilities, resync, timing, followed.clone());
     let mut force = Force::default();
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
-        if snapshot.synced && followed.iter().all(|resource| force.has_read(resource)) {
+        if snapshot.synced && followed.iter().all(|resource| force.has_read(resource, timing.refused)) {
             let (policies, revisions) = force.now(&snapshot);
             webhook.policies.store(Arc::new(policies));
             webhook.revisions.store(Some(Arc::new(revisions)));
@@ -88,9 +90,10 @@ impl Force {
         }
     }
 
-    /// True once `resource` has been read as a whole, or cannot be: a right is missing, so that this engine is not in use.
-    fn has_read(&self, resource: &str) -> bool {
-        let is_unreadable = self.refused.get(resource).is_some_and(|since| since.elapsed() >= REFUSED);
+    /// True once `resource` has been read as a whole, or has been refused for so long that it cannot be: a right is missing, so that
+    /// this engine is not in use.
+    fn has_read(&self, resource: &str, refused_for: Duration) -> bool {
+        let is_unreadable = self.refused.get(resource).is_some_and(|since| since.elapsed() >= refused_for);
         is_unreadable || self.registered.get(resource).is_some_and(Mirror::is_complete)
     }
 
@@ -132,6 +135,7 @@ mod tests {
     use crate::cluster::object::Object;
     use crate::cluster::policies::Stored;
     use crate::policy::Site;
+    use crate::timing::Timing;
     use kube::runtime::watcher;
     use serde_json::json;
 
@@ -209,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_for_long_cannot_be_read_and_what_is_refused_for_a_moment_is_waited_for() {
-        let resource = resources::MUTATING_WEBHOOKS;
+        let (resource, refused) = (resources::MUTATING_WEBHOOKS, Timing::short().watch.refused);
         let mut force = Force::default();
         let try_in_vain = |force: &mut Force| {
             force.changed((resource, Ok(watcher::Event::Init)));
@@ -217,14 +221,14 @@ mod tests {
             force.changed((resource, Err(watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status))))));
         };
         try_in_vain(&mut force);
-        assert!(!force.has_read(resource), "a server that has just started");
+        assert!(!force.has_read(resource, refused), "a server that has just started");
         for since in force.refused.values_mut() {
-            *since -= REFUSED;
+            *since -= refused;
         }
         try_in_vain(&mut force);
-        assert!(force.has_read(resource), "a right is missing");
+        assert!(force.has_read(resource, refused), "a right is missing");
         force.changed((resource, Ok(watcher::Event::Init)));
         force.changed((resource, Ok(watcher::Event::InitDone)));
-        assert!(force.refused.is_empty() && force.has_read(resource), "it has been granted");
+        assert!(force.refused.is_empty() && force.has_read(resource, refused), "it has been granted");
     }
 }

@@ -14,6 +14,7 @@ use crate::engine::{EngineName, Unavailable};
 use crate::metrics::Metrics;
 use crate::policy::{Policy, Site};
 use crate::survival;
+use crate::timing::{self, Timing};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
@@ -37,15 +38,6 @@ pub struct Reach {
 
 /// How the webhook is reached, or why it is not.
 pub type Reachable = Result<Arc<Reach>, Unavailable>;
-
-/// Between the first two attempts to get a certificate: an API server that has just started knows no rights yet.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// Between later ones.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How often it is looked whether anything is wrong with the certificate, or with what is posted.
-const LOOK: Duration = Duration::from_secs(5);
-/// How often the server is asked what it can do: as often as the controller does at rest.
-const SURVEY: Duration = Duration::from_secs(15 * 60);
 
 /// What a replica serves with.
 pub struct Replica {
@@ -71,6 +63,8 @@ pub struct Replica {
     pub judges_authors: bool,
     /// True once the controller has found that a policy cannot be delivered otherwise, and from the start where authors are judged.
     pub demanded: watch::Receiver<bool>,
+    /// How long it waits for anything.
+    pub timing: &'static Timing,
 }
 
 impl Replica {
@@ -88,8 +82,9 @@ impl Replica {
             () = self.certify(&reached) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
+        let timing = self.timing;
         let site = Site { native_sidecars: self.capabilities.native_sidecars, ..Site::clone(&self.site) };
-        let webhook = Webhook::new(self.client.clone(), Arc::new(site), self.metrics.clone());
+        let webhook = Webhook::new(self.client.clone(), Arc::new(site), self.metrics.clone(), &timing.webhook);
         let webhook = Arc::new(if self.judges_authors { webhook.judging_authors() } else { webhook });
         webhook.settled.send_replace(false);
         let (progress, _) = watch::channel(crate::cluster::client::Progress::Starting);
@@ -98,31 +93,33 @@ impl Replica {
                 let (client, capabilities, resync) = (self.client.clone(), self.capabilities.clone(), self.resync);
                 let (snapshots, webhook, metrics) = (self.snapshots.clone(), webhook.clone(), self.metrics.clone());
                 async move {
-                    let begin = || force::follow(&client, &capabilities, resync, snapshots.clone(), &webhook);
-                    survival::persist(&metrics, "watching registrations", begin).await;
+                    let begin =
+                        || force::follow(&client, &capabilities, resync, snapshots.clone(), &webhook, &timing.watch);
+                    survival::persist(&metrics, &timing.process, "watching registrations", begin).await;
                 }
             }),
             tokio::spawn({
                 let (client, resync, metrics) = (self.client.clone(), self.resync, self.metrics.clone());
                 let (snapshots, webhook) = (self.snapshots.clone(), webhook.clone());
                 async move {
-                    let begin = || follow_namespaces(&client, resync, snapshots.clone(), &webhook, &progress);
-                    survival::persist(&metrics, "watching Namespaces", begin).await;
+                    let begin =
+                        || follow_namespaces(&client, resync, snapshots.clone(), &webhook, &progress, &timing.watch);
+                    survival::persist(&metrics, &timing.process, "watching Namespaces", begin).await;
                 }
             }),
             tokio::spawn({
                 let (certificates, endpoint) = (self.certificates.clone(), self.endpoint.clone());
                 let (webhook, metrics) = (webhook.clone(), self.metrics.clone());
                 async move {
-                    let begin = || keep(&certificates, &webhook, &endpoint, &reached);
-                    survival::persist(&metrics, "keeping the certificate", begin).await;
+                    let begin = || keep(&certificates, &webhook, &endpoint, &reached, timing.webhook.look);
+                    survival::persist(&metrics, &timing.process, "keeping the certificate", begin).await;
                 }
             }),
             tokio::spawn({
                 let (client, webhook, metrics) = (self.client.clone(), webhook.clone(), self.metrics.clone());
                 async move {
-                    let begin = || survey(&client, &webhook);
-                    survival::persist(&metrics, "asking what the server can do", begin).await;
+                    let begin = || survey(&client, &webhook, timing.webhook.survey);
+                    survival::persist(&metrics, &timing.process, "asking what the server can do", begin).await;
                 }
             }),
             tokio::spawn({
@@ -143,11 +140,12 @@ impl Replica {
 
     /// Waits for a certificate.
     async fn certify(&self, reached: &watch::Sender<Reachable>) {
-        let mut pauses = backoff(FIRST_PAUSE, LONGEST_PAUSE);
+        let longest = self.timing.webhook.longest_certificate_pause;
+        let mut pauses = backoff(self.timing.webhook.first_certificate_pause, longest);
         while let Err(error) = self.certificates.refresh().await {
             let reason = self.certificates.trouble(Timestamp::now()).unwrap_or_else(|| error.reason());
             tell(reached, Err(reason));
-            tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
+            tokio::time::sleep(pauses.next().unwrap_or(longest)).await;
         }
     }
 }
@@ -182,7 +180,13 @@ fn tell(reached: &watch::Sender<Reachable>, reachable: Reachable) {
 }
 
 /// Keeps the certificate, and tells when registrations must follow, and what is wrong with it, or with what is posted.
-async fn keep(certificates: &Certificates, webhook: &Webhook, endpoint: &Endpoint, reached: &watch::Sender<Reachable>) {
+async fn keep(
+    certificates: &Certificates,
+    webhook: &Webhook,
+    endpoint: &Endpoint,
+    reached: &watch::Sender<Reachable>,
+    look: Duration,
+) {
     let mut changed = certificates.changed();
     let telling = async {
         loop {
@@ -191,7 +195,7 @@ async fn keep(certificates: &Certificates, webhook: &Webhook, endpoint: &Endpoin
             let trouble = trouble.or_else(|| webhook.trouble(Instant::now()));
             let ca_bundle = certificates.ca_bundle();
             tell(reached, Ok(Arc::new(Reach { endpoint: endpoint.clone(), ca_bundle, trouble })));
-            if let Ok(Err(_)) = tokio::time::timeout(LOOK, changed.changed()).await {
+            if let Ok(Err(_)) = tokio::time::timeout(look, changed.changed()).await {
                 return;
             }
         }
@@ -200,9 +204,9 @@ async fn keep(certificates: &Certificates, webhook: &Webhook, endpoint: &Endpoin
 }
 
 /// Asks the server now and then whether native sidecars are to be had: a node with an older kubelet may have come.
-async fn survey(client: &Client, webhook: &Webhook) {
+async fn survey(client: &Client, webhook: &Webhook, period: Duration) {
     loop {
-        tokio::time::sleep(SURVEY).await;
+        tokio::time::sleep(period).await;
         match Capabilities::discover(client, |_| false).await {
             Ok(Capabilities { native_sidecars, .. }) => {
                 let site = Site { native_sidecars, ..Site::clone(&webhook.site.load()) };
@@ -220,10 +224,11 @@ async fn follow_namespaces(
     mut snapshots: watch::Receiver<Snapshot>,
     webhook: &Webhook,
     progress: &watch::Sender<crate::cluster::client::Progress>,
+    timing: &'static timing::Watch,
 ) {
     if snapshots.wait_for(|snapshot| snapshot.policies.read_namespaces()).await.is_err() {
         warn!("The policies are not followed any more");
         return;
     }
-    namespaces::follow(client.clone(), webhook.namespaces.clone(), resync, progress).await;
+    namespaces::follow(client.clone(), webhook.namespaces.clone(), resync, progress, timing).await;
 }

@@ -3,6 +3,7 @@
 use super::author::{Author, Places, RIGHTS};
 use crate::api::code::Code;
 use crate::cluster::client::{CallError, call};
+use crate::timing;
 use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::api::PostParams;
@@ -10,9 +11,7 @@ use kube::{Api, Client};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How long all questions about one policy may take together. The API server waits 3 s in all.
-pub const LIMIT: Duration = Duration::from_secs(2);
-/// About how many policies is asked at one time: more wait, within [`LIMIT`]. Nobody who calls the webhook is known, and each call
+/// About how many policies is asked at one time: more wait, within [`timing::Webhook::rights`]. Nobody who calls the webhook is known, and each call
 /// may be up to 28 requests of ours.
 const AT_ONCE: usize = 8;
 
@@ -20,20 +19,21 @@ const AT_ONCE: usize = 8;
 pub struct Rights {
     client: Client,
     room: Semaphore,
+    limit: Duration,
 }
 
 impl Rights {
-    /// One that asks by `client`.
-    pub fn new(client: Client) -> Self {
-        Self { client, room: Semaphore::new(AT_ONCE) }
+    /// One that asks by `client`, for no longer than `timing` says.
+    pub fn new(client: Client, timing: &timing::Webhook) -> Self {
+        Self { client, room: Semaphore::new(AT_ONCE), limit: timing.rights }
     }
 
     /// Why `author` may not have a policy that injects in `places`; none if he may.
     ///
     /// # Guarantees
-    /// It comes within [`LIMIT`], and what could not be found out is a refusal.
+    /// It comes in time, and what could not be found out is a refusal.
     pub async fn refusal(&self, author: &Author, places: &Places) -> Option<String> {
-        let asking = tokio::time::timeout(LIMIT, self.ask(author, places)).await;
+        let asking = tokio::time::timeout(self.limit, self.ask(author, places)).await;
         asking.unwrap_or_else(|_| Some(unknown(author, Code::ServerAway, "the API server does not answer in time")))
     }
 
@@ -69,11 +69,14 @@ fn unknown(author: &Author, code: Code, why: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::Timing;
     use kube::client::Body;
     use serde_json::{Value, json};
     use std::collections::BTreeSet;
     use std::sync::{Arc, Mutex};
     use std::time::Instant;
+
+    const TIMING: &timing::Webhook = &Timing::short().webhook;
 
     fn author() -> Author {
         serde_json::from_value(json!({ "username": "jo", "groups": ["dev"] })).unwrap()
@@ -101,7 +104,7 @@ mod tests {
                 Answered::Ok(http::Response::new(Body::from(review.to_string().into_bytes())))
             }
         });
-        (Rights::new(Client::new(server, "default")), asked)
+        (Rights::new(Client::new(server, "default"), TIMING), asked)
     }
 
     #[tokio::test]
@@ -119,10 +122,10 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_found_out_in_time_is_refused_in_time_whoever_else_asks() {
         let silent = tower::service_fn(|_: http::Request<Body>| std::future::pending::<Answered>());
-        let rights = Rights::new(Client::new(silent, "default"));
+        let rights = Rights::new(Client::new(silent, "default"), TIMING);
         let (author, places, start) = (author(), named(&["a"]), Instant::now());
         let told = join_all((0..3 * AT_ONCE).map(|_| rights.refusal(&author, &places))).await;
-        assert!(start.elapsed() < LIMIT + Duration::from_millis(500), "{:?}", start.elapsed());
+        assert!(start.elapsed() < TIMING.rights + Duration::from_millis(500), "{:?}", start.elapsed());
         assert!(told.iter().flatten().all(|told| told.starts_with("SCP0313: ")), "{told:?}");
         assert_eq!(told.iter().flatten().count(), 3 * AT_ONCE);
     }
@@ -135,7 +138,8 @@ mod tests {
             *response.status_mut() = http::StatusCode::FORBIDDEN;
             Answered::Ok(response)
         });
-        let told = Rights::new(Client::new(refusing, "default")).refusal(&author(), &Places::All).await.unwrap();
+        let told =
+            Rights::new(Client::new(refusing, "default"), TIMING).refusal(&author(), &Places::All).await.unwrap();
         assert!(told.starts_with("SCP0304: ") && told.contains(RIGHTS), "{told}");
     }
 }

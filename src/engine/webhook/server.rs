@@ -4,12 +4,12 @@
 //! # Limits, and their reasons
 //! Nobody who calls is known: whoever reaches the port can post. So no call can take more than its share. Reviews that are read
 //! at one time have 32 MiB together ([`BUDGET`]); what does not fit waits, for as long as its caller does. A connection must
-//! bring its first request within 10 s ([`FIRST`]), and a body within 10 s ([`BODY`]). After that it may be idle for an hour
-//! ([`IDLE`]): API servers keep connections, those of 1.13 without end, and a request that meets a connection which is just
+//! bring its first request within 10 s ([`timing::Webhook::first_request`]), and a body within 10 s. After that it may be idle for an hour
+//! ([`timing::Webhook::idle`]): API servers keep connections, those of 1.13 without end, and a request that meets a connection which is just
 //! being closed is lost. At most 1024 connections are open ([`CONNECTIONS`]).
 //!
 //! # Stopping
-//! No new connection is taken, every answer says `Connection: close`, and 2 s later ([`LINGER`]) what is idle is closed. Calls
+//! No new connection is taken, every answer says `Connection: close`, and 2 s later ([`timing::Webhook::linger`]) what is idle is closed. Calls
 //! that run are finished.
 
 use super::NAME;
@@ -23,6 +23,7 @@ use crate::engine::Unavailable;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Site};
 use crate::survival::{self, lock};
+use crate::timing;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
@@ -58,22 +59,6 @@ const LEAST: u32 = 16;
 /// How many connections are open at one time. An API server keeps 25 for each of our addresses (client-go,
 /// `idleConnsPerHost`), and opens more where more creates are under way.
 pub const CONNECTIONS: usize = 1024;
-/// How long a handshake may take, and then the head of the first request.
-pub const FIRST: Duration = Duration::from_secs(10);
-/// How long a body may take. API servers give up after 3 s, as the registration says, those of 1.13 after 30 s.
-pub const BODY: Duration = Duration::from_secs(10);
-/// How long a connection may wait for its next request.
-pub const IDLE: Duration = Duration::from_secs(3600);
-/// How long idle connections stay open while the server stops, so that a call which is on its way is still answered.
-pub const LINGER: Duration = Duration::from_secs(2);
-/// How long calls may still take after that.
-const DRAIN: Duration = Duration::from_secs(5);
-/// How long we ask for a Namespace that we have not seen. The API server waits 3 s in all.
-const NAMESPACE: Duration = Duration::from_secs(1);
-/// How long a call waits until we know what is in force.
-const SETTLING: Duration = Duration::from_secs(1);
-/// How long it is told that a review could not be understood.
-const LASTING: Duration = Duration::from_secs(60);
 
 /// What calls are answered from. Policies and site can be replaced at any time: the next call sees it.
 pub struct Webhook {
@@ -97,11 +82,12 @@ pub struct Webhook {
     rights: Option<Rights>,
     /// When a review could not be understood last.
     puzzled: Mutex<Option<Instant>>,
+    timing: &'static timing::Webhook,
 }
 
 impl Webhook {
     /// A webhook by which nothing is in force yet.
-    pub fn new(client: Client, site: Arc<Site>, metrics: Arc<Metrics>) -> Self {
+    pub fn new(client: Client, site: Arc<Site>, metrics: Arc<Metrics>, timing: &'static timing::Webhook) -> Self {
         Self {
             policies: ArcSwap::default(),
             site: ArcSwap::new(site),
@@ -112,13 +98,14 @@ impl Webhook {
             settled: watch::Sender::new(true),
             rights: None,
             puzzled: Mutex::default(),
+            timing,
         }
     }
 
     /// The same, and it judges the authors of policies.
     #[must_use]
     pub fn judging_authors(self) -> Self {
-        Self { rights: Some(Rights::new(self.client.clone())), ..self }
+        Self { rights: Some(Rights::new(self.client.clone(), self.timing)), ..self }
     }
 
     /// The answer to the review in `body`: a status, and what is sent back.
@@ -128,7 +115,8 @@ impl Webhook {
     /// answer: the creator does not wait for it.
     pub async fn answer(self: &Arc<Self>, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         let mut settled = self.settled.subscribe();
-        if !matches!(tokio::time::timeout(SETTLING, settled.wait_for(|settled| *settled)).await, Ok(Ok(_))) {
+        let settling = settled.wait_for(|settled| *settled);
+        if !matches!(tokio::time::timeout(self.timing.settling, settling).await, Ok(Ok(_))) {
             let message = b"what is in force has not been read yet; try again\n";
             return (StatusCode::SERVICE_UNAVAILABLE, message.into());
         }
@@ -165,7 +153,7 @@ impl Webhook {
     /// That a review could not be understood lately. Whoever reaches the port can bring that about, so nothing of the review is told.
     pub fn trouble(&self, now: Instant) -> Option<Unavailable> {
         let last = (*lock(&self.puzzled))?;
-        (now.duration_since(last) < LASTING).then(|| {
+        (now.duration_since(last) < self.timing.bad_review).then(|| {
             Unavailable::new(
                 Code::ReviewInvalid,
                 "something was posted to the webhook that it does not understand; the operator's log says what. If it was the API \
@@ -214,7 +202,7 @@ impl Webhook {
 
     /// The Namespace; none if there is none, or it cannot be read in time: whoever needs it will say so.
     async fn namespace(&self, name: &str) -> Option<Arc<Value>> {
-        match tokio::time::timeout(NAMESPACE, self.namespaces.read(&self.client, name)).await {
+        match tokio::time::timeout(self.timing.namespace, self.namespaces.read(&self.client, name)).await {
             Ok(Ok(namespace)) => namespace,
             Ok(Err(error)) => {
                 warn!(%error, namespace = name, "Cannot read a Namespace");
@@ -277,13 +265,14 @@ struct Shared {
 }
 
 /// Serves on `listener` with the certificate that `certificates` gives for each handshake, until `stop` is true and what runs
-/// has been finished, which takes 7 s at most.
+/// has been finished, which takes no longer than `linger` and `drain` of [`timing::Webhook`]: 7 s.
 pub async fn serve(
     listener: TcpListener,
     certificates: Arc<dyn ResolvesServerCert>,
     webhook: Arc<Webhook>,
     mut stop: watch::Receiver<bool>,
 ) {
+    let timing = webhook.timing;
     let acceptor = TlsAcceptor::from(Arc::new(config(certificates)));
     let budget = Arc::new(Semaphore::new(BUDGET as usize));
     let shared = Arc::new(Shared { webhook, budget, is_stopping: AtomicBool::new(false) });
@@ -293,12 +282,12 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     loop {
         let stream = tokio::select! {
-            stream = accept(&listener, &room) => stream,
+            stream = accept(&listener, &room, timing.accept_pause) => stream,
             _ = stop.wait_for(|stop| *stop) => break,
         };
         while connections.try_join_next().is_some() {}
         let Some((stream, place)) = stream else { continue };
-        let connection = connection(stream, acceptor.clone(), router.clone(), closing.clone());
+        let connection = connection(stream, acceptor.clone(), router.clone(), closing.clone(), timing);
         connections.spawn(async move {
             connection.await;
             drop(place);
@@ -306,9 +295,9 @@ pub async fn serve(
     }
     drop(listener);
     shared.is_stopping.store(true, Ordering::Relaxed);
-    let _ = tokio::time::timeout(LINGER, drained(&mut connections)).await;
+    let _ = tokio::time::timeout(timing.linger, drained(&mut connections)).await;
     close.send_replace(true);
-    if tokio::time::timeout(DRAIN, drained(&mut connections)).await.is_err() {
+    if tokio::time::timeout(timing.drain, drained(&mut connections)).await.is_err() {
         warn!(calls = connections.len(), "Some calls have not ended in time");
     }
 }
@@ -320,6 +309,7 @@ async fn drained(connections: &mut JoinSet<()>) {
 async fn accept(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
+    pause: Duration,
 ) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
     let place = room.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
@@ -327,7 +317,7 @@ async fn accept(
         Err(error) => {
             // Out of file descriptors, say: more of them in the same moment would only fill the log.
             warn!(%error, "Cannot accept a connection");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(pause).await;
             None
         }
     }
@@ -345,10 +335,16 @@ fn config(certificates: Arc<dyn ResolvesServerCert>) -> ServerConfig {
     config
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, mut closing: watch::Receiver<bool>) {
+async fn connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    router: Router,
+    mut closing: watch::Receiver<bool>,
+    timing: &timing::Webhook,
+) {
     // An answer is written at once, small as it is.
     let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(FIRST, acceptor.accept(stream)).await {
+    let stream = match tokio::time::timeout(timing.first_request, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return debug!(%error, "A handshake failed"),
         Err(_) => return debug!("A handshake took too long"),
@@ -360,12 +356,12 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, mu
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
+        .header_read_timeout(timing.idle)
         .serve_connection(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
         ended = serving.as_mut() => return ended.unwrap_or_else(|error| debug!(%error, "A connection failed")),
-        () = tokio::time::sleep(FIRST) => {}
+        () = tokio::time::sleep(timing.first_request) => {}
         _ = closing.wait_for(|closing| *closing) => {}
     }
     if !is_used.load(Ordering::Relaxed) {
@@ -399,7 +395,8 @@ async fn review(
     Path(revision): Path<String>,
     request: Request<Body>,
 ) -> Response {
-    let mut response = match tokio::time::timeout(BODY, read(&shared, request.into_body())).await {
+    let mut response = match tokio::time::timeout(shared.webhook.timing.body, read(&shared, request.into_body())).await
+    {
         _ if !is_revision(&revision) => {
             (StatusCode::NOT_FOUND, "the path ends in no revision of a registration\n").into_response()
         }
@@ -465,7 +462,10 @@ fn is_too_large(error: &axum::Error) -> bool {
 mod tests {
     use super::*;
     use crate::policy::Policy;
+    use crate::timing::Timing;
     use serde_json::json;
+
+    const TIMING: &timing::Webhook = &Timing::short().webhook;
 
     /// With one policy for pods that asks for the labels of Namespaces, and an API server that never answers.
     fn webhook() -> Arc<Webhook> {
@@ -479,7 +479,7 @@ mod tests {
         let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
         });
-        let webhook = Webhook::new(Client::new(silent, "default"), Arc::new(site), Arc::default());
+        let webhook = Webhook::new(Client::new(silent, "default"), Arc::new(site), Arc::default(), TIMING);
         webhook.policies.store(Arc::new(Policies::new([Arc::new(policy)])));
         Arc::new(webhook)
     }
@@ -497,7 +497,7 @@ mod tests {
     async fn an_api_server_that_does_not_answer_holds_up_nobody_for_long() {
         let (webhook, start) = (webhook(), Instant::now());
         let (status, body) = webhook.answer(Call::Mutate, "0123456789abcdef", &review()).await;
-        assert!(start.elapsed() < 2 * NAMESPACE, "{:?}", start.elapsed());
+        assert!(start.elapsed() < 2 * TIMING.namespace, "{:?}", start.elapsed());
         let body: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(
             (status, &body["response"]["allowed"], body["response"].get("patch")),
@@ -515,7 +515,7 @@ mod tests {
         let (status, _) = webhook.answer(Call::Mutate, "0123456789abcdef", &review).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         let settle = async {
-            tokio::time::sleep(SETTLING / 4).await;
+            tokio::time::sleep(TIMING.settling / 4).await;
             webhook.settled.send_replace(true);
         };
         let ((status, _), ()) = tokio::join!(webhook.answer(Call::Mutate, "0123456789abcdef", &review), settle);
