@@ -8,7 +8,6 @@ use crate::cluster::client::{self, CallError, call};
 use crate::cluster::events::{self, Recorder};
 use crate::cluster::lease::{Lease, Role};
 use crate::cluster::object::Object;
-use crate::cluster::pace::Pace;
 use crate::cluster::policies::{self, Snapshot};
 use crate::controller::{self, Controller};
 use crate::engine::Unavailable;
@@ -153,8 +152,6 @@ impl Signals {
 /// Everything that lives as long as the process.
 struct Process {
     client: Client,
-    /// How its watches rest.
-    pace: Pace,
     site: Arc<Site>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
@@ -183,8 +180,7 @@ impl Process {
         let identity = options.pod_name.clone().unwrap_or_else(|| format!("scpol-{:08x}", fastrand::u32(..)));
         let metrics = Arc::new(Metrics::new());
         let config = client::config(options.cluster.kubeconfig.as_deref(), options.cluster.context.as_deref()).await?;
-        let pace = Pace::default();
-        let client = client::connect(config, &metrics, &pace)?;
+        let client = client::connect(config, &metrics)?;
         let health = Arc::new(Health::default());
         let listener = TcpListener::bind(options.listen)
             .await
@@ -234,7 +230,6 @@ impl Process {
         let lease = Lease::new(client.clone(), &version, &namespace, &identity, options.lease_duration);
         Ok(Self {
             client,
-            pace,
             site,
             metrics,
             health,
@@ -342,7 +337,6 @@ impl Process {
             tell_injected: self.tell_injected,
             priority_lane: self.priority_lane,
             resync: self.resync,
-            pace: self.pace.clone(),
         };
         let shared = Shared::new(
             self.client.clone(),

@@ -12,7 +12,6 @@ use crate::cluster::client::{
 use crate::cluster::events::Recorder;
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
-use crate::cluster::pace::Pace;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies::{self, Snapshot};
 use crate::decision;
@@ -62,7 +61,6 @@ pub struct Shared {
     pub namespaces: Arc<Namespaces>,
     /// What was watched is not served any more, as a custom resource whose definition has been deleted.
     pub lost: AtomicBool,
-    pace: Pace,
     snapshots: watch::Receiver<Snapshot>,
     site: ArcSwap<Site>,
     capabilities: ArcSwap<Capabilities>,
@@ -89,8 +87,6 @@ pub struct Settings {
     pub priority_lane: bool,
     /// See [`Shared::resync`].
     pub resync: Duration,
-    /// How watches rest.
-    pub pace: Pace,
 }
 
 impl Shared {
@@ -106,7 +102,6 @@ impl Shared {
         Self {
             client,
             resync: settings.resync,
-            pace: settings.pace.clone(),
             lane: settings.priority_lane.then(|| lane::Lane::new(&site.operator_namespace)),
             site: ArcSwap::new(site),
             metrics,
@@ -159,8 +154,6 @@ impl Shared {
         if self.site().native_sidecars != native_sidecars {
             self.site.store(Arc::new(Site { native_sidecars, ..Site::clone(&self.site()) }));
         }
-        // Under Initializers creates wait for what a watch shows.
-        self.pace.let_rest(!capabilities.initializers);
         self.capabilities.store(Arc::new(capabilities));
     }
 
@@ -541,13 +534,8 @@ mod tests {
     use tower::{BoxError, service_fn};
 
     fn shared(client: Client) -> Shared {
-        let settings = Settings {
-            workers: 1,
-            tell_injected: false,
-            priority_lane: false,
-            resync: Duration::from_secs(900),
-            pace: Pace::default(),
-        };
+        let settings =
+            Settings { workers: 1, tell_injected: false, priority_lane: false, resync: Duration::from_secs(900) };
         let (recorder, _) = Recorder::new(client.clone(), "test".to_owned(), Arc::default());
         let (_policies, snapshots) = watch::channel(Snapshot::default());
         let site = Arc::new(Site::new("scpol-system", [], []));

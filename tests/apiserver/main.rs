@@ -27,7 +27,6 @@ mod language;
 mod malformed;
 mod migrate;
 mod others;
-mod pace;
 mod parity;
 mod parity_map;
 mod pods;
