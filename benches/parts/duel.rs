@@ -53,9 +53,9 @@ struct Measured {
     /// Milliseconds.
     p50: f64,
     /// Seconds of processor time that the API server took.
-    processor: f64,
-    /// Seconds of processor time that the other side took meanwhile: its API server, and the operator beside it.
-    others: f64,
+    server: f64,
+    /// Seconds of processor time that the operator beside it took.
+    operator: f64,
 }
 
 /// Phases that followed each other: ours, and the rival's.
@@ -79,8 +79,8 @@ pub(super) async fn duel<Ours: Side, Rival: Side>(
             ensure!(operator.get("/readyz").await?.0 == 200, "the operator is not ready any more");
         }
     }
-    for ((clients, _), seen) in CLIENTS.into_iter().zip(&seen) {
-        figures.extend(compared(terms, clients, seen));
+    for ((clients, objects), seen) in CLIENTS.into_iter().zip(&seen) {
+        figures.extend(compared(terms, clients, objects, seen));
     }
     Ok(())
 }
@@ -98,11 +98,11 @@ async fn fight(terms: &Terms, ours: &impl Side, rival: &impl Side) -> Result<[Ve
                 number += objects;
                 // Nobody is always the one who comes second.
                 let pair = if (round + turn) % 2 == 0 {
-                    let first = measured(ours, rival, clients, range).await?;
-                    (first, measured(rival, ours, clients, range).await?)
+                    let first = measured(ours, clients, range).await?;
+                    (first, measured(rival, clients, range).await?)
                 } else {
-                    let first = measured(rival, ours, clients, range).await?;
-                    (measured(ours, rival, clients, range).await?, first)
+                    let first = measured(rival, clients, range).await?;
+                    (measured(ours, clients, range).await?, first)
                 };
                 pairs.push(pair);
             }
@@ -118,26 +118,20 @@ async fn fight(terms: &Terms, ours: &impl Side, rival: &impl Side) -> Result<[Ve
     Ok(seen)
 }
 
-async fn measured(
-    side: &impl Side,
-    other: &impl Side,
-    clients: usize,
-    (first, objects): (usize, usize),
-) -> Result<Measured> {
-    let servers = || Ok::<_, anyhow::Error>((taken(side)?, taken(other)? + beside(other)?));
-    let before = servers()?;
+async fn measured(side: &impl Side, clients: usize, (first, objects): (usize, usize)) -> Result<Measured> {
+    let before = (server_seconds(side)?, operator_seconds(side)?);
     let phase = phase(clients, objects, |number| side.create(first + number)).await?;
-    let after = servers()?;
-    Ok(Measured { rate: phase.rate, p50: phase.p50, processor: after.0 - before.0, others: after.1 - before.1 })
+    let (server, operator) = (server_seconds(side)? - before.0, operator_seconds(side)? - before.1);
+    Ok(Measured { rate: phase.rate, p50: phase.p50, server, operator })
 }
 
-/// Seconds of processor time that its API server has taken so far.
-fn taken(side: &impl Side) -> Result<f64> {
+/// Seconds of processor time that the API server has taken so far.
+fn server_seconds(side: &impl Side) -> Result<f64> {
     processor_seconds(*side.cluster().pids().first().context("an API server")?)
 }
 
-/// Seconds of processor time that the operator beside it has taken so far.
-fn beside(side: &impl Side) -> Result<f64> {
+/// Seconds of processor time that the operator has taken so far; 0 without one.
+fn operator_seconds(side: &impl Side) -> Result<f64> {
     side.operator().map_or(Ok(0.0), |operator| processor_seconds(operator.pid()))
 }
 
@@ -157,8 +151,8 @@ fn tell_round(terms: &Terms, round: usize, clients: usize, pairs: &[Pair]) {
     );
 }
 
-/// `seen` has the pairs of phases of each pair of servers.
-fn compared(terms: &Terms, clients: usize, seen: &[Vec<Pair>]) -> Vec<Figure> {
+/// `seen` has the pairs of phases of each pair of servers; each phase creates so many `objects`.
+fn compared(terms: &Terms, clients: usize, objects: usize, seen: &[Vec<Pair>]) -> Vec<Figure> {
     let Terms { engine, rival, .. } = terms;
     let at = format!("{clients} client{}", if clients == 1 { "" } else { "s" });
     let title = |what: &str| format!("{engine}: {what} against {rival}, {at}");
@@ -169,17 +163,17 @@ fn compared(terms: &Terms, clients: usize, seen: &[Vec<Pair>]) -> Vec<Figure> {
             None => told(title(what), ratio, "ratio"),
         }
     };
-    let pairs = || seen.iter().flatten();
-    // Its clock ticks too slowly for one phase.
-    let processor = |of: fn(&Pair) -> f64| pairs().map(of).sum::<f64>();
-    let late = processor(|(_, rival)| rival.others) / processor(|(_, rival)| rival.processor);
-    let processor = processor(|(ours, _)| ours.processor) / processor(|(_, rival)| rival.processor);
-    let rates = pairs().map(|(_, rival)| rival.rate).collect();
+    let pairs: Vec<&Pair> = seen.iter().flatten().collect();
+    let rates = pairs.iter().map(|(_, rival)| rival.rate).collect();
+    // The clock of processor time ticks too slowly for one phase.
+    let mean = |of: fn(&Pair) -> f64| pairs.iter().map(|pair| of(pair)).sum::<f64>() / (pairs.len() * objects) as f64;
+    let server = mean(|(ours, _)| ours.server) / mean(|(_, rival)| rival.server);
+    let operator = mean(|(ours, _)| ours.operator) * 1e6;
     vec![
         told(format!("{engine}: rate of {rival}, {at}"), median(rates), "1/s"),
         judged("rate", |measured| measured.rate, at_least, terms.rate),
         judged("p50", |measured| measured.p50, at_most, terms.p50.filter(|_| clients == 1)),
-        told(title("processor time of the API server"), processor, "ratio"),
-        told(format!("{engine}: what ours takes in the turns of {rival}, of its API server, {at}"), late, "ratio"),
+        told(title("processor time of the API server"), server, "ratio"),
+        told(format!("{engine}: processor time of the operator for a create beside {rival}, {at}"), operator, "us"),
     ]
 }
