@@ -84,13 +84,6 @@ pub struct Watch {
     pub longest_pause: Duration,
     /// How long an API server may refuse lists after its start, before it has read its roles. After that, a right is missing.
     pub refused: Duration,
-    /// Events are counted in windows of this length; a watch that shows many in one is busy.
-    pub busy_window: Duration,
-    /// How long a busy watch lasts at least. A server that is slower than we are has shown by then what there was.
-    pub busy_open: Duration,
-    /// How long a busy watch rests. A server remembers at least the last hundred changes of a kind (`--default-watch-cache-size`),
-    /// those from 1.20 on of 75 s.
-    pub busy_rest: Duration,
 }
 
 /// See [`Timing::controller`].
@@ -264,9 +257,6 @@ const DOCUMENTED: Timing = Timing {
         first_pause: millis(100),
         longest_pause: millis(1500),
         refused: seconds(10),
-        busy_window: seconds(1),
-        busy_open: millis(100),
-        busy_rest: millis(500),
     },
     controller: Controller {
         tick: seconds(1),
@@ -347,7 +337,6 @@ const SHORT: Timing = Timing {
         duration_of_custom_resources: seconds(3),
         longest_pause: millis(500),
         refused: seconds(6),
-        busy_rest: millis(300),
         ..DOCUMENTED.watch
     },
     controller: Controller {
@@ -446,8 +435,6 @@ mod tests {
             ("a dead watch of custom resources is noticed while a create waits", watch.duration, CREATE_LIMIT),
             ("pauses grow", watch.first_pause, watch.longest_pause),
             ("roles are read at the start before a list is refused for good", process.rights, watch.refused),
-            ("a busy watch shows something before it rests", watch.busy_open, watch.busy_rest),
-            ("a busy watch rests within the window", watch.busy_rest, watch.busy_window),
             ("a status is not held back for the first", controller.first_status, controller.status_period),
             ("what failed is tried before what is in doubt", controller.retry, controller.verify_again),
             ("an odd answer is checked first", controller.discovery_again, controller.discovery_period),

@@ -1,14 +1,13 @@
 //! An engine and its rival take turns, each on a server of its own that the other never sees: nothing has to be put in force, or
 //! frozen, between two phases that are compared.
 //!
-//! The phases are short, since what else the host does changes from second to second: two that follow each other at once see the
-//! same of it, and there are many of them. The servers are fresh ones several times: two of them differ by a percent or two for
-//! as long as they run, which no number of phases takes out.
+//! The phases are short because the load of the host changes from second to second: two phases that follow each other see the same of
+//! it. Both sides get fresh servers several times because two servers differ by a percent or two for as long as they run.
 
 use super::figure::{Figure, at_least, at_most, told};
 use super::load::{phase, processor_seconds};
 use super::rounds;
-use super::statistics::median;
+use super::statistics::{Estimate, median};
 use crate::support::Operator;
 use anyhow::{Context, Result, ensure};
 use controlplane::ControlPlane;
@@ -41,8 +40,8 @@ pub(super) trait Side {
 pub(super) struct Terms {
     pub(super) engine: &'static str,
     pub(super) rival: &'static str,
-    /// What of the rival's rate is to be reached with 1, 16, 64 clients; none where it is only told.
-    pub(super) rates: [Option<f64>; 3],
+    /// The least share of the rival's rate, at any number of clients; none without a bar.
+    pub(super) rate: Option<f64>,
     /// How much longer a create may take with 1 client, where there is a limit.
     pub(super) p50: Option<f64>,
 }
@@ -54,9 +53,9 @@ struct Measured {
     /// Milliseconds.
     p50: f64,
     /// Seconds of processor time that the API server took.
-    processor: f64,
-    /// Seconds of processor time that the other side took meanwhile: its API server, and the operator beside it.
-    others: f64,
+    server: f64,
+    /// Seconds of processor time that the operator beside it took.
+    operator: f64,
 }
 
 /// Phases that followed each other: ours, and the rival's.
@@ -69,24 +68,26 @@ pub(super) async fn duel<Ours: Side, Rival: Side>(
     terms: &Terms,
     start: impl AsyncFn() -> Result<(Ours, Rival)>,
 ) -> Result<()> {
-    let mut seen: [Vec<Pair>; 3] = Default::default();
+    let mut seen: [Vec<Vec<Pair>>; 3] = Default::default();
     for server in 1..=SERVERS {
         let (ours, rival) = start().await?;
         eprintln!("{}: servers {server} of {SERVERS}", terms.engine);
-        fight(terms, &ours, &rival, &mut seen).await?;
+        for (seen, pairs) in seen.iter_mut().zip(fight(terms, &ours, &rival).await?) {
+            seen.push(pairs);
+        }
         if let Some(operator) = ours.operator() {
             ensure!(operator.get("/readyz").await?.0 == 200, "the operator is not ready any more");
         }
     }
-    for (((clients, _), bar), pairs) in CLIENTS.into_iter().zip(terms.rates).zip(&seen) {
-        let p50 = terms.p50.filter(|_| clients == 1);
-        figures.extend(compared(terms, clients, bar, p50, pairs));
+    for ((clients, objects), seen) in CLIENTS.into_iter().zip(&seen) {
+        figures.extend(compared(terms, clients, objects, seen));
     }
     Ok(())
 }
 
-/// The rounds that one pair of servers has.
-async fn fight(terms: &Terms, ours: &impl Side, rival: &impl Side, seen: &mut [Vec<Pair>; 3]) -> Result<()> {
+/// The rounds of one pair of servers, by number of clients.
+async fn fight(terms: &Terms, ours: &impl Side, rival: &impl Side) -> Result<[Vec<Pair>; 3]> {
+    let mut seen: [Vec<Pair>; 3] = Default::default();
     // The first round warms everything up and does not count.
     for round in 0..=rounds(ROUNDS)?.div_ceil(SERVERS) {
         let mut number = 0;
@@ -97,11 +98,11 @@ async fn fight(terms: &Terms, ours: &impl Side, rival: &impl Side, seen: &mut [V
                 number += objects;
                 // Nobody is always the one who comes second.
                 let pair = if (round + turn) % 2 == 0 {
-                    let first = measured(ours, rival, clients, range).await?;
-                    (first, measured(rival, ours, clients, range).await?)
+                    let first = measured(ours, clients, range).await?;
+                    (first, measured(rival, clients, range).await?)
                 } else {
-                    let first = measured(rival, ours, clients, range).await?;
-                    (measured(ours, rival, clients, range).await?, first)
+                    let first = measured(rival, clients, range).await?;
+                    (measured(ours, clients, range).await?, first)
                 };
                 pairs.push(pair);
             }
@@ -114,35 +115,28 @@ async fn fight(terms: &Terms, ours: &impl Side, rival: &impl Side, seen: &mut [V
         rival.clear().await?;
         tokio::time::sleep(REST).await;
     }
-    Ok(())
+    Ok(seen)
 }
 
-async fn measured(
-    side: &impl Side,
-    other: &impl Side,
-    clients: usize,
-    (first, objects): (usize, usize),
-) -> Result<Measured> {
-    let servers = || Ok::<_, anyhow::Error>((taken(side)?, taken(other)? + beside(other)?));
-    let before = servers()?;
+async fn measured(side: &impl Side, clients: usize, (first, objects): (usize, usize)) -> Result<Measured> {
+    let before = (server_seconds(side)?, operator_seconds(side)?);
     let phase = phase(clients, objects, |number| side.create(first + number)).await?;
-    let after = servers()?;
-    Ok(Measured { rate: phase.rate, p50: phase.p50, processor: after.0 - before.0, others: after.1 - before.1 })
+    let (server, operator) = (server_seconds(side)? - before.0, operator_seconds(side)? - before.1);
+    Ok(Measured { rate: phase.rate, p50: phase.p50, server, operator })
 }
 
-/// Seconds of processor time that its API server has taken so far.
-fn taken(side: &impl Side) -> Result<f64> {
+/// Seconds of processor time that the API server has taken so far.
+fn server_seconds(side: &impl Side) -> Result<f64> {
     processor_seconds(*side.cluster().pids().first().context("an API server")?)
 }
 
-/// Seconds of processor time that the operator beside it has taken so far.
-fn beside(side: &impl Side) -> Result<f64> {
+/// Seconds of processor time that the operator has taken so far; 0 without one.
+fn operator_seconds(side: &impl Side) -> Result<f64> {
     side.operator().map_or(Ok(0.0), |operator| processor_seconds(operator.pid()))
 }
 
-/// The median of the ratios of pairs.
-fn ratio(pairs: &[Pair], of: fn(&Measured) -> f64) -> f64 {
-    median(pairs.iter().map(|(ours, rival)| of(ours) / of(rival)).collect())
+fn ratios(pairs: &[Pair], of: fn(&Measured) -> f64) -> Vec<f64> {
+    pairs.iter().map(|(ours, rival)| of(ours) / of(rival)).collect()
 }
 
 fn tell_round(terms: &Terms, round: usize, clients: usize, pairs: &[Pair]) {
@@ -153,31 +147,33 @@ fn tell_round(terms: &Terms, round: usize, clients: usize, pairs: &[Pair]) {
         rate(|(ours, _)| ours.rate),
         terms.rival,
         rate(|(_, rival)| rival.rate),
-        ratio(pairs, |measured| measured.rate)
+        median(ratios(pairs, |measured| measured.rate))
     );
 }
 
-fn compared(terms: &Terms, clients: usize, bar: Option<f64>, p50_bar: Option<f64>, pairs: &[Pair]) -> Vec<Figure> {
+/// `seen` has the pairs of phases of each pair of servers; each phase creates so many `objects`.
+fn compared(terms: &Terms, clients: usize, objects: usize, seen: &[Vec<Pair>]) -> Vec<Figure> {
     let Terms { engine, rival, .. } = terms;
     let at = format!("{clients} client{}", if clients == 1 { "" } else { "s" });
     let title = |what: &str| format!("{engine}: {what} against {rival}, {at}");
-    let judged = |what, of, judge: fn(String, f64, &'static str, f64) -> Figure, bar: Option<f64>| match bar {
-        Some(bar) => judge(title(what), ratio(pairs, of), "ratio", bar),
-        None => told(title(what), ratio(pairs, of), "ratio"),
+    let judged = |what, of, judge: fn(String, Estimate, &'static str, f64) -> Figure, bar: Option<f64>| {
+        let ratio = Estimate::of(&seen.iter().map(|pairs| ratios(pairs, of)).collect::<Vec<_>>());
+        match bar {
+            Some(bar) => judge(title(what), ratio, "ratio", bar),
+            None => told(title(what), ratio, "ratio"),
+        }
     };
-    // Its clock ticks too slowly for one phase.
-    let processor = |of: fn(&Pair) -> f64| pairs.iter().map(of).sum::<f64>();
-    let late = processor(|(_, rival)| rival.others) / processor(|(_, rival)| rival.processor);
-    let processor = processor(|(ours, _)| ours.processor) / processor(|(_, rival)| rival.processor);
+    let pairs: Vec<&Pair> = seen.iter().flatten().collect();
+    let rates = pairs.iter().map(|(_, rival)| rival.rate).collect();
+    // The clock of processor time ticks too slowly for one phase.
+    let mean = |of: fn(&Pair) -> f64| pairs.iter().map(|pair| of(pair)).sum::<f64>() / (pairs.len() * objects) as f64;
+    let server = mean(|(ours, _)| ours.server) / mean(|(_, rival)| rival.server);
+    let operator = mean(|(ours, _)| ours.operator) * 1e6;
     vec![
-        told(
-            format!("{engine}: rate of {rival}, {at}"),
-            median(pairs.iter().map(|(_, rival)| rival.rate).collect()),
-            "1/s",
-        ),
-        judged("rate", |measured| measured.rate, at_least, bar),
-        judged("p50", |measured| measured.p50, at_most, p50_bar),
-        told(title("processor time of the API server"), processor, "ratio"),
-        told(format!("{engine}: what ours takes in the turns of {rival}, of its API server, {at}"), late, "ratio"),
+        told(format!("{engine}: rate of {rival}, {at}"), median(rates), "1/s"),
+        judged("rate", |measured| measured.rate, at_least, terms.rate),
+        judged("p50", |measured| measured.p50, at_most, terms.p50.filter(|_| clients == 1)),
+        told(title("processor time of the API server"), server, "ratio"),
+        told(format!("{engine}: processor time of the operator for a create beside {rival}, {at}"), operator, "us"),
     ]
 }

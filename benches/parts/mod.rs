@@ -16,7 +16,7 @@ mod scale;
 mod soak;
 mod statistics;
 
-pub(crate) use figure::Figure;
+pub(crate) use figure::{Figure, Verdict};
 
 use anyhow::{Context, Result};
 use futures::FutureExt;

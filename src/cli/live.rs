@@ -8,12 +8,10 @@ use crate::api::trust::Trust;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{self, CallError, call};
 use crate::cluster::object::Object;
-use crate::cluster::pace::Pace;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
-use crate::timing::Timing;
 use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
@@ -186,7 +184,7 @@ pub(super) struct Known {
 pub(super) async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
     let config = client::config(cluster.kubeconfig.as_deref(), cluster.context.as_deref()).await?;
     let namespace = config.default_namespace.clone();
-    Ok((client::connect(config, &Arc::new(Metrics::new()), &Pace::new(&Timing::documented().watch))?, namespace))
+    Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
 }
 
 /// The workloads that are `asked` for, by kind, namespace and name.

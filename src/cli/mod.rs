@@ -20,7 +20,6 @@ mod uninject;
 mod uninstall;
 mod waiting;
 
-use crate::engine::initializer::moderation;
 use crate::timing::Timing;
 use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -169,9 +168,7 @@ fn dispatch(cli: Cli) -> Result<End> {
 /// a command begins in here, or `dispatch` would have room for every command on its stack.
 #[inline(never)]
 fn block_on<T, W: Future<Output = Result<T>>>(work: impl FnOnce() -> W) -> Result<T> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().on_thread_park(moderation::rest).build()?;
-    runtime.block_on(work())
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work())
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -8,7 +8,6 @@ use crate::cluster::client::{self, CallError, call};
 use crate::cluster::events::Recorder;
 use crate::cluster::lease::{Lease, Role};
 use crate::cluster::object::Object;
-use crate::cluster::pace::Pace;
 use crate::cluster::policies::{self, Snapshot};
 use crate::controller::{self, Controller};
 use crate::engine::Unavailable;
@@ -151,8 +150,6 @@ impl Signals {
 /// Everything that lives as long as the process.
 struct Process {
     client: Client,
-    /// How its watches rest.
-    pace: Pace,
     site: Arc<Site>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
@@ -183,8 +180,7 @@ impl Process {
         let metrics = Arc::new(Metrics::new());
         let config = client::config(options.cluster.kubeconfig.as_deref(), options.cluster.context.as_deref()).await?;
         let timing = options.waiting.timing();
-        let pace = Pace::new(&timing.watch);
-        let client = client::connect(config, &metrics, &pace)?;
+        let client = client::connect(config, &metrics)?;
         let health = Arc::new(Health::new(&timing.process));
         let listener = TcpListener::bind(options.listen)
             .await
@@ -236,7 +232,6 @@ impl Process {
         let lease = Lease::new(client.clone(), &version, &namespace, &identity, duration, &timing.process);
         Ok(Self {
             client,
-            pace,
             site,
             metrics,
             health,
@@ -346,7 +341,6 @@ impl Process {
             priority_lane: self.priority_lane,
             resync: self.resync,
             timing: self.timing,
-            pace: self.pace.clone(),
         };
         let shared = Shared::new(
             self.client.clone(),

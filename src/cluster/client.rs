@@ -1,7 +1,6 @@
 //! How we connect: which kubeconfig, which limits, and the layers that every request passes.
 
 use super::object::Object;
-use super::pace::Pace;
 use super::pages::{Fitting, PAGE};
 use super::protobuf::Protobuf;
 use crate::metrics::Metrics;
@@ -59,18 +58,16 @@ fn file(flag: Option<&Path>) -> Result<Option<(PathBuf, Kubeconfig)>> {
     Ok(Some((path, file)))
 }
 
-/// A client that sees uninitialized objects, never waits for initializers on its own writes, counts its requests, and whose watches rest as
-/// `pace` says.
+/// A client that sees uninitialized objects, never waits for initializers on its own writes, and counts its requests.
 ///
 /// # Errors
 /// If `config` has something that cannot be used.
-pub fn connect(config: Config, metrics: &Arc<Metrics>, pace: &Pace) -> Result<Client> {
+pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
     let counted = Counted { metrics: metrics.clone() };
     let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
     Ok(ClientBuilder::try_from(config)?
         .with_layer(&Protobuf::default())
         .with_layer(&Fitting::default())
-        .with_layer(pace)
         .with_layer(&inclusive)
         .with_layer(&counted)
         .build())

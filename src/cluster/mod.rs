@@ -9,7 +9,6 @@ pub mod mirror;
 pub mod namespaces;
 pub mod object;
 pub mod openapi;
-pub mod pace;
 pub mod pages;
 pub mod policies;
 pub mod protobuf;

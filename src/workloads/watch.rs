@@ -10,7 +10,6 @@ use crate::cluster::client::{CallError, Progress, call, chain, is_not_found, is_
 use crate::cluster::events::Recorder;
 use crate::cluster::namespaces::Namespaces;
 use crate::cluster::object::Object;
-use crate::cluster::pace::Pace;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies::{self, Snapshot};
 use crate::decision;
@@ -60,7 +59,6 @@ pub struct Shared {
     pub namespaces: Arc<Namespaces>,
     /// What was watched is not served any more, as a custom resource whose definition has been deleted.
     pub lost: AtomicBool,
-    pace: Pace,
     snapshots: watch::Receiver<Snapshot>,
     site: ArcSwap<Site>,
     capabilities: ArcSwap<Capabilities>,
@@ -89,8 +87,6 @@ pub struct Settings {
     pub resync: Duration,
     /// See [`Shared::timing`].
     pub timing: &'static Timing,
-    /// How watches rest.
-    pub pace: Pace,
 }
 
 impl Shared {
@@ -108,7 +104,6 @@ impl Shared {
             client,
             resync: settings.resync,
             timing,
-            pace: settings.pace.clone(),
             lane: settings.priority_lane.then(|| lane::Lane::new(&site.operator_namespace, &timing.initializer)),
             site: ArcSwap::new(site),
             metrics,
@@ -161,8 +156,6 @@ impl Shared {
         if self.site().native_sidecars != native_sidecars {
             self.site.store(Arc::new(Site { native_sidecars, ..Site::clone(&self.site()) }));
         }
-        // Under Initializers creates wait for what a watch shows.
-        self.pace.let_rest(!capabilities.initializers);
         self.capabilities.store(Arc::new(capabilities));
     }
 
@@ -550,7 +543,6 @@ mod tests {
             priority_lane: false,
             resync: Duration::from_secs(900),
             timing: Timing::short(),
-            pace: Pace::new(&Timing::short().watch),
         };
         let (recorder, _) = Recorder::new(client.clone(), "test".to_owned(), Arc::default());
         let (_policies, snapshots) = watch::channel(Snapshot::default());

@@ -33,7 +33,6 @@ mod language;
 mod malformed;
 mod migrate;
 mod others;
-mod pace;
 mod parity;
 mod parity_map;
 mod pods;
@@ -75,7 +74,6 @@ const TESTS: &[&[runner::Test]] = &[
     malformed::TESTS,
     migrate::TESTS,
     others::TESTS,
-    pace::TESTS,
     parity::TESTS,
     parity_map::TESTS,
     pods::TESTS,

@@ -33,7 +33,7 @@ use tracing::info;
 
 /// What is watched in protobuf: the kinds of `schema.txt`, everywhere in the cluster.
 /// StatefulSets are not among them: protobuf leaves out of which kind their `volumeClaimTemplates` are.
-pub(super) const WATCHED: [&str; 7] = [
+const WATCHED: [&str; 7] = [
     "/api/v1/pods",
     "/apis/apps/v1/daemonsets",
     "/apis/apps/v1/deployments",

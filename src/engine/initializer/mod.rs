@@ -6,7 +6,6 @@
 
 pub mod completion;
 pub mod lane;
-pub mod moderation;
 mod pressure;
 pub mod queue;
 pub mod registration;

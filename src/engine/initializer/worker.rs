@@ -6,7 +6,6 @@
 
 use super::completion::{completion, rejection};
 use super::lane::Lane;
-use super::moderation;
 use super::pressure::{Limit, Pressure};
 use super::queue::{Finish, Job, Key};
 use crate::api::code::Code;
@@ -68,7 +67,6 @@ pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             let Some(job) = shared.queue(|queue| queue.pop(Instant::now())) else { break };
             running.push(guarded(&shared, &large, job));
         }
-        moderation::note(running.len());
         let due = shared.queue(|queue| queue.next_due());
         let now = Instant::now();
         let pause = limit.pause(now).or_else(|| due.map(|due| due.saturating_duration_since(now)));
@@ -84,7 +82,6 @@ pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             _ = stop.changed() => {}
         }
     }
-    moderation::note(0);
     // What is on its way is finished; what waits, waits for the next replica.
     while let Some((key, settled)) = running.next().await {
         shared.queue(|queue| queue.finish(&key, settled.finish, Instant::now()));
