@@ -75,9 +75,13 @@ pub(crate) fn trial(name: String, run: impl FnOnce() -> LocalBoxFuture<'static, 
         let notes = support::take_notes();
         match outcome {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Failed::from(format!("{error:#}\n{notes}"))),
+            Ok(Err(error)) => {
+                // At once: the others may take minutes yet.
+                eprintln!("FAILED {shown}: {error:#}");
+                Err(Failed::from(format!("{error:#}\n{notes}")))
+            }
             Err(panic) => {
-                eprintln!("{shown} has panicked\n{notes}");
+                eprintln!("FAILED {shown}: it has panicked\n{notes}");
                 resume_unwind(panic)
             }
         }

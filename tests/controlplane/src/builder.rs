@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use tokio::sync::Semaphore;
 
 use crate::assets::Assets;
 use crate::process::Process;
@@ -116,19 +115,23 @@ impl Builder {
         servers(self) == servers(other)
     }
 
-    /// Starts everything and waits until it is ready. Waits first while as many as `SCPOL_TEST_SERVERS` (3) control planes of this
-    /// process are in use, and for `build.sh`, which may have to build the servers. See [`pool`] for where a used one is taken.
+    /// Starts everything and waits until it is ready, and first for `build.sh`, which may have to build the servers. See [`pool`] for
+    /// when a used one is taken.
     ///
     /// # Errors
     /// If the servers cannot be built, or are not ready within 60 s; then with the end of the log.
-    pub async fn start(self) -> Result<ControlPlane> {
+    pub async fn start(mut self) -> Result<ControlPlane> {
         ensure!(self.nodes == 0 || self.version == Version::V1_36, "nodes need version 1.36");
-        let permit = slots().acquire_owned().await.expect("never closed");
         let assets = Assets::of(self.version).await?;
-        let servers =
-            if pool::is_shared() { self.shared(&assets).await } else { self.fresh(&assets, self.state.as_ref()).await };
+        let servers = if pool::is_shared() {
+            // So that those who read it and those who do not use the same ones.
+            self.audit = true;
+            self.shared(&assets).await
+        } else {
+            self.fresh(&assets, self.state.as_ref()).await
+        };
         let servers = servers.with_context(|| format!("starting Kubernetes {}", self.version))?;
-        let mut plane = ControlPlane::new(self.clone(), servers, permit);
+        let mut plane = ControlPlane::new(self.clone(), servers);
         if self.nodes > 0 {
             plane.nodes = nodes::start(&plane, &plane.assets, self.nodes).await?;
         }
@@ -138,7 +141,7 @@ impl Builder {
     /// A used one in the state that is asked for, or one that begins with it.
     async fn shared(&self, assets: &Assets) -> Result<Servers> {
         let fresh = pool::fresh(self.version, || async {
-            let plain = Self::new(self.version);
+            let plain = Self::new(self.version).audit_log();
             let servers = plain.fresh(assets, None).await?;
             let snapshot = servers.etcd_client()?.settled().await?;
             pool::give(plain, servers);
@@ -257,13 +260,6 @@ impl Builder {
         }
         args
     }
-}
-
-/// As many control planes as may be in use at once in this process.
-fn slots() -> Arc<Semaphore> {
-    static SLOTS: OnceLock<Arc<Semaphore>> = OnceLock::new();
-    let count = || std::env::var("SCPOL_TEST_SERVERS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
-    SLOTS.get_or_init(|| Arc::new(Semaphore::new(count()))).clone()
 }
 
 async fn start_etcd(assets: &Assets, dir: &Path, port: u16) -> Result<Process> {

@@ -15,7 +15,6 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
 use crate::assets::Assets;
@@ -109,7 +108,6 @@ pub struct ControlPlane {
     servers: Option<Servers>,
     /// Whether they are not as they were when they were ready.
     is_spoilt: AtomicBool,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Deref for ControlPlane {
@@ -133,8 +131,8 @@ impl ControlPlane {
         Builder::new(version)
     }
 
-    pub(crate) fn new(builder: Builder, servers: Servers, permit: OwnedSemaphorePermit) -> Self {
-        Self { builder, servers: Some(servers), is_spoilt: AtomicBool::new(false), _permit: permit }
+    pub(crate) fn new(builder: Builder, servers: Servers) -> Self {
+        Self { builder, servers: Some(servers), is_spoilt: AtomicBool::new(false) }
     }
 
     /// Notes that these servers are not to be handed on.

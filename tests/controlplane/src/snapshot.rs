@@ -16,7 +16,7 @@ const ALL: (&[u8], &[u8]) = (b"/registry/", b"/registry0");
 /// What servers write about themselves while they run: nobody's state.
 const OWN: [&str; 3] =
     ["/registry/leases/kube-system/apiserver-", "/registry/masterleases/", "/registry/peerserverleases/"];
-/// What servers bring in line by themselves, with their own port and with the definitions that there are.
+/// Whose values servers bring in line by themselves, with their own port and with what is served.
 const RECONCILED: [&str; 2] =
     ["/registry/services/specs/default/kubernetes", "/registry/apiregistration.k8s.io/apiservices/"];
 /// The last thing that a server makes for itself, up to ten seconds after its start.
@@ -41,13 +41,16 @@ const WATCHED: Duration = Duration::from_millis(100);
 pub struct Snapshot(Arc<BTreeMap<Vec<u8>, Vec<u8>>>);
 
 impl Snapshot {
-    /// The keys that are only here, or have another value in `other`; not those that servers bring in line by themselves.
+    /// The keys that are only here, or have another value in `other` that servers do not bring in line by themselves.
     pub fn difference(&self, other: &Self) -> Vec<String> {
         self.not_in(other).map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect()
     }
 
     fn not_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)> {
-        self.0.iter().filter(|(key, value)| !begins(key, &RECONCILED) && other.0.get(*key) != Some(value))
+        self.0.iter().filter(|(key, value)| match other.0.get(*key) {
+            Some(there) => there != *value && !begins(key, &RECONCILED),
+            None => true,
+        })
     }
 }
 
