@@ -124,7 +124,7 @@ async fn a_registration_deleted_by_hand_stays_away_for_the_hold_across_restarts(
     in_force(&world.cluster, "envoy").await?;
     operator.kill().await?;
     world.delete(CONFIGURATION).await?;
-    let _operator = Operator::ready(&world.cluster, &["--repair-hold", "8s"]).await?;
+    let _operator = Operator::ready(&world.cluster, &["--repair-hold", "4s"]).await?;
     wait_condition(&world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
     // After the hold it is made again.
     in_force(&world.cluster, "envoy").await
