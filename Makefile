@@ -35,7 +35,7 @@ test-offline: ## What needs no server: about a minute
 	@cargo test --locked --workspace --doc
 
 .PHONY: test-servers
-test-servers: assets ## What needs real servers; TESTS="author F07" for some of it
+test-servers: assets ## What needs real servers; TESTS=author for some of it
 	@cargo $(SECONDS_OF_TESTS) test --locked -p controlplane -- -Z unstable-options --report-time
 	@cargo test --locked --test apiserver -- $(TESTS)
 

@@ -363,7 +363,18 @@ pub async fn wait_condition(
     }
 }
 
-/// Waits until a policy is in force.
+/// Waits until a policy is in force, as it was last edited.
 pub async fn in_force(cluster: &ControlPlane, policy: &str) -> Result<()> {
-    wait_condition(cluster, policy, "Programmed", "True", "Programmed").await.map(drop)
+    within(LIMIT, &format!("`{policy}` is in force"), || async {
+        let stored = policies(cluster).get(policy).await?;
+        let conditions = stored.data["status"]["conditions"].as_array().into_iter().flatten();
+        let programmed = conditions.into_iter().find(|condition| condition["type"] == "Programmed");
+        let is_current = |condition: &Value| {
+            condition["reason"] == "Programmed"
+                && condition["observedGeneration"].as_i64() == stored.metadata.generation
+        };
+        ensure!(programmed.is_some_and(is_current), "Programmed is {programmed:?}");
+        Ok(true)
+    })
+    .await
 }

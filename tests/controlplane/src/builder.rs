@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::assets::Assets;
 use crate::process::Process;
 use crate::ready::{etcd_health, is_clash, wait_ready};
-use crate::server::{Files, Servers};
+use crate::server::{AUDIT_LOG, Files, Servers};
 use crate::snapshot::{Etcd, Snapshot};
 use crate::user::{self, User};
 use crate::{ControlPlane, Version, free_port, nodes, pool, seconds};
@@ -189,6 +189,8 @@ impl Builder {
         }
         if self.audit {
             fs::write(files.dir().join("audit.yaml"), AUDIT_POLICY)?;
+            // Servers append to a log that is there. One that 1.13 makes itself it writes on in where it was, though it was emptied.
+            fs::write(files.dir().join(AUDIT_LOG), "")?;
         }
         let etcd = start_etcd(assets, files.dir(), etcd_port).await?;
         if let Some(state) = state {

@@ -38,7 +38,7 @@ pub(crate) struct Files {
 }
 
 /// Where the requests are logged.
-const AUDIT_LOG: &str = "audit.log";
+pub(crate) const AUDIT_LOG: &str = "audit.log";
 
 impl Files {
     pub(crate) fn write(port: u16) -> Result<Self> {
@@ -58,7 +58,6 @@ impl Files {
     pub(crate) fn note_own(&mut self) -> Result<()> {
         let names = fs::read_dir(self.dir())?.map(|entry| Ok(entry?.file_name()));
         self.own = names.collect::<Result<_>>()?;
-        self.own.insert(AUDIT_LOG.into());
         Ok(())
     }
 
@@ -313,11 +312,7 @@ impl Servers {
     /// # Errors
     /// If the file cannot be emptied.
     pub fn clear_audit(&self) -> Result<()> {
-        match fs::OpenOptions::new().write(true).open(self.dir().join(AUDIT_LOG)) {
-            Ok(file) => Ok(file.set_len(0)?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        empty(&self.dir().join(AUDIT_LOG))
     }
 
     /// The last lines of the API server's log, which goes on over restarts.
@@ -361,8 +356,8 @@ impl Servers {
     pub(crate) async fn reset(&self, state: &Snapshot) -> Result<()> {
         self.etcd_client()?.restore(state).await?;
         self.files.remove_others()?;
-        if self.audit {
-            self.clear_audit()?;
+        for log in [AUDIT_LOG, "kube-apiserver.log", "etcd.log"] {
+            empty(&self.dir().join(log))?;
         }
         Ok(())
     }
@@ -393,6 +388,15 @@ impl Drop for Servers {
             }
         }
         self.nodes.clear();
+    }
+}
+
+/// Takes everything out of a log, whoever appends to it, if it is there.
+fn empty(log: &Path) -> Result<()> {
+    match fs::OpenOptions::new().write(true).open(log) {
+        Ok(file) => Ok(file.set_len(0)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
