@@ -149,9 +149,9 @@ impl Builder {
         });
         let fresh = fresh.await?;
         let state = self.state.as_ref().unwrap_or(&fresh);
-        let Some(used) = pool::take(self) else { return self.fresh(assets, Some(state)).await };
+        let Some((used, since)) = pool::take(self) else { return self.fresh(assets, Some(state)).await };
         let begin = Instant::now();
-        used.reset(state).await.context("giving a used control plane its former state")?;
+        used.reset(state, since).await.context("giving a used control plane its former state")?;
         seconds::took(format!("reset Kubernetes {}", self.version), begin);
         Ok(used)
     }

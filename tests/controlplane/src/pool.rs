@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::Result;
 
@@ -18,8 +19,8 @@ use crate::server::Servers;
 use crate::snapshot::Snapshot;
 use crate::{Builder, Version};
 
-/// Control planes at rest, with what they were started with; the longest at rest first.
-static IDLE: Mutex<Vec<(Builder, Servers)>> = Mutex::new(Vec::new());
+/// Control planes at rest, with what they were started with and since when; the longest at rest first.
+static IDLE: Mutex<Vec<(Builder, Servers, Instant)>> = Mutex::new(Vec::new());
 /// Whether anything comes here.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 /// As many wait here; each takes up to 500 MB.
@@ -34,18 +35,19 @@ pub(crate) fn is_shared() -> bool {
     IS_SHARED.load(Ordering::Relaxed)
 }
 
-/// One that was started with `builder` and is at rest.
-pub(crate) fn take(builder: &Builder) -> Option<Servers> {
+/// One that was started with `builder` and is at rest, and since when: the longest at rest, since what it has to forget takes time.
+pub(crate) fn take(builder: &Builder) -> Option<(Servers, Instant)> {
     let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = idle.iter().rposition(|(other, _)| other.is_like(builder))?;
-    Some(idle.remove(at).1)
+    let at = idle.iter().position(|(other, ..)| other.is_like(builder))?;
+    let (_, servers, since) = idle.remove(at);
+    Some((servers, since))
 }
 
 /// Takes one back.
 pub(crate) fn give(builder: Builder, servers: Servers) {
     let oldest = {
         let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.push((builder, servers));
+        idle.push((builder, servers, Instant::now()));
         (idle.len() > IDLE_LIMIT).then(|| idle.remove(0))
     };
     drop(oldest); // which takes a moment

@@ -352,9 +352,9 @@ impl Servers {
         Etcd::at(&self.etcd_address())
     }
 
-    /// As if these servers had been started now, with `state` in etcd.
-    pub(crate) async fn reset(&self, state: &Snapshot) -> Result<()> {
-        self.etcd_client()?.restore(state).await?;
+    /// As if these servers had been started now, with `state` in etcd. Nobody has used them since `since`.
+    pub(crate) async fn reset(&self, state: &Snapshot, since: std::time::Instant) -> Result<()> {
+        self.etcd_client()?.restore(state, since).await?;
         self.files.remove_others()?;
         for log in [AUDIT_LOG, "kube-apiserver.log", "etcd.log"] {
             empty(&self.dir().join(log))?;

@@ -9,7 +9,7 @@ use http::Request;
 use k8s_openapi::ByteString;
 use kube::{Client, Config};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// Where API servers keep everything, and the first key behind it.
 const ALL: (&[u8], &[u8]) = (b"/registry/", b"/registry0");
@@ -111,8 +111,10 @@ impl Etcd {
         Ok(())
     }
 
-    /// Makes it hold what `snapshot` holds, and nothing else, and waits until the API server on it must have seen that.
-    pub(crate) async fn restore(&self, snapshot: &Snapshot) -> Result<()> {
+    /// Makes it hold what `snapshot` holds, and nothing else, and waits until the API server on it must have seen that, and what else has
+    /// changed until `since`.
+    pub(crate) async fn restore(&self, snapshot: &Snapshot, since: std::time::Instant) -> Result<()> {
+        let mut registered = Instant::from_std(since);
         // What was under way may still be written: it ends when a look finds nothing to do.
         for _ in 0..10 {
             let now = self.read().await?;
@@ -126,13 +128,17 @@ impl Etcd {
                 operations.push(put(key, value));
             }
             if operations.is_empty() {
+                sleep_until(registered + POLLED).await;
                 return Ok(());
             }
             // One after the other: API servers count on it that no two objects have the same version.
             for operation in &operations {
                 self.commit(std::slice::from_ref(operation)).await?;
             }
-            sleep(if is_polled { POLLED } else { WATCHED }).await;
+            if is_polled {
+                registered = Instant::now();
+            }
+            sleep(WATCHED).await;
         }
         let now = self.read().await?;
         anyhow::bail!("something writes all the time: {:?}", now.difference(snapshot))
