@@ -48,7 +48,7 @@ async fn a_policy_is_in_force_within_seconds_and_its_workloads_have_the_sidecar(
             assert_eq!(engine_of(&world, "envoy").await?, *engine, "{version:?}");
             let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
             assert_eq!(containers(&created), ["app", "envoy"], "{version:?} {engine}");
-            println!("{version:?} {engine}: in force after {took:?}");
+            eprintln!("{version:?} {engine}: in force after {took:?}");
             world.delete(&format!("{DEPLOYMENTS}/web")).await?;
             world.delete_policy("envoy").await?;
             within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;

@@ -1,6 +1,8 @@
 //! What markers promise: taking away what they list gives back the original. Written apart from the code that writes
 //! the markers, so that both would have to be wrong in the same way.
 
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use serde_json::{Map, Value};
 
 /// Takes away what the marker of `policy` lists, and the marker. `pod` is the pointer of the workload's pod.
