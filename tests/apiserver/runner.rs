@@ -48,6 +48,11 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
     let mut trials: Vec<Trial> = of_files.chain(chaos::trials()).collect();
     // A test that is not in the list is short.
     let longest: Vec<&str> = include_str!("longest.txt").lines().collect();
+    let is_there = |name: &&str| trials.iter().any(|trial| trial.name() == *name);
+    if let Some(gone) = longest.iter().find(|name| !is_there(name)) {
+        eprintln!("error: tests/apiserver/longest.txt names `{gone}`, which is no test: take it out");
+        return ExitCode::from(2);
+    }
     trials.sort_by_key(|trial| longest.iter().position(|name| *name == trial.name()).unwrap_or(longest.len()));
     let conclusion = libtest_mimic::run(&arguments, trials);
     if arguments.list {

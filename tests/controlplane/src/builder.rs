@@ -130,6 +130,7 @@ impl Builder {
         } else {
             self.fresh(&assets, self.state.as_ref()).await
         };
+        let servers = servers.inspect_err(|_| pool::ended(&self));
         let servers = servers.with_context(|| format!("starting Kubernetes {}", self.version))?;
         let mut plane = ControlPlane::new(self.clone(), servers);
         if self.nodes > 0 {
@@ -149,7 +150,7 @@ impl Builder {
         });
         let fresh = fresh.await?;
         let state = self.state.as_ref().unwrap_or(&fresh);
-        let Some((used, since)) = pool::take(self) else { return self.fresh(assets, Some(state)).await };
+        let Some((used, since)) = pool::take(self).await else { return self.fresh(assets, Some(state)).await };
         let begin = Instant::now();
         used.reset(state, since).await.context("giving a used control plane its former state")?;
         seconds::took(format!("reset Kubernetes {}", self.version), begin);

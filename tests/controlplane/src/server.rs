@@ -206,6 +206,7 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
+        pool::ended(&self.builder);
         let Some(servers) = self.servers.take() else { return };
         let is_whole = !self.is_spoilt.load(Ordering::Relaxed) && servers.nodes.is_empty() && servers.is_running();
         if pool::is_shared() && is_whole && !std::thread::panicking() {
