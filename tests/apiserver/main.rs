@@ -7,7 +7,7 @@ mod policies;
 #[path = "../support/mod.rs"]
 mod support;
 
-mod agreement;
+mod admission_policy;
 mod author;
 mod bad_input;
 mod burst;
@@ -21,6 +21,7 @@ mod custom;
 mod engines;
 mod engines_bad_input;
 mod engines_break_glass;
+mod exceptions;
 mod initializer;
 mod install;
 mod language;
@@ -29,7 +30,6 @@ mod migrate;
 mod others;
 mod pace;
 mod parity;
-mod parity_map;
 mod pods;
 mod protobuf;
 mod replicas;
