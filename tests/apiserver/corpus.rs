@@ -6,11 +6,17 @@ use crate::support::{LIMIT, TRUSTING, within};
 use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::Version;
+use kube::Client;
+use kube::core::Status;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::Command;
 
+/// Where the cases are.
+const FOLDER: &str = "tests/golden";
+/// How many requests are under way at once. More are not faster: the server compiles expressions, and on a busy machine the
+/// last of many gets no answer in time.
+pub const PARALLEL: usize = 4;
 /// The custom resources of the corpus: group, kind, resource.
 pub const CUSTOM: [(&str, &str, &str); 6] = [
     ("example.org", "Rollout", "rollouts"),
@@ -25,6 +31,8 @@ pub const CUSTOM: [(&str, &str, &str); 6] = [
 pub struct Case {
     /// Its folder.
     pub name: String,
+    /// What its names begin with, and the label `case` of its workload.
+    pub id: String,
     /// As custom resources.
     pub policies: Vec<Value>,
     /// The workload as a user posts it.
@@ -33,12 +41,14 @@ pub struct Case {
     pub injected: Option<Value>,
 }
 
-/// Installs the definitions of the corpus.
+/// Creates the definitions of the corpus, and waits until the server serves them.
 pub async fn define(world: &World) -> Result<()> {
     for (group, kind, plural) in CUSTOM {
         let definition = definition(world.cluster.version(), group, kind, plural);
         let api = definition["apiVersion"].as_str().context("an apiVersion")?;
         request(&world.admin, "POST", &format!("/apis/{api}/customresourcedefinitions"), &definition).await?;
+    }
+    for (group, _, plural) in CUSTOM {
         let path = format!("/apis/{group}/v1/{plural}");
         within(LIMIT, "it is served", || async { Ok(world.get(&path).await?.is_some()) }).await?;
     }
@@ -65,19 +75,21 @@ fn definition(version: Version, group: &str, kind: &str, plural: &str) -> Value 
     json!({ "apiVersion": api, "kind": "CustomResourceDefinition", "metadata": metadata, "spec": spec })
 }
 
-/// Creates the namespaces of `cases` that are not there, labelled as the cases take them to be.
+/// Creates the namespaces of `cases` that are missing, with the labels that the cases assume.
 pub async fn create_namespaces(world: &World, cases: &[Case]) -> Result<()> {
-    let names: BTreeSet<&str> =
-        cases.iter().filter_map(|case| case.workload["metadata"]["namespace"].as_str()).collect();
-    for name in names {
+    for name in namespaces(cases) {
         match request(&world.admin, "POST", "/api/v1/namespaces", &namespace(name)).await {
             Ok(_) => {}
-            // It is there; or no namespace can be called so, and then nothing can be posted there.
+            // The namespace exists; or its name is invalid, and then nothing can be posted there.
             Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) => {}
             Err(error) => return Err(error).context(name.to_owned()),
         }
     }
     Ok(())
+}
+
+fn namespaces(cases: &[Case]) -> BTreeSet<&str> {
+    cases.iter().filter_map(|case| case.workload["metadata"]["namespace"].as_str()).collect()
 }
 
 fn namespace(name: &str) -> Value {
@@ -110,6 +122,28 @@ impl Stored {
     }
 }
 
+/// What an API server says with status 500, though the object is at fault.
+const FAULTS: [&str; 2] =
+    ["resourceVersion should not be set on objects to be created", "strict decoding error: unknown field"];
+
+/// What the server has stored of `body`, or why it has refused it.
+pub async fn create(client: &Client, path: &str, body: &Value) -> Result<(Stored, String)> {
+    let is_fault = |status: &Status| {
+        // Also without such a resource or namespace.
+        matches!(status.code, 400 | 403 | 404 | 422) || FAULTS.iter().any(|fault| status.message.contains(fault))
+    };
+    match request(client, "POST", path, body).await {
+        Ok(stored) => Ok((Stored::of(stored)?, String::new())),
+        Err(kube::Error::Api(status)) if is_fault(&status) => Ok((Stored::Refused, status.message)),
+        Err(error) => Err(error).context(body.to_string()),
+    }
+}
+
+/// What the server would store of `body`, or why it would refuse it. The create waits for no initializer.
+pub async fn dry_run(client: &Client, body: &Value) -> Result<(Stored, String)> {
+    create(client, &format!("{}?dryRun=All&includeUninitialized=1", collection(body)?), body).await
+}
+
 /// Where `body` is posted.
 pub fn collection(body: &Value) -> Result<String> {
     let (api, kind) = (body["apiVersion"].as_str().context("an apiVersion")?, body["kind"].as_str().context("a kind")?);
@@ -121,68 +155,70 @@ pub fn collection(body: &Value) -> Result<String> {
     Ok(format!("/{root}/{api}/namespaces/{namespace}/{plural}"))
 }
 
-/// Every case but those of `not_here`, which have a reason each, as a server of that version is to see it. `scpol inject` reads
-/// and writes its files in `scratch`.
-pub fn cases(version: Version, not_here: &[(&str, &str)], scratch: &Path) -> Result<Vec<Case>> {
-    let root = crate::support::file("tests/golden");
-    let mut folders: Vec<_> = std::fs::read_dir(root)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    folders.sort();
+/// The names of all cases: the folders of `tests/golden`, sorted.
+pub fn names() -> Result<Vec<String>> {
+    let entries = std::fs::read_dir(crate::support::file(FOLDER))?;
+    let mut names =
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<Result<Vec<_>>>()?;
+    names.sort();
+    ensure!(names.len() >= 200, "{} cases", names.len());
+    Ok(names)
+}
+
+/// All cases, as a server of that version is to see them.
+pub fn cases(version: Version) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
-    for (number, folder) in folders.iter().enumerate() {
-        let name = folder.file_name().context("a name")?.to_string_lossy().into_owned();
-        if not_here.iter().any(|(other, _)| *other == name) {
-            continue;
-        }
-        cases.push(case(version, number, name, folder, scratch)?);
+    for (number, name) in names()?.into_iter().enumerate() {
+        cases.push(case(version, number, &name).context(name)?);
     }
-    ensure!(cases.len() + not_here.len() == folders.len(), "an exception names no case, or is there twice");
-    ensure!(cases.len() >= 200, "{} cases", cases.len());
+    inject(version, &mut cases)?;
     Ok(cases)
 }
 
-fn case(version: Version, number: usize, name: String, folder: &Path, scratch: &Path) -> Result<Case> {
+/// A case, before `scpol inject`.
+fn case(version: Version, number: usize, name: &str) -> Result<Case> {
+    let folder = crate::support::file(FOLDER).join(name);
     let read = |file: &str| -> Result<Vec<Value>> {
-        let text = std::fs::read_to_string(folder.join(file))?;
-        serde_saphyr::from_multiple(&text).with_context(|| name.clone())
+        Ok(serde_saphyr::from_multiple(&std::fs::read_to_string(folder.join(file))?)?)
     };
     let mut policies = read("policy.yaml")?;
-    let mut manifests = read("workload.yaml")?;
-    let mut workload = manifests.pop().context("a workload")?;
+    let mut workload = read("workload.yaml")?.pop().context("a workload")?;
+    let settings = if folder.join("case.yaml").exists() { read("case.yaml")?.remove(0) } else { Value::Null };
+    let id = format!("c{number}");
     let names: Vec<String> =
         policies.iter().filter_map(|policy| policy["metadata"]["name"].as_str().map(str::to_owned)).collect();
-    let renamed = |name: &str| format!("c{number}-{name}");
+    let renamed = |name: &str| format!("{id}-{name}");
     for policy in &mut policies {
         policy["metadata"]["name"] = json!(renamed(policy["metadata"]["name"].as_str().context("a name")?));
-        // No other case's workload is meant.
+        // Because all cases share a server, a policy selects the workload of its own case only.
         let selector = policy["spec"].as_object_mut().context("a spec")?.entry("labelSelector").or_insert(json!({}));
         let requirements =
             selector.as_object_mut().context("a selector")?.entry("matchExpressions").or_insert(json!([]));
-        let ours = json!({ "key": "case", "operator": "In", "values": [format!("c{number}")] });
+        let ours = json!({ "key": "case", "operator": "In", "values": [id] });
         requirements.as_array_mut().context("a list")?.push(ours);
     }
     rename(&mut workload, &names, &renamed);
-    let metadata = workload["metadata"].as_object_mut().context("metadata")?;
-    metadata.insert("name".into(), json!(format!("web-c{number}")));
+    let metadata = workload.as_object_mut().context("an object")?.entry("metadata").or_insert(json!({}));
+    let metadata = metadata.as_object_mut().context("metadata")?;
+    metadata.insert("name".into(), json!(format!("web-{id}")));
     metadata.remove("generateName");
-    metadata.entry("namespace").or_insert(json!("default"));
+    let namespace = settings["namespace"].as_str().unwrap_or("default");
+    metadata.entry("namespace").or_insert(json!(namespace));
     let labels = metadata.entry("labels").or_insert(Value::Null);
     if labels.is_null() {
         *labels = json!({});
     }
-    labels["case"] = json!(format!("c{number}"));
+    labels["case"] = json!(id);
     if workload["kind"] == "CronJob" {
         workload["apiVersion"] = match version {
             Version::V1_13 => json!("batch/v1beta1"),
             Version::V1_36 => json!("batch/v1"),
         };
     }
-    let mut beside = vec![namespace(workload["metadata"]["namespace"].as_str().context("a namespace")?)];
-    beside.extend(CUSTOM.map(|(group, kind, plural)| definition(version, group, kind, plural)));
-    let injected = inject(version, scratch, &policies, &workload, &beside).with_context(|| name.clone())?;
-    Ok(Case { name, policies, workload, injected })
+    Ok(Case { name: name.to_owned(), id, policies, workload, injected: None })
 }
 
-/// Gives the policies `names` their new names wherever a workload may speak of them: markers, and `scpol.dev/inject`.
+/// Renames the policies `names` wherever a workload may name them: in markers, `scpol.dev/inject`, and initializers.
 fn rename(value: &mut Value, names: &[String], renamed: &dyn Fn(&str) -> String) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| rename(item, names, renamed)),
@@ -208,32 +244,48 @@ fn rename(value: &mut Value, names: &[String], renamed: &dyn Fn(&str) -> String)
             }
             *fields = fresh;
         }
+        Value::String(text) => {
+            let initializer = text.strip_suffix(".scpol.dev").filter(|name| names.iter().any(|other| other == name));
+            if let Some(name) = initializer {
+                *text = format!("{}.scpol.dev", renamed(name));
+            }
+        }
         _ => {}
     }
 }
 
-/// What `scpol inject` makes of `workload`; none if it says that the create would be refused.
-fn inject(
-    version: Version,
-    scratch: &Path,
-    policies: &[Value],
-    workload: &Value,
-    beside: &[Value],
-) -> Result<Option<Value>> {
-    let write = |name: &str, values: &[&Value]| -> Result<std::path::PathBuf> {
-        let path = scratch.join(name);
-        std::fs::write(&path, values.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n"))?;
+/// Sets what `scpol inject` makes of each workload. One call serves all cases, because a policy selects its own case only.
+fn inject(version: Version, cases: &mut [Case]) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let write = |name: &str, values: &mut dyn Iterator<Item = String>| -> Result<std::path::PathBuf> {
+        let path = folder.path().join(name);
+        std::fs::write(&path, values.collect::<Vec<_>>().join("\n---\n"))?;
         Ok(path)
     };
-    let policies = write("policies.yaml", &policies.iter().collect::<Vec<_>>())?;
-    let manifests = write("manifests.yaml", &beside.iter().chain([workload]).collect::<Vec<_>>())?;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
-    command
+    let beside = namespaces(cases).into_iter().map(namespace);
+    let beside: Vec<Value> =
+        beside.chain(CUSTOM.map(|(group, kind, plural)| definition(version, group, kind, plural))).collect();
+    let manifests = beside.iter().chain(cases.iter().map(|case| &case.workload));
+    let manifests = write("manifests.yaml", &mut manifests.map(Value::to_string))?;
+    let policies = write("policies.yaml", &mut cases.iter().flat_map(|case| &case.policies).map(Value::to_string))?;
+    let output = Command::new(env!("CARGO_BIN_EXE_scpol"))
         .args(["inject", "--protected-namespaces=vault", "--output=json", "--kube-version", version.short()])
-        .args(TRUSTING);
-    let output = command.arg("-f").arg(manifests).arg("-p").arg(policies).output()?;
+        .args(TRUSTING)
+        .arg("-f")
+        .arg(manifests)
+        .arg("-p")
+        .arg(policies)
+        .output()?;
     let told = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code().is_some_and(|code| code < 2), "{told}");
     let list: Value = serde_json::from_slice(&output.stdout)?;
-    Ok((!told.contains("would be refused")).then(|| list["items"][beside.len()].clone()))
+    let injected = list["items"].as_array().context("a list")?.get(beside.len()..).context("the workloads")?;
+    ensure!(injected.len() == cases.len(), "{} of {} workloads came back", injected.len(), cases.len());
+    let refused: Vec<&str> = told.lines().filter(|line| line.contains("would be refused")).collect();
+    for (case, injected) in cases.iter_mut().zip(injected) {
+        let title = format!("/web-{}: policy ", case.id);
+        let is_refused = refused.iter().any(|line| line.contains(&title));
+        case.injected = (!is_refused).then(|| injected.clone());
+    }
+    Ok(())
 }

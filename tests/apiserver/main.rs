@@ -13,7 +13,7 @@ mod policies;
 #[path = "../support/mod.rs"]
 mod support;
 
-mod agreement;
+mod admission_policy;
 mod author;
 mod bad_input;
 mod burst;
@@ -27,6 +27,7 @@ mod custom;
 mod engines;
 mod engines_bad_input;
 mod engines_break_glass;
+mod exceptions;
 mod initializer;
 mod install;
 mod language;
@@ -34,7 +35,6 @@ mod malformed;
 mod migrate;
 mod others;
 mod parity;
-mod parity_map;
 mod pods;
 mod protobuf;
 mod replicas;
@@ -55,7 +55,7 @@ use std::process::ExitCode;
 
 /// The tests of every file.
 const TESTS: &[&[runner::Test]] = &[
-    agreement::TESTS,
+    admission_policy::TESTS,
     author::TESTS,
     bad_input::TESTS,
     burst::TESTS,
@@ -68,6 +68,7 @@ const TESTS: &[&[runner::Test]] = &[
     engines::TESTS,
     engines_bad_input::TESTS,
     engines_break_glass::TESTS,
+    exceptions::TESTS,
     initializer::TESTS,
     install::TESTS,
     language::TESTS,
@@ -75,7 +76,6 @@ const TESTS: &[&[runner::Test]] = &[
     migrate::TESTS,
     others::TESTS,
     parity::TESTS,
-    parity_map::TESTS,
     pods::TESTS,
     protobuf::TESTS,
     replicas::TESTS,

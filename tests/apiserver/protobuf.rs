@@ -1,6 +1,5 @@
 //! What a watch shows in protobuf is what the server has in JSON.
 
-use crate::agreement::NOT_HERE;
 use crate::corpus::{self, Case, collection};
 use crate::world::{World, request};
 use anyhow::{Context, Result, bail, ensure};
@@ -41,8 +40,7 @@ async fn a_watch_in_protobuf_shows_what_1_36_has_in_json() -> Result<()> {
 
 async fn shows_what_the_server_has(version: Version) -> Result<()> {
     let world = World::with(ControlPlane::builder(version)).await?;
-    let folder = tempfile::tempdir()?;
-    let cases = corpus::cases(version, &NOT_HERE, folder.path())?;
+    let cases = corpus::cases(version)?;
     corpus::create_namespaces(&world, &cases).await?;
     for body in [rich_pod(), replica_set()] {
         request(&world.admin, "POST", &collection(&body)?, &body).await?;

@@ -1,71 +1,40 @@
-//! The MutatingAdmissionPolicy engine agrees with files: what `scpol inject` makes of a workload, posted where no engine is, is
-//! stored as what was posted as it is where the engine is. For the whole corpus of `tests/golden`, and nothing is left out but
-//! by the engine's own verdict.
+//! The objects of the MutatingAdmissionPolicy engine on a 1.36 server, without an operator: random scenes, refusals, and the
+//! samples. `parity.rs` runs the corpus.
 
-use crate::corpus::{self, Stored, collection};
+use crate::corpus::{self, Stored, dry_run};
 use crate::scenes::{Content, Scenes};
 use crate::support::{LIMIT, within};
 use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
-use sidecar_policy::api::code::Code;
 use sidecar_policy::api::trust::Trust;
 use sidecar_policy::cluster::capabilities::Capabilities;
 use sidecar_policy::decision::Decision;
 use sidecar_policy::engine::Unavailable;
-use sidecar_policy::engine::admission_policy::{self, render, revision_of};
+use sidecar_policy::engine::admission_policy::{render, revision_of};
 use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::workload::{Kind, Workload};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 crate::tests![
-    the_corpus_is_stored_as_scpol_inject_says,
     whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere,
     a_refusal_names_the_policy_the_code_and_the_reason,
     the_server_takes_what_becomes_of_the_samples,
 ];
-
-/// Cases that one server of 1.36 cannot show, and why.
-pub(crate) const NOT_HERE: [(&str, &str); 13] = [
-    ("pod-without-metadata", "the server wants a name"),
-    ("row-3-terminating", "the server takes `deletionTimestamp` off what is created, before admission"),
-    ("before-and-after-lists-null", NO_NULL),
-    ("env-null-list", NO_NULL),
-    ("cronjob", "the server shows an empty `metadata` where none was posted, which the marker would tell"),
-    ("no-pod-spec", "the server shows a `spec` where none was posted"),
-    ("unknown-fields", "the server knows no such field: such a policy is not registered (SCP0026)"),
-    ("row-0-denied", NO_INITIALIZERS),
-    ("row-0-empty", NO_INITIALIZERS),
-    ("row-0-foreign", NO_INITIALIZERS),
-    ("row-0-one-of-two", NO_INITIALIZERS),
-    ("row-0-ours", NO_INITIALIZERS),
-    ("row-0-validations", NO_INITIALIZERS),
-];
-/// Cases whose policies this engine leaves to the webhook, by its own verdict.
-pub(crate) const NOT_EXPRESSIBLE: [&str; 6] = [
-    "custom-paths-differ",
-    "custom-paths-differ-apart",
-    "custom-paths-differ-fail",
-    "custom-paths-differ-not-in-deployments",
-    "custom-paths-differ-three",
-    "equal-quantities",
-];
-const NO_NULL: &str = "the server shows no null, which the marker would tell";
-const NO_INITIALIZERS: &str = "the server knows no initializers, and drops them";
 
 /// Where everything of this engine is posted.
 const REGISTRATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 impl World {
     /// What the server has.
-    async fn capabilities(&self) -> Result<Capabilities> {
+    pub(crate) async fn capabilities(&self) -> Result<Capabilities> {
         Ok(Capabilities::discover(&self.admin, |_| true).await?)
     }
 
     /// Creates objects of this engine: each is taken, so that each expression compiles.
-    async fn register(&self, object: &Value) -> Result<()> {
+    pub(crate) async fn register(&self, object: &Value) -> Result<()> {
         let kind = object["kind"].as_str().context("a kind")?;
         let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
         let path = format!("{REGISTRATIONS}/{}", plural.to_lowercase());
@@ -102,7 +71,11 @@ fn by_kind(policies: &[Value]) -> Result<Vec<Targeted>> {
 }
 
 /// The objects for the workloads of one case only, under names of its own.
-fn registrations(id: &str, policies: &[Value], cluster: &Capabilities) -> Result<Result<Vec<Value>, Unavailable>> {
+pub(crate) fn registrations(
+    id: &str,
+    policies: &[Value],
+    cluster: &Capabilities,
+) -> Result<Result<Vec<Value>, Unavailable>> {
     let mut objects = Vec::new();
     for (kind, policies) in by_kind(policies)? {
         match render(&kind, &policies, cluster, &site()) {
@@ -121,17 +94,8 @@ fn registrations(id: &str, policies: &[Value], cluster: &Capabilities) -> Result
     Ok(Ok(objects))
 }
 
-/// Posts `body` without storing it.
-async fn post(world: &World, body: &Value) -> Result<(Stored, String)> {
-    match request(&world.admin, "POST", &format!("{}?dryRun=All", collection(body)?), body).await {
-        Ok(stored) => Ok((Stored::of(stored)?, String::new())),
-        Err(kube::Error::Api(status)) if status.code < 500 => Ok((Stored::Refused, status.message)),
-        Err(error) => Err(error).context(body.to_string()),
-    }
-}
-
 /// Puts a registration in force that answers a probe, after all others: then the others are in force, too.
-async fn settle(world: &World, cluster: &Capabilities) -> Result<()> {
+pub(crate) async fn settle(world: &World, cluster: &Capabilities) -> Result<()> {
     let policy = json!({ "metadata": { "name": "last" }, "spec": {
         "targets": [{ "group": "", "resource": "pods" }], "failurePolicy": "Fail", "labelSelector": { "matchLabels": { "case": "last" } },
         "template": { "containers": [{ "name": "x", "image": "x" }] },
@@ -167,78 +131,14 @@ async fn probe(world: &World, objects: &[Value]) -> Result<()> {
     };
     // Every one of them is compiled first.
     within(4 * LIMIT, "the registrations answer", || async {
-        let (asked, _) = post(world, &pod("ask")).await?;
-        let (refused, told) = post(world, &pod("refuse")).await?;
+        let (asked, _) = dry_run(&world.admin, &pod("ask")).await?;
+        let (refused, told) = dry_run(&world.admin, &pod("refuse")).await?;
         let Stored::As(asked) = asked else { return Ok(false) };
         let is_mutated = asked["metadata"]["annotations"] == json!({ "scpol.dev/probe": mutating });
         let is_bare = asked["spec"]["containers"].as_array().is_some_and(|containers| containers.len() == 1);
         Ok(is_mutated && is_bare && refused == Stored::Refused && told.contains(&validating))
     })
     .await
-}
-
-async fn the_corpus_is_stored_as_scpol_inject_says() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
-    let folder = tempfile::tempdir()?;
-    let cases = corpus::cases(Version::V1_36, &NOT_HERE, folder.path())?;
-    corpus::define(&world).await?;
-    corpus::create_namespaces(&world, &cases).await?;
-    let cluster = world.capabilities().await?;
-    admission_policy::check(&cluster)?;
-    let mut by_hand = Vec::new();
-    for case in &cases {
-        by_hand.push(match &case.injected {
-            Some(injected) => post(&world, injected).await,
-            None => Ok((Stored::Refused, "`scpol inject` says so".to_owned())),
-        });
-    }
-    let (mut expressible, mut inexpressible) = (Vec::new(), Vec::new());
-    for (case, expected) in cases.iter().zip(by_hand) {
-        let id = case.workload["metadata"]["labels"]["case"].as_str().context("a label")?;
-        match registrations(id, &case.policies, &cluster).with_context(|| case.name.clone())? {
-            Ok(objects) => expressible.push((case, expected, objects)),
-            Err(unavailable) => {
-                ensure!(unavailable.code == Code::NotExpressible, "{}: {unavailable}", case.name);
-                inexpressible.push(case.name.as_str());
-            }
-        }
-    }
-    for is_binding in [false, true] {
-        for (case, _, objects) in &expressible {
-            let is_meant =
-                |object: &&Value| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding") == is_binding);
-            for object in objects.iter().filter(is_meant) {
-                world.register(object).await.with_context(|| case.name.clone())?;
-            }
-        }
-    }
-    settle(&world, &cluster).await?;
-    let (mut differences, mut injected) = (Vec::new(), 0);
-    for (case, expected, _) in &expressible {
-        let found = post(&world, &case.workload).await;
-        let (expected, found) = match (expected, &found) {
-            (Ok(expected), Ok(found)) => (expected, found),
-            (expected, found) => {
-                differences.push(format!("{}:\n  files  {expected:?}\n  server {found:?}", case.name));
-                continue;
-            }
-        };
-        injected +=
-            usize::from(matches!(&found.0, Stored::As(body) if body.to_string().contains("injected.scpol.dev/c")));
-        if found.0 != expected.0 {
-            differences.push(format!("{}:\n  files  {expected:?}\n  server {found:?}", case.name));
-        }
-    }
-    assert!(
-        differences.is_empty(),
-        "{} of {} differ\n{}",
-        differences.len(),
-        expressible.len(),
-        differences.join("\n")
-    );
-    assert_eq!(inexpressible, NOT_EXPRESSIBLE);
-    assert!(injected >= 150, "only {injected} were injected");
-    Ok(())
 }
 
 /// The seeds of the scenes of each kind; `SCENES=100..200` sets others.
@@ -330,7 +230,7 @@ async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> 
             for _ in 0..WORKLOADS {
                 let workload = around(made.pod(), api, kind, at, &id);
                 let decided = decided(&parsed, &workload);
-                let expected = post(&world, &decided).await;
+                let expected = dry_run(&world.admin, &decided).await;
                 posts.push((id.clone(), policies.clone(), decided != workload, workload, expected));
             }
         }
@@ -342,7 +242,7 @@ async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> 
     settle(&world, &cluster).await?;
     let (mut differences, mut injected, mut stored) = (Vec::new(), 0, 0);
     for (id, policies, is_injected, workload, expected) in &posts {
-        let found = post(&world, workload).await;
+        let found = dry_run(&world.admin, workload).await;
         let (Ok((expected, _)), Ok((found, _))) = (expected, &found) else {
             differences.push(format!("{id}: {expected:?}\n  server {found:?}"));
             continue;
@@ -412,7 +312,7 @@ async fn a_refusal_names_the_policy_the_code_and_the_reason() -> Result<()> {
             "metadata": { "name": "web", "namespace": "default", "labels": { "case": format!("m{index}") } },
             "spec": { "containers": [{ "name": "app", "image": "a" }] },
         });
-        let (found, told) = post(&world, &pod).await?;
+        let (found, told) = dry_run(&world.admin, &pod).await?;
         match expected {
             Some(expected) => ensure!(
                 found == Stored::Refused && told.contains(expected) && told.contains("forbidden"),

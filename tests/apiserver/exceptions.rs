@@ -1,0 +1,239 @@
+//! `exceptions.yaml`: the cases of `tests/golden` in which an engine and files differ or cannot be compared, each with its
+//! reason. `parity.rs` checks every verdict. `docs/engines.md` shows the file as a table.
+
+use crate::corpus;
+use crate::support::file;
+use anyhow::{Context, Result, bail, ensure};
+use controlplane::Version;
+use serde::Deserialize;
+use sidecar_policy::api::code::Code;
+use sidecar_policy::engine::EngineName;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fmt::Write;
+
+crate::tests![
+    every_exception_names_a_case_and_a_reason_and_stands_once,
+    a_new_difference_and_an_exception_that_no_longer_holds_are_faults,
+    the_table_in_the_documentation_is_current,
+];
+
+const FILE: &str = "tests/apiserver/exceptions.yaml";
+const PAGE: &str = "docs/engines.md";
+/// What surrounds the table in [`PAGE`].
+const BEGIN: &str = "<!-- begin: tests/apiserver/exceptions.yaml -->\n";
+const END: &str = "<!-- end: tests/apiserver/exceptions.yaml -->\n";
+
+/// An engine on a server.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct Setup {
+    pub(crate) engine: EngineName,
+    pub(crate) version: Version,
+}
+
+impl Setup {
+    pub(crate) const ALL: [Self; 4] = [
+        Self { engine: EngineName::Initializer, version: Version::V1_13 },
+        Self { engine: EngineName::Webhook, version: Version::V1_13 },
+        Self { engine: EngineName::Webhook, version: Version::V1_36 },
+        Self { engine: EngineName::MutatingAdmissionPolicy, version: Version::V1_36 },
+    ];
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.engine, self.version.short())
+    }
+}
+
+impl TryFrom<String> for Setup {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|setup| setup.to_string() == text);
+        known.ok_or_else(|| format!("`{text}` is none of {}", Self::ALL.map(|setup| setup.to_string()).join(", ")))
+    }
+}
+
+/// The result of a case.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) enum Verdict {
+    /// The server stores the same.
+    Agrees,
+    /// The server stores something else.
+    Differs,
+    /// The server refuses the workload, with the sidecar and without it: there is nothing to compare.
+    Refused,
+    /// The engine does not serve a policy of the case, for this reason.
+    NotServed(Code),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agrees => f.write_str("Agrees"),
+            Self::Differs => f.write_str("Differs"),
+            Self::Refused => f.write_str("Refused"),
+            Self::NotServed(code) => code.fmt(f),
+        }
+    }
+}
+
+impl TryFrom<String> for Verdict {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let codes = Code::ALL.iter().copied().map(Self::NotServed);
+        let known = [Self::Differs, Self::Refused].into_iter().chain(codes).find(|verdict| verdict.to_string() == text);
+        known.ok_or_else(|| format!("`{text}` is neither `Differs`, nor `Refused`, nor a code"))
+    }
+}
+
+/// Cases with one reason.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Exception {
+    reason: String,
+    setups: Vec<Setup>,
+    verdict: Verdict,
+    cases: Vec<String>,
+}
+
+fn read() -> Result<Vec<Exception>> {
+    serde_saphyr::from_str(&std::fs::read_to_string(file(FILE))?).context(FILE)
+}
+
+/// The exceptions of one setup.
+pub(crate) struct Exceptions {
+    setup: Setup,
+    /// The verdict and the reason, by case.
+    expected: BTreeMap<String, (Verdict, String)>,
+}
+
+impl Exceptions {
+    pub(crate) fn of(setup: Setup) -> Result<Self> {
+        let mut expected = BTreeMap::new();
+        for exception in read()?.into_iter().filter(|exception| exception.setups.contains(&setup)) {
+            for case in exception.cases {
+                expected.insert(case, (exception.verdict, exception.reason.clone()));
+            }
+        }
+        Ok(Self { setup, expected })
+    }
+
+    /// The reasons for which some policies are not served.
+    pub(crate) fn codes(&self) -> Vec<Code> {
+        let codes = self.expected.values().filter_map(|(verdict, _)| match verdict {
+            Verdict::NotServed(code) => Some(*code),
+            _ => None,
+        });
+        codes.collect()
+    }
+
+    /// What is wrong with a case of which `found` is the verdict: a verdict that is not in the file, or one in the file that no
+    /// longer holds.
+    pub(crate) fn fault(&self, case: &str, found: Verdict, detail: &str) -> Option<String> {
+        let setup = self.setup;
+        match self.expected.get(case) {
+            None if found == Verdict::Agrees => None,
+            None => Some(format!(
+                "{case}: {found} on {setup}: {detail}\n  Fix it, or add the case to {FILE} with the reason."
+            )),
+            Some((expected, _)) if found == *expected => None,
+            Some((_, reason)) if found == Verdict::Agrees => Some(format!(
+                "{case}: agrees on {setup}: the exception \"{reason}\" no longer holds. Remove it from {FILE}."
+            )),
+            Some((expected, reason)) => Some(format!(
+                "{case}: {found} on {setup}: {detail}\n  {FILE} expects {expected}: \"{reason}\". Correct it there."
+            )),
+        }
+    }
+}
+
+async fn every_exception_names_a_case_and_a_reason_and_stands_once() -> Result<()> {
+    let (cases, mut seen) = (corpus::names()?, BTreeSet::new());
+    for exception in read()? {
+        let Exception { reason, setups, cases: named, .. } = exception;
+        ensure!(!reason.is_empty() && !setups.is_empty() && !named.is_empty(), "{FILE}: \"{reason}\" is incomplete");
+        for case in named {
+            ensure!(cases.contains(&case), "{FILE}: \"{reason}\": tests/golden has no case `{case}`");
+            for setup in &setups {
+                ensure!(seen.insert((case.clone(), setup.to_string())), "{FILE}: `{case}` stands twice for {setup}");
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn a_new_difference_and_an_exception_that_no_longer_holds_are_faults() -> Result<()> {
+    let setup = Setup::ALL[0];
+    let known = [("differs", Verdict::Differs), ("unserved", Verdict::NotServed(Code::FailNotSafe))];
+    let expected = known.map(|(case, verdict)| (case.to_owned(), (verdict, "why".to_owned())));
+    let exceptions = Exceptions { setup, expected: expected.into() };
+    for (case, found, expected) in [
+        ("other", Verdict::Agrees, None),
+        ("differs", Verdict::Differs, None),
+        ("unserved", Verdict::NotServed(Code::FailNotSafe), None),
+        ("other", Verdict::Refused, Some("add the case to")),
+        ("differs", Verdict::Agrees, Some("\"why\" no longer holds")),
+        ("differs", Verdict::Refused, Some("expects Differs")),
+        ("unserved", Verdict::NotServed(Code::NotExpressible), Some("expects SCP0325")),
+    ] {
+        let fault = exceptions.fault(case, found, "detail");
+        match expected {
+            None => assert_eq!(fault, None),
+            Some(words) => assert!(fault.as_ref().is_some_and(|fault| fault.contains(words)), "{fault:?}"),
+        }
+    }
+    Ok(())
+}
+
+async fn the_table_in_the_documentation_is_current() -> Result<()> {
+    let page = std::fs::read_to_string(file(PAGE))?;
+    let parts = page.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?)));
+    let (before, (there, after)) = parts.with_context(|| format!("{PAGE} has no place for the table"))?;
+    let table = table(&read()?)?;
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(file(PAGE), format!("{before}{BEGIN}{table}{END}{after}"))?;
+    } else if there != table {
+        bail!("the table in {PAGE} is stale: run `UPDATE=1 cargo test --test apiserver exceptions`");
+    }
+    Ok(())
+}
+
+/// A row for each exception.
+fn table(exceptions: &[Exception]) -> Result<String> {
+    let mut table = "| engine, server | reason | cases |\n|---|---|---|\n".to_owned();
+    for exception in exceptions {
+        let code = match exception.verdict {
+            Verdict::NotServed(code) => format!(" ({code})"),
+            _ => String::new(),
+        };
+        let cases: Vec<String> = exception.cases.iter().map(|case| format!("`{case}`")).collect();
+        writeln!(table, "| {} | {}{code} | {} |", places(&exception.setups), exception.reason, cases.join(", "))?;
+    }
+    Ok(table)
+}
+
+/// In as few words as possible.
+fn places(setups: &[Setup]) -> String {
+    let is_all = |version: Option<Version>| {
+        let meant = Setup::ALL.into_iter().filter(|setup| version.is_none_or(|version| setup.version == version));
+        meant.into_iter().all(|setup| setups.contains(&setup))
+    };
+    if is_all(None) {
+        return "all".to_owned();
+    }
+    let mut places = Vec::new();
+    for version in Version::ALL {
+        if is_all(Some(version)) {
+            places.push(format!("all on {version}"));
+            continue;
+        }
+        let here = setups.iter().filter(|setup| setup.version == version);
+        places.extend(here.map(|setup| format!("{} on {version}", setup.engine)));
+    }
+    places.join(", ")
+}
