@@ -30,8 +30,8 @@ const WAITS: &str = "10s";
 const STUBBORN: Duration = Duration::from_secs(300);
 /// The server lets a create wait for so long.
 const SERVER_LIMIT: Duration = Duration::from_secs(30);
-/// How long it may take, once all clients have given up, until nothing waits any more.
-const AFTERMATH: Duration = Duration::from_secs(10);
+/// How long it may take, once all clients have given up, until nothing waits any more, with other tests beside it.
+const AFTERMATH: Duration = Duration::from_secs(30);
 
 /// Creates a Deployment, however often the server has too many requests within `patience`.
 async fn create(world: &World, name: &str, patience: Duration) -> Result<Value> {
