@@ -30,13 +30,13 @@ test: assets test-offline test-servers ## All tests, real servers included
 test-offline: ## What needs no server: about a minute
 	@cargo test --locked --workspace --no-run
 	@mkdir -p target/seconds
-	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --exclude controlplane --lib --bins --test offline --test rules \
+	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --exclude controlplane --lib --bins --test offline --test rules --test smoke \
 		-- -Z unstable-options --report-time | tee target/seconds/offline.log
 	@cargo test --locked --workspace --doc
 
 .PHONY: test-servers
 test-servers: assets ## What needs real servers; TESTS=author for some of it
-	@cargo $(SECONDS_OF_TESTS) test --locked -p controlplane -- -Z unstable-options --report-time
+	@cargo $(SECONDS_OF_TESTS) test --locked -p controlplane --lib --bins --tests -- -Z unstable-options --report-time
 	@cargo test --locked --test apiserver -- $(TESTS)
 
 .PHONY: slowest

@@ -82,7 +82,7 @@ impl Builder {
         self
     }
 
-    /// Record every request; read them with [`ControlPlane::audit`].
+    /// Record every request; read them with [`audit`](crate::Servers::audit).
     #[must_use]
     pub fn audit_log(mut self) -> Self {
         self.audit = true;
@@ -96,7 +96,7 @@ impl Builder {
         self
     }
 
-    /// Begin with what was in etcd when `state` was read, instead of with what a fresh server has: [`ControlPlane::snapshot`] of one of
+    /// Begin with what was in etcd when `state` was read, instead of with what a fresh server has: [`snapshot`](crate::Servers::snapshot) of one of
     /// the same version.
     #[must_use]
     pub fn state(mut self, state: &Snapshot) -> Self {
