@@ -20,6 +20,7 @@ demo: ## Everything from a bare clone: a real API server, the operator, a sample
 	@cargo build --locked --workspace --bins
 	@target/debug/controlplane run --version $(DEMO) $(if $(filter 1.36,$(DEMO)),--nodes 2) -- tests/demo/$(DEMO).sh
 
+# With --workspace everywhere: with fewer packages dependencies have fewer features, and are compiled once more.
 # Stable Rust tells the seconds of each test only to whoever asks like this.
 SECONDS_OF_TESTS := --config 'target."cfg(all())".runner = ["env", "RUSTC_BOOTSTRAP=1"]'
 
@@ -30,14 +31,14 @@ test: assets test-offline test-servers ## All tests, real servers included
 test-offline: ## What needs no server: about a minute
 	@cargo test --locked --workspace --no-run
 	@mkdir -p target/seconds
-	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --exclude controlplane --lib --bins --test offline --test rules --test smoke \
+	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --lib --bins --test offline --test rules --test smoke \
 		-- -Z unstable-options --report-time | tee target/seconds/offline.log
 	@cargo test --locked --workspace --doc
 
 .PHONY: test-servers
 test-servers: assets ## What needs real servers; TESTS=author for some of it
-	@cargo $(SECONDS_OF_TESTS) test --locked -p controlplane --lib --bins --tests -- -Z unstable-options --report-time
-	@cargo test --locked --test apiserver -- $(TESTS)
+	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --test servers -- -Z unstable-options --report-time
+	@cargo test --locked --workspace --test apiserver -- $(TESTS)
 
 .PHONY: slowest
 slowest: ## The 30 slowest tests and starts of servers of the last run
