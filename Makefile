@@ -28,7 +28,7 @@ SECONDS_OF_TESTS := --config 'target."cfg(all())".runner = ["env", "RUSTC_BOOTST
 test: assets test-offline test-servers ## All tests, real servers included
 
 .PHONY: test-offline
-test-offline: ## What needs no server: about a minute
+test-offline: ## What needs no server: one to two minutes
 	@cargo test --locked --workspace --no-run
 	@mkdir -p target/seconds
 	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --lib --bins --test offline --test rules --test smoke \
