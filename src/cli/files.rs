@@ -10,6 +10,7 @@ use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use json_patch::Patch;
+use rayon::prelude::*;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
@@ -391,33 +392,48 @@ pub(super) enum Output {
     Json,
 }
 
-/// The text of `files` once `change` has given the documents that it changes their new values.
+/// The text of `files` once `change` has given the documents that it changes their new values, and the notes that it took of each
+/// file. Files are changed side by side.
 ///
 /// Without `output`, the documents that are not changed keep their bytes.
-pub(super) fn rewrite(
+pub(super) fn rewrite<N: Default + Send>(
     files: &[File],
     output: Option<Output>,
-    mut change: impl FnMut(&manifest::Manifest) -> Option<Value>,
-) -> String {
-    let Some(output) = output else {
-        return manifest::join(files.iter().map(|file| file.rewrite(&mut change)).collect::<Vec<_>>());
-    };
-    let manifests = files.iter().flat_map(File::manifests);
-    let values = manifests.map(|manifest| change(manifest).unwrap_or_else(|| manifest.value.clone()));
+    change: impl Fn(&Manifest, &mut N) -> Option<Value> + Sync,
+) -> (String, Vec<N>) {
+    let value = |manifest: &Manifest, notes: &mut N| change(manifest, notes).unwrap_or_else(|| manifest.value.clone());
     match output {
-        Output::Yaml => {
-            let documents: Vec<_> = values.map(|value| manifest::emit(&value, &manifest::Layout::YAML)).collect();
-            documents.join("---\n")
+        None => {
+            let (texts, notes) = each(files, |file, notes| file.rewrite(|manifest| change(manifest, notes)));
+            (manifest::join(texts), notes)
         }
-        Output::Json => {
-            let mut values: Vec<_> = values.collect();
+        Some(Output::Yaml) => {
+            let emit = |value| manifest::emit(&value, &manifest::Layout::YAML);
+            let (documents, notes) = each(files, |file, notes| {
+                file.manifests().map(|manifest| emit(value(manifest, notes))).collect::<Vec<_>>()
+            });
+            (documents.concat().join("---\n"), notes)
+        }
+        Some(Output::Json) => {
+            let (values, notes) =
+                each(files, |file, notes| file.manifests().map(|manifest| value(manifest, notes)).collect::<Vec<_>>());
+            let mut values: Vec<_> = values.into_iter().flatten().collect();
             let value = match values.len() {
                 1 => values.remove(0),
                 _ => serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": values }),
             };
-            manifest::emit(&value, &manifest::Layout::json(4)) + "\n"
+            (manifest::emit(&value, &manifest::Layout::json(4)) + "\n", notes)
         }
     }
+}
+
+/// The results of `work` for each of `files`, and its notes.
+fn each<R: Send, N: Default + Send>(files: &[File], work: impl Fn(&File, &mut N) -> R + Sync) -> (Vec<R>, Vec<N>) {
+    let results = files.par_iter().map(|file| {
+        let mut notes = N::default();
+        (work(file, &mut notes), notes)
+    });
+    results.unzip()
 }
 
 #[cfg(test)]

@@ -48,38 +48,51 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
     let namespaces = files::namespaces(&objects);
     let kinds = Kinds::new(policies.kinds(), &objects);
-    let mut injection = Injection { options, site, policies, kinds, namespaces, diff: String::new(), end: End::Fine };
-    let text = files::rewrite(&files, options.output, |manifest| injection.manifest(manifest));
-    out.write_all(if options.diff { injection.diff.as_bytes() } else { text.as_bytes() })?;
+    let injection = Injection { options, site, policies, kinds, namespaces };
+    let (text, notes) = files::rewrite(&files, options.output, |manifest, notes| injection.manifest(manifest, notes));
+    notes.iter().flat_map(|notes| &notes.remarks).for_each(remark);
+    if options.diff {
+        notes.iter().try_for_each(|notes| out.write_all(notes.diff.as_bytes()))?;
+    } else {
+        out.write_all(text.as_bytes())?;
+    }
     out.flush()?;
-    Ok(injection.end)
+    Ok(if notes.iter().any(|notes| notes.has_failed) { End::Finding } else { End::Fine })
 }
 
-/// An injection under way.
+/// What every injection needs.
 struct Injection<'a> {
     options: &'a Options,
     site: Site,
     policies: Policies,
     kinds: Kinds,
     namespaces: HashMap<String, Arc<Value>>,
-    /// What has changed so far.
+}
+
+/// What the injection of a file leaves, besides its text.
+#[derive(Default)]
+struct Notes {
+    /// The lines for standard error.
+    remarks: Vec<String>,
+    /// What changes.
     diff: String,
-    end: End,
+    /// Whether a policy that matches is not injected.
+    has_failed: bool,
 }
 
 impl Injection<'_> {
     /// The injected document; none if nothing is injected.
-    fn manifest(&mut self, manifest: &Manifest) -> Option<Value> {
-        let changed = manifest.rewrite(|object| self.object(manifest, object))?;
+    fn manifest(&self, manifest: &Manifest, notes: &mut Notes) -> Option<Value> {
+        let changed = manifest.rewrite(|object| self.object(manifest, object, notes))?;
         if self.options.diff {
-            self.diff.push_str(&unified(manifest, &changed));
+            notes.diff.push_str(&unified(manifest, &changed));
         }
         Some(changed)
     }
 
-    fn object(&mut self, manifest: &Manifest, object: &Object<'_>) -> Option<Value> {
+    fn object(&self, manifest: &Manifest, object: &Object<'_>, notes: &mut Notes) -> Option<Value> {
         if manifest::policy_of(object).is_some() {
-            remark(format_args!(
+            notes.remarks.push(format!(
                 "warning: {} is a SidecarPolicy, and passes through: give policies with --policy",
                 manifest.place
             ));
@@ -89,7 +102,7 @@ impl Injection<'_> {
         let mut decision = Decision::of(&self.policies, &placed, &self.site);
         let patch = plan(&mut decision, &workload, &placed);
         for left in &decision.rest {
-            self.tell(manifest, &placed, left);
+            self.note(manifest, &placed, left, notes);
         }
         if decision.refusal().is_some() || patch.is_empty() {
             return None;
@@ -97,7 +110,7 @@ impl Injection<'_> {
         Some(workload.patched(&patch))
     }
 
-    fn tell(&mut self, manifest: &Manifest, workload: &Workload, left: &Left) {
+    fn note(&self, manifest: &Manifest, workload: &Workload, left: &Left, notes: &mut Notes) {
         let what = match left.outcome {
             Outcome::Injected => return,
             Outcome::Skipped if !self.options.verbose => return,
@@ -105,9 +118,7 @@ impl Injection<'_> {
             Outcome::Failed => "not injected",
             Outcome::Rejected => "not injected, and its create would be refused",
         };
-        if left.outcome != Outcome::Skipped {
-            self.end = End::Finding;
-        }
+        notes.has_failed |= left.outcome != Outcome::Skipped;
         let (reason, policy) = (&left.reason, &left.policy.name);
         let hint = match reason.code {
             Code::NamespaceUnreadable => ": give its manifest with -f, too".to_owned(),
@@ -116,7 +127,7 @@ impl Injection<'_> {
             }
             _ => String::new(),
         };
-        remark(format_args!(
+        notes.remarks.push(format!(
             "{}: {}: policy `{policy}`: {what}: {} {} (row {}): {}{hint}",
             manifest.place,
             title(workload),

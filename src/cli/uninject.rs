@@ -25,36 +25,35 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     let files = options.manifests.read()?;
-    let mut removal = Removal { names: &options.policies, found: BTreeSet::new(), end: End::Fine };
-    let text =
-        files::rewrite(&files, options.output, |manifest| manifest.rewrite(|object| removal.object(manifest, object)));
-    for name in options.policies.iter().filter(|name| !removal.found.contains(*name)) {
+    let change = |manifest: &Manifest, notes: &mut Notes| {
+        manifest.rewrite(|object| original(manifest, object, &options.policies, notes))
+    };
+    let (text, notes) = files::rewrite(&files, options.output, change);
+    let leftovers: Vec<_> = notes.iter().flat_map(|notes| &notes.leftovers).collect();
+    leftovers.iter().for_each(remark);
+    for name in options.policies.iter().filter(|name| !notes.iter().any(|notes| notes.found.contains(*name))) {
         remark(format_args!("warning: no workload has a marker of policy `{name}`"));
     }
     out.write_all(text.as_bytes())?;
     out.flush()?;
-    Ok(removal.end)
+    Ok(if leftovers.is_empty() { End::Fine } else { End::Finding })
 }
 
-/// A removal under way.
-struct Removal<'a> {
-    /// Whose content is taken away; all, if empty.
-    names: &'a [String],
-    /// Whose marker was there.
+/// What the removal from a file leaves, besides its text.
+#[derive(Default)]
+struct Notes {
+    /// The policies whose marker was there.
     found: BTreeSet<String>,
-    end: End,
+    /// What is not removed: lines for standard error.
+    leftovers: Vec<String>,
 }
 
-impl Removal<'_> {
-    /// The object as it was before; none if it has no marker of ours.
-    fn object(&mut self, manifest: &Manifest, object: &Object<'_>) -> Option<Value> {
-        let workload = Kinds::default().any_workload(object)?;
-        let undone = inject::undo_anywhere(&workload, self.names)?;
-        for leftover in &undone.leftovers {
-            self.end = End::Finding;
-            remark(format_args!("{}: {}: {leftover}", manifest.place, title(&workload)));
-        }
-        self.found.extend(undone.policies);
-        (undone.body != workload.body).then_some(undone.body)
-    }
+/// The object without the content of `policies`, or of all if there are none; none if it has no marker of ours.
+fn original(manifest: &Manifest, object: &Object<'_>, policies: &[String], notes: &mut Notes) -> Option<Value> {
+    let workload = Kinds::default().any_workload(object)?;
+    let undone = inject::undo_anywhere(&workload, policies)?;
+    let leftovers = undone.leftovers.iter();
+    notes.leftovers.extend(leftovers.map(|leftover| format!("{}: {}: {leftover}", manifest.place, title(&workload))));
+    notes.found.extend(undone.policies);
+    (undone.body != workload.body).then_some(undone.body)
 }

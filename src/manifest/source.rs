@@ -1,6 +1,7 @@
 //! Where manifests come from: files, folders, standard input.
 
 use super::{Fault, File, Place};
+use rayon::prelude::*;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -36,17 +37,18 @@ pub fn read_what_can_be(paths: &[PathBuf], walk: Walk) -> (Vec<File>, Vec<Fault>
     if paths.iter().filter(|path| is_stdin(path)).count() > 1 {
         return (files, vec![fault("-", "standard input can be read only once: give `-` once")]);
     }
+    let mut found = Vec::new();
     for path in paths {
         match list(path, walk) {
-            Ok(found) => {
-                for path in found {
-                    match load(&path) {
-                        Ok(file) => files.push(file),
-                        Err(found) => faults.extend(found),
-                    }
-                }
-            }
-            Err(found) => faults.push(found),
+            Ok(paths) => found.extend(paths.into_iter().map(Ok)),
+            Err(fault) => found.push(Err(vec![fault])),
+        }
+    }
+    let loaded: Vec<_> = found.par_iter().map(|path| path.as_deref().map_err(Clone::clone).and_then(load)).collect();
+    for loaded in loaded {
+        match loaded {
+            Ok(file) => files.push(file),
+            Err(found) => faults.extend(found),
         }
     }
     (files, faults)
@@ -183,6 +185,17 @@ mod tests {
         let faults = read(&[folder.0.join("gone.yaml"), folder.0.join("gone.json")], Walk::Flat).unwrap_err();
         assert_eq!(faults.len(), 2);
         assert!(faults[0].message.starts_with("cannot be read: "), "{}", faults[0]);
+    }
+
+    #[test]
+    fn faults_of_many_files_have_the_order_of_the_files() {
+        let mut folder = Folder::new("many");
+        for number in 100..200 {
+            folder = folder.with(&format!("{number}.yaml"), if number % 3 == 0 { "a: 1\na: 2\n" } else { "a: 1\n" });
+        }
+        let faults = folder.names(Walk::Flat).unwrap_err();
+        assert_eq!(faults.len(), 33);
+        assert!(faults.is_sorted_by_key(|fault| &fault.place), "{faults:?}");
     }
 
     #[test]
