@@ -1,13 +1,14 @@
 //! Deciding and planning alone, and `scpol inject` on files: no server.
 
-use super::figure::{Figure, at_most};
+use super::figure::{Figure, at_most, told};
 use super::objects::{pod_of, policies_unlike, unlike};
 use super::statistics::median;
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 use sidecar_policy::decision::Decision;
 use sidecar_policy::policy::{Policies, Site};
 use sidecar_policy::workload::{Kind, Workload};
+use std::path::Path;
 use std::time::Instant;
 
 /// The cases of deciding and planning take turns, since the processor may be faster or slower from one moment to the next: so many,
@@ -44,43 +45,47 @@ pub(super) fn language(figures: &mut Vec<Figure>) -> Result<()> {
         2.5,
     ));
 
+    inject(figures)
+}
+
+/// What people and helm write; `NAME` is replaced.
+const DEPLOYMENTS: [&str; 2] = [include_str!("../manifests/by-hand.yaml"), include_str!("../manifests/by-helm.yaml")];
+/// How many files there are, each with one Deployment.
+const FILES: usize = 1_000;
+
+/// `scpol inject` of a folder, with policies that all match and with one that matches nothing, in turns.
+fn inject(figures: &mut Vec<Figure>) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let write = |name: &str, documents: Vec<Value>| {
-        let text = documents.iter().map(Value::to_string).collect::<Vec<_>>().join("\n---\n");
+    let manifests = folder.path().join("manifests");
+    std::fs::create_dir(&manifests)?;
+    for (number, text) in (0..FILES).zip(DEPLOYMENTS.iter().cycle()) {
+        let name = format!("web-{number}");
+        std::fs::write(manifests.join(format!("{name}.yaml")), text.replace("NAME", &name))?;
+    }
+    let policies = |name: &str, count: usize, app: &str| {
+        let documents = (0..count).map(|number| {
+            let mut policy = unlike(number);
+            policy["spec"]["labelSelector"] = json!({ "matchLabels": { "app": app } });
+            policy.to_string()
+        });
         let path = folder.path().join(name);
-        std::fs::write(&path, text).map(|()| path)
+        std::fs::write(&path, documents.collect::<Vec<_>>().join("\n---\n")).map(|()| path)
     };
-    let matching = |number| {
-        let mut policy = unlike(number);
-        policy["spec"]["labelSelector"] = json!({ "matchLabels": { "app": "web" } });
-        policy
-    };
-    let policies = write("policies.yaml", (0..10).map(matching).collect())?;
-    let manifests = write("manifests.yaml", (0..1_000).map(|number| deployment(&format!("web-{number}"))).collect())?;
-    let runs = (0..9).map(|_| {
+    let (matching, other) = (policies("matching.yaml", 10, "web")?, policies("other.yaml", 1, "other")?);
+    let time = |policies: &Path, injected: usize| {
         let start = Instant::now();
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_scpol"))
             .args(["inject", "-f"])
-            .arg(&manifests)
-            .arg("-p")
-            .arg(&policies)
+            .args([&manifests, Path::new("-p"), policies])
             .output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        ensure!(
-            String::from_utf8_lossy(&output.stdout).matches("injected.scpol.dev/p9").count() == 1_000,
-            "not all were injected"
-        );
+        let found = String::from_utf8_lossy(&output.stdout).matches("injected.scpol.dev/p9").count();
+        ensure!(found == injected, "{found} are injected instead of {injected}");
         Ok(start.elapsed().as_secs_f64())
-    });
-    let inject = median(runs.collect::<Result<_>>()?);
-    figures.push(at_most("scpol inject, 1 000 manifests, 10 policies", inject, "s", 0.25));
+    };
+    let runs = (0..9).map(|_| Ok([time(&matching, FILES)?, time(&other, 0)?])).collect::<Result<Vec<_>>>()?;
+    let of = |index: usize| median(runs.iter().map(|run| run[index]).collect());
+    figures.push(at_most("scpol inject, 1 000 files, 10 policies that match", of(0), "s", 0.2));
+    figures.push(told("the same with a policy that matches nothing", of(1), "s"));
     Ok(())
-}
-
-fn deployment(name: &str) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "labels": { "app": "web" } },
-        "spec": { "selector": { "matchLabels": { "app": name } }, "template": { "metadata": { "labels": { "app": name } },
-            "spec": { "containers": [{ "name": "nginx", "image": "nginx:1.8.1", "ports": [{ "containerPort": 80 }] }] } } },
-    })
 }
