@@ -14,8 +14,6 @@ const PURE: &[&str] = &[
     "decision.rs",
     "timing.rs",
     "workload.rs",
-    "cluster/protobuf/json.rs",
-    "cluster/protobuf/schema.rs",
     "workloads/census.rs",
     "workloads/ledger.rs",
     "engine/mod.rs",

@@ -2,7 +2,6 @@
 
 use super::object::Object;
 use super::pages::{Fitting, PAGE};
-use super::protobuf::Protobuf;
 use crate::metrics::Metrics;
 use crate::timing::{self, CALL_LIMIT, CONNECT_LIMIT};
 use anyhow::{Context, Result};
@@ -66,7 +65,6 @@ pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
     let counted = Counted { metrics: metrics.clone() };
     let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
     Ok(ClientBuilder::try_from(config)?
-        .with_layer(&Protobuf::default())
         .with_layer(&Fitting::default())
         .with_layer(&inclusive)
         .with_layer(&counted)

@@ -11,4 +11,3 @@ pub mod object;
 pub mod openapi;
 pub mod pages;
 pub mod policies;
-pub mod protobuf;

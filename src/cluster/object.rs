@@ -1,9 +1,8 @@
-//! An API object of any kind as raw bytes, of JSON or protobuf, with just the metadata that a watch needs at once.
+//! An API object of any kind as raw bytes, with just the metadata that a watch needs at once.
 //!
 //! Typed metadata drops what it does not know, `metadata.initializers` included, and costs memory; raw bytes lose
 //! nothing and are thrown away as soon as they have been looked at.
 
-use super::protobuf::{self, Extent};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope, Resource};
@@ -31,17 +30,8 @@ pub struct Object {
     meta: ObjectMeta,
     created: Option<Timestamp>,
     initializers: Option<Initializers>,
-    raw: Raw,
-}
-
-/// An object as it came.
-#[derive(Clone, Debug)]
-enum Raw {
-    Json(Box<RawValue>),
-    /// As a watch shows workloads, see [`protobuf`]. It has been found to be known.
-    Protobuf(Vec<u8>),
-    /// It has been thrown away.
-    Aside,
+    /// As it came. None if [`Object::put_aside`] has thrown it away.
+    raw: Option<Box<RawValue>>,
 }
 
 /// `metadata.initializers`, which servers below 1.14 have.
@@ -81,21 +71,7 @@ impl Object {
     /// The object, parsed. Of one with a number that no 64 bits hold, which API servers do not store, there is only what says which
     /// it is.
     pub fn value(&self) -> Value {
-        self.read(Extent::Whole)
-    }
-
-    /// The object, parsed, as far as is needed to see whom it is for. What is no single value in the `spec` of a pod, as its containers and
-    /// volumes, may be missing: to read that costs more than to read all the rest.
-    pub fn outline(&self) -> Value {
-        self.read(Extent::Outline)
-    }
-
-    fn read(&self, extent: Extent) -> Value {
-        let read = match &self.raw {
-            Raw::Json(raw) => serde_json::from_str(raw.get()).ok(),
-            Raw::Protobuf(bytes) => protobuf::value(bytes, extent).ok(),
-            Raw::Aside => None,
-        };
+        let read = self.raw.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
         read.unwrap_or_else(|| self.identity())
     }
 
@@ -113,17 +89,12 @@ impl Object {
 
     /// What is kept of it while it waits. Of a large one that is only what says which it is: it is to be read again.
     pub fn put_aside(self) -> Self {
-        let length = match &self.raw {
-            Raw::Json(raw) => raw.get().len(),
-            Raw::Protobuf(bytes) => bytes.len(),
-            Raw::Aside => 0,
-        };
-        if length > LARGE { Self { raw: Raw::Aside, ..self } } else { self }
+        Self { raw: self.raw.filter(|raw| raw.get().len() <= LARGE), ..self }
     }
 
     /// False if [`Self::put_aside`] has left nothing to be parsed.
     pub fn is_whole(&self) -> bool {
-        !matches!(self.raw, Raw::Aside)
+        self.raw.is_some()
     }
 
     /// Its name.
@@ -171,25 +142,8 @@ impl Object {
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        if raw.get().starts_with('"') {
-            return Self::from_text(raw.get()).ok_or_else(|| D::Error::custom("a text that is no object"));
-        }
         let Slim { metadata } = map(&mut serde_json::Deserializer::from_str(raw.get())).map_err(D::Error::custom)?;
         let raw = if is_too_deep(raw.get()) { without_depth(&raw).map_err(D::Error::custom)? } else { raw };
-        Ok(Self::new(metadata, Raw::Json(raw)))
-    }
-}
-
-impl Object {
-    /// One that a watch shows in protobuf: a text in JSON.
-    fn from_text(text: &str) -> Option<Self> {
-        let bytes = protobuf::bytes_of(text.strip_prefix('"')?.strip_suffix('"')?)?;
-        let slim = protobuf::value(&bytes, Extent::Metadata).ok()?;
-        let Slim { metadata } = Slim::deserialize(slim).ok()?;
-        Some(Self::new(metadata, Raw::Protobuf(bytes)))
-    }
-
-    fn new(metadata: SlimMeta, raw: Raw) -> Self {
         let meta = ObjectMeta {
             name: metadata.name,
             namespace: metadata.namespace,
@@ -199,7 +153,7 @@ impl Object {
             ..ObjectMeta::default()
         };
         let created = metadata.creation_timestamp.and_then(|created| created.parse().ok());
-        Self { meta, created, initializers: metadata.initializers, raw }
+        Ok(Self { meta, created, initializers: metadata.initializers, raw: Some(raw) })
     }
 }
 
@@ -335,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_list_is_no_object() {
-        for json in [r#"[["web"]]"#, r#"{"metadata":["web"]}"#, "null", "7", r#""""#, r#""web""#, r#""azhzAA==""#] {
+        for json in [r#"[["web"]]"#, r#"{"metadata":["web"]}"#, "null", "7", r#""web""#] {
             assert!(serde_json::from_str::<Object>(json).is_err(), "{json}");
         }
     }

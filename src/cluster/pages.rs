@@ -177,7 +177,7 @@ where
 }
 
 /// Whether a watch is asked for.
-pub(super) fn is_watch(request: &Request<Body>) -> bool {
+fn is_watch(request: &Request<Body>) -> bool {
     request.uri().query().is_some_and(|query| query.split('&').any(|field| field == "watch=true"))
 }
 

@@ -17,7 +17,7 @@ use crate::engine::EngineName;
 use crate::engine::initializer::lane;
 use crate::engine::initializer::queue::{Key, Lane, Queue};
 use crate::metrics::Metrics;
-use crate::policy::{Policies, Policy, Site, Verdict, decide};
+use crate::policy::{Policies, Policy, Site};
 use crate::survival::{self, lock};
 use crate::timing::{CREATE_LIMIT, Timing};
 use crate::workload::{Kind, Workload};
@@ -237,12 +237,11 @@ impl Shared {
     /// Counts an initialized object. What is new tells what an engine has done that works inside the API server.
     fn count(&self, kind: &Arc<Kind>, object: &Object, news: News) {
         let policies = self.snapshot().policies;
-        let is_whole = policies.iter().any(|policy| policy.kinds.contains(kind) && looks_closely(policy));
-        let mut workload = Workload::new(kind, if is_whole { object.value() } else { object.outline() });
+        let mut workload = Workload::new(kind, object.value());
         if policies.read_namespaces() {
             workload = workload.within(self.namespaces.get(object.namespace()));
         }
-        for policy in policies.iter().filter(|policy| is_rehearsed(policy)) {
+        for policy in policies.iter().filter(|policy| policy.spec.mode == Mode::Audit && !policy.spec.suspend) {
             let tell = || decision::rehearsal(policy, &workload, &self.site());
             self.ledger(|ledger| ledger.would(&policy.name, &policy.spec_hash, tell));
         }
@@ -255,10 +254,6 @@ impl Shared {
             && news == News::Fresh
             && let Some((engine, policies)) = self.delivered.load().get(kind)
         {
-            // Why it has not been injected, no outline tells.
-            if !is_whole && policies.iter().any(|policy| decide(policy, &workload, &self.site()) == Verdict::Inject) {
-                workload = workload.with_body(object.value());
-            }
             report::stored(self, *engine, &workload, policies);
         }
     }
@@ -339,16 +334,6 @@ impl Shared {
             News::Listed => queue.wait_for_nobody_else(key, version),
         });
     }
-}
-
-/// Whether `policy` is only to say what it would do.
-fn is_rehearsed(policy: &Policy) -> bool {
-    policy.spec.mode == Mode::Audit && !policy.spec.suspend
-}
-
-/// Whether `policy` looks at more of a workload than its outline before it injects.
-fn looks_closely(policy: &Policy) -> bool {
-    !policy.conditions.is_empty() || is_rehearsed(policy)
 }
 
 /// A list of all stored objects of a kind that is being read. What it does not show has been deleted, and no event has told.

@@ -36,7 +36,6 @@ mod migrate;
 mod others;
 mod parity;
 mod pods;
-mod protobuf;
 mod replicas;
 mod rights;
 mod rotation;
@@ -77,7 +76,6 @@ const TESTS: &[&[runner::Test]] = &[
     others::TESTS,
     parity::TESTS,
     pods::TESTS,
-    protobuf::TESTS,
     replicas::TESTS,
     rights::TESTS,
     rows::TESTS,

@@ -7,8 +7,7 @@ use crate::chaos::fault::{Ask, Does, Faults, Rule, Verb};
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User};
 use futures::stream;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -21,8 +20,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use serde_json::{Value, json};
-use sidecar_policy::cluster::object::Object;
-use sidecar_policy::cluster::protobuf;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
@@ -336,7 +333,7 @@ impl Hub {
 
 /// The answer to a watch: its events, treated one by one.
 fn watch(hub: Arc<Hub>, ask: Ask, happens: &[Does], response: Response<Incoming>) -> Response<Body> {
-    let (mut parts, body) = response.into_parts();
+    let (parts, body) = response.into_parts();
     let (sender, receiver) = mpsc::channel::<io::Result<Frame<Bytes>>>(16);
     let until = happens.iter().find_map(|does| match does {
         Does::CutWatch(time) => Some(*time),
@@ -344,10 +341,6 @@ fn watch(hub: Arc<Hub>, ask: Ask, happens: &[Does], response: Response<Incoming>
     });
     let is_frozen = happens.contains(&Does::FreezeWatch);
     let expires = happens.contains(&Does::Expire);
-    if expires {
-        parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    }
-    let framing = Framing::of(&parts.headers);
     tokio::spawn(async move {
         let mut calm = hub.calm.subscribe();
         let cut = async move {
@@ -364,7 +357,7 @@ fn watch(hub: Arc<Hub>, ask: Ask, happens: &[Does], response: Response<Incoming>
             if is_frozen {
                 std::future::pending::<()>().await;
             }
-            pump(&hub, &ask, framing, body, &sender).await;
+            pump(&hub, &ask, body, &sender).await;
         };
         tokio::select! {
             () = pump => return,
@@ -382,55 +375,8 @@ fn expiry() -> Bytes {
     format!("{}\n", json!({ "type": "ERROR", "object": status })).into()
 }
 
-/// How the events of a watch are told apart.
-#[derive(Clone, Copy)]
-enum Framing {
-    /// Each is a line, of JSON.
-    Lines,
-    /// Before each, which is protobuf, stands how long it is.
-    Lengths,
-}
-
-impl Framing {
-    fn of(headers: &HeaderMap) -> Self {
-        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if content_type.starts_with("application/json") { Framing::Lines } else { Framing::Lengths }
-    }
-
-    /// Takes the first event, if it is whole, out of `buffer`: as it is, and what it says.
-    fn next(self, buffer: &mut Vec<u8>) -> Option<(Vec<u8>, Value)> {
-        let length = match self {
-            Framing::Lines => buffer.iter().position(|byte| *byte == b'\n')? + 1,
-            Framing::Lengths => 4 + u32::from_be_bytes(*buffer.first_chunk()?) as usize,
-        };
-        if buffer.len() < length {
-            return None;
-        }
-        let event: Vec<u8> = buffer.drain(..length).collect();
-        let line = match self {
-            Framing::Lines => event.clone(),
-            // What is not known goes through as it is.
-            Framing::Lengths => protobuf::lines(&mut event.clone()).unwrap_or_default().into_bytes(),
-        };
-        let mut said: Value = serde_json::from_slice(&line).unwrap_or_default();
-        // A workload stands there as a text.
-        if said["object"].is_string() {
-            said["object"] = serde_json::from_value::<Object>(said["object"].take())
-                .map(|object| object.value())
-                .unwrap_or_default();
-        }
-        Some((event, said))
-    }
-}
-
 /// Passes events on, until one side ends.
-async fn pump(
-    hub: &Hub,
-    ask: &Ask,
-    framing: Framing,
-    mut body: Incoming,
-    sender: &mpsc::Sender<io::Result<Frame<Bytes>>>,
-) {
+async fn pump(hub: &Hub, ask: &Ask, mut body: Incoming, sender: &mpsc::Sender<io::Result<Frame<Bytes>>>) {
     let mut buffer = Vec::new();
     let mut held: Option<Vec<u8>> = None;
     loop {
@@ -449,7 +395,9 @@ async fn pump(
         };
         let Ok(data) = frame.into_data() else { continue };
         buffer.extend_from_slice(&data);
-        while let Some((event, said)) = framing.next(&mut buffer) {
+        while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+            let event: Vec<u8> = buffer.drain(..=end).collect();
+            let said: Value = serde_json::from_slice(&event).unwrap_or_default();
             let mut events = match lock(&hub.faults).of_event(ask, &said) {
                 Some(Does::Swallow) => vec![],
                 Some(Does::Repeat) => vec![event.clone(), event],

@@ -11,7 +11,6 @@ use super::queue::{Finish, Job, Key};
 use crate::api::code::Code;
 use crate::cluster::client::{CallError, call, chain};
 use crate::cluster::object::Object;
-use crate::cluster::protobuf;
 use crate::decision::{Decision, Left};
 use crate::engine::EngineName;
 use crate::policy::{Policies, Policy, Reason};
@@ -21,7 +20,7 @@ use crate::workloads::report;
 use crate::workloads::watch::Shared;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use json_patch::Patch;
@@ -382,10 +381,9 @@ async fn send(shared: &Shared, workload: &Workload, patch: &Patch, how: Try) -> 
 }
 
 async fn exchange(shared: &Shared, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> Result<(), Refusal> {
-    // Nobody reads the object, and protobuf is what costs the server least. To be answered with metadata alone would cost those that have
-    // Initializers more, not less: to find out that an object is no list, they write it all into an error (`meta.IsListType`).
-    let request =
-        Request::patch(url).header(CONTENT_TYPE, "application/json-patch+json").header(ACCEPT, protobuf::ACCEPTED);
+    // Nobody reads the answer, but an answer with metadata alone costs servers with Initializers more, not less: to see that an object is
+    // no list, they write all of it into an error (`meta.IsListType`).
+    let request = Request::patch(url).header(CONTENT_TYPE, "application/json-patch+json");
     let request = match lane {
         Some(lane) => lane.put(request),
         None => request,
