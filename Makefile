@@ -11,7 +11,7 @@ help: ## List the targets
 
 .PHONY: assets
 assets: ## Build the real API servers into the cache (a second time takes no time)
-	@tests/controlplane/build.sh 1.13 1.36 > /dev/null
+	@tests/controlplane/build.sh > /dev/null
 
 .PHONY: demo
 demo: ## Everything from a bare clone: a real API server, the operator, a sample, its sidecar in workloads; DEMO=1.36 for a current cluster

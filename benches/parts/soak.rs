@@ -50,7 +50,7 @@ pub(super) async fn soak(figures: &mut Vec<Figure>) -> Result<()> {
 fn engine(version: Version, policy: usize) -> &'static str {
     match version {
         Version::V1_13 => "Initializer",
-        Version::V1_36 => ["MutatingAdmissionPolicy", "Webhook"][policy % RESOURCES.len()],
+        _ => ["MutatingAdmissionPolicy", "Webhook"][policy % RESOURCES.len()],
     }
 }
 

@@ -63,7 +63,7 @@ fn definition(version: Version, group: &str, kind: &str, plural: &str) -> Value 
             spec["version"] = json!("v1");
             "apiextensions.k8s.io/v1beta1"
         }
-        Version::V1_36 => {
+        _ => {
             let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
             let version =
                 json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
@@ -212,7 +212,7 @@ fn case(version: Version, number: usize, name: &str) -> Result<Case> {
     if workload["kind"] == "CronJob" {
         workload["apiVersion"] = match version {
             Version::V1_13 => json!("batch/v1beta1"),
-            Version::V1_36 => json!("batch/v1"),
+            _ => json!("batch/v1"),
         };
     }
     Ok(Case { name: name.to_owned(), id, policies, workload, injected: None })
@@ -269,7 +269,7 @@ fn inject(version: Version, cases: &mut [Case]) -> Result<()> {
     let manifests = write("manifests.yaml", &mut manifests.map(Value::to_string))?;
     let policies = write("policies.yaml", &mut cases.iter().flat_map(|case| &case.policies).map(Value::to_string))?;
     let output = Command::new(env!("CARGO_BIN_EXE_scpol"))
-        .args(["inject", "--protected-namespaces=vault", "--output=json", "--kube-version", version.short()])
+        .args(["inject", "--protected-namespaces=vault", "--output=json", "--kube-version", &version.short()])
         .args(TRUSTING)
         .arg("-f")
         .arg(manifests)

@@ -26,7 +26,7 @@ async fn spoil(world: &World) -> Result<()> {
     world.create(DEPLOYMENTS, &deployment("web")).await?;
     let (registrations, foreign) = match world.cluster.version() {
         Version::V1_13 => ("v1beta1", true),
-        Version::V1_36 => ("v1", false),
+        _ => ("v1", false),
     };
     if foreign {
         world.foreign("foreign", "foreign.example.org").await?;

@@ -181,16 +181,19 @@ impl World {
                 ("v1beta1", "mutatingwebhookconfigurations"),
                 ("v1beta1", "validatingwebhookconfigurations"),
             ],
-            Version::V1_36 => &[
+            _ => &[
                 ("v1", "mutatingwebhookconfigurations"),
                 ("v1", "validatingwebhookconfigurations"),
-                ("v1", "mutatingadmissionpolicies"),
-                ("v1", "mutatingadmissionpolicybindings"),
                 ("v1", "validatingadmissionpolicies"),
                 ("v1", "validatingadmissionpolicybindings"),
+                // From 1.36 on.
+                ("v1", "mutatingadmissionpolicies"),
+                ("v1", "mutatingadmissionpolicybindings"),
             ],
         };
         let mut registered = Vec::new();
+        let has_all = [Version::V1_13, Version::V1_36].contains(&self.cluster.version());
+        let resources = if has_all { resources } else { &resources[..resources.len() - 2] };
         for (version, resource) in resources {
             let path = format!(
                 "/apis/admissionregistration.k8s.io/{version}/{resource}?labelSelector=app.kubernetes.io/managed-by=scpol"

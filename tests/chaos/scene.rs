@@ -356,7 +356,7 @@ impl Scene {
         lists.push(("SidecarPolicy", "scpol.dev/v1alpha1", "/apis/scpol.dev/v1alpha1/sidecarpolicies".into()));
         let registrations: &[(&str, &str, &str)] = match self.engine.version() {
             Version::V1_13 => &[("InitializerConfiguration", "v1alpha1", "initializerconfigurations")],
-            Version::V1_36 => &[
+            _ => &[
                 ("MutatingWebhookConfiguration", "v1", "mutatingwebhookconfigurations"),
                 ("MutatingAdmissionPolicy", "v1", "mutatingadmissionpolicies"),
                 ("MutatingAdmissionPolicyBinding", "v1", "mutatingadmissionpolicybindings"),

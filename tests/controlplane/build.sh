@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Builds real Kubernetes servers from published Go modules, for the tests.
 #
-#   build.sh [1.13|1.36]...      both when none is named
+#   build.sh [1.13|1.30|1.34|1.36]...      all when none is named
 #
 # Prints one folder per requested version on stdout (etcd, kube-apiserver, kubectl; for 1.36 also kube-controller-manager,
 # kube-scheduler, kwok and stages/). Progress goes to stderr. What is built lives outside the checkout, under
 # ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/controlplane, and is built again only when its recipe changes: its go.mod and
-# go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13, SCPOL_ASSETS_1_36 or KUBEBUILDER_ASSETS (1.36)
-# is used as it is, without Go.
+# go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13 (1_30, ..) or KUBEBUILDER_ASSETS (1.36) is used
+# as it is, without Go.
 set -euo pipefail
 export LC_ALL=C
 
@@ -42,9 +42,12 @@ recipe_apiserver_1_13() { # v1.13
     go build -mod=vendor -ldflags="-s -w -checklinkname=0$stamp" -o "$out/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
 }
 
-recipe_apiserver_1_36() { # v1.36
-    local pkg=k8s.io/component-base/version
-    go build -ldflags="-s -w -X $pkg.gitVersion=v1.36.3 -X $pkg.gitMajor=1 -X $pkg.gitMinor=36 -X $pkg.gitTreeState=clean" \
+# Of every current version: its module's name is the version, and its go.mod names the patch.
+recipe_apiserver() { # v1.30, v1.34, v1.36
+    local pkg=k8s.io/component-base/version patch minor
+    patch=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+    minor=${patch#v1.} minor=${minor%%.*}
+    go build -ldflags="-s -w -X $pkg.gitVersion=$patch -X $pkg.gitMajor=1 -X $pkg.gitMinor=$minor -X $pkg.gitTreeState=clean" \
         -o "$out/" k8s.io/kubernetes/cmd/kube-apiserver
 }
 
@@ -73,12 +76,17 @@ recipe_kwok() { # kwok
 
 # ---- machinery -----------------------------------------------------------------------------------------------------------------
 declare -A module=(
-    [etcd]=etcd [apiserver_1_13]=v1.13 [apiserver_1_36]=v1.36 [controllers_1_36]=v1.36 [kubectl_1_36]=v1.36 [kwok]=kwok
+    [etcd]=etcd [apiserver_1_13]=v1.13 [controllers_1_36]=v1.36 [kubectl_1_36]=v1.36 [kwok]=kwok
 )
+versions='1.13 1.30 1.34 1.36'
 declare -A parts=(
     [1.13]='etcd apiserver_1_13 kubectl_1_36'
     [1.36]='etcd apiserver_1_36 kubectl_1_36 controllers_1_36 kwok'
 )
+for version in ${versions#1.13 }; do
+    module[apiserver_${version/./_}]=v$version
+    : "${parts[$version]:=etcd apiserver_${version/./_} kubectl_1_36}"
+done
 declare -A place=() # component -> folder, named after the hash of its recipe
 work=''             # scratch folder of the build that is under way
 logfile=''          # what Go said during it
@@ -90,8 +98,8 @@ digest() { local sum; sum=$(sha256sum); printf '%s' "${sum:0:16}"; }
 
 # Go, set up so that neither the user's settings nor the surrounding workspace changes what is built.
 prepare_go() {
-    command -v go >/dev/null || die 2 "Go is not installed: install Go 1.26 or later, or point SCPOL_ASSETS_1_13 / SCPOL_ASSETS_1_36 \
-(or KUBEBUILDER_ASSETS) at a folder with etcd and kube-apiserver"
+    command -v go >/dev/null || die 2 "Go is not installed: install Go 1.26 or later, or point SCPOL_ASSETS_1_13, \
+SCPOL_ASSETS_1_30, .. (or KUBEBUILDER_ASSETS for 1.36) at a folder with etcd and kube-apiserver"
     export GOFLAGS="-buildvcs=false -trimpath" GOWORK=off GO111MODULE=on CGO_ENABLED=0
     unset GOOS GOARCH GOROOT GOEXPERIMENT
     mkdir -p "$cache"
@@ -106,9 +114,14 @@ prepare_go() {
     fi
 }
 
+# The function that builds a component.
+recipe_of() { # component
+    if declare -F "recipe_$1" >/dev/null; then printf 'recipe_%s' "$1"; else printf 'recipe_%s' "${1%%_*}"; fi
+}
+
 locate() { # component
     local dir=$modules/${module[$1]}
-    place[$1]=$cache/$1-$({ cat "$dir/go.mod" "$dir/go.sum"; declare -f "recipe_$1"; echo "$goversion"; } | digest)
+    place[$1]=$cache/$1-$({ cat "$dir/go.mod" "$dir/go.sum"; declare -f "$(recipe_of "$1")"; echo "$goversion"; } | digest)
 }
 
 # The folder of a version: links to its components, named after all of their hashes.
@@ -128,7 +141,7 @@ build() { # component
     # In a process group of its own, so that an interrupt ends Go at once; not inside an `if` or `||`, where bash forgets `set -e`.
     local code=0
     set -m
-    (set -e; cd "$work/src"; "recipe_$1") >"$logfile" 2>&1 </dev/null 9>&- &
+    (set -e; cd "$work/src"; "$(recipe_of "$1")") >"$logfile" 2>&1 </dev/null 9>&- &
     child=$!
     set +m
     wait "$child" || code=$?
@@ -178,8 +191,9 @@ cleanup() {
 
 main() {
     local version variable folder
-    (($#)) || set -- 1.13 1.36
-    for version; do [[ -n ${parts[$version]:-} ]] || die 2 "unknown version '$version': 1.13 or 1.36"; done
+    # shellcheck disable=SC2086 # one word for each
+    (($#)) || set -- $versions
+    for version; do [[ -n ${parts[$version]:-} ]] || die 2 "unknown version '$version': one of $versions"; done
     for version; do
         variable=SCPOL_ASSETS_${version/./_}
         [[ $version != 1.36 || -n ${!variable:-} ]] || variable=KUBEBUILDER_ASSETS

@@ -58,7 +58,7 @@ pub fn file(path: &str) -> PathBuf {
 pub fn bundle(version: Version) -> &'static str {
     match version {
         Version::V1_13 => "config/install-legacy.yaml",
-        Version::V1_36 => "config/install.yaml",
+        _ => "config/install.yaml",
     }
 }
 

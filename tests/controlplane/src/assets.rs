@@ -10,8 +10,8 @@ use tokio::sync::OnceCell;
 
 use crate::Version;
 
-static V1_13: OnceCell<Assets> = OnceCell::const_new();
-static V1_36: OnceCell<Assets> = OnceCell::const_new();
+/// Of each version in [`Version::ALL`].
+static FOLDERS: [OnceCell<Assets>; Version::ALL.len()] = [const { OnceCell::const_new() }; Version::ALL.len()];
 
 /// A folder as envtest has it: `etcd`, `kube-apiserver`, `kubectl`, ...
 #[derive(Clone, Debug)]
@@ -20,11 +20,8 @@ pub(crate) struct Assets(PathBuf);
 impl Assets {
     /// Asks `build.sh`, which builds what is not there yet, once per process and version.
     pub(crate) async fn of(version: Version) -> Result<Self> {
-        let cell = match version {
-            Version::V1_13 => &V1_13,
-            Version::V1_36 => &V1_36,
-        };
-        cell.get_or_try_init(|| build(version)).await.cloned()
+        let index = Version::ALL.iter().position(|known| *known == version).context("a version that is not built")?;
+        FOLDERS[index].get_or_try_init(|| build(version)).await.cloned()
     }
 
     /// The folder.
@@ -59,7 +56,7 @@ impl Drop for Terminate {
 async fn build(version: Version) -> Result<Assets> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/build.sh");
     let child =
-        Command::new("bash").args([script, version.short()]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        Command::new("bash").args([script, &version.short()]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let child = child.with_context(|| format!("running {script}"))?;
     let mut guard = Terminate(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
     let output = child.wait_with_output().await?;

@@ -239,7 +239,7 @@ impl Builder {
                 }
                 args
             }
-            Version::V1_36 => vec![
+            _ => vec![
                 format!("--service-account-signing-key-file={dir}/sa.key"),
                 "--service-account-issuer=https://kubernetes.default.svc".into(),
             ],

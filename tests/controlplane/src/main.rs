@@ -25,7 +25,7 @@ enum Cli {
 
 #[derive(Args)]
 struct Run {
-    /// Version of Kubernetes: 1.13 or 1.36
+    /// Version of Kubernetes: 1.13, 1.30, 1.34 or 1.36
     #[arg(long)]
     version: Version,
     /// Record the requests in $SCPOL_TEST_DIR/audit.log

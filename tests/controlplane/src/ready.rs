@@ -50,7 +50,7 @@ pub(crate) async fn etcd_health(port: u16) -> Result<()> {
 pub(crate) async fn probe(client: &Client, version: Version) -> Result<()> {
     let path = match version {
         Version::V1_13 => "/healthz",
-        Version::V1_36 => "/readyz",
+        _ => "/readyz",
     };
     let health = client.request_text(http::Request::get(path).body(Vec::new())?).await?;
     ensure!(health == "ok", "{path}: {health}");
