@@ -4,7 +4,7 @@ use crate::audit::Event;
 use crate::{Site, patch};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
 /// A request of the operator's that asks for a change, with what is known about it.
@@ -17,6 +17,9 @@ pub struct Write<'a> {
     pub before: Option<Value>,
     /// The request by which we had written it already, with nobody else's write in between.
     pub earlier: Option<String>,
+    /// Why a policy is not in force any more by this write of its status, though nobody has changed it, or anything that is registered,
+    /// since it was.
+    pub gave_up: Option<String>,
 }
 
 impl Write<'_> {
@@ -35,6 +38,8 @@ pub(crate) struct History {
     ours: HashMap<String, Ours>,
     /// How often we have written each workload.
     writes: BTreeMap<String, Writes>,
+    /// Policies that are in force as their status says, by name, and that nobody has touched since.
+    in_force: BTreeSet<String>,
 }
 
 /// How often a workload was written.
@@ -69,7 +74,9 @@ impl History {
         }
         let pod = site.pod_of(&event.object_ref.api_group, &event.object_ref.resource);
         let is_ours = event.user.username == site.user;
-        let write = is_ours.then(|| Write { event, pod, before: self.before(event), earlier: self.earlier(event) });
+        let gave_up = self.see_policy(event, is_ours);
+        let write =
+            is_ours.then(|| Write { event, pod, before: self.before(event), earlier: self.earlier(event), gave_up });
         if is_ours && pod.is_some() && event.is_doubtful() {
             self.writes.entry(event.object()).or_default().doubtful += 1;
         }
@@ -77,6 +84,36 @@ impl History {
             self.note(event, is_ours);
         }
         write
+    }
+
+    /// Takes note of what concerns whether policies are in force. Gives the reason if one is not any more, by `event`.
+    fn see_policy(&mut self, event: &Event, is_ours: bool) -> Option<String> {
+        // What was not stored for sure may have been.
+        if !event.is_stored() && !event.is_doubtful() {
+            return None;
+        }
+        let about = &event.object_ref;
+        match (about.api_group.as_str(), about.resource.as_str(), about.subresource.as_str()) {
+            ("scpol.dev", "sidecarpolicies", "status") if is_ours => {
+                let conditions = event.request_object["status"]["conditions"].as_array().into_iter().flatten();
+                let programmed = conditions.into_iter().find(|condition| condition["type"] == "Programmed")?;
+                if programmed["status"] == "True" {
+                    self.in_force.insert(event.name().to_owned());
+                    return None;
+                }
+                self.in_force.remove(event.name()).then(|| programmed["reason"].as_str().unwrap_or_default().to_owned())
+            }
+            ("scpol.dev", "sidecarpolicies", "") if !is_ours => {
+                self.in_force.remove(event.name());
+                None
+            }
+            // Registrations and rights concern all of them.
+            ("admissionregistration.k8s.io" | "rbac.authorization.k8s.io", ..) if !is_ours => {
+                self.in_force.clear();
+                None
+            }
+            _ => None,
+        }
     }
 
     /// How often the operator has written each workload.

@@ -112,6 +112,7 @@ const ROWS: &[Row] = &[
         "O2",
         "is added to what is being deleted",
     ),
+    ("out of force by itself", give_up, "O11", "not in force any more (NotExpressible)"),
     ("tests behind changes", |run| run.patch().rotate_left(3), "O2", "does not begin with a test"),
     ("no marker", |run| run.without(|_, path| path.ends_with("annotations")), "O2", "added without a marker"),
     ("the entry stays", |run| run.without(|op, _| op == "remove"), "O2", "our entry stays"),
@@ -401,6 +402,52 @@ fn patch_twice(run: &mut Run) {
     again["auditID"] = json!("again");
     again["requestObject"][1]["value"] = again["responseObject"]["metadata"]["resourceVersion"].clone();
     run.audit.push(again);
+}
+
+/// The policy, which is in force, is said not to be.
+fn give_up(run: &mut Run) {
+    let mut later = run.write("sidecarpolicies").clone();
+    later["auditID"] = json!("later");
+    for condition in later["requestObject"]["status"]["conditions"].as_array_mut().unwrap() {
+        if condition["type"] != "Accepted" {
+            (condition["status"], condition["reason"]) = (json!("False"), json!("NotExpressible"));
+        }
+    }
+    run.audit.push(later);
+}
+
+#[test]
+fn a_policy_that_somebody_has_changed_or_whose_registration_or_that_stops_may_go_out_of_force() {
+    let is_found = |change: fn(&mut Run)| {
+        let mut run = Run::recorded();
+        change(&mut run);
+        run.findings().iter().any(|finding| is_named(finding.rule, "O11"))
+    };
+    let others = |run: &mut Run, group: &str, resource: &str| {
+        let about = json!({ "apiGroup": group, "resource": resource, "name": "envoy" });
+        run.audit.push(json!({
+            "auditID": "admin", "stage": "ResponseComplete", "verb": "patch", "user": { "username": "admin" },
+            "objectRef": about, "responseStatus": { "code": 200 },
+        }));
+    };
+    assert!(is_found(give_up));
+    assert!(!is_found(|run| {
+        give_up(run);
+        let last = run.audit.last_mut().unwrap();
+        last["requestObject"]["status"]["conditions"][2]["reason"] = json!("Stopped");
+    }));
+    for (group, resource) in [
+        ("scpol.dev", "sidecarpolicies"),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        ("rbac.authorization.k8s.io", "clusterroles"),
+        ("", "configmaps"),
+    ] {
+        let mut run = Run::recorded();
+        others(&mut run, group, resource);
+        give_up(&mut run);
+        let is_found = run.findings().iter().any(|finding| is_named(finding.rule, "O11"));
+        assert_eq!(is_found, resource == "configmaps", "{resource}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub struct StateRule {
 }
 
 /// The rules for writes.
-pub const WRITES: [WriteRule; 5] = [
+pub const WRITES: [WriteRule; 6] = [
     WriteRule {
         name: "O1 once",
         wants: "a workload is written once, and again only after somebody else has written it",
@@ -48,6 +48,11 @@ pub const WRITES: [WriteRule; 5] = [
         check: writes::own_objects,
     },
     WriteRule { name: "O7 silence", wants: "at rest, only the lease is written", check: writes::silent },
+    WriteRule {
+        name: "O11 stays-in-force",
+        wants: "a policy in force stays in force unless it, or what is registered, was changed",
+        check: writes::keeps_in_force,
+    },
 ];
 
 /// The rules for the end.

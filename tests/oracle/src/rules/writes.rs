@@ -12,6 +12,13 @@ pub(super) fn once(_: &Site, write: &Write) -> Option<String> {
     Some(format!("written again, and nobody else has written it since [{earlier}]"))
 }
 
+/// O11.
+pub(super) fn keeps_in_force(_: &Site, write: &Write) -> Option<String> {
+    // Who stops takes out of force what would need him.
+    let reason = write.gave_up.as_ref().filter(|reason| *reason != "Stopped")?;
+    Some(format!("not in force any more ({reason}), though nobody has changed it, or what is registered"))
+}
+
 /// O2.
 pub(super) fn whole(_: &Site, write: &Write) -> Option<String> {
     let pod = write.pod.filter(|_| write.completes())?;
