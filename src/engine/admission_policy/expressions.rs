@@ -4,7 +4,49 @@
 use super::Inexpressible;
 use super::variables::Variables;
 use crate::cel::{Expression, Place};
+use crate::cluster::capabilities::Capabilities;
+use crate::policy::Policy;
 use crate::workload::OF_THE_SERVER;
+
+/// Words that do not mean on every server what they mean on one of 1.36, by which we judge: the minor versions, first and last, on which
+/// they do. The corpus in `tests/cel` was asked of servers of 1.30, 1.34 and 1.37.
+const DIALECTS: [(&str, u32, u32); 9] = [
+    ("format", 34, u32::MAX),
+    ("indexOf", 34, 36),
+    ("isURL", 36, u32::MAX),
+    ("lastIndexOf", 34, 36),
+    ("optFlatMap", 0, 36),
+    ("optMap", 0, 36),
+    ("orValue", 0, 36),
+    ("range", 0, 36),
+    ("url", 36, u32::MAX),
+];
+
+/// Sees that the expressions of `policy` mean to `cluster` what they mean to us.
+///
+/// # Errors
+/// Which word does not.
+pub(super) fn mean_the_same(policy: &Policy, cluster: &Capabilities) -> Result<(), Inexpressible> {
+    let conditions = policy.conditions.iter().map(|(_, condition)| condition);
+    let demands = policy.validations.iter().flat_map(|demand| [Some(&demand.expression), demand.message_expression.as_ref()]);
+    let mut sources = conditions.chain(demands.flatten()).map(|expression| expression.source());
+    let is_unlike = |word: &str| {
+        // What is written where there is no server is for one of 1.36.
+        let minor = if cluster.minor == (0, 0) { 36 } else { cluster.minor.1 };
+        DIALECTS.iter().any(|(own, first, last)| *own == word && !(*first..=*last).contains(&minor))
+    };
+    let words = |source: &str| -> Option<String> {
+        let mut words = source.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words.find(|word| is_unlike(word)).map(str::to_owned)
+    };
+    match sources.find_map(words) {
+        Some(word) => Err(Inexpressible::new(format!(
+            "in its expressions `{word}` means something else to this server ({})",
+            cluster.version
+        ))),
+        None => Ok(()),
+    }
+}
 
 /// The field that tells one mutation what an earlier one has found out.
 pub(super) const NOTES: &str = "deletionGracePeriodSeconds";
@@ -136,6 +178,32 @@ mod tests {
             let expression = compile(&source);
             let variables = Seen { object: &with, namespace: None };
             assert!(expression.test(&variables, &mut Budget::match_conditions()).unwrap(), "{source}");
+        }
+    }
+
+    #[test]
+    fn what_means_something_else_to_a_server_is_not_said_to_it() {
+        let policy = |expression: &str| {
+            let spec = json!({
+                "template": { "containers": [{ "name": "a", "image": "a:1" }] },
+                "validations": [{ "expression": expression, "message": "no" }],
+            });
+            let object = json!({ "metadata": { "name": "a" }, "spec": spec });
+            Policy::parse(&object, &crate::policy::Site::new("scpol-system", [], [])).unwrap()
+        };
+        let is_same = |expression: &str, minor: u32| {
+            let cluster = Capabilities::of(minor, &[]);
+            mean_the_same(&policy(expression), &cluster).is_ok()
+        };
+        for (expression, same, unlike) in [
+            ("'%e'.format([2.5]) != ''", vec![34, 36, 37], vec![30, 31, 33]),
+            ("object.metadata.name.indexOf('a', 1) > 0", vec![34, 36], vec![30, 37]),
+            ("object.?spec.?x.orValue(1) == 1", vec![30, 36], vec![37, 38]),
+            ("isURL(object.metadata.name)", vec![36, 37], vec![30, 35]),
+            ("object.metadata.name.startsWith('a')", vec![30, 34, 36, 37, 99], vec![]),
+        ] {
+            assert!(same.iter().all(|minor| is_same(expression, *minor)), "{expression}");
+            assert!(!unlike.iter().any(|minor| is_same(expression, *minor)), "{expression}");
         }
     }
 

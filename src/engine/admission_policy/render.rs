@@ -55,6 +55,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     // What is asked once, before all else.
     let mut first = rows::is_ordinary(kind);
     for policy in policies {
+        expressions::mean_the_same(policy, cluster).map_err(|what| what.of(policy))?;
         let terms = does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?;
         if policies.len() == 1 {
             first.extend(terms);
