@@ -66,7 +66,7 @@ fn timed(body: &[u8], count: usize, policies: &Policies, site: &Site) -> Result<
     let once = || {
         let start = Instant::now();
         let review = Review::parse(body).map_err(|invalid| anyhow!("{invalid}"))?;
-        let answer = review.answer(Call::Mutate, None, policies, site, None);
+        let answer = review.answer(Call::Mutate, None, policies, None, site, None);
         let took = start.elapsed().as_secs_f64() * 1e6;
         let injected = answer.decided.map(|decided| decided.decision.inject.len());
         ensure!(injected == Some(policies.iter().count() / 10), "{injected:?} were injected");

@@ -244,6 +244,9 @@ codes! {
     /// Creates that wait for the operator take up the API server's places for writes, so that it refuses others with 429, those of the
     /// operator included. Nothing is lost: they are completed as places come free.
     331 TooManyRequests "Start the operator with `--priority-lane`, raise `--max-mutating-requests-inflight` of the API server, or create less at once.";
+    /// The server answers, and does not take what the policy has to be registered as: somebody's admission or a quota refuses it, or it is
+    /// too large. What was in force before stays so, and so do other policies. It is tried again by itself.
+    332 RegistrationRefused "Mend what the message names: exempt objects with the label `app.kubernetes.io/managed-by: sidecar-policy` from it, or make the policy smaller.";
 }
 
 impl fmt::Display for Code {

@@ -59,6 +59,7 @@ impl Controller {
                     info!(version = capabilities.version, "The server has changed");
                     self.schema = None;
                     self.trials.clear();
+                    self.acceptances.clear();
                     self.blocked.clear();
                 }
                 self.plan = None;
@@ -118,9 +119,8 @@ impl Controller {
         if !is_lasting(reason) {
             return;
         }
-        // A right may be missing for one kind alone, and expressions are of one.
-        let is_of_kind = matches!(reason.code, Code::MissingRight | Code::NotExpressible);
-        let kind = is_of_kind.then(|| kind.clone());
+        // A right may be missing for one kind alone.
+        let kind = (reason.code == Code::MissingRight).then(|| kind.clone());
         self.blocked.insert((engine, kind), (reason.clone(), Instant::now()));
         self.plan = None;
     }
@@ -142,8 +142,7 @@ impl Controller {
         };
         let before = self.blocked.len();
         self.blocked.retain(|_, (reason, since)| {
-            let is_of_flags = !matches!(reason.code, Code::MissingRight | Code::NotExpressible);
-            !is_of_flags || since.elapsed() < timing.engine_off || !is_awaited(reason)
+            reason.code == Code::MissingRight || since.elapsed() < timing.engine_off || !is_awaited(reason)
         });
         if self.blocked.len() < before {
             self.plan = None;
@@ -173,8 +172,7 @@ impl Controller {
     }
 }
 
-/// True if and only if trying again by itself changes nothing: a right must be granted, the server be started otherwise, or
-/// a policy be edited.
+/// True if and only if trying again by itself changes nothing: a right must be granted, or the server be started otherwise.
 pub(super) fn is_lasting(reason: &Unavailable) -> bool {
     matches!(
         reason.code,
@@ -182,6 +180,5 @@ pub(super) fn is_lasting(reason: &Unavailable) -> bool {
             | Code::AdmissionPolicyPluginOff
             | Code::WebhookOff
             | Code::InitializersPluginOff
-            | Code::NotExpressible
     )
 }

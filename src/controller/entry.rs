@@ -43,8 +43,8 @@ pub(super) struct Entry {
 pub(super) enum Phase {
     /// Not registered, as far as we know.
     Out,
-    /// A task brings it in force.
-    Rising,
+    /// A task brings it in force; as what it was in force before.
+    Rising(Option<Box<InitializerConfiguration>>),
     /// In force.
     Up(Box<InitializerConfiguration>),
     /// A task takes it out.
@@ -81,7 +81,7 @@ impl Entry {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        matches!(self.phase, Phase::Rising | Phase::Falling)
+        matches!(self.phase, Phase::Rising(_) | Phase::Falling)
     }
 
     /// Notes what could not be proven, and to try again after `pause`.

@@ -16,7 +16,7 @@ use crate::cluster::mirror::{Mirror, Seen, watch_ours};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Snapshot, Stored};
 use crate::engine::object::kind_of;
-use crate::engine::registration::{self, Edition, Editions, Key, Place, Unproven, is_marked};
+use crate::engine::registration::{self, Edition, Editions, Key, Meanwhile, Place, Unproven, is_marked};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::timing;
@@ -54,6 +54,8 @@ pub(super) struct Joint {
     hold: Option<Hold>,
     retry_at: Option<Instant>,
     trouble: Option<Unavailable>,
+    /// What could not take the place of what is in force, why, and until when it is not tried again.
+    failed: Option<(Arc<Wanted>, Unavailable, Instant)>,
     /// Its parts whose deletion the watch has shown, as they were, and that have not come back.
     deleted: BTreeMap<Key, ObjectMeta>,
 }
@@ -80,6 +82,31 @@ pub(super) struct InForce {
 }
 
 impl InForce {
+    /// The policies that are in force by it.
+    pub(super) fn policies(&self) -> &[Arc<Policy>] {
+        &self.wanted.policies
+    }
+
+    /// True if and only if it is `objects`, which `engine` has rendered.
+    pub(super) fn is_of(&self, engine: EngineName, objects: &[Value]) -> bool {
+        self.wanted.engine == engine && self.wanted.objects == objects
+    }
+
+    /// True if and only if it is by `engine`, and has all of `policies`, unchanged.
+    pub(super) fn has_all(&self, engine: EngineName, policies: &[Arc<Policy>]) -> bool {
+        self.wanted.engine == engine && policies.iter().all(|policy| self.has(policy))
+    }
+
+    /// True if and only if it has `policy`, unchanged.
+    pub(super) fn has(&self, policy: &Policy) -> bool {
+        has(self.policies(), policy)
+    }
+
+    /// Those of its policies that `wanted` has unchanged.
+    fn unchanged(&self, wanted: &Wanted) -> Vec<Arc<Policy>> {
+        self.policies().iter().filter(|policy| has(&wanted.policies, policy)).cloned().collect()
+    }
+
     /// When to look again at what could not be done, or proven; none if there is nothing.
     fn again(&self, kind: &Kind, timing: &timing::Controller) -> Option<Instant> {
         // Of a custom resource nobody can ever tell.
@@ -98,7 +125,7 @@ impl InForce {
 
 impl Joint {
     /// What is in force, also while it is being changed.
-    fn in_force(&self) -> Option<&Arc<InForce>> {
+    pub(super) fn in_force(&self) -> Option<&Arc<InForce>> {
         match &self.phase {
             Phase::Up(in_force) | Phase::Busy(Some(in_force)) => Some(in_force),
             _ => None,
@@ -120,9 +147,13 @@ impl Joint {
     }
 
     fn has(&self, policy: &Policy) -> bool {
-        let same = |other: &Arc<Policy>| other.name == policy.name && other.spec_hash == policy.spec_hash;
-        matches!(&self.phase, Phase::Up(in_force) if in_force.wanted.policies.iter().any(same))
+        matches!(&self.phase, Phase::Up(in_force) if in_force.has(policy))
     }
+}
+
+/// True if and only if `policy` is among `policies`, unchanged.
+fn has(policies: &[Arc<Policy>], policy: &Policy) -> bool {
+    policies.iter().any(|other| other.name == policy.name && other.spec_hash == policy.spec_hash)
 }
 
 impl Controller {
@@ -282,7 +313,13 @@ impl Controller {
                         self.raise_joint(kind, wanted.clone(), None);
                     }
                 } else if !in_force.wanted.is_as(wanted) {
-                    self.raise_joint(kind, wanted.clone(), Some(in_force));
+                    let is_to_wait = |joint: &Joint| {
+                        let failed = joint.failed.as_ref();
+                        failed.is_some_and(|(failed, _, until)| *until > Instant::now() && failed.is_as(wanted))
+                    };
+                    if !self.joints.get(kind).is_some_and(is_to_wait) {
+                        self.raise_joint(kind, wanted.clone(), Some(in_force));
+                    }
                 } else if let Some(edited) = self.edited(&in_force) {
                     self.note_edit(wanted, &edited);
                     self.raise_joint(kind, wanted.clone(), Some(in_force));
@@ -386,20 +423,30 @@ impl Controller {
     fn raise_joint(&mut self, kind: &Arc<Kind>, wanted: Arc<Wanted>, before: Option<Arc<InForce>>) {
         let place = self.place_of(kind);
         let Some(joint) = self.joints.get_mut(kind) else { return };
-        joint.phase = Phase::Busy(before);
+        joint.phase = Phase::Busy(before.clone());
         joint.deleted.clear();
+        let meanwhile = before.as_ref().map_or(Meanwhile::Only(Vec::new()), |before| self.meanwhile(kind, before, &wanted));
         let obsolete = self.obsolete(kind, &wanted.objects);
         let kind = kind.clone();
         self.tasks.spawn(async move {
-            let risen = async {
-                let (unproven, editions) = registration::bring_up(&place, wanted.engine, &wanted.objects).await?;
-                let left =
-                    registration::take_down(&place, &obsolete).await.err().map(|error| still_there(&error.into()));
-                Ok(InForce { wanted: wanted.clone(), unproven, left, editions })
-            };
-            let risen = risen.await;
-            Finished::Raised(kind, wanted.engine, risen)
+            let risen = raise(&place, &wanted, before.as_deref(), &meanwhile, &obsolete).await;
+            Finished::Raised(kind, wanted, risen)
         });
+    }
+
+    /// What refuses while `wanted` takes the place of what was in force before: what both have.
+    fn meanwhile(&self, kind: &Arc<Kind>, before: &InForce, wanted: &Wanted) -> Meanwhile {
+        let judging = |policies: &[Arc<Policy>]| policies.iter().filter(|policy| policy.judges()).count();
+        let both = before.unchanged(wanted);
+        if judging(&both) == judging(before.policies()) {
+            return Meanwhile::AsIs;
+        }
+        // As it is registered now: by the same kinds of objects.
+        let kinds = |objects: &[Value]| objects.iter().map(|object| object["kind"].to_string()).collect::<BTreeSet<_>>();
+        let drafts = self.drafts(before.wanted.engine, kind, &both).unwrap_or_default();
+        let mut drafts = drafts.into_iter().filter(|draft| kinds(draft).is_subset(&kinds(&before.wanted.objects)));
+        let objects = drafts.next().unwrap_or_default();
+        Meanwhile::Only(objects.into_iter().filter(registration::refuses).collect())
     }
 
     /// Has what is in force proven anew: perhaps the server was started otherwise.
@@ -508,8 +555,13 @@ impl Controller {
     }
 
     /// Takes over how a task has ended.
-    pub(super) fn raised(&mut self, kind: &Arc<Kind>, engine: EngineName, risen: Result<InForce, Unavailable>) {
-        let timing = &self.shared.timing.controller;
+    pub(super) fn raised(
+        &mut self,
+        kind: &Arc<Kind>,
+        wanted: &Arc<Wanted>,
+        risen: Result<InForce, (Unavailable, Option<InForce>)>,
+    ) {
+        let (timing, engine) = (&self.shared.timing.controller, wanted.engine);
         let deleted = self.joints.get(kind).map(|joint| joint.deleted.clone()).unwrap_or_default();
         if risen.is_err()
             && let Some(key) = deleted.iter().find_map(|(key, last)| self.is_deleted_by_hand(last).then_some(key))
@@ -518,38 +570,64 @@ impl Controller {
             return;
         }
         let Some(joint) = self.joints.get_mut(kind) else { return };
-        match risen {
-            Ok(in_force) => {
-                info!(resource = kind.resource, %engine, policies = in_force.wanted.policies.len(), is_proven = in_force.unproven.is_none(), "Registered");
-                // The watch may not have shown it yet, or that it is gone again.
-                for (key @ (resource, name), edition) in &in_force.editions {
-                    if let Some(mirror) =
-                        self.registered.get_mut(resource.as_str()).filter(|_| !deleted.contains_key(key))
-                    {
-                        mirror.expect(name, edition.clone());
-                    }
-                }
-                joint.hold = None;
-                (joint.trouble, joint.retry_at) = (None, in_force.again(kind, timing));
-                joint.phase = Phase::Up(Arc::new(in_force));
+        joint.failed = None;
+        let (in_force, reason) = match risen {
+            Ok(in_force) => (Some(in_force), None),
+            Err((reason, kept)) => (kept, Some(reason)),
+        };
+        let Some(in_force) = in_force else {
+            self.not_raised(kind, wanted, reason, deleted.values().any(|last| !is_marked(last)));
+            return;
+        };
+        // The watch may not have shown it yet, or that it is gone again.
+        for (key @ (resource, name), edition) in &in_force.editions {
+            if let Some(mirror) = self.registered.get_mut(resource.as_str()).filter(|_| !deleted.contains_key(key)) {
+                mirror.expect(name, edition.clone());
+            }
+        }
+        joint.hold = None;
+        (joint.trouble, joint.retry_at) = (None, in_force.again(kind, timing));
+        let (policies, is_proven) = (in_force.wanted.policies.len(), in_force.unproven.is_none());
+        joint.phase = Phase::Up(Arc::new(in_force));
+        match reason {
+            None => {
+                info!(resource = kind.resource, %engine, policies, is_proven, "Registered");
                 self.publish_delivered();
             }
-            // No wonder that it did not show: the garbage collector took it with policies that were made again.
-            Err(_) if deleted.values().any(|last| !is_marked(last)) => {
-                joint.phase = Phase::Out;
-                // Not to be taken for a removal by hand.
-                joint.retry_at = Some(Instant::now());
-            }
-            Err(reason) => {
-                warn!(resource = kind.resource, %engine, code = %reason.code, message = reason.message, "Not in force");
+            Some(reason) => {
+                warn!(resource = kind.resource, %engine, code = %reason.code, message = reason.message, "Not in force; what was in force before stays so");
                 self.shared.metrics.reconcile_errors.inc();
-                joint.phase = Phase::Out;
-                // Another engine may do it at once.
-                let is_blocked = is_lasting(&reason);
-                joint.retry_at = Some(if is_blocked { Instant::now() } else { Instant::now() + timing.retry });
-                joint.trouble = (!is_blocked).then(|| reason.clone());
-                self.block(engine, kind, &reason);
+                joint.failed = Some((wanted.clone(), reason.clone(), Instant::now() + timing.retry));
+                self.note_failure(kind, wanted, &reason);
             }
+        }
+    }
+
+    /// Nothing is in force, since `wanted` could not be registered for `reason`; perhaps since it was taken away by others.
+    fn not_raised(&mut self, kind: &Arc<Kind>, wanted: &Wanted, reason: Option<Unavailable>, is_by_others: bool) {
+        let Some(joint) = self.joints.get_mut(kind) else { return };
+        joint.phase = Phase::Out;
+        let Some(reason) = reason.filter(|_| !is_by_others) else {
+            // No wonder that it did not show: the garbage collector took it with policies that were made again. Not to be taken for a
+            // removal by hand.
+            joint.retry_at = Some(Instant::now());
+            return;
+        };
+        warn!(resource = kind.resource, engine = %wanted.engine, code = %reason.code, message = reason.message, "Not in force");
+        self.shared.metrics.reconcile_errors.inc();
+        // Another engine may do it at once.
+        let is_blocked = is_lasting(&reason);
+        joint.retry_at =
+            Some(if is_blocked { Instant::now() } else { Instant::now() + self.shared.timing.controller.retry });
+        joint.trouble = (!is_blocked).then(|| reason.clone());
+        self.note_failure(kind, wanted, &reason);
+    }
+
+    /// Has another engine, or another set of policies, be tried, if that may help.
+    fn note_failure(&mut self, kind: &Arc<Kind>, wanted: &Wanted, reason: &Unavailable) {
+        self.block(wanted.engine, kind, reason);
+        if matches!(reason.code, Code::NotExpressible | Code::RegistrationRefused) {
+            self.note_refusal(&wanted.objects, reason);
         }
     }
 
@@ -573,7 +651,9 @@ impl Controller {
         for kind in kinds {
             match self.joints.get(kind) {
                 Some(joint) if joint.has(policy) => {}
-                Some(Joint { trouble: Some(reason), .. }) => return Some(outcome_of(reason.clone())),
+                Some(Joint { trouble: Some(reason), .. } | Joint { failed: Some((_, reason, _)), .. }) => {
+                    return Some(outcome_of(reason.clone()));
+                }
                 _ => unknown = Some(Outcome::FirstSight),
             }
         }
@@ -626,6 +706,56 @@ impl Controller {
         self.tell_stopped(told, message, until).await;
         futures::future::join_all(open.iter().map(|(kind, _)| self.leave_joint(kind))).await;
     }
+}
+
+/// Registers `wanted`, and takes away what is `obsolete` beside it. Where that fails, what was in force `before` is put back.
+///
+/// # Errors
+/// Why it is not in force, and what is.
+async fn raise(
+    place: &Place,
+    wanted: &Arc<Wanted>,
+    before: Option<&InForce>,
+    meanwhile: &Meanwhile,
+    obsolete: &[Key],
+) -> Result<InForce, (Unavailable, Option<InForce>)> {
+    match registration::bring_up(place, wanted.engine, &wanted.objects, meanwhile).await {
+        Ok((unproven, editions)) => {
+            let left = registration::take_down(place, obsolete).await.err().map(|error| still_there(&error.into()));
+            Ok(InForce { wanted: wanted.clone(), unproven, left, editions })
+        }
+        Err(reason) => {
+            // What an earlier leader may have put in force there stays.
+            if before.is_none() && is_refused(&reason) {
+                return Err((reason, None));
+            }
+            // Where the engine turned out to be off, it was off before, too.
+            let before = before.filter(|before| before.wanted.engine != wanted.engine || !is_of_engine(&reason));
+            let objects = before.map(|before| before.wanted.objects.as_slice()).unwrap_or_default();
+            let kept = match registration::restore(place, &wanted.objects, objects).await {
+                Ok(editions) => before.map(|before| InForce { editions, ..before.clone() }),
+                // It is compared with what is there once that can be read.
+                Err(error) => {
+                    warn!(resource = place.kind.resource, %error, "What was in force before cannot be put back; trying again");
+                    before.cloned()
+                }
+            };
+            Err((reason, kept))
+        }
+    }
+}
+
+/// True if and only if it says that the server has not taken what was to be registered.
+pub(super) fn is_refused(reason: &Unavailable) -> bool {
+    matches!(
+        reason.code,
+        Code::ServerAway | Code::NotExpressible | Code::RegistrationRefused | Code::NameTaken
+    )
+}
+
+/// True if and only if it says that the engine is off, whatever is registered.
+fn is_of_engine(reason: &Unavailable) -> bool {
+    is_lasting(reason) && reason.code != Code::MissingRight
 }
 
 fn is_of_webhooks(resource: &str) -> bool {

@@ -10,6 +10,7 @@
 //! | `own` | the registrations that policies have of their own, on the Initializer engine |
 //! | `joint` | the registrations that all policies on one resource share, on the other engines |
 //! | `hold` | the emergency brake: what was deleted by hand stays away for a while |
+//! | `acceptance` | whether the server would take what is to be registered, asked before anything changes |
 //! | `abilities` | what the server and the engines turned out to be able to do |
 //! | `author` | the registration by which the authors of policies are judged |
 //! | `watches` | which kinds of workloads are watched, and when they are counted anew |
@@ -17,6 +18,7 @@
 //! | `status` | how it stands with each policy, and when users are told |
 
 mod abilities;
+mod acceptance;
 pub mod author;
 mod entry;
 mod hold;
@@ -27,12 +29,12 @@ mod status;
 mod watches;
 
 use self::abilities::Blocked;
+use self::acceptance::{Acceptance, Acceptances};
 use self::entry::Entry;
 use self::joint::{InForce, Joint, Wanted};
 use self::plan::{Plan, Trial, Trials};
 use self::status::Force;
 use self::watches::{Recounts, Watching, any_progress};
-use crate::api::code::Code;
 use crate::cluster::mirror::Mirror;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
@@ -41,7 +43,7 @@ use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::registration::{Edition, Unproven};
 use crate::engine::webhook::certs::Certificates;
 use crate::engine::webhook::replica::Reachable;
-use crate::engine::{EngineName, Unavailable};
+use crate::engine::Unavailable;
 use crate::workload::Kind;
 use crate::workloads::watch::Shared;
 use futures::StreamExt;
@@ -88,6 +90,7 @@ pub struct Controller {
     /// What is to be; none when something that it depends on has changed.
     plan: Option<Arc<Plan>>,
     trials: Trials,
+    acceptances: Acceptances,
     trial_slots: Arc<Semaphore>,
     rising_slots: Arc<Semaphore>,
     /// The registrations that policies share, by resource.
@@ -138,7 +141,10 @@ enum Finished {
     Rose(String, Box<InitializerConfiguration>, Result<Option<Unproven>, Unavailable>),
     Fell(String, Result<(), String>),
     Tried((String, String, Arc<Kind>), Trial),
-    Raised(Arc<Kind>, EngineName, Result<InForce, Unavailable>),
+    /// What the server has said of objects that it was asked about, by their print.
+    Rehearsed(String, Acceptance),
+    /// What was registered; or why not, and what is in force as before.
+    Raised(Arc<Kind>, Arc<Wanted>, Result<InForce, (Unavailable, Option<InForce>)>),
     Lowered(Arc<Kind>, Result<(), String>),
     /// Whether what could not be proven can be now: of a policy's own registration, and of one that policies share.
     ProvedOwn(String, Box<InitializerConfiguration>, Result<Option<Unproven>, Unavailable>),
@@ -170,6 +176,7 @@ impl Controller {
             configurations: Mirror::default(),
             plan: None,
             trials: Trials::new(),
+            acceptances: Acceptances::new(),
             trial_slots: Arc::new(Semaphore::new(TRIALS)),
             rising_slots: Arc::new(Semaphore::new(RISING)),
             joints: BTreeMap::new(),
@@ -295,7 +302,6 @@ impl Controller {
         let prints: Vec<_> = snapshot.stored.iter().map(print).collect();
         if prints != self.stored {
             self.stored = prints;
-            self.blocked.retain(|_, (reason, _)| reason.code != Code::NotExpressible);
             self.plan = None;
         }
         let mut fingerprint: Vec<_> =
@@ -319,7 +325,8 @@ impl Controller {
                 self.trials.insert(key, trial);
                 self.plan = None;
             }
-            Finished::Raised(kind, engine, risen) => self.raised(&kind, engine, risen),
+            Finished::Rehearsed(print, acceptance) => self.rehearsed(print, acceptance),
+            Finished::Raised(kind, wanted, risen) => self.raised(&kind, &wanted, risen),
             Finished::Lowered(kind, fallen) => self.lowered(&kind, fallen),
             Finished::ProvedOwn(name, there, proven) => self.proved_own(&name, &there, proven),
             Finished::Proved(kind, wanted, proven) => self.proved(&kind, &wanted, proven),
@@ -332,7 +339,8 @@ impl Controller {
 
     async fn ticked(&mut self) {
         self.ask_again();
-        if self.trials.values().any(|trial| matches!(trial, Trial::Failed(_, at) if *at <= Instant::now())) {
+        let is_trial_due = |trial: &Trial| matches!(trial, Trial::Failed(_, at) if *at <= Instant::now());
+        if self.trials.values().any(is_trial_due) || self.is_rehearsal_due() {
             self.plan = None;
         }
         self.discover_when_due().await;

@@ -4,7 +4,7 @@
 
 use super::entry::{Entry, Phase, outcome_of};
 use super::hold::Hold;
-use super::joint::{Told, told};
+use super::joint::{Told, is_refused, told};
 use super::plan::{Placed, is_undecided};
 use super::status::{Force, is_programmed};
 use super::{Controller, Finished};
@@ -149,7 +149,7 @@ impl Controller {
                 self.rise(name, policy, wanted);
             }
             (None, phase) => {
-                if self.is_leaving(name, &placed) {
+                if self.is_leaving(name, &placed) || self.is_undecided_elsewhere(&placed) {
                     return;
                 }
                 if let Some(reason) = placed.as_ref().err().filter(|reason| is_undecided(reason))
@@ -207,6 +207,12 @@ impl Controller {
         is_up && self.shortfall(&placed.policy, &placed.shared).is_some()
     }
 
+    /// True if it is not known yet by what the policy is to be delivered on one of its kinds.
+    fn is_undecided_elsewhere(&self, placed: &Result<Arc<Placed>, Outcome>) -> bool {
+        let Some((placed, plan)) = placed.as_ref().ok().zip(self.plan.as_ref()) else { return false };
+        placed.shared.iter().any(|kind| plan.undecided.contains(kind))
+    }
+
     /// True if the policy's registration was deleted by hand not long ago, found out now or by an earlier leader.
     fn is_held(&mut self, name: &str, stored: &Stored) -> bool {
         let (registered, period) = (self.configuration_of(name).is_some(), self.settings.repair_hold);
@@ -247,7 +253,11 @@ impl Controller {
         }
         let shared = self.shared.clone();
         let Some(entry) = self.entries.get_mut(name) else { return };
-        entry.phase = Phase::Rising;
+        let before = match std::mem::replace(&mut entry.phase, Phase::Out) {
+            Phase::Up(before) => Some(before),
+            _ => None,
+        };
+        entry.phase = Phase::Rising(before);
         entry.deleted = None;
         entry.kinds.clone_from(&own);
         let (name, slots) = (name.to_owned(), self.rising_slots.clone());
@@ -288,7 +298,11 @@ impl Controller {
             Err(unavailable) => {
                 warn!(policy = name, code = %unavailable.code, message = unavailable.message, "Not in force");
                 self.shared.metrics.reconcile_errors.inc();
-                entry.leave();
+                match std::mem::replace(&mut entry.phase, Phase::Out) {
+                    // What the server has not taken leaves what was there before.
+                    Phase::Rising(Some(before)) if is_refused(&unavailable) => entry.phase = Phase::Up(before),
+                    _ => entry.leave(),
+                }
                 entry.retry_at = Some(Instant::now() + timing.retry);
                 entry.outcome = outcome_of(unavailable.clone());
                 let kinds = entry.kinds.clone();
@@ -322,7 +336,10 @@ impl Controller {
             return;
         };
         if wanted.initializers != there.initializers || !is_of_same_policy {
-            self.rise(name, policy, wanted);
+            let retry_at = self.entries.get(name).and_then(|entry| entry.retry_at);
+            if retry_at.is_none_or(|at| at <= Instant::now()) {
+                self.rise(name, policy, wanted);
+            }
             return;
         }
         if !registration::is_as(&stored, &wanted) {

@@ -1,8 +1,9 @@
 //! What is to be: which policy is delivered by which engine on which resource, or why not. Worked out anew when something
 //! that it depends on has changed.
 
+use super::acceptance::Questions;
 use super::entry::{Phase, outcome_of};
-use super::joint::Wanted;
+use super::joint::{Joint, Wanted};
 use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
@@ -10,13 +11,14 @@ use crate::api::v1alpha1::Mode;
 use crate::cluster::capabilities::registration as resources;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
-use crate::engine::choice::{self, Choice};
+use crate::engine::choice::{self, Choice, Hindrance};
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::{EngineName, Unavailable, admission_policy, targets, trial, webhook};
 use crate::policy::Policy;
 use crate::workload::Kind;
 use serde_json::Value;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,6 +28,8 @@ use std::time::Instant;
 pub(super) struct Plan {
     /// Of every stored policy: where it is delivered, or why it is not.
     pub(super) policies: BTreeMap<String, Result<Arc<Placed>, Outcome>>,
+    /// Policies whose edit cannot be put in force: where they are delivered as they were before.
+    unedited: BTreeMap<String, Arc<Placed>>,
     /// What the policies on one resource share.
     pub(super) joints: BTreeMap<Arc<Kind>, Arc<Wanted>>,
     /// Where a template is still being tried, or a policy is in force, or may be, of which nobody can tell now what is to become of
@@ -56,6 +60,17 @@ pub(super) fn is_undecided(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::FirstSight | Outcome::Waiting { code: Code::ServerAway, .. })
 }
 
+/// `outcome` of an edit, where what was in force before it stays so.
+fn unedited(outcome: Outcome) -> Outcome {
+    let with = |message: String| format!("{message}; what was in force before this edit stays in force");
+    match outcome {
+        Outcome::Rejected { code, message } => Outcome::Rejected { code, message: with(message) },
+        Outcome::Impossible { code, message } => Outcome::Impossible { code, message: with(message) },
+        Outcome::Waiting { code, message } => Outcome::Waiting { code, message: with(message) },
+        outcome => outcome,
+    }
+}
+
 /// What has been found out about a template on a kind, by the policy's name, the hash of its spec, and the kind.
 pub(super) type Trials = BTreeMap<(String, String, Arc<Kind>), Trial>;
 
@@ -83,22 +98,41 @@ impl Controller {
         // In the order of priority, as the snapshot has them.
         let eligible = snapshot.policies.iter().filter(|policy| eligible.contains(policy.name.as_str()));
         let mut eligible: Vec<Arc<Policy>> = eligible.cloned().collect();
+        let questions = Questions::default();
         let choice = loop {
-            let choice = self.choose(&eligible);
-            let failed = self.try_templates(&eligible, &choice, now);
+            let choice = self.choose(&eligible, snapshot, &questions);
+            let failed = self.try_templates(&eligible, &plan, &choice, now);
+            let refused = choice.refused.iter().map(|(name, reason)| (name.clone(), outcome_of(reason.clone())));
+            let failed: BTreeMap<_, _> = failed.into_iter().chain(refused).collect();
+            let failed: BTreeMap<_, _> =
+                failed.into_iter().filter(|(name, _)| !plan.policies.contains_key(name)).collect();
             if failed.is_empty() {
                 break choice;
             }
-            eligible.retain(|policy| !failed.contains_key(&policy.name));
-            plan.policies.extend(failed.into_iter().map(|(name, outcome)| (name, Err(outcome))));
+            // Until an edit can be put in force, what was in force before stays so.
+            eligible = eligible
+                .into_iter()
+                .filter_map(|policy| if failed.contains_key(&policy.name) { self.before_edit(&policy) } else { Some(policy) })
+                .collect();
+            let is_kept = |name: &str| eligible.iter().any(|policy| policy.name == name);
+            let failed = failed.into_iter().map(|(name, outcome)| {
+                let outcome = if is_kept(&name) { unedited(outcome) } else { outcome };
+                (name, Err(outcome))
+            });
+            plan.policies.extend(failed);
         };
         // What was due and has not been tried again is of no interest any more.
         self.trials.retain(|_, trial| !matches!(trial, Trial::Failed(_, at) if *at <= now));
         for policy in &eligible {
             let placed = self.place(policy, &choice).map(Arc::new);
-            plan.policies.insert(policy.name.clone(), placed);
+            match plan.policies.entry(policy.name.clone()) {
+                Entry::Vacant(vacant) => drop(vacant.insert(placed)),
+                Entry::Occupied(_) => plan.unedited.extend(placed.ok().map(|placed| (policy.name.clone(), placed))),
+            }
         }
-        plan.joints = self.joints(&plan, &eligible, &choice);
+        plan.joints = self.joints(&plan, &eligible, &choice, &questions);
+        plan.undecided.extend(choice.undecided);
+        self.ask_server(questions);
         let tried = self.trials.iter().filter(|(_, trial)| matches!(trial, Trial::Running(_)));
         plan.undecided.extend(tried.map(|((_, _, kind), _)| kind.clone()));
         for (name, stored) in snapshot.stored.iter() {
@@ -166,61 +200,130 @@ impl Controller {
     }
 
     /// The engine of every resource.
-    fn choose(&self, policies: &[Arc<Policy>]) -> Choice {
-        let capabilities = self.shared.capabilities();
-        choice::choose(policies, &|engine, kind, policies| {
-            engine.check(&capabilities)?;
-            let unreadable = engine.registers().iter().find_map(|resource| self.unreadable.get(resource));
-            if let Some(reason) = self.why_blocked(engine, kind).or(unreadable) {
-                return Err(reason.clone());
+    fn choose(&self, policies: &[Arc<Policy>], snapshot: &Snapshot, questions: &Questions) -> Choice {
+        // As it is now: what is in force may be an earlier form of it.
+        let is_in_force = |kind: &Arc<Kind>, policy: &Policy| match self.joints.get(kind).and_then(Joint::in_force) {
+            Some(in_force) => in_force.has(policy),
+            None => {
+                let is_up = self.entries.get(&policy.name).is_some_and(super::entry::Entry::is_up);
+                let is_told = |stored: &Stored| {
+                    stored.status["observedSpecHash"] == policy.spec_hash.as_str()
+                        && self.may_be_in_force(kind, stored, &policy.name)
+                };
+                is_up || snapshot.stored.get(&policy.name).is_some_and(is_told)
             }
-            match engine {
-                EngineName::Initializer if kind.is_job() => Err(Unavailable::new(
-                    Code::TargetRefused,
-                    "spec.targets: the pod template of a Job cannot be changed once it is stored, as the Initializer engine does: target `pods` of group `\"\"`, or set `spec.engine: Auto`",
-                )),
-                EngineName::Initializer => Ok(()),
-                EngineName::MutatingAdmissionPolicy => self.rendered(engine, kind, policies).map(drop),
-                EngineName::Webhook => {
-                    self.settings.demand.send_if_modified(|demand| !std::mem::replace(demand, true));
-                    self.rendered(engine, kind, policies).map(drop)
-                }
-            }
-        })
+        };
+        choice::choose(
+            policies,
+            &choice::Questions {
+                can: &|engine, kind, policies| self.drafts(engine, kind, policies).map(drop),
+                takes: &|engine, kind, policies| self.registration(questions, engine, kind, policies).map(drop),
+                is_in_force: &is_in_force,
+            },
+        )
     }
 
-    /// What is registered for `policies` on `kind`.
-    fn rendered(
+    /// What `policies` on `kind` can be registered as, the best first.
+    pub(super) fn drafts(
         &self,
         engine: EngineName,
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
-    ) -> Result<Vec<Value>, Unavailable> {
+    ) -> Result<Vec<Vec<Value>>, Unavailable> {
         let (capabilities, site) = (self.shared.capabilities(), self.shared.site());
-        if engine == EngineName::MutatingAdmissionPolicy {
-            return admission_policy::render(kind, policies, &capabilities, &site);
+        engine.check(&capabilities)?;
+        let unreadable = engine.registers().iter().find_map(|resource| self.unreadable.get(resource));
+        if let Some(reason) = self.why_blocked(engine, kind).or(unreadable) {
+            return Err(reason.clone());
         }
+        match engine {
+            EngineName::Initializer if kind.is_job() => Err(Unavailable::new(
+                Code::TargetRefused,
+                "spec.targets: the pod template of a Job cannot be changed once it is stored, as the Initializer engine does: target `pods` of group `\"\"`, or set `spec.engine: Auto`",
+            )),
+            // Each policy has a registration of its own.
+            EngineName::Initializer => Ok(vec![Vec::new()]),
+            EngineName::MutatingAdmissionPolicy => {
+                admission_policy::render(kind, policies, &capabilities, &site).map(|objects| vec![objects])
+            }
+            EngineName::Webhook => {
+                self.settings.demand.send_if_modified(|demand| !std::mem::replace(demand, true));
+                self.webhook_drafts(kind, policies)
+            }
+        }
+    }
+
+    fn webhook_drafts(&self, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Result<Vec<Vec<Value>>, Unavailable> {
+        let (capabilities, site) = (self.shared.capabilities(), self.shared.site());
         let reach = self.settings.reach.borrow().clone()?;
-        let mut objects =
+        let objects =
             webhook::render::render(kind, policies, &capabilities, &site, &reach.endpoint, reach.ca_bundle.as_deref())?;
         let is_readable = [resources::VALIDATING_POLICIES, resources::VALIDATING_BINDINGS]
             .iter()
             .all(|resource| !self.unreadable.contains_key(resource));
+        let mut drafts = Vec::new();
         if is_readable
             && capabilities.registration(resources::VALIDATING_POLICIES).is_some_and(|served| served.version == "v1")
             && let Ok(validating) = admission_policy::validating(kind, policies, &capabilities, &site)
+            && !validating.is_empty()
         {
             // What refuses does so without us where the server can.
-            objects.retain(|object| object["kind"] != "ValidatingWebhookConfiguration");
-            objects.extend(validating);
+            let injecting = objects.iter().filter(|object| object["kind"] != "ValidatingWebhookConfiguration");
+            drafts.push(injecting.cloned().chain(validating).collect());
         }
-        Ok(objects)
+        drafts.push(objects);
+        Ok(drafts)
+    }
+
+    /// What `policies` on `kind` are to be registered as: the best that the server takes.
+    fn registration(
+        &self,
+        questions: &Questions,
+        engine: EngineName,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+    ) -> Result<Vec<Value>, Hindrance> {
+        let in_force = self.joints.get(kind).and_then(Joint::in_force);
+        let are_in_force = in_force.is_some_and(|in_force| in_force.has_all(engine, policies));
+        let mut refused = None;
+        for objects in self.drafts(engine, kind, policies)? {
+            if objects.is_empty() {
+                return Ok(objects);
+            }
+            match self.takes(questions, engine, kind, &objects) {
+                Ok(()) => return Ok(objects),
+                // It has taken them before: what speaks against them will pass, and nothing changes until then.
+                Err(Hindrance::Unavailable(reason)) if are_in_force && reason.code == Code::RegistrationRefused => {
+                    return Err(Hindrance::Asked);
+                }
+                Err(Hindrance::Unavailable(reason)) => refused = Some(reason),
+                Err(Hindrance::Asked) => return Err(Hindrance::Asked),
+            }
+        }
+        Err(refused.map_or(Hindrance::Asked, Hindrance::from))
+    }
+
+    /// The policy as it was before an edit, if it is in force as that.
+    fn before_edit(&self, policy: &Policy) -> Option<Arc<Policy>> {
+        let in_force = self.joints.values().filter_map(Joint::in_force).flat_map(|in_force| in_force.policies());
+        let mut others = in_force.filter(|other| other.name == policy.name && other.uid == policy.uid);
+        others.find(|other| other.spec_hash != policy.spec_hash).cloned()
     }
 
     /// Has the templates tried that go into admission as they are. Gives the policies whose template failed.
-    fn try_templates(&mut self, policies: &[Arc<Policy>], choice: &Choice, now: Instant) -> BTreeMap<String, Outcome> {
+    fn try_templates(
+        &mut self,
+        policies: &[Arc<Policy>],
+        plan: &Plan,
+        choice: &Choice,
+        now: Instant,
+    ) -> BTreeMap<String, Outcome> {
         let mut failed = BTreeMap::new();
-        let pairs = policies.iter().filter(|policy| policy.injects() && !choice.refused.contains_key(&policy.name));
+        // What stays as it was before an edit has been tried.
+        let is_open = |policy: &&Arc<Policy>| {
+            !choice.refused.contains_key(&policy.name) && !plan.policies.contains_key(&policy.name)
+        };
+        let pairs = policies.iter().filter(|policy| policy.injects()).filter(is_open);
         let pairs = pairs.flat_map(|policy| policy.kinds.iter().map(move |kind| (policy, kind)));
         let is_tried = |kind: &Arc<Kind>| {
             choice.engines.get(kind).is_some_and(|engine| *engine != EngineName::Initializer) && kind.pod_path.is_some()
@@ -295,14 +398,23 @@ impl Controller {
     }
 
     /// What the policies on each resource share.
-    fn joints(&self, plan: &Plan, policies: &[Arc<Policy>], choice: &Choice) -> BTreeMap<Arc<Kind>, Arc<Wanted>> {
-        let placed: Vec<_> =
-            policies.iter().filter_map(|policy| plan.policies.get(&policy.name)?.as_ref().ok()).collect();
+    fn joints(
+        &self,
+        plan: &Plan,
+        policies: &[Arc<Policy>],
+        choice: &Choice,
+        questions: &Questions,
+    ) -> BTreeMap<Arc<Kind>, Arc<Wanted>> {
+        let placed = policies.iter().filter_map(|policy| {
+            let unedited = plan.unedited.get(&policy.name);
+            unedited.or_else(|| plan.policies.get(&policy.name)?.as_ref().ok())
+        });
+        let placed: Vec<_> = placed.collect();
         let engines = choice.engines.iter().filter(|(_, engine)| **engine != EngineName::Initializer);
         let joint = |(kind, engine): (&Arc<Kind>, &EngineName)| {
             let meeting: Vec<_> = placed.iter().filter(|placed| placed.shared.contains(kind)).collect();
             let policies: Vec<_> = meeting.iter().map(|placed| placed.policy.clone()).collect();
-            let objects = self.rendered(*engine, kind, &policies).ok()?;
+            let objects = self.registration(questions, *engine, kind, &policies).ok()?;
             Some((kind.clone(), Arc::new(Wanted { engine: *engine, policies, objects })))
         };
         engines.filter_map(joint).collect()

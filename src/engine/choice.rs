@@ -7,17 +7,44 @@ use super::{ENGINES, EngineName, Unavailable};
 use crate::api::code::Code;
 use crate::policy::Policy;
 use crate::workload::Kind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What [`choose`] asks about an engine: why it cannot serve these policies, in priority order, on this resource.
-pub type Ability<'a> = dyn Fn(EngineName, &Arc<Kind>, &[Arc<Policy>]) -> Result<(), Unavailable> + 'a;
+/// What [`choose`] asks.
+pub struct Questions<'a> {
+    /// Why an engine cannot serve these policies on this resource, as far as that is known without asking the server.
+    pub can: &'a Ability<'a, Unavailable>,
+    /// The same, once the server has been asked whether it takes what they would be registered as.
+    pub takes: &'a Ability<'a, Hindrance>,
+    /// Whether a policy is in force on this resource: nobody who comes later takes that from it.
+    pub is_in_force: &'a dyn Fn(&Arc<Kind>, &Policy) -> bool,
+}
+
+/// About an engine, and policies on a resource.
+pub type Ability<'a, E> = dyn Fn(EngineName, &Arc<Kind>, &[Arc<Policy>]) -> Result<(), E> + 'a;
+
+/// Why policies are not served by an engine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Hindrance {
+    /// It cannot.
+    Unavailable(Unavailable),
+    /// It is not known yet: the server is being asked.
+    Asked,
+}
+
+impl From<Unavailable> for Hindrance {
+    fn from(reason: Unavailable) -> Self {
+        Self::Unavailable(reason)
+    }
+}
 
 /// Which engine serves which resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choice {
     /// Of each resource that is served at all.
     pub engines: BTreeMap<Arc<Kind>, EngineName>,
+    /// Resources of which it is not known yet.
+    pub undecided: BTreeSet<Arc<Kind>>,
     /// Why another engine, which the server has, does not serve that resource: a policy there cannot be expressed.
     pub passed_over: BTreeMap<Arc<Kind>, Unavailable>,
     /// The policies that cannot be served on one of their resources, by name, and why.
@@ -27,94 +54,157 @@ pub struct Choice {
 /// Chooses for `policies`, which are valid, enforced and in priority order.
 ///
 /// # Guarantees
-/// A policy that is refused on one of its resources is served on none, and stands in nobody's way.
-pub fn choose(policies: &[Arc<Policy>], ability: &Ability<'_>) -> Choice {
+/// A policy that is refused on one of its resources is served on none, and stands in nobody's way. If policies cannot be served
+/// together, one at a time is refused: the first that does not go with those before it, of which those in force come first.
+pub fn choose(policies: &[Arc<Policy>], questions: &Questions<'_>) -> Choice {
     let mut refused = BTreeMap::new();
     loop {
         let served: Vec<_> = policies.iter().filter(|policy| !refused.contains_key(&policy.name)).cloned().collect();
-        let (mut engines, mut passed_over) = (BTreeMap::new(), BTreeMap::new());
+        let mut choice = Choice::default();
         let before = refused.len();
-        for kind in served.iter().flat_map(|policy| &policy.kinds) {
-            if engines.contains_key(kind) {
-                continue;
-            }
+        let kinds: BTreeSet<&Arc<Kind>> = served.iter().flat_map(|policy| &policy.kinds).collect();
+        for kind in kinds {
             let meeting: Vec<_> = served.iter().filter(|policy| policy.kinds.contains(kind)).cloned().collect();
-            match choose_for(kind, &meeting, ability) {
+            match (Meeting { kind, policies: &meeting, questions }).choose() {
                 Ok((engine, reason)) => {
-                    engines.insert(kind.clone(), engine);
-                    passed_over.extend(reason.map(|reason| (kind.clone(), reason)));
+                    choice.engines.insert(kind.clone(), engine);
+                    choice.passed_over.extend(reason.map(|reason| (kind.clone(), reason)));
                 }
-                Err(reasons) => refused.extend(reasons),
+                Err(Impasse::Asked) => drop(choice.undecided.insert(kind.clone())),
+                Err(Impasse::Refused(reasons)) => refused.extend(reasons),
             }
         }
         if refused.len() == before {
-            return Choice { engines, passed_over, refused };
+            return Choice { refused, ..choice };
         }
     }
 }
 
 /// An engine, and why it is none before it, if that is for the policies' sake.
 type Chosen = (EngineName, Option<Unavailable>);
-/// Policies that must go before there can be an engine, by name, and why.
-type Refused = Vec<(String, Unavailable)>;
 
-/// The engine for all of `policies` on `kind`.
-fn choose_for(kind: &Arc<Kind>, policies: &[Arc<Policy>], ability: &Ability<'_>) -> Result<Chosen, Refused> {
-    let asked_for = |policy: &Arc<Policy>| EngineName::asked_for(policy.spec.engine);
-    let impossible = |policy: &Arc<Policy>| {
-        let reason = ability(asked_for(policy)?, kind, std::slice::from_ref(policy)).err()?;
-        Some((policy.name.clone(), reason))
-    };
-    let impossible: Vec<_> = policies.iter().filter_map(impossible).collect();
-    if !impossible.is_empty() {
-        return Err(impossible);
-    }
-    let Some((first, named)) = policies.iter().find_map(|policy| Some((policy, asked_for(policy)?))) else {
-        return automatic(kind, policies, ability);
-    };
-    let other = |policy: &&Arc<Policy>| asked_for(policy).is_some_and(|engine| engine != named);
-    let mismatched: Vec<_> = policies.iter().filter(other).map(|policy| mismatch(kind, policy, first, named)).collect();
-    if !mismatched.is_empty() {
-        return Err(mismatched);
-    }
-    ability(named, kind, policies).map(|()| (named, None)).map_err(|reason| {
-        // Those that take what is there may be served by another engine.
-        let naming = policies.iter().filter(|policy| asked_for(policy).is_some());
-        naming.map(|policy| (policy.name.clone(), reason.clone())).collect()
-    })
+/// Why there is no engine yet.
+enum Impasse {
+    Asked,
+    /// Policies that must go before there can be one, by name, and why.
+    Refused(Vec<(String, Unavailable)>),
 }
 
-fn mismatch(kind: &Kind, policy: &Policy, first: &Policy, named: EngineName) -> (String, Unavailable) {
+/// The policies on one resource, in priority order.
+struct Meeting<'a> {
+    kind: &'a Arc<Kind>,
+    policies: &'a [Arc<Policy>],
+    questions: &'a Questions<'a>,
+}
+
+impl Meeting<'_> {
+    fn choose(&self) -> Result<Chosen, Impasse> {
+        let asked_for = |policy: &Arc<Policy>| EngineName::asked_for(policy.spec.engine);
+        let impossible = self.each(|policy| self.alone(asked_for(policy)?, policy));
+        if !impossible.is_empty() {
+            return Err(Impasse::Refused(impossible));
+        }
+        let in_order = self.in_force_first();
+        let Some((first, named)) = in_order.iter().find_map(|policy| Some((policy, asked_for(policy)?))) else {
+            return self.automatic();
+        };
+        let mismatched = self.each(|policy| {
+            let is_other = asked_for(policy).is_some_and(|engine| engine != named);
+            is_other.then(|| mismatch(self.kind, first, named))
+        });
+        if !mismatched.is_empty() {
+            return Err(Impasse::Refused(mismatched));
+        }
+        let Err(reason) = self.fits(named, self.policies)? else { return Ok((named, None)) };
+        let (culprit, why) = self.culprit(named, reason.clone())?;
+        let is_to_stay = |policy: &Policy| (self.questions.is_in_force)(self.kind, policy);
+        // Those that take what is there may be served by another engine.
+        let naming = self.each(|policy| (asked_for(policy).is_some() && !is_to_stay(policy)).then(|| reason.clone()));
+        let is_theirs = asked_for(&culprit).is_none() && !naming.is_empty();
+        Err(Impasse::Refused(if is_theirs { naming } else { vec![(culprit.name.clone(), why)] }))
+    }
+
+    /// The first engine that can.
+    fn automatic(&self) -> Result<Chosen, Impasse> {
+        let (mut last, mut not_expressible) = (None, None);
+        for row in &ENGINES {
+            match self.fits(row.engine, self.policies)? {
+                Ok(()) => return Ok((row.engine, not_expressible)),
+                Err(reason) => {
+                    if reason.code == Code::NotExpressible {
+                        not_expressible = Some(reason.clone());
+                    }
+                    last = Some((row.engine, reason));
+                }
+            }
+        }
+        let (engine, reason) = last.expect("there is at least one engine");
+        // Perhaps some of them are what cannot be, whoever the others are.
+        let alone = self.each(|policy| self.alone(engine, policy));
+        if !alone.is_empty() {
+            return Err(Impasse::Refused(alone));
+        }
+        let (culprit, why) = self.culprit(engine, reason)?;
+        Err(Impasse::Refused(vec![(culprit.name.clone(), why)]))
+    }
+
+    /// The policies of which `why` tells something, by name.
+    fn each(&self, why: impl Fn(&Arc<Policy>) -> Option<Unavailable>) -> Vec<(String, Unavailable)> {
+        self.policies.iter().filter_map(|policy| Some((policy.name.clone(), why(policy)?))).collect()
+    }
+
+    /// Why `engine` cannot serve `policy`, whoever else there is.
+    fn alone(&self, engine: EngineName, policy: &Arc<Policy>) -> Option<Unavailable> {
+        (self.questions.can)(engine, self.kind, std::slice::from_ref(policy)).err()
+    }
+
+    /// Whether `engine` serves `policies`, or why not.
+    fn fits(&self, engine: EngineName, policies: &[Arc<Policy>]) -> Result<Result<(), Unavailable>, Impasse> {
+        match (self.questions.takes)(engine, self.kind, policies) {
+            Ok(()) => Ok(Ok(())),
+            Err(Hindrance::Unavailable(reason)) => Ok(Err(reason)),
+            Err(Hindrance::Asked) => Err(Impasse::Asked),
+        }
+    }
+
+    fn in_force_first(&self) -> Vec<Arc<Policy>> {
+        let mut policies = self.policies.to_vec();
+        policies.sort_by_key(|policy| !(self.questions.is_in_force)(self.kind, policy));
+        policies
+    }
+
+    /// The first policy that `engine` does not serve beside those before it, and why, if it does not serve all for `reason`. Asks a
+    /// number of times that grows with the logarithm of how many there are.
+    ///
+    /// It is none of those that are in force: the server has taken them before. Where there are no others, nothing is decided.
+    fn culprit(&self, engine: EngineName, reason: Unavailable) -> Result<(Arc<Policy>, Unavailable), Impasse> {
+        let policies = self.in_force_first();
+        let in_force = policies.iter().filter(|policy| (self.questions.is_in_force)(self.kind, policy)).count();
+        let (mut served, mut refused, mut why) = (in_force, policies.len(), reason);
+        if served == refused {
+            return Err(Impasse::Asked);
+        }
+        while refused - served > 1 {
+            let middle = usize::midpoint(served, refused);
+            // As they are served: in priority order.
+            let names: BTreeSet<&str> = policies[..middle].iter().map(|policy| policy.name.as_str()).collect();
+            let some = self.policies.iter().filter(|policy| names.contains(policy.name.as_str()));
+            let some: Vec<_> = some.cloned().collect();
+            match self.fits(engine, &some)? {
+                Ok(()) => served = middle,
+                Err(reason) => (refused, why) = (middle, reason),
+            }
+        }
+        Ok((policies[served].clone(), why))
+    }
+}
+
+fn mismatch(kind: &Kind, first: &Policy, named: EngineName) -> Unavailable {
     let message = format!(
         "SidecarPolicy `{}`, which comes first, has {} served by `spec.engine: {named}`; name the same engine, or `Auto`",
         first.name, kind.resource
     );
-    (policy.name.clone(), Unavailable::new(Code::EngineMismatch, message))
-}
-
-/// The first engine that can.
-fn automatic(kind: &Arc<Kind>, policies: &[Arc<Policy>], ability: &Ability<'_>) -> Result<Chosen, Refused> {
-    let (mut last, mut not_expressible) = (None, None);
-    for row in &ENGINES {
-        match ability(row.engine, kind, policies) {
-            Ok(()) => return Ok((row.engine, not_expressible)),
-            Err(reason) => {
-                if reason.code == Code::NotExpressible {
-                    not_expressible = Some(reason.clone());
-                }
-                last = Some((row.engine, reason));
-            }
-        }
-    }
-    let (engine, reason) = last.expect("there is at least one engine");
-    // Perhaps one of them alone is what cannot be.
-    let alone =
-        |policy: &Arc<Policy>| Some((policy.name.clone(), ability(engine, kind, std::slice::from_ref(policy)).err()?));
-    let culprits: Vec<_> = policies.iter().filter_map(alone).collect();
-    if culprits.is_empty() {
-        return Err(policies.iter().map(|policy| (policy.name.clone(), reason.clone())).collect());
-    }
-    Err(culprits)
+    Unavailable::new(Code::EngineMismatch, message)
 }
 
 #[cfg(test)]
@@ -138,6 +228,93 @@ mod tests {
 
     fn kind(resource: &str) -> Arc<Kind> {
         Kind::find(if resource == "pods" { "" } else { "apps" }, resource).unwrap().clone()
+    }
+
+    /// Where nothing is in force, and the server takes everything.
+    fn choose(policies: &[Arc<Policy>], can: &Ability<'_, Unavailable>) -> Choice {
+        let takes = |engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]| Ok(can(engine, kind, policies)?);
+        super::choose(policies, &Questions { can, takes: &takes, is_in_force: &|_, _| false })
+    }
+
+    /// Where the server refuses what `refuses` says, by Webhook alone, and the policies `in_force` are in force.
+    fn choose_asking(
+        policies: &[Arc<Policy>],
+        refuses: impl Fn(&[&str]) -> Result<(), Hindrance>,
+        in_force: &[&str],
+    ) -> Choice {
+        let can = |engine, _: &Arc<Kind>, _: &[Arc<Policy>]| {
+            if engine == Webhook { Ok(()) } else { off(Code::EngineUnavailable) }
+        };
+        let takes = |engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]| {
+            can(engine, kind, policies)?;
+            refuses(&policies.iter().map(|policy| policy.name.as_str()).collect::<Vec<_>>())
+        };
+        let is_in_force = |_: &Arc<Kind>, policy: &Policy| in_force.contains(&policy.name.as_str());
+        super::choose(policies, &Questions { can: &can, takes: &takes, is_in_force: &is_in_force })
+    }
+
+    fn refuse() -> Hindrance {
+        Unavailable::new(Code::RegistrationRefused, "why").into()
+    }
+
+    #[test]
+    fn one_that_the_server_does_not_take_is_left_out_alone() {
+        let policies: Vec<_> = ('a'..='z').map(|name| policy(&name.to_string(), "Auto", &["pods"])).collect();
+        for culprits in [vec!["a"], vec!["m"], vec!["z"], vec!["b", "y", "z"]] {
+            let asked = std::cell::Cell::new(0);
+            let refuses = |policies: &[&str]| {
+                asked.set(asked.get() + 1);
+                if policies.iter().any(|policy| culprits.contains(policy)) { Err(refuse()) } else { Ok(()) }
+            };
+            let choice = choose_asking(&policies, refuses, &[]);
+            assert_eq!(Vec::from_iter(choice.refused.keys()), culprits);
+            assert_eq!(choice.engines, BTreeMap::from([(kind("pods"), Webhook)]));
+            assert!(asked.get() <= culprits.len() * 6 + 1, "{culprits:?}: {} times", asked.get());
+        }
+    }
+
+    #[test]
+    fn what_does_not_go_together_leaves_out_who_comes_last_and_never_who_is_in_force() {
+        let policies = ["a", "b", "c"].map(|name| policy(name, "Auto", &["pods"]));
+        let refuses = |policies: &[&str]| if policies.len() > 2 { Err(refuse()) } else { Ok(()) };
+        let refused = |in_force: &[&str]| {
+            let choice = choose_asking(&policies, refuses, in_force);
+            assert_eq!(choice.engines.len(), 1);
+            choice.refused.into_keys().collect::<Vec<_>>().join(",")
+        };
+        assert_eq!(refused(&[]), "c");
+        assert_eq!(refused(&["b", "c"]), "a");
+        assert_eq!(refused(&["a", "c"]), "b");
+        // The server has taken them before: nothing changes until it does so again.
+        let choice = choose_asking(&policies, refuses, &["a", "b", "c"]);
+        assert_eq!(choice, Choice { undecided: BTreeSet::from([kind("pods")]), ..Choice::default() });
+    }
+
+    #[test]
+    fn who_is_in_force_keeps_the_engine_that_he_names_beside_one_who_comes_before_him_and_names_another() {
+        let policies = [policy("first", "MutatingAdmissionPolicy", &["pods"]), policy("older", "Webhook", &["pods"])];
+        let can = |_, _: &Arc<Kind>, _: &[Arc<Policy>]| Ok(());
+        let takes = |_, _: &Arc<Kind>, _: &[Arc<Policy>]| Ok(());
+        for (in_force, engine, refused) in
+            [("nobody", MutatingAdmissionPolicy, "older"), ("older", Webhook, "first"), ("first", MutatingAdmissionPolicy, "older")]
+        {
+            let is_in_force = |_: &Arc<Kind>, policy: &Policy| policy.name == in_force;
+            let choice =
+                super::choose(&policies, &Questions { can: &can, takes: &takes, is_in_force: &is_in_force });
+            assert_eq!(choice.engines, BTreeMap::from([(kind("pods"), engine)]), "{in_force} is in force");
+            assert_eq!(Vec::from_iter(choice.refused.keys()), [refused], "{in_force} is in force");
+        }
+    }
+
+    #[test]
+    fn while_the_server_is_asked_nothing_is_decided_and_nobody_refused() {
+        let policies = ["a", "b"].map(|name| policy(name, "Auto", &["pods"]));
+        let choice = choose_asking(&policies, |_| Err(Hindrance::Asked), &[]);
+        assert_eq!(choice, Choice { undecided: BTreeSet::from([kind("pods")]), ..Choice::default() });
+        // The answer to the search for who it is may not be there either.
+        let refuses = |policies: &[&str]| Err(if policies.len() > 1 { refuse() } else { Hindrance::Asked });
+        let choice = choose_asking(&policies, refuses, &[]);
+        assert_eq!(choice, Choice { undecided: BTreeSet::from([kind("pods")]), ..Choice::default() });
     }
 
     fn off<T>(code: Code) -> Result<T, Unavailable> {

@@ -51,29 +51,90 @@ pub fn is_marked(metadata: &ObjectMeta) -> bool {
 /// # Errors
 /// If one of that name exists that is not ours, or the server refuses.
 pub async fn apply(client: &Client, resource: &ApiResource, wanted: &Value) -> Result<Value, Unavailable> {
+    write(client, resource, wanted, &PostParams::default()).await
+}
+
+/// Asks the server whether it would take `objects`, which an engine has rendered for `place`, by writes that are not stored. Whoever
+/// cannot be asked would take them: servers without dry runs, and those of which somebody's webhook allows none.
+///
+/// # Errors
+/// Why it would not; [`Code::ServerAway`] if it does not answer at all.
+pub async fn rehearse(place: &Place, objects: &[Value]) -> Result<(), Unavailable> {
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    for object in objects {
+        let Some(resource) = place.resource_of(object) else { continue };
+        match write(&place.client, &resource, object, &dry_run).await {
+            // Told when it is written: no other set of policies would change that.
+            Err(reason) if reason.code == Code::NameTaken => {}
+            Err(reason) if reason.code == Code::ServerAway => {
+                // Somebody's webhook may keep the server waiting for this one object alone.
+                let api = Api::<DynamicObject>::all_with(place.client.clone(), &resource);
+                call(api.get_opt(name_of(object))).await?;
+                return Err(refusal(&resource, name_of(object), &reason.message));
+            }
+            Err(reason) if NO_DRY_RUN.iter().any(|words| reason.message.contains(words)) => {}
+            answer => drop(answer?),
+        }
+    }
+    Ok(())
+}
+
+/// What says that a server, or somebody's webhook there, knows no dry run (apiserver `create.go`, `webhookerrors`).
+const NO_DRY_RUN: [&str; 2] = ["feature is disabled", "does not support dry run"];
+
+async fn write(
+    client: &Client,
+    resource: &ApiResource,
+    wanted: &Value,
+    parameters: &PostParams,
+) -> Result<Value, Unavailable> {
     let mut object: DynamicObject = serde_json::from_value(wanted.clone()).expect("a registration is an object");
     let name = object.metadata.name.clone().unwrap_or_default();
     let api = Api::<DynamicObject>::all_with(client.clone(), resource);
-    let written = match call(api.get_opt(&name)).await? {
-        None => call(api.create(&PostParams::default(), &object)).await,
-        Some(stored) if is_ours(&stored.metadata) => {
-            object.metadata.resource_version = stored.metadata.resource_version;
-            call(api.replace(&name, &PostParams::default(), &object)).await
-        }
-        Some(_) => {
-            let message = format!("{} `{name}` exists, and we did not make it: delete or rename it", resource.kind);
-            return Err(Unavailable::new(Code::NameTaken, message));
-        }
-    };
-    match written {
-        Ok(written) => Ok(value(&written)),
-        // The server reads expressions when they are written.
-        Err(error) if matches!(error.code(), 400 | 413 | 422) && resource.kind.contains("AdmissionPolicy") => {
-            let message = format!("the server does not take the {} `{name}`: {error}", resource.kind);
-            Err(Unavailable::new(Code::NotExpressible, message))
-        }
-        Err(error) => Err(error.into()),
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        object.metadata.resource_version = None;
+        let written = match call(api.get_opt(&name)).await? {
+            None => call(api.create(parameters, &object)).await,
+            Some(stored) if is_ours(&stored.metadata) => {
+                object.metadata.resource_version = stored.metadata.resource_version;
+                call(api.replace(&name, parameters, &object)).await
+            }
+            Some(_) => {
+                let message = format!("{} `{name}` exists, and we did not make it: delete or rename it", resource.kind);
+                return Err(Unavailable::new(Code::NameTaken, message));
+            }
+        };
+        return match written {
+            Ok(written) => Ok(value(&written)),
+            // Gone, or written by somebody else meanwhile: it is read anew.
+            Err(error) if matches!(error.code(), 404 | 409) && tries < TRIES => continue,
+            // The server reads expressions when they are written.
+            Err(error) if matches!(error.code(), 400 | 413 | 422) && resource.kind.contains("AdmissionPolicy") => {
+                let message = format!("the server does not take the {} `{name}`: {error}", resource.kind);
+                Err(Unavailable::new(Code::NotExpressible, message))
+            }
+            Err(error) if error.code() == 0 || is_missing_right(&error) => Err(error.into()),
+            Err(error) => Err(refusal(resource, &name, &error.to_string())),
+        };
     }
+}
+
+/// How often a registration is written if somebody else writes it at the same time.
+const TRIES: usize = 3;
+
+/// That the server does not take the object `name` of `resource`, though it answers, and we may write it.
+fn refusal(resource: &ApiResource, name: &str, why: &str) -> Unavailable {
+    let message = format!("the server does not take the {} `{name}`: {why}", resource.kind);
+    Unavailable::new(Code::RegistrationRefused, message)
+}
+
+/// True if and only if the server refused since we lack a right, and not since somebody's admission did: `User "x" cannot create
+/// resource "y"` (apiserver `responsewriters/errors.go`).
+pub fn is_missing_right(error: &CallError) -> bool {
+    let text = error.to_string();
+    error.code() == 403 && text.contains("\" cannot ") && text.contains(" resource \"")
 }
 
 /// Deletes the registration `name` if it is ours; marks it first, so that nobody takes this for a removal by hand.
@@ -201,42 +262,66 @@ impl Edition {
 /// Why nobody knows whether a registration is in force: the server refuses every object that we could try.
 pub type Unproven = (Code, String);
 
+/// What refuses while what injects changes: it must never demand what is not injected yet, or any more.
+pub enum Meanwhile {
+    /// What is registered: it demands nothing that changes.
+    AsIs,
+    /// These objects, which an engine has rendered, and nothing else.
+    Only(Vec<Value>),
+}
+
 /// Registers `objects`, which `engine` has rendered, and proves by creates that are not stored that they are in force: first
 /// what injects, then what refuses.
 ///
-/// What refuses is taken away before what injects changes: it must never demand what is not injected yet, or any more.
-///
 /// # Errors
-/// Why they are not in force. Nothing of them is registered then, unless the server is away or has not taken them: then what
-/// there was before is still there.
+/// Why they are not in force. Some of them may be registered then: see [`restore`].
 pub async fn bring_up(
     place: &Place,
     engine: EngineName,
     objects: &[Value],
+    meanwhile: &Meanwhile,
 ) -> Result<(Option<Unproven>, Editions), Unavailable> {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
-    let mut is_withdrawn = false;
-    for resource in [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES] {
-        is_withdrawn |= withdraw(place, resource, &refusing).await?;
-    }
-    if is_withdrawn {
-        released(place).await?;
-    }
     let (mut unproven, mut editions) = (None, Editions::new());
-    for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
-        match establish(place, engine, &step, shows, &mut editions).await {
-            Ok(doubt) => unproven = unproven.or(doubt),
-            Err(reason) if matches!(reason.code, Code::ServerAway | Code::NotExpressible | Code::NameTaken) => {
-                return Err(reason);
-            }
-            Err(reason) => {
-                let keys: Vec<_> = objects.iter().filter_map(|object| place.key_of(object)).collect();
-                take_down(place, &keys).await?;
-                return Err(reason);
-            }
+    if let Meanwhile::Only(meanwhile) = meanwhile {
+        let meanwhile: Vec<_> = meanwhile.iter().collect();
+        establish(place, engine, &meanwhile, Shows::Refuses, &mut Editions::new()).await?;
+        let mut is_withdrawn = false;
+        for resource in
+            [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES, resources::VALIDATING_WEBHOOKS]
+        {
+            // With nobody else there, what is wanted in the end can stay if it is there.
+            let stays = if meanwhile.is_empty() { &refusing } else { &meanwhile };
+            is_withdrawn |= withdraw(place, resource, stays).await?;
+        }
+        if is_withdrawn {
+            released(place, &meanwhile).await?;
         }
     }
+    for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
+        let doubt = establish(place, engine, &step, shows, &mut editions).await?;
+        unproven = unproven.or(doubt);
+    }
     Ok((unproven, editions))
+}
+
+/// Puts back what was registered `before`, which was in force, where `objects` could not be brought up in its place; what injects comes
+/// first. Gives the editions of what is registered then.
+///
+/// # Errors
+/// If the server cannot be reached, or does not take it any more.
+pub async fn restore(place: &Place, objects: &[Value], before: &[Value]) -> Result<Editions, Unavailable> {
+    let is_before = |key: &Key| before.iter().any(|object| place.key_of(object).as_ref() == Some(key));
+    let keys = objects.iter().filter_map(|object| place.key_of(object)).filter(|key| !is_before(key));
+    let mut editions = Editions::new();
+    take_down(place, &keys.collect::<Vec<_>>()).await?;
+    let (refusing, injecting): (Vec<_>, Vec<_>) = before.iter().partition(|object| refuses(object));
+    for object in injecting.into_iter().chain(refusing) {
+        let (Some(resource), Some(key)) = (place.resource_of(object), place.key_of(object)) else { continue };
+        let stored = apply(&place.client, &resource, object).await?;
+        editions.insert(key, Edition::of(&stored));
+    }
+    Ok(editions)
 }
 
 /// Takes away what is registered under `keys`: what refuses first, and what puts something in force before that.
@@ -253,7 +338,8 @@ pub async fn take_down(place: &Place, keys: &[Key]) -> Result<(), CallError> {
     Ok(())
 }
 
-fn refuses(object: &Value) -> bool {
+/// True if and only if `object`, which an engine has rendered, is what refuses.
+pub fn refuses(object: &Value) -> bool {
     object["kind"].as_str().is_some_and(|kind| kind.starts_with("Validating"))
 }
 
@@ -288,7 +374,9 @@ async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<bo
         listed => listed?,
     };
     for stored in listed {
-        let stored = value(&stored);
+        let mut stored = value(&stored);
+        // The items of a list do not say what they are.
+        (stored["apiVersion"], stored["kind"]) = (json!(resource.api_version), json!(resource.kind));
         let is_wanted = wanted.iter().any(|object| name_of(object) == name_of(&stored) && covers(&stored, object));
         if is_of_kind(name_of(&stored)) && !is_wanted {
             remove(&place.client, &resource, name_of(&stored)).await?;
@@ -298,8 +386,11 @@ async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<bo
     Ok(is_withdrawn)
 }
 
-/// Waits until nothing refuses any more what asks for it.
-async fn released(place: &Place) -> Result<(), CallError> {
+/// Waits until nothing refuses any more what asks for it, unless something `stays` that does.
+async fn released(place: &Place, stays: &[&Value]) -> Result<(), CallError> {
+    if !stays.is_empty() {
+        return Ok(());
+    }
     let Some(resource) = place.capabilities.resource(&place.kind) else { return Ok(()) };
     let object = probing(&place.kind, &resource, Shows::Refuses);
     let since = Instant::now();

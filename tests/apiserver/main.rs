@@ -33,6 +33,7 @@ mod install;
 mod language;
 mod malformed;
 mod migrate;
+mod neighbours;
 mod others;
 mod parity;
 mod pods;
@@ -73,6 +74,7 @@ const TESTS: &[&[runner::Test]] = &[
     language::TESTS,
     malformed::TESTS,
     migrate::TESTS,
+    neighbours::TESTS,
     others::TESTS,
     parity::TESTS,
     pods::TESTS,

@@ -25,6 +25,8 @@ pub(crate) struct Ask {
     pub(crate) path: String,
     /// The plural name, and the subresource behind a slash; of what is no resource the first step, such as `openapi`.
     pub(crate) resource: String,
+    /// As text, as far as it is one.
+    pub(crate) body: String,
 }
 
 impl Ask {
@@ -50,7 +52,7 @@ impl Ask {
         let subresource = below.get(2).map(|name| format!("/{name}")).unwrap_or_default();
         let resource = below.first().or(steps.first()).copied().unwrap_or_default();
         let resource = format!("{resource}{subresource}");
-        Self { verb, path: uri.path().to_owned(), resource }
+        Self { verb, path: uri.path().to_owned(), resource, body: String::new() }
     }
 }
 
@@ -61,6 +63,8 @@ pub(crate) struct Rule {
     pub(crate) verbs: &'static [Verb],
     /// Only to requests about these resources; to all if there are none.
     pub(crate) resources: &'static [&'static str],
+    /// Only to requests with this in their body.
+    pub(crate) about: Option<&'static str>,
     /// In how many of a hundred cases.
     pub(crate) percent: u64,
     /// How often at most to one and the same request, so that trying again helps in the end.
@@ -72,12 +76,17 @@ pub(crate) struct Rule {
 impl Rule {
     /// It happens to every request, always.
     pub(crate) const fn always(does: Does) -> Self {
-        Self { verbs: &[], resources: &[], percent: 100, times: u32::MAX, does }
+        Self { verbs: &[], resources: &[], about: None, percent: 100, times: u32::MAX, does }
     }
 
     pub(crate) const fn to(mut self, verbs: &'static [Verb], resources: &'static [&'static str]) -> Self {
         self.verbs = verbs;
         self.resources = resources;
+        self
+    }
+
+    pub(crate) const fn about(mut self, text: &'static str) -> Self {
+        self.about = Some(text);
         self
     }
 
@@ -94,6 +103,7 @@ impl Rule {
     fn is_about(&self, ask: &Ask) -> bool {
         (self.verbs.is_empty() || self.verbs.contains(&ask.verb))
             && (self.resources.is_empty() || self.resources.contains(&ask.resource.as_str()))
+            && self.about.is_none_or(|text| ask.body.contains(text))
     }
 }
 
@@ -219,6 +229,7 @@ fn asks() -> Vec<Ask> {
     let one = |number: usize| Ask {
         verb: Verb::Patch,
         path: format!("/apis/apps/v1/namespaces/default/deployments/web-{}", number % 5),
+        body: String::new(),
         resource: "deployments".into(),
     };
     (0..50).map(one).collect()

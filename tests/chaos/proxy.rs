@@ -220,7 +220,8 @@ async fn serve(hub: Arc<Hub>, listener: TcpListener, acceptor: TlsAcceptor) {
 async fn answer(hub: Arc<Hub>, upstream: Arc<Upstream>, request: Request<Incoming>) -> Result<Response<Body>> {
     let (parts, body) = request.into_parts();
     let mut body = body.collect().await?.to_bytes();
-    let ask = Ask::of(&parts.method, &parts.uri);
+    let mut ask = Ask::of(&parts.method, &parts.uri);
+    ask.body = String::from_utf8_lossy(&body).into_owned();
     let stop = hub.stops();
     if let Some(stop) = stop.filter(|stop| stop.moment == Moment::Before) {
         return hub.kill(stop).await;

@@ -5,7 +5,7 @@
 //! and none of it needs a leader that lives.
 
 use super::render::{POLICIES, revision_of};
-use super::server::Webhook;
+use super::server::{Revisions, Webhook};
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::chain;
 use crate::cluster::mirror::{Mirror, Seen, watch_ours};
@@ -101,22 +101,25 @@ impl Force {
         self.registered.values().flat_map(|mirror| mirror.known().values())
     }
 
-    /// The policies that are in force, and the revisions of what is registered.
-    fn now(&mut self, snapshot: &Snapshot) -> (Policies, BTreeSet<String>) {
+    /// The policies that are in force, and what is registered.
+    fn now(&mut self, snapshot: &Snapshot) -> (Policies, Revisions) {
         let wanted: BTreeSet<(&String, &String)> = self.listed().flat_map(|listed| &listed.policies).collect();
         let mut kept = HashMap::new();
         for (name, hash) in wanted {
-            let Some(stored) = snapshot.stored.get(name) else { continue };
             let key = (name.clone(), hash.clone());
-            match &stored.parsed {
-                Ok(policy) if policy.spec_hash == *hash => drop(kept.insert(key, policy.clone())),
-                // What is switched off is off at once.
-                Ok(policy) if !policy.is_enforced() => {}
-                _ => kept.extend(self.kept.get(&key).cloned().map(|policy| (key, policy))),
-            }
+            let before = self.kept.get(&key).cloned();
+            let policy = match snapshot.stored.get(name).map(|stored| &stored.parsed) {
+                Some(Ok(policy)) if policy.spec_hash == *hash => Some(policy.clone()),
+                // What is switched off is off at once, unless the server may refuse what lacks it until that is taken away.
+                None => before.filter(|policy| policy.refuses()),
+                Some(Ok(policy)) if !policy.is_enforced() => before.filter(|policy| policy.refuses()),
+                Some(_) => before,
+            };
+            kept.extend(policy.map(|policy| (key, policy)));
         }
         self.kept = kept;
-        let revisions = self.listed().filter_map(|listed| listed.revision.clone()).collect();
+        let names = |listed: &Listed| listed.policies.keys().cloned().collect();
+        let revisions = self.listed().filter_map(|listed| Some((listed.revision.clone()?, names(listed)))).collect();
         (Policies::new(self.kept.values().cloned()), revisions)
     }
 }
@@ -145,6 +148,12 @@ mod tests {
             "spec": { "suspend": suspend, "template": { "containers": [{ "name": "x", "image": image }] } },
         });
         Arc::new(Policy::parse(&object, &Site::new("scpol-system", [], [])).unwrap())
+    }
+
+    fn refusing(policy: &Policy) -> Arc<Policy> {
+        let mut policy = policy.clone();
+        policy.spec.failure_policy = crate::api::v1alpha1::FailurePolicy::Fail;
+        Arc::new(policy)
     }
 
     fn snapshot(policies: &[&Arc<Policy>]) -> Snapshot {
@@ -179,12 +188,19 @@ mod tests {
         assert!(hashes(&mut force, &[&old]).is_empty(), "nothing is registered");
         registered(&mut force, &[&old]);
         assert_eq!(hashes(&mut force, &[&old]), [&*old.spec_hash]);
-        assert_eq!(force.now(&snapshot(&[&old])).1, BTreeSet::from(["0123456789abcdef".to_owned()]));
+        let listed = BTreeSet::from(["a".to_owned()]);
+        assert_eq!(force.now(&snapshot(&[&old])).1, Revisions::from([("0123456789abcdef".to_owned(), listed)]));
         assert_eq!(hashes(&mut force, &[&new]), [&*old.spec_hash], "the edit has not been tried");
         registered(&mut force, &[&new]);
         assert_eq!(hashes(&mut force, &[&new]), [&*new.spec_hash]);
         assert!(hashes(&mut force, &[&policy("a", "x:2", true)]).is_empty(), "suspended, and off at once");
         assert!(hashes(&mut force, &[]).is_empty(), "deleted");
+        let demanding = refusing(&policy("b", "x:1", false));
+        registered(&mut force, &[&demanding]);
+        assert_eq!(hashes(&mut force, &[&demanding]), [&*demanding.spec_hash]);
+        assert_eq!(hashes(&mut force, &[]), [&*demanding.spec_hash], "deleted, and the server refuses what lacks it");
+        registered(&mut force, &[]);
+        assert!(hashes(&mut force, &[]).is_empty(), "nothing refuses any more");
         force.changed((resources::MUTATING_WEBHOOKS, Ok(watcher::Event::Delete(registration(&[])))));
         assert!(hashes(&mut force, &[&new]).is_empty());
     }

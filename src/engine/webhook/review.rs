@@ -24,6 +24,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visito
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 use std::fmt;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The largest review that is read, in bytes: an object of 3 MiB, which is the most that an API server reads in one request
@@ -322,7 +323,8 @@ impl Review {
     }
 
     /// The answer to `call`, of the registration of that `revision`, if it is one that has been seen, where `policies` are those in force by webhook and
-    /// `namespace` is what [`Self::needs_namespace`] asks for; without it the policies that read it err.
+    /// `namespace` is what [`Self::needs_namespace`] asks for; without it the policies that read it err. What refuses judges by the policies
+    /// that are `listed` alone, where it is known which are: others may have come in force after the mutating call.
     ///
     /// # Guarantees
     /// Pure. A mutating call never refuses, and its patch applies to the object that came. A dry run is answered like any other.
@@ -331,6 +333,7 @@ impl Review {
         call: Call,
         revision: Option<&str>,
         policies: &Policies,
+        listed: Option<&BTreeSet<String>>,
         site: &Site,
         namespace: Option<Arc<Value>>,
     ) -> Answer {
@@ -360,7 +363,10 @@ impl Review {
         };
         let (response, decision) = match call {
             Call::Mutate => mutate(allowed(&uid), &workload, policies, site, is_asked),
-            Call::Validate => validate(allowed(&uid), &workload, policies, site, is_asked),
+            Call::Validate => {
+                let is_listed = |policy: &Policy| listed.is_none_or(|listed| listed.contains(&policy.name));
+                validate(allowed(&uid), &workload, policies, site, |policy| is_asked(policy) && is_listed(policy))
+            }
         };
         let body = written(&api_version, response);
         Answer { body, decided: Some(Decided { call, is_dry_run: dry_run == Some(true), workload, decision }) }
@@ -542,9 +548,25 @@ mod tests {
 
     fn asked_by(call: Call, revision: Option<&str>, review: &Value, policies: &Policies) -> (Value, Option<Decided>) {
         let review = Review::parse(review.to_string().as_bytes()).unwrap();
-        let answer = review.answer(call, revision, policies, &site(), None);
+        let answer = review.answer(call, revision, policies, None, &site(), None);
         let body: Value = serde_json::from_slice(&answer.body).unwrap();
         (body["response"].clone(), answer.decided)
+    }
+
+    #[test]
+    fn what_refuses_judges_by_the_policies_of_its_own_registration() {
+        let policies = policies(&[("a", json!({ "failurePolicy": "Fail" })), ("b", json!({ "failurePolicy": "Fail" }))]);
+        let pod = json!({ "metadata": { "name": "web" }, "spec": { "containers": [{ "name": "app", "image": "app:1" }] } });
+        let refusal = |listed: Option<&[&str]>| {
+            let listed: Option<BTreeSet<String>> = listed.map(|names| names.iter().map(ToString::to_string).collect());
+            let review = Review::parse(review(&pod).to_string().as_bytes()).unwrap();
+            let answer = review.answer(Call::Validate, Some(REVISION), &policies, listed.as_ref(), &site(), None);
+            let body: Value = serde_json::from_slice(&answer.body).unwrap();
+            body["response"]["status"]["message"].as_str().unwrap_or_default().to_owned()
+        };
+        assert!(refusal(None).contains("SidecarPolicy `a`"), "{}", refusal(None));
+        assert!(refusal(Some(&["b"])).contains("SidecarPolicy `b`"), "{}", refusal(Some(&["b"])));
+        assert_eq!(refusal(Some(&[])), "");
     }
 
     /// The object of `review` once the patch of `response` has been applied.

@@ -40,7 +40,7 @@ use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::ResolvesServerCert;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -60,6 +60,9 @@ const LEAST: u32 = 16;
 /// `idleConnsPerHost`), and opens more where more creates are under way.
 pub const CONNECTIONS: usize = 1024;
 
+/// Registrations by their revision, each with the names of the policies that are in force by it.
+pub type Revisions = BTreeMap<String, BTreeSet<String>>;
+
 /// What calls are answered from. Policies and site can be replaced at any time: the next call sees it.
 pub struct Webhook {
     /// The policies that are in force by webhook, and no others.
@@ -72,9 +75,9 @@ pub struct Webhook {
     pub client: Client,
     /// Counts.
     pub metrics: Arc<Metrics>,
-    /// The revisions of the registrations that we have seen, and by which [`Self::policies`] were taken: a probe through another
+    /// The revisions of the registrations that we have seen, each with the names of its policies, and by which [`Self::policies`] were taken: a probe through another
     /// one is not answered yet. None where nobody follows them: any is answered.
-    pub revisions: ArcSwapOption<BTreeSet<String>>,
+    pub revisions: ArcSwapOption<Revisions>,
     /// True once all of that is known; false while it is read for the first time. Nobody is answered before: a workload would be let
     /// through without its sidecar.
     pub settled: watch::Sender<bool>,
@@ -188,9 +191,10 @@ impl Webhook {
             Some(name) => self.namespace(name).await,
             None => None,
         };
-        let is_known = self.revisions.load().as_ref().is_none_or(|known| known.contains(revision));
-        let revision = is_known.then_some(revision);
-        let Answer { body, decided } = review.answer(call, revision, &policies, &site, namespace);
+        let revisions = self.revisions.load_full();
+        let listed = revisions.as_ref().and_then(|known| known.get(revision));
+        let revision = Some(revision).filter(|_| revisions.is_none() || listed.is_some());
+        let Answer { body, decided } = review.answer(call, revision, &policies, listed, &site, namespace);
         if let Some(decided) = decided.filter(|decided| !decided.is_dry_run) {
             let (webhook, took) = (self.clone(), start.elapsed());
             tokio::spawn(async move {

@@ -61,7 +61,7 @@ fn answered(bytes: &[u8], call: Call, namespace: Option<Arc<Value>>) -> Option<A
         }
     };
     review.needs_namespace(&POLICIES);
-    let answer = review.answer(call, Some(REVISION), &POLICIES, &site(true), namespace);
+    let answer = review.answer(call, Some(REVISION), &POLICIES, None, &site(true), namespace);
     let answered: Value = from_slice(&answer.body).expect("an answer is JSON");
     let response = &answered["response"];
     assert_eq!(answered["kind"], "AdmissionReview");

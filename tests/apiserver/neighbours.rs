@@ -1,0 +1,268 @@
+//! Whatever one policy is, and whatever the server answers to what it is registered as: no other policy loses its delivery.
+//!
+//! A neighbour is in force all the while, and Deployments are created without a pause: each must have its sidecar.
+
+use crate::chaos::fault::{Does, Rule, Verb};
+use crate::chaos::proxy::Proxy;
+use crate::engines::{by, engine_of};
+use crate::support::{LIMIT, Operator, Surroundings, condition, in_force, within};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
+use anyhow::{Context, Result, ensure};
+use controlplane::{ControlPlane, Version};
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+crate::tests![
+    a_policy_that_must_takes_nobody_out_of_force,
+    an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook,
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_initializers,
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_a_webhook_of_1_13,
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_1_30,
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_1_34,
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_a_webhook_of_1_36,
+    what_the_server_answers_to_one_policy_is_told_of_that_one_on_admission_policies,
+];
+
+/// Everything that is registered.
+const REGISTERED: &[&str] = &[
+    "initializerconfigurations",
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+];
+
+/// A policy whose containers nobody else has, and which refuses what lacks them.
+fn demanding(name: &str) -> Value {
+    let mut policy = sidecar(name);
+    policy["failurePolicy"] = json!("Fail");
+    policy
+}
+
+/// A name that no other Deployment has.
+fn fresh_name() -> String {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    format!("made-{}", MADE.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The same, and it allows no Deployment that is called `forbidden`.
+fn judging(name: &str) -> Value {
+    without_forbidden(demanding(name))
+}
+
+fn without_forbidden(mut policy: Value) -> Value {
+    policy["validations"] = json!([{ "expression": "object.metadata.name != 'forbidden'", "message": "not that" }]);
+    policy
+}
+
+/// Sees that a Deployment called `forbidden` is refused.
+async fn is_forbidden(world: &World) -> Result<()> {
+    let made = request(&world.creator, "POST", &format!("{DEPLOYMENTS}?dryRun=All"), &deployment("forbidden")).await;
+    let refusal = made.err().context("what is forbidden was created")?.to_string();
+    ensure!(refusal.contains("not that"), "{refusal}");
+    Ok(())
+}
+
+/// Creates Deployments while `work` goes on; each must have the sidecar `neighbour`, and where that judges, none may be called
+/// `forbidden`.
+async fn beside(world: &World, neighbour: &str, work: impl Future<Output = Result<()>>) -> Result<()> {
+    let (is_over, created) = (Cell::new(false), Cell::new(0));
+    let creates = async {
+        while !is_over.get() {
+            // Where the sidecar comes after the create, a dry run waits in vain.
+            let made = match world.cluster.version() {
+                Version::V1_13 => world.create_promptly(DEPLOYMENTS, &deployment(&fresh_name())).await?,
+                _ => request(&world.creator, "POST", &format!("{DEPLOYMENTS}?dryRun=All"), &deployment("probe")).await?,
+            };
+            let containers = containers(&made);
+            ensure!(containers.iter().any(|name| name == neighbour), "create {}: {containers:?}", created.get());
+            if world.cluster.version() != Version::V1_13 {
+                is_forbidden(world).await?;
+            }
+            created.set(created.get() + 1);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    };
+    let work = async {
+        let done = work.await;
+        is_over.set(true);
+        done
+    };
+    let (created_all, worked) = tokio::join!(creates, work);
+    worked?;
+    created_all?;
+    ensure!(created.get() > 0, "nothing was created");
+    Ok(())
+}
+
+async fn a_policy_that_must_takes_nobody_out_of_force() -> Result<()> {
+    for version in [Version::V1_30, Version::V1_34, Version::V1_36] {
+        let world = World::with(ControlPlane::builder(version)).await?;
+        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("plain", without_forbidden(sidecar("plain"))).await?;
+        in_force(&world.cluster, "plain").await?;
+        beside(&world, "plain", async {
+            world.policy("strict", demanding("strict")).await?;
+            in_force(&world.cluster, "strict").await?;
+            for kind in ["deployments", "jobs", "cronjobs", "pods"] {
+                let group = if kind == "deployments" { "apps" } else if kind == "pods" { "" } else { "batch" };
+                let mut policy = judging(kind);
+                policy["targets"] = json!([{ "group": group, "resource": kind }]);
+                world.policy(kind, policy).await?;
+                in_force(&world.cluster, kind).await.with_context(|| format!("{version} {kind}"))?;
+            }
+            Ok(())
+        })
+        .await
+        .with_context(|| version.to_string())?;
+        let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+        assert_eq!(containers(&made), ["app", "deployments", "plain", "strict"], "{version}");
+    }
+    Ok(())
+}
+
+async fn an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook() -> Result<()> {
+    for (version, expression) in [
+        (Version::V1_30, "[3, 1].sort()[0] == 1"),
+        (Version::V1_34, "[3, 1].sort()[0] == 1"),
+        // It compiles there, and means something else.
+        (Version::V1_30, "'%e'.format([2.71828]) == '2.718280×10⁰⁰'"),
+    ] {
+        let world = World::with(ControlPlane::builder(version)).await?;
+        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("plain", judging("plain")).await?;
+        in_force(&world.cluster, "plain").await?;
+        beside(&world, "plain", async {
+            let mut young = demanding("young");
+            young["matchConditions"] = json!([{ "name": "x", "expression": expression }]);
+            young["validations"] = json!([{ "expression": format!("{expression} && object.metadata.name != 'forbidden'"), "message": "not that" }]);
+            world.policy("young", young).await?;
+            in_force(&world.cluster, "young").await
+        })
+        .await
+        .with_context(|| format!("{version} {expression}"))?;
+        let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+        assert_eq!(containers(&made), ["app", "plain", "young"], "{version} {expression}");
+        let refused = world.create(DEPLOYMENTS, &deployment("forbidden")).await.expect_err("it is forbidden").to_string();
+        assert!(refused.contains("not that"), "{version}: {refused}");
+    }
+    Ok(())
+}
+
+async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_initializers() -> Result<()> {
+    answers(Version::V1_13, "Initializer").await
+}
+
+async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_a_webhook_of_1_13() -> Result<()> {
+    answers(Version::V1_13, "Webhook").await
+}
+
+async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_1_30() -> Result<()> {
+    answers(Version::V1_30, "Webhook").await
+}
+
+async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_1_34() -> Result<()> {
+    answers(Version::V1_34, "Webhook").await
+}
+
+async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_a_webhook_of_1_36() -> Result<()> {
+    answers(Version::V1_36, "Webhook").await
+}
+
+async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_admission_policies() -> Result<()> {
+    answers(Version::V1_36, "MutatingAdmissionPolicy").await
+}
+
+/// Every answer to what has the policy `faulty` in it, however it is registered: nobody but it is concerned.
+async fn answers(version: Version, engine: &str) -> Result<()> {
+    let world = World::with(ControlPlane::builder(version)).await?;
+    let proxy = Proxy::start(&world.cluster, 1).await?;
+    let mut operator = Operator::start_in(&world.cluster, &proxy.kubeconfig, &[], &Surroundings::default())?;
+    operator.wait_ready().await?;
+    let may_refuse = version != Version::V1_13;
+    let policy = |name: &str| by(engine, if may_refuse { demanding(name) } else { sidecar(name) });
+    world.policy("neighbour", by(engine, if may_refuse { judging("neighbour") } else { sidecar("neighbour") })).await?;
+    in_force(&world.cluster, "neighbour").await?;
+    for does in [
+        Does::Answer(422, None),
+        Does::Answer(403, None),
+        Does::Answer(413, None),
+        Does::Answer(400, None),
+        Does::Answer(409, None),
+        Does::Answer(429, Some(1)),
+        Does::Answer(500, None),
+        Does::Answer(504, None),
+        Does::CutBefore,
+        Does::DropAnswer,
+    ] {
+        let what = format!("{version} {engine} {does:?}");
+        let rule = || Rule::always(does.clone()).to(&[Verb::Create, Verb::Update], REGISTERED).about("faulty");
+        beside(&world, "neighbour", async {
+            proxy.set(vec![rule()]);
+            world.policy("faulty", policy("faulty")).await?;
+            within(LIMIT, "`faulty` is told not to be in force", || async {
+                let ready = condition(&world.cluster, "faulty", "Ready").await?.unwrap_or_default();
+                let is_told = ready["status"] == "False" && proxy.happened() > 0;
+                ensure!(is_told || does == Does::DropAnswer, "{ready}");
+                Ok(is_told || ready["status"] == "True")
+            })
+            .await?;
+            // Who comes later comes in force beside it.
+            world.policy("later", policy("later")).await?;
+            in_force(&world.cluster, "later").await?;
+            assert_eq!(engine_of(&world, "later").await?, engine);
+            in_force(&world.cluster, "neighbour").await?;
+            proxy.calm();
+            in_force(&world.cluster, "faulty").await
+        })
+        .await
+        .with_context(|| what.clone())?;
+        let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+        let mut has = containers(&made);
+        has.sort_unstable();
+        assert_eq!(has, ["app", "faulty", "later", "neighbour"], "{what}");
+        world.delete(&format!("{DEPLOYMENTS}/web")).await?;
+        // An edit of what is in force that is not taken leaves it as it was: that of a template, or of targets where they are what is
+        // registered.
+        let is_taken = does == Does::DropAnswer;
+        let edit = match engine {
+            "Initializer" => json!({ "targets": [{ "group": "apps", "resource": "deployments" }, { "group": "apps", "resource": "daemonsets" }] }),
+            _ => json!({ "template": { "containers": [{ "name": "edited", "image": "envoy:2" }] } }),
+        };
+        beside(&world, "neighbour", async {
+            proxy.set(vec![rule()]);
+            world.edit_policy("faulty", edit.clone()).await?;
+            within(LIMIT, "the edit is told not to be in force", || async {
+                let ready = condition(&world.cluster, "faulty", "Ready").await?.unwrap_or_default();
+                Ok(proxy.happened() > 0 && (ready["status"] == "False" || is_taken))
+            })
+            .await?;
+            let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+            ensure!(is_taken || containers(&made).contains(&"faulty".to_owned()), "{:?}", containers(&made));
+            world.delete(&format!("{DEPLOYMENTS}/web")).await?;
+            proxy.calm();
+            in_force(&world.cluster, "faulty").await
+        })
+        .await
+        .with_context(|| format!("{what}, an edit"))?;
+        beside(&world, "neighbour", async {
+            world.delete_policy("faulty").await?;
+            world.delete_policy("later").await?;
+            within(LIMIT, "the neighbour is alone", || async {
+                let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+                world.delete(&format!("{DEPLOYMENTS}/web")).await?;
+                Ok(containers(&made) == ["app", "neighbour"])
+            })
+            .await
+        })
+        .await
+        .with_context(|| what.clone())?;
+    }
+    assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    Ok(())
+}
