@@ -1,61 +1,24 @@
-//! How we connect: which kubeconfig, which limits, and the layers that every request passes.
+//! How we connect: which limits, and the layers that every request passes.
 
+use super::access;
 use super::object::Object;
 use super::pages::{Fitting, PAGE};
+use super::proxy;
 use crate::metrics::Metrics;
-use crate::timing::{self, CALL_LIMIT, CONNECT_LIMIT};
-use anyhow::{Context, Result};
+use crate::timing::{self, ANSWER_LIMIT, CALL_LIMIT};
+use anyhow::{Result, anyhow};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::future::BoxFuture;
 use futures::stream::{self, Stream, StreamExt};
 use http::{Method, Request, Response, Uri};
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Status;
 use kube::runtime::watcher;
 use kube::{Api, Client, Config};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 use std::time::Duration;
 use tower::{BoxError, Layer, Service};
-
-/// Reads where the cluster is: `--kubeconfig`, else `KUBECONFIG`, else `~/.kube/config`, else the pod's own account.
-///
-/// # Errors
-/// One that says what was looked for and what to do.
-pub async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config> {
-    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    let mut config = match file(kubeconfig)? {
-        Some((path, file)) => Config::from_custom_kubeconfig(file, &options)
-            .await
-            .with_context(|| format!("kubeconfig {} cannot be used", path.display()))?,
-        None => Config::incluster()
-            .context("no kubeconfig found, and this is no pod: give `--kubeconfig FILE`, or set KUBECONFIG")?,
-    };
-    // Retried by default, a POST answered 504 included (kube 4 and 5); we retry ourselves where it is safe.
-    config.default_retry = false;
-    config.connect_timeout = Some(CONNECT_LIMIT);
-    Ok(config)
-}
-
-fn file(flag: Option<&Path>) -> Result<Option<(PathBuf, Kubeconfig)>> {
-    if let Some(path) = flag {
-        let file =
-            Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {} cannot be read", path.display()))?;
-        return Ok(Some((path.to_owned(), file)));
-    }
-    if let Some(named) = Kubeconfig::from_env().context("the file that KUBECONFIG names cannot be read")? {
-        return Ok(Some((PathBuf::from("in KUBECONFIG"), named)));
-    }
-    let Some(home) = std::env::home_dir() else { return Ok(None) };
-    let path = home.join(".kube/config");
-    if !path.exists() {
-        return Ok(None);
-    }
-    let file = Kubeconfig::read_from(&path).with_context(|| format!("kubeconfig {} cannot be read", path.display()))?;
-    Ok(Some((path, file)))
-}
 
 /// A client that sees uninitialized objects, never waits for initializers on its own writes, and counts its requests.
 ///
@@ -64,11 +27,47 @@ fn file(flag: Option<&Path>) -> Result<Option<(PathBuf, Kubeconfig)>> {
 pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
     let counted = Counted { metrics: metrics.clone() };
     let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
-    Ok(ClientBuilder::try_from(config)?
-        .with_layer(&Fitting::default())
+    let user = config.auth_info.clone();
+    let proxy = config.proxy_url.as_ref().map(proxy::shown);
+    let by_proxy = move |source: BoxError| match &proxy {
+        Some(proxy) => ByProxy { proxy: proxy.clone(), source }.into(),
+        None => source,
+    };
+    let builder = ClientBuilder::try_from(config).map_err(|error| match &error {
+        kube::Error::Auth(error) => access::refused(error, &user),
+        error => anyhow!(chain(error)),
+    })?;
+    Ok(builder
+        .with_layer(&tower::util::MapErrLayer::new(by_proxy))
+        .with_layer(&Fitting::new(request_limit(ANSWER_LIMIT)))
         .with_layer(&inclusive)
         .with_layer(&counted)
         .build())
+}
+
+/// Why a request that a proxy should have passed on has no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("by the proxy {proxy}")]
+struct ByProxy {
+    proxy: String,
+    source: BoxError,
+}
+
+/// How long a request may take, if somebody has said so.
+static REQUEST_LIMIT: OnceLock<Duration> = OnceLock::new();
+
+/// Has every request of this process fail after `limit`, as `--request-timeout` of kubectl does; zero for never. For commands, before
+/// their first request: the operator has its own limits.
+pub fn limit_requests(limit: Duration) {
+    /// As good as never, and no more than a clock can add.
+    const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+    // What was said first holds.
+    let _ = REQUEST_LIMIT.set(if limit.is_zero() { NEVER } else { limit });
+}
+
+/// What somebody has said, else `default`.
+fn request_limit(default: Duration) -> Duration {
+    REQUEST_LIMIT.get().copied().unwrap_or(default)
 }
 
 /// Adds `includeUninitialized=1` to reads and creates.
@@ -280,7 +279,7 @@ fn answer(error: &watcher::Error) -> Option<&Status> {
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The server answered with an error.
-    #[error("{} ({})", .0.message, .0.code)]
+    #[error("{}", said(.0))]
     Refused(Box<kube::core::Status>),
     /// No answer, or none in time.
     #[error("the API server cannot be reached: {0}")]
@@ -306,6 +305,14 @@ impl From<kube::Error> for CallError {
     }
 }
 
+/// What the server has said with a refusal, and its HTTP status.
+fn said(status: &Status) -> String {
+    match [&status.message, &status.reason].into_iter().find(|text| !text.is_empty()) {
+        Some(text) => format!("{text} ({})", status.code),
+        None => format!("HTTP status {}, without a message: is it an API server?", status.code),
+    }
+}
+
 /// The message of an error and of everything behind it, without repetition.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -325,14 +332,15 @@ pub fn why(error: &watcher::Error) -> String {
     answer(error).map_or_else(|| chain(error), |status| status.message.clone())
 }
 
-/// Waits for `call`, at most [`CALL_LIMIT`].
+/// Waits for `call`, at most [`CALL_LIMIT`], or what [`limit_requests`] says.
 ///
 /// # Errors
 /// [`CallError`]; running out of time counts as no answer.
 pub async fn call<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
-    match tokio::time::timeout(CALL_LIMIT, call).await {
+    let limit = request_limit(CALL_LIMIT);
+    match tokio::time::timeout(limit, call).await {
         Ok(answer) => answer.map_err(CallError::from),
-        Err(_) => Err(CallError::Away(format!("no answer in {} s", CALL_LIMIT.as_secs()))),
+        Err(_) => Err(CallError::Away(format!("no answer in {}", humantime::format_duration(limit)))),
     }
 }
 
