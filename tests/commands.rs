@@ -311,7 +311,7 @@ fn a_conflict_is_a_finding_and_leaves_the_document_alone() {
 fn diff_shows_what_comes_in_and_nothing_else() {
     let ended =
         with_policy().scpol(&["inject", "-p", "policy.yaml", "-f", "-", "--diff"], &format!("{CONFIG}---\n{WEB}"));
-    assert_eq!((ended.code, ended.err.as_str()), (0, ""));
+    assert_eq!((ended.code, ended.err.as_str()), (1, ""), "as `scpol diff` and `kubectl diff`");
     assert!(ended.out.starts_with("--- standard input:7\n+++ standard input:7 (injected)\n@@ "), "{}", ended.out);
     assert!(ended.out.contains("\n+      - image: envoyproxy/envoy:v1.31.0\n+        name: envoy\n"), "{}", ended.out);
     assert!(!ended.out.lines().any(|line| line.starts_with('-') && !line.starts_with("---")), "{}", ended.out);
