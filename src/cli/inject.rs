@@ -43,7 +43,7 @@ pub(super) struct Options {
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", options.manifests.paths()), ("--policy", &options.policies)])?;
     let site = options.site.site()?;
-    let policies = files::policies(&options.policies, options.manifests.walk(), &site, "--policy")?;
+    let policies = files::policies(&options.policies, options.manifests.reading(), &site, "--policy")?;
     let files = options.manifests.read()?;
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
     let namespaces = files::namespaces(&objects);

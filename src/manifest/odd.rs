@@ -1,0 +1,18 @@
+//! Spaces that are none for YAML: no-break spaces and their like, as web pages and word processors have them.
+
+/// True if and only if people take `letter` for a space, and YAML for a letter.
+pub(super) fn is_space(letter: char) -> bool {
+    // A byte order mark within a text is a no-break space of no width.
+    matches!(
+        letter,
+        '\u{a0}' | '\u{1680}' | '\u{2000}'
+            ..='\u{200b}' | '\u{202f}' | '\u{205f}' | '\u{2060}' | '\u{3000}' | '\u{feff}'
+    )
+}
+
+/// What is said of `something` with such a space: `the line has`.
+pub(super) fn message(something: &str) -> String {
+    format!(
+        "{something} a no-break space (U+00A0 or similar), which copying from a web page leaves; expected plain spaces"
+    )
+}
