@@ -97,6 +97,10 @@ impl<'a> Inputs<'a> {
         if let Some(workload) = Kinds::default().workload(object) {
             return self.workloads.push((source, workload));
         }
+        if object.api_version.is_empty() && KINDS.iter().all(|(kind, _)| *kind != object.kind) {
+            let message = format!("{} has no `apiVersion`, so its kind is unknown: add it", source.title().trim());
+            return work.tell(Weight::Lost, source.spot.place(""), message);
+        }
         if let Some(kind) = misspelt(object) {
             let message = format!(
                 "the kind `{}` is misspelt, and no server has taken it: write `{kind}`; read as that",
