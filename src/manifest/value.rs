@@ -191,7 +191,8 @@ fn in_other_words(refusal: Refusal, text: &str) -> Refusal {
         return because(line, "the line is indented by a tab; expected spaces".to_owned());
     }
     if let Some(line) = near(text, line, |line| line.contains(odd::is_space)) {
-        return because(line, odd::message("the line has"));
+        let first = text.lines().take(line).position(odd::is_in_structure).map_or(line, |index| index + 1);
+        return because(first, odd::message("the line has"));
     }
     let before = text.lines().take(line.max(1)).collect::<Vec<_>>();
     match before.iter().rposition(|line| is_template(line)).map(|index| index + 1) {
@@ -460,6 +461,7 @@ mod tests {
             ("a:\n- {{ .x }}\n", 2, "not rendered"),
             ("{% if x %}\na: 1\n", 1, "not rendered"),
             ("x: |\n  {{ .a }}\n  c\n  d\n e\nb: [\n", 0, "line 2 of the document"),
+            ("a:\u{a0} 1\n\u{a0} b: 1\n\u{a0} - c: 1\n", 1, "no-break space (U+00A0"),
             ("a: 1\nb\u{a0}c\n", 2, "no-break space (U+00A0"),
             ("a:\n  b: 1\n \u{a0}c: 1\n", 3, "no-break space (U+00A0"),
             ("a: &x [*x]\n", 1, ""),
