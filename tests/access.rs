@@ -105,9 +105,23 @@ fn handshake(stream: &mut TcpStream) -> std::io::Result<String> {
         let mut bytes = vec![0; count];
         stream.read_exact(&mut bytes).map(|()| bytes)
     };
-    let methods = take(2)?[1];
-    take(methods.into())?;
-    stream.write_all(&[5, 0])?;
+    let count = take(2)?[1];
+    let methods = take(count.into())?;
+    // Who can say who he is has to.
+    let method = if methods.contains(&2) { 2 } else { 0 };
+    stream.write_all(&[5, method])?;
+    let mut user = String::new();
+    if method == 2 {
+        let mut take = |count: usize| {
+            let mut bytes = vec![0; count];
+            stream.read_exact(&mut bytes).map(|()| bytes)
+        };
+        let length = take(2)?[1];
+        user = String::from_utf8_lossy(&take(length.into())?).into_owned();
+        let length = take(1)?[0];
+        user = format!("{user}:{}@", String::from_utf8_lossy(&take(length.into())?));
+        stream.write_all(&[1, 0])?;
+    }
     let mut take = |count: usize| {
         let mut bytes = vec![0; count];
         stream.read_exact(&mut bytes).map(|()| bytes)
@@ -116,7 +130,7 @@ fn handshake(stream: &mut TcpStream) -> std::io::Result<String> {
     let name = String::from_utf8_lossy(&take(length.into())?).into_owned();
     let port = take(2)?;
     stream.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
-    Ok(format!("socks {name}:{}", u16::from_be_bytes([port[0], port[1]])))
+    Ok(format!("socks {user}{name}:{}", u16::from_be_bytes([port[0], port[1]])))
 }
 
 /// A folder of one test, which goes when the test ends.
@@ -196,12 +210,15 @@ fn a_proxy_of_the_kubeconfig_is_used_whatever_the_variables_say() {
 
 #[test]
 fn a_socks5_proxy_is_used_and_resolves_the_name_of_the_server() {
-    for scheme in ["socks5", "socks5h"] {
+    for (url, user) in [("socks5://", ""), ("socks5h://", ""), ("socks5://jane:p%40ss@", "jane:p@ss@")] {
         let proxy = Listener::new(Role::Socks);
-        let url = format!("{scheme}://127.0.0.1:{}", proxy.port);
-        let folder = with(&format!("server: 'http://api.example.com:8080', proxy-url: '{url}'"), "");
-        assert_fine(&folder.status(&[], &[]));
-        assert!(proxy.heard().starts_with("socks api.example.com:8080\n"), "{}", proxy.heard());
+        let url = format!("{url}127.0.0.1:{}", proxy.port);
+        let folder = with(&format!("server: 'http://api.example.com:8080', proxy-url: '{url}'"), "token: mine");
+        assert_fine(&folder.status(&["--as", "jane"], &[]));
+        let heard = proxy.heard();
+        assert!(heard.starts_with(&format!("socks {user}api.example.com:8080\n")), "{heard}");
+        let heard = heard.to_lowercase();
+        assert!(heard.contains("bearer mine\r\n") && heard.contains("impersonate-user: jane\r\n"), "{heard}");
     }
 }
 

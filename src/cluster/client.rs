@@ -11,14 +11,21 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::future::BoxFuture;
 use futures::stream::{self, Stream, StreamExt};
 use http::{Method, Request, Response, Uri};
-use kube::client::{Body, ClientBuilder};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::SocksV5;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt, DynBody};
 use kube::core::Status;
 use kube::runtime::watcher;
 use kube::{Api, Client, Config};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 use std::time::Duration;
-use tower::{BoxError, Layer, Service};
+use tower::util::BoxService;
+use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 /// A client that sees uninitialized objects, never waits for initializers on its own writes, and counts its requests.
 ///
@@ -33,7 +40,12 @@ pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
         Some(proxy) => ByProxy { proxy: proxy.clone(), source }.into(),
         None => source,
     };
-    let builder = ClientBuilder::try_from(config).map_err(|error| match &error {
+    let socks = config.proxy_url.clone().and_then(|proxy| Some((proxy::socks_user(&proxy)?, proxy)));
+    let built = match socks {
+        Some((user, proxy)) => by_socks(&config, proxy, user),
+        None => ClientBuilder::try_from(config),
+    };
+    let builder = built.map_err(|error| match &error {
         kube::Error::Auth(error) => access::refused(error, &user),
         error => anyhow!(chain(error)),
     })?;
@@ -43,6 +55,33 @@ pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
         .with_layer(&inclusive)
         .with_layer(&counted)
         .build())
+}
+
+/// What kube makes of a configuration.
+type Connection = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
+
+/// What kube makes of `config`, by a socks5 proxy that wants a user and a password, which kube gives to HTTP proxies alone.
+fn by_socks(
+    config: &Config,
+    proxy: Uri,
+    (user, password): (String, String),
+) -> kube::Result<ClientBuilder<Connection>> {
+    let mut direct = HttpConnector::new();
+    direct.enforce_http(false);
+    direct.set_connect_timeout(config.connect_timeout);
+    let socks = SocksV5::new(proxy, direct).with_auth(user, password);
+    let connector = config.rustls_https_connector_with_connector(socks)?;
+    let client = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+    let service = ServiceBuilder::new()
+        .map_response(|response: Response<Incoming>| {
+            response.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>)
+        })
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(client);
+    Ok(ClientBuilder::new(service.boxed(), config.default_namespace.clone()))
 }
 
 /// Why a request that a proxy should have passed on has no answer.

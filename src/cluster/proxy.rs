@@ -92,11 +92,17 @@ fn parse(url: &str, name: &str) -> Result<Uri> {
     if scheme != "socks5" {
         return Ok(uri);
     }
-    if authority.as_str().contains('@') {
-        bail!("{name} has a user for a socks5 proxy, which is not supported; use an http proxy, or one without a user");
-    }
+    let user = authority.as_str().rsplit_once('@').map_or(String::new(), |(user, _)| format!("{user}@"));
     let port = authority.port_u16().unwrap_or(1080);
-    format!("socks5://{}:{port}", authority.host()).parse().map_err(|error| anyhow!("{name} is no proxy ({error})"))
+    let full = format!("socks5://{user}{}:{port}", authority.host());
+    full.parse().map_err(|error| anyhow!("{name} is no proxy ({error}); {expected}"))
+}
+
+/// User and password that `proxy` has for socks5, without the escapes of a URI.
+pub fn socks_user(proxy: &Uri) -> Option<(String, String)> {
+    let any = Uri::from_static("http://any");
+    let intercept = Matcher::builder().all(proxy.to_string()).build().intercept(&any)?;
+    intercept.raw_auth().map(|(user, password)| (user.to_owned(), password.to_owned()))
 }
 
 /// `proxy` as people may read it: without its password.
@@ -176,7 +182,7 @@ mod tests {
             ("ftp://proxy", Err("HTTPS_PROXY has a proxy with the scheme `ftp`")),
             ("http://", Err("HTTPS_PROXY is no proxy")),
             ("http://a b", Err("HTTPS_PROXY is no proxy")),
-            ("socks5://user:pass@proxy", Err("a user for a socks5 proxy")),
+            ("socks5://user:p%40ss@proxy", Ok("socks5://user:p%40ss@proxy:1080/")),
         ] {
             let proxies = Proxies { https: Some(url.into()), ..Proxies::default() };
             match (chosen(&proxies, "https://a"), expected) {
@@ -185,6 +191,14 @@ mod tests {
                 (found, _) => panic!("{url}: {found:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_user_for_socks5_is_read_without_escapes() {
+        let user = |proxy: &str| socks_user(&proxy.parse().expect("a URI"));
+        assert_eq!(user("socks5://user:p%40ss@proxy:1080"), Some(("user".to_owned(), "p@ss".to_owned())));
+        assert_eq!(user("socks5://proxy:1080"), None);
+        assert_eq!(user("http://user:pass@proxy:1080"), None, "kube gives it to HTTP proxies itself");
     }
 
     #[test]
