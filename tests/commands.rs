@@ -699,7 +699,7 @@ fn a_case_whose_expectation_cannot_be_read_has_not_passed_and_links_are_not_foll
     assert_eq!((ended.code, ended.out.as_str()), (0, "1 case: 1 ok, 0 failed\n"));
     fs::create_dir(folder.0.join("cases/one/expected.txt")).unwrap();
     let ended = folder.scpol(&["test", "cases"], "");
-    assert!(ended.code == 2 && ended.err.contains("expected.txt cannot be read"), "{}", ended.err);
+    assert!(ended.code == 2 && ended.out.contains("expected.txt cannot be read"), "{ended:?}");
 }
 
 fn changes(old: &str, new: &str, workloads: &str) -> (Vec<String>, i32) {
