@@ -133,7 +133,7 @@ impl<'a> Content<'a> {
                 continue;
             }
             let place = source.spot.place(&format!("data.{key}"));
-            let (value, spot) = match document(source, text, &place) {
+            let (value, spot) = match document(source, text, &place, work) {
                 Ok(Some(document)) => document,
                 Ok(None) => continue,
                 Err((place, message)) => {
@@ -191,7 +191,12 @@ fn looks_like_content(text: &str) -> bool {
 type Document = (Map<String, Value>, Spot);
 
 /// The object in the text of a ConfigMap; none if there is no object. The text is at `place`.
-fn document(source: &Source<'_>, text: &str, place: &Place) -> Result<Option<Document>, (Place, String)> {
+fn document(
+    source: &Source<'_>,
+    text: &str,
+    place: &Place,
+    work: &mut Work<'_>,
+) -> Result<Option<Document>, (Place, String)> {
     let begins = source.document.place.line;
     let key = source.document.text.lines().nth(place.line.saturating_sub(begins)).unwrap_or_default();
     // The lines of a block are lines of the file. Those of any other text are not to be told.
@@ -204,6 +209,10 @@ fn document(source: &Source<'_>, text: &str, place: &Place) -> Result<Option<Doc
     let mut manifests = file.manifests();
     let (Some(manifest), None) = (manifests.next(), manifests.next()) else { return Ok(None) };
     let mut manifest = manifest.clone();
+    for twin in &manifest.twice {
+        let message = format!("the key `{}` is there twice: the last one counts, as for the old initializer", twin.key);
+        work.tell(Weight::Guessed, below(twin.place.line), message);
+    }
     manifest.place = below(manifest.place.line);
     let spot = if is_block {
         Spot::Fields { lines: Rc::new(Lines::of(&manifest)), indexes: Vec::new(), prefix: "" }

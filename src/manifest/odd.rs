@@ -12,7 +12,7 @@ pub(super) fn is_space(letter: char) -> bool {
 
 /// True if and only if such a space is where `line` is indented, or behind the `-` of an item or the `:` of a key.
 pub(super) fn is_in_structure(line: &str) -> bool {
-    let content = line.trim_start_matches(|letter| letter == ' ' || letter == '-');
+    let content = line.trim_start_matches([' ', '-']);
     content.starts_with(is_space) || line.split(':').skip(1).any(|rest| rest.starts_with(is_space))
 }
 
