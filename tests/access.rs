@@ -368,10 +368,11 @@ fn an_exec_plugin_gives_the_credentials_and_one_that_fails_is_told_in_its_words(
     let server = Listener::new(Role::Server);
     let cluster = format!("server: 'http://127.0.0.1:{}'", server.port);
     let credential = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"of-the-plugin"}}"#;
-    let folder =
-        with(&cluster, &format!("exec: {PLUGIN}}}")).program("plugin", &format!("#!/bin/sh\necho '{credential}'\n"));
+    let folder = with(&cluster, &format!("exec: {PLUGIN}}}"))
+        .program("plugin", &format!("#!/bin/sh\necho once >> runs\necho '{credential}'\n"));
     assert_fine(&folder.status(&[], &[]));
     assert!(server.heard().to_lowercase().contains("bearer of-the-plugin\r\n"), "{}", server.heard());
+    assert_eq!(fs::read_to_string(folder.0.join("runs")).unwrap(), "once\n", "it may ask its user something");
     let folder = folder.program("plugin", "#!/bin/sh\necho 'log in first' >&2\nexit 3\n");
     let (code, text) = folder.status(&[], &[]);
     assert!(
@@ -469,6 +470,8 @@ fn version_and_help_are_commands_as_for_kubectl() {
     let (code, text) = folder.scpol(&["help", "status"], &[]);
     assert!(code == 0 && text.contains("--request-timeout"), "{text}");
     let (_, short) = folder.scpol(&["status", "-h"], &[]);
+    let (_, cluster) = short.split_once("Cluster, as for kubectl:").unwrap();
+    assert!(!cluster.contains("--limit") && !cluster.contains("--protected-namespaces"), "{short}");
     assert!(short.contains("--context") && !short.contains("--request-timeout"), "{short}");
     let (_, text) = folder.scpol(&["status", "--help"], &[("SCPOL_TOKEN", "secret")]);
     assert!(text.contains("--token") && !text.contains("secret"), "{text}");

@@ -185,7 +185,7 @@ pub(super) async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
     if let Some(limit) = cluster.request_timeout {
         client::limit_requests(limit);
     }
-    let config = cluster.access().config()?;
+    let config = client::logged_in(cluster.access().config()?).await?;
     let namespace = config.default_namespace.clone();
     Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
 }

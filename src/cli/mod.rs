@@ -76,13 +76,12 @@ enum Command {
 
 /// Which kubeconfig: as for kubectl.
 #[derive(Args, Debug, Clone)]
-#[command(next_help_heading = CLUSTER)]
 struct Kubeconfig {
     /// Kubeconfig to use [default: KUBECONFIG, else ~/.kube/config, else the pod's service account]
-    #[arg(long, value_name = "FILE", env = "SCPOL_KUBECONFIG")]
+    #[arg(help_heading = CLUSTER, long, value_name = "FILE", env = "SCPOL_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig to use [default: its current context]
-    #[arg(long, value_name = "NAME", env = "SCPOL_CONTEXT")]
+    #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_CONTEXT")]
     context: Option<String>,
 }
 
@@ -91,36 +90,36 @@ const CLUSTER: &str = "Cluster, as for kubectl";
 
 /// Which cluster, and as whom: as for kubectl.
 #[derive(Args, Debug, Clone)]
-#[command(next_help_heading = CLUSTER)]
 struct Cluster {
     #[command(flatten)]
     kubeconfig: Kubeconfig,
     /// Cluster of the kubeconfig to use [default: the context's]
-    #[arg(long, value_name = "NAME", env = "SCPOL_CLUSTER", hide_short_help = true)]
+    #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_CLUSTER", hide_short_help = true)]
     cluster: Option<String>,
     /// User of the kubeconfig to be [default: the context's]
-    #[arg(long, value_name = "NAME", env = "SCPOL_USER", hide_short_help = true)]
+    #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_USER", hide_short_help = true)]
     user: Option<String>,
     /// Address of the API server [default: the cluster's]
-    #[arg(short, long, value_name = "URL", env = "SCPOL_SERVER", hide_short_help = true)]
+    #[arg(help_heading = CLUSTER, short, long, value_name = "URL", env = "SCPOL_SERVER", hide_short_help = true)]
     server: Option<String>,
     /// File with the certificate authority of the API server [default: the cluster's]
-    #[arg(long, value_name = "FILE", env = "SCPOL_CERTIFICATE_AUTHORITY", hide_short_help = true)]
+    #[arg(help_heading = CLUSTER, long, value_name = "FILE", env = "SCPOL_CERTIFICATE_AUTHORITY", hide_short_help = true)]
     certificate_authority: Option<PathBuf>,
     /// Take any certificate for the API server's
-    #[arg(long, env = "SCPOL_INSECURE_SKIP_TLS_VERIFY", hide_short_help = true)]
+    #[arg(help_heading = CLUSTER, long, env = "SCPOL_INSECURE_SKIP_TLS_VERIFY", hide_short_help = true)]
     insecure_skip_tls_verify: bool,
     /// Name that the API server's certificate must have [default: its host name]
-    #[arg(long, value_name = "NAME", env = "SCPOL_TLS_SERVER_NAME", hide_short_help = true)]
+    #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_TLS_SERVER_NAME", hide_short_help = true)]
     tls_server_name: Option<String>,
     /// Bearer token to use, instead of the user's credentials
-    #[arg(long, value_name = "TOKEN", env = "SCPOL_TOKEN", hide_env_values = true, hide_short_help = true)]
+    #[arg(help_heading = CLUSTER, long, value_name = "TOKEN", env = "SCPOL_TOKEN", hide_env_values = true, hide_short_help = true)]
     token: Option<String>,
     /// User to impersonate
-    #[arg(id = "as", long = "as", value_name = "NAME", env = "SCPOL_AS", hide_short_help = true)]
+    #[arg(help_heading = CLUSTER, id = "as", long = "as", value_name = "NAME", env = "SCPOL_AS", hide_short_help = true)]
     impersonated: Option<String>,
     /// Group to impersonate (repeatable)
     #[arg(
+        help_heading = CLUSTER,
         id = "as-group",
         long = "as-group",
         value_name = "NAME",
@@ -131,7 +130,7 @@ struct Cluster {
     )]
     impersonated_groups: Vec<String>,
     /// How long one request may take, such as 5s; 0 for ever [default: 10s]
-    #[arg(long, value_name = "DURATION", env = "SCPOL_REQUEST_TIMEOUT", value_parser = request_timeout, hide_short_help = true)]
+    #[arg(help_heading = CLUSTER, long, value_name = "DURATION", env = "SCPOL_REQUEST_TIMEOUT", value_parser = request_timeout, hide_short_help = true)]
     request_timeout: Option<Duration>,
 }
 

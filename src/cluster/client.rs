@@ -10,6 +10,7 @@ use anyhow::{Result, anyhow};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::future::BoxFuture;
 use futures::stream::{self, Stream, StreamExt};
+use http::header::AUTHORIZATION;
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -18,6 +19,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::SocksV5;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt, DynBody};
+use kube::config::AuthInfo;
 use kube::core::Status;
 use kube::runtime::watcher;
 use kube::{Api, Client, Config};
@@ -45,16 +47,46 @@ pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
         Some((user, proxy)) => by_socks(&config, proxy, user),
         None => ClientBuilder::try_from(config),
     };
-    let builder = built.map_err(|error| match &error {
-        kube::Error::Auth(error) => access::refused(error, &user),
-        error => anyhow!(chain(error)),
-    })?;
+    let builder = built.map_err(|error| unusable(&error, &user))?;
     Ok(builder
         .with_layer(&tower::util::MapErrLayer::new(by_proxy))
         .with_layer(&Fitting::new(request_limit(ANSWER_LIMIT)))
         .with_layer(&inclusive)
         .with_layer(&counted)
         .build())
+}
+
+/// `config` with the token that its exec plugin gives. kube starts the plugin three times for each client, which a command need not
+/// make its user wait for, or answer; a client of long life needs the plugin itself, for the next token.
+///
+/// # Errors
+/// If the plugin gives no credentials.
+pub async fn logged_in(mut config: Config) -> Result<Config> {
+    if config.auth_info.exec.is_none() || config.auth_info.auth_provider.is_some() {
+        return Ok(config);
+    }
+    let layer = config.auth_layer().map_err(|error| unusable(&error, &config.auth_info))?;
+    // A certificate is not in a header.
+    let Some(layer) = layer else { return Ok(config) };
+    let echo = tower::service_fn(|request: Request<Body>| async move {
+        let mut response = Response::new(Body::empty());
+        *response.headers_mut() = request.headers().clone();
+        Ok::<_, BoxError>(response)
+    });
+    let seen = layer.layer(echo).oneshot(Request::new(Body::empty())).await.map_err(|error| anyhow!(chain(&*error)))?;
+    let header = seen.headers().get(AUTHORIZATION).and_then(|header| header.to_str().ok());
+    if let Some(token) = header.and_then(|header| header.strip_prefix("Bearer ")) {
+        config.auth_info.token = Some(token.to_owned().into());
+    }
+    Ok(config)
+}
+
+/// Why a client of `user` cannot be made.
+fn unusable(error: &kube::Error, user: &AuthInfo) -> anyhow::Error {
+    match error {
+        kube::Error::Auth(error) => access::refused(error, user),
+        error => anyhow!(chain(error)),
+    }
 }
 
 /// What kube makes of a configuration.
