@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use std::io::IsTerminal;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -24,9 +24,13 @@ pub enum LogFormat {
 /// # Errors
 /// If `level` cannot be parsed.
 pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
-    let levels: Targets = level.parse().map_err(|error| {
+    let mut levels: Targets = level.parse().map_err(|error| {
         anyhow::anyhow!("--log-level `{level}` is no level such as `info` or `info,kube=debug`: {error}")
     })?;
+    // Each failed request is an error there, and again where it is made, with what it was for.
+    if !level.contains("kube") {
+        levels = levels.with_target("kube_client::client::builder", LevelFilter::OFF);
+    }
     let terminal = std::io::stderr().is_terminal();
     let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(terminal);
     let lines = match (format, terminal) {

@@ -77,6 +77,34 @@ fn a_wrong_expectation_is_a_finding_that_update_repairs() {
 }
 
 #[test]
+fn a_broken_case_hides_none_of_the_others_and_a_failure_that_is_written_down_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, case) in [("a", "conflict-image"), ("b", "deployment"), ("c", "deployment"), ("d", "deployment")] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        for file in ["policy.yaml", "workload.yaml"] {
+            fs::copy(corpus().join(case).join(file), folder.path().join(name).join(file)).unwrap();
+        }
+    }
+    fs::write(folder.path().join("b/policy.yaml"), "a: [").unwrap();
+    fs::write(folder.path().join("c/case.yaml"), "kubeVersion: new\n").unwrap();
+    let output = scpol_test(&[folder.path(), "--update".as_ref()]);
+    let (text, told) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(2), "{text}{told}");
+    assert!(text.contains("4 cases: 2 ok, 2 failed") && text.matches("cannot be run: ").count() == 2, "{text}");
+    assert!(told.contains("2 cases cannot be run"), "{told}");
+    let failures: Vec<_> = told.lines().filter(|line| line.contains("a failure is expected from now on")).collect();
+    assert!(matches!(failures[..], [line] if line.contains("/a: ") && line.contains("SCP0200")), "{told}");
+    // It is expected now, and is not told again.
+    let again = scpol_test(&[&folder.path().join("a"), "--update".as_ref()]);
+    assert_eq!((again.status.code(), again.stderr.as_slice()), (Some(0), &b""[..]));
+    let output = scpol_test(&[folder.path(), "--output=json".as_ref()]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let ends: Vec<_> = report["cases"].as_array().unwrap().iter().map(|case| (&case["ok"], &case["broken"])).collect();
+    let [yes, no] = [Value::Bool(true), Value::Bool(false)];
+    assert_eq!(ends, [(&yes, &no), (&no, &yes), (&no, &yes), (&yes, &no)]);
+}
+
+#[test]
 fn what_is_no_case_could_not_be_run() {
     let empty = tempfile::tempdir().unwrap();
     for (folder, expected) in [(empty.path(), "no case found"), (Path::new("Cargo.toml"), "is no folder")] {

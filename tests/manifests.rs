@@ -443,15 +443,35 @@ fn every_sidecar_has_a_tagged_image_requests_and_limits() {
 }
 
 #[test]
-fn the_test_certificate_is_mounted_in_its_namespace_and_nowhere_else() {
+fn the_test_certificate_is_mounted_in_the_pods_of_its_namespace_and_nowhere_else() {
     let policies = Policies::new([Arc::new(sample("06-test-certificate.yaml"))]);
     for (namespace, expected) in [("staging", json!("/etc/ssl/test")), ("default", Value::Null)] {
-        let mut workload = workload("nginx.yaml");
+        let mut workload = workload("myapp-pod.yaml");
         workload.body["metadata"]["namespace"] = json!(namespace);
         let patch = Decision::of(&policies, &workload, &site()).plan(&workload);
         json_patch::patch(&mut workload.body, &patch).unwrap();
-        let container = &workload.body["spec"]["template"]["spec"]["containers"][0];
+        let container = &workload.body["spec"]["containers"][0];
         assert_eq!(container["volumeMounts"][0]["mountPath"], expected, "{namespace}");
+    }
+}
+
+#[test]
+fn the_proxy_is_for_pods_that_expose_port_80_or_ask_for_it() {
+    let policies = Policies::new([Arc::new(sample("05-port-or-annotation.yaml"))]);
+    for (ports, annotations, expected) in [
+        (json!([{ "containerPort": 80 }]), Value::Null, 2),
+        (json!([{ "containerPort": 81 }]), Value::Null, 1),
+        (Value::Null, json!({ "example.com/proxy": "" }), 2),
+        (Value::Null, Value::Null, 1),
+    ] {
+        let mut workload = workload("myapp-pod.yaml");
+        workload.body["metadata"]["namespace"] = json!("default");
+        workload.body["metadata"]["annotations"] = annotations.clone();
+        workload.body["spec"]["containers"][0]["ports"] = ports.clone();
+        let patch = Decision::of(&policies, &workload, &site()).plan(&workload);
+        json_patch::patch(&mut workload.body, &patch).unwrap();
+        let containers = workload.body["spec"]["containers"].as_array().unwrap();
+        assert_eq!(containers.len(), expected, "{ports} {annotations}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Everything that is tested without a server, in one program: a file is a module here.
 
+mod access;
 mod architecture;
 mod cel_corpus;
 mod cel_corpus_files;

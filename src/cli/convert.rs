@@ -1,7 +1,7 @@
 //! `scpol convert`: policies from the manifests of an old initializer, and from PodPresets.
 
 use super::End;
-use super::files::{self, Recursion, SiteOptions};
+use super::files::{self, ReadOptions, SiteOptions};
 use super::output::remark;
 use crate::convert::{Conversion, Converted, Finding, Weight, convert};
 use crate::manifest::{self, File, Layout};
@@ -17,7 +17,7 @@ pub(super) struct Options {
     #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
-    recursion: Recursion,
+    reading: ReadOptions,
     /// Namespace of the manifests that name none
     #[arg(short, long, value_name = "NAME", default_value = "default")]
     namespace: String,
@@ -42,8 +42,8 @@ enum Output {
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     let site = options.site.site()?;
-    let files = files::read(&options.files, options.recursion.walk())?;
-    let conversion = convert(&files, &options.namespace, &site);
+    let (files, odd_spaces) = files::read_old(&options.files, options.reading.reading())?;
+    let conversion = convert(&files, &odd_spaces, &options.namespace, &site);
     let report = report(&conversion, &files);
     match (options.output, options.report) {
         (Output::Json, _) => writeln!(out, "{}", serde_json::to_string_pretty(&machine(&conversion))?)?,

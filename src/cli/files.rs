@@ -1,10 +1,11 @@
 //! What the commands on files share: which files, which policies, how a workload is called.
 
+use super::output::remark;
 use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::cel::formats::is_label;
 use crate::decision::Decision;
-use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Place, Walk};
+use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Place, Twin, Walk};
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Result, bail};
@@ -27,7 +28,7 @@ pub(super) struct Manifests {
     #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
-    walk: Recursion,
+    reading: ReadOptions,
 }
 
 /// How far folders are read.
@@ -39,15 +40,69 @@ pub(super) struct Recursion {
 }
 
 impl Recursion {
-    pub(super) fn walk(&self) -> Walk {
-        if self.recursive { Walk::Recursive } else { Walk::Flat }
+    pub(super) fn reading(&self, is_strict: bool) -> Reading {
+        Reading { walk: if self.recursive { Walk::Recursive } else { Walk::Flat }, is_strict }
+    }
+}
+
+/// How files are read, for the command line.
+#[derive(Args, Debug)]
+pub(super) struct ReadOptions {
+    #[command(flatten)]
+    recursion: Recursion,
+    /// Refuse documents that have a key twice [default: the last one counts, with a warning]
+    #[arg(long)]
+    strict: bool,
+}
+
+impl ReadOptions {
+    pub(super) fn reading(&self) -> Reading {
+        self.recursion.reading(self.strict)
+    }
+}
+
+/// How files are read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    /// How far folders are.
+    pub(super) walk: Walk,
+    /// Whether a key that is there twice is an error.
+    pub(super) is_strict: bool,
+}
+
+impl Reading {
+    /// The named files alone; of a key that is there twice the last one counts.
+    pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false };
+
+    /// Why `files` cannot be used, though they can be read.
+    pub(super) fn faults(self, files: &[File]) -> Vec<Fault> {
+        let mut faults: Vec<Fault> = files.iter().flat_map(manifest::faults).collect();
+        if self.is_strict {
+            faults.extend(twins(files).map(|twin| {
+                let message = format!("the key `{}` is there twice; expected it once", twin.key);
+                Fault { place: twin.place.clone(), message }
+            }));
+        }
+        faults
+    }
+}
+
+/// The keys of `files` that are in a map twice.
+fn twins(files: &[File]) -> impl Iterator<Item = &Twin> {
+    files.iter().flat_map(File::manifests).flat_map(|manifest| &manifest.twice)
+}
+
+/// Warns of the keys of `files` that are in a map twice.
+pub(super) fn warn_of_twins(files: &[File]) {
+    for Twin { place, key } in twins(files) {
+        remark(format_args!("warning: {place}: the key `{key}` is there twice; the last one counts, as for kubectl"));
     }
 }
 
 impl Manifests {
     /// Reads them all, or fails with every fault.
     pub(super) fn read(&self) -> Result<Vec<File>> {
-        let files = read(&self.files, self.walk.walk())?;
+        let files = read(&self.files, self.reading.reading())?;
         let objects = || files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects);
         let policies = objects().filter(|object| manifest::policy_of(object).is_some()).count();
         if policies > 0 && policies == objects().count() {
@@ -57,9 +112,9 @@ impl Manifests {
         Ok(files)
     }
 
-    /// Where folders end, for other flags that take files.
-    pub(super) fn walk(&self) -> Walk {
-        self.walk.walk()
+    /// How they are read, for other flags that take files.
+    pub(super) fn reading(&self) -> Reading {
+        self.reading.reading()
     }
 
     /// As they were given.
@@ -87,8 +142,26 @@ pub(super) fn at_most_one_stdin(flags: &[(&str, &[PathBuf])]) -> Result<()> {
 }
 
 /// Reads `paths`, or fails with every fault.
-pub(super) fn read(paths: &[PathBuf], walk: Walk) -> Result<Vec<File>> {
-    manifest::read(paths, walk).map_err(|faults: Vec<Fault>| all(&faults))
+pub(super) fn read(paths: &[PathBuf], reading: Reading) -> Result<Vec<File>> {
+    let (files, mut faults) = manifest::read_what_can_be(paths, reading.walk);
+    faults.extend(reading.faults(&files));
+    if faults.is_empty() {
+        warn_of_twins(&files);
+        return Ok(files);
+    }
+    faults.sort_by(|one, other| one.place.cmp(&other.place));
+    Err(all(&faults))
+}
+
+/// Reads old manifests: what they are is judged where they are converted. Also where plain spaces were put for others.
+pub(super) fn read_old(paths: &[PathBuf], reading: Reading) -> Result<(Vec<File>, Vec<Place>)> {
+    let (files, odd) = manifest::read_forgiving(paths, reading.walk).map_err(|faults: Vec<Fault>| all(&faults))?;
+    if reading.is_strict && twins(&files).next().is_some() {
+        let told = |twin: &Twin| format!("{}: the key `{}` is there twice; expected it once", twin.place, twin.key);
+        return Err(all(&twins(&files).map(told).collect::<Vec<_>>()));
+    }
+    warn_of_twins(&files);
+    Ok((files, odd))
 }
 
 /// One error that tells all of `faults`, a line for each.
@@ -117,11 +190,11 @@ impl Subject {
 /// namespace are in `namespace`.
 pub(super) fn subjects<'a>(
     paths: &[PathBuf],
-    walk: Walk,
+    reading: Reading,
     targets: impl Iterator<Item = &'a Arc<Kind>>,
     namespace: &str,
 ) -> Result<Vec<Subject>> {
-    let files = read(paths, walk)?;
+    let files = read(paths, reading)?;
     let found = workloads(&files, targets, namespace).into_iter();
     let subjects: Vec<_> = found
         .map(|found| Subject { workload: found.workload, placed: found.placed, source: Some(found.place.to_string()) })
@@ -286,8 +359,8 @@ pub(super) struct Found<'a> {
 ///
 /// # Errors
 /// Every fault of every policy, with its file and field.
-pub(super) fn policies(paths: &[PathBuf], walk: Walk, site: &Site, flag: &str) -> Result<Policies> {
-    let files = read(paths, walk)?;
+pub(super) fn policies(paths: &[PathBuf], reading: Reading, site: &Site, flag: &str) -> Result<Policies> {
+    let files = read(paths, reading)?;
     let mut found: BTreeMap<String, (String, Arc<Policy>)> = BTreeMap::new();
     let mut faults = Vec::new();
     for manifest in files.iter().flat_map(File::manifests) {

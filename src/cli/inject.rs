@@ -27,7 +27,7 @@ pub(super) struct Options {
     /// Namespace of the manifests that name none
     #[arg(short, long, value_name = "NAME", default_value = "default")]
     namespace: String,
-    /// Print what changes, as a unified diff, instead of the manifests
+    /// Print what changes, as a unified diff, instead of the manifests; the exit code is 1 if something does
     #[arg(long, conflicts_with = "output")]
     diff: bool,
     /// Write every document in this format [default: as it came, byte for byte where it is not changed]
@@ -43,7 +43,7 @@ pub(super) struct Options {
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", options.manifests.paths()), ("--policy", &options.policies)])?;
     let site = options.site.site()?;
-    let policies = files::policies(&options.policies, options.manifests.walk(), &site, "--policy")?;
+    let policies = files::policies(&options.policies, options.manifests.reading(), &site, "--policy")?;
     let files = options.manifests.read()?;
     let objects: Vec<_> = files.iter().flat_map(manifest::File::manifests).flat_map(Manifest::objects).collect();
     let namespaces = files::namespaces(&objects);
@@ -57,7 +57,9 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
         out.write_all(text.as_bytes())?;
     }
     out.flush()?;
-    Ok(if notes.iter().any(|notes| notes.has_failed) { End::Finding } else { End::Fine })
+    // As `scpol diff` and `kubectl diff`: differences are what is looked for.
+    let differs = options.diff && notes.iter().any(|notes| !notes.diff.is_empty());
+    Ok(if differs || notes.iter().any(|notes| notes.has_failed) { End::Finding } else { End::Fine })
 }
 
 /// What every injection needs.

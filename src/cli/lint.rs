@@ -27,7 +27,7 @@ pub(super) struct Options {
     /// Namespace of the workloads that name none
     #[arg(short, long, value_name = "NAME", default_value = "default")]
     namespace: String,
-    /// Take warnings for errors in the exit code
+    /// Take warnings for errors in the exit code, and refuse documents that have a key twice
     #[arg(long)]
     strict: bool,
     /// How to print
@@ -41,7 +41,10 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &options.files), ("--manifests", &options.manifests)])?;
     let context = Context { site: options.site.site()?, minor: options.site.minor()? };
     // What is wrong with one file is no reason to be silent about the others.
-    let (files, faults) = manifest::read_what_can_be(&options.files, options.recursion.walk());
+    let reading = options.recursion.reading(options.strict);
+    let (files, mut faults) = manifest::read_what_can_be(&options.files, reading.walk);
+    faults.extend(reading.faults(&files));
+    files::warn_of_twins(if options.strict { &[] } else { &files });
     let found = Located::all(&files, &context);
     if found.is_empty() && !faults.is_empty() {
         return Err(files::all(&faults));
@@ -68,7 +71,7 @@ fn against_manifests(options: &Options, subjects: &[Subject], context: &Context)
     if options.manifests.is_empty() {
         return Ok(Vec::new());
     }
-    let files = files::read(&options.manifests, options.recursion.walk())?;
+    let files = files::read(&options.manifests, options.recursion.reading(options.strict))?;
     let policies = Policies::new(subjects.iter().filter_map(Subject::policy).cloned());
     let found = files::workloads(&files, policies.kinds(), &options.namespace);
     if found.is_empty() {

@@ -182,7 +182,10 @@ pub(super) struct Known {
 
 /// A client of the cluster that is meant, and the namespace of its context.
 pub(super) async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
-    let config = client::config(cluster.kubeconfig.as_deref(), cluster.context.as_deref()).await?;
+    if let Some(limit) = cluster.request_timeout {
+        client::limit_requests(limit);
+    }
+    let config = client::logged_in(cluster.access().config()?).await?;
     let namespace = config.default_namespace.clone();
     Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
 }

@@ -18,17 +18,21 @@ mod status;
 mod test;
 mod uninject;
 mod uninstall;
+mod version;
 mod waiting;
 
+use crate::cluster::access::Access;
+use crate::cluster::client::chain;
 use crate::timing::Timing;
 use anyhow::Result;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Sidecars for every workload that needs one, by policy.
 #[derive(Parser, Debug)]
-#[command(name = "scpol", version, about, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "scpol", version, about, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -66,17 +70,99 @@ enum Command {
     Completions(completions::Options),
     /// Print the manual page
     Man,
+    /// Print the version of this program
+    Version(version::Options),
 }
 
-/// Which cluster: as for kubectl.
+/// Which kubeconfig: as for kubectl.
 #[derive(Args, Debug, Clone)]
-struct Cluster {
+struct Kubeconfig {
     /// Kubeconfig to use [default: KUBECONFIG, else ~/.kube/config, else the pod's service account]
-    #[arg(long, value_name = "FILE", env = "SCPOL_KUBECONFIG")]
+    #[arg(help_heading = CLUSTER, long, value_name = "FILE", env = "SCPOL_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig to use [default: its current context]
-    #[arg(long, value_name = "NAME", env = "SCPOL_CONTEXT")]
+    #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_CONTEXT")]
     context: Option<String>,
+}
+
+/// The heading of what kubectl has, too.
+const CLUSTER: &str = "Cluster, as for kubectl";
+
+/// Which cluster, and as whom: as for kubectl.
+#[derive(Args, Debug, Clone)]
+struct Cluster {
+    #[command(flatten)]
+    kubeconfig: Kubeconfig,
+    /// Cluster of the kubeconfig to use [default: the context's]
+    #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_CLUSTER", hide_short_help = true)]
+    cluster: Option<String>,
+    /// User of the kubeconfig to be [default: the context's]
+    #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_USER", hide_short_help = true)]
+    user: Option<String>,
+    /// Address of the API server [default: the cluster's]
+    #[arg(help_heading = CLUSTER, short, long, value_name = "URL", env = "SCPOL_SERVER", hide_short_help = true)]
+    server: Option<String>,
+    /// File with the certificate authority of the API server [default: the cluster's]
+    #[arg(help_heading = CLUSTER, long, value_name = "FILE", env = "SCPOL_CERTIFICATE_AUTHORITY", hide_short_help = true)]
+    certificate_authority: Option<PathBuf>,
+    /// Take any certificate for the API server's
+    #[arg(help_heading = CLUSTER, long, env = "SCPOL_INSECURE_SKIP_TLS_VERIFY", hide_short_help = true)]
+    insecure_skip_tls_verify: bool,
+    /// Name that the API server's certificate must have [default: its host name]
+    #[arg(help_heading = CLUSTER, long, value_name = "NAME", env = "SCPOL_TLS_SERVER_NAME", hide_short_help = true)]
+    tls_server_name: Option<String>,
+    /// Bearer token to use, instead of the user's credentials
+    #[arg(help_heading = CLUSTER, long, value_name = "TOKEN", env = "SCPOL_TOKEN", hide_env_values = true, hide_short_help = true)]
+    token: Option<String>,
+    /// User to impersonate
+    #[arg(help_heading = CLUSTER, id = "as", long = "as", value_name = "NAME", env = "SCPOL_AS", hide_short_help = true)]
+    impersonated: Option<String>,
+    /// Group to impersonate (repeatable)
+    #[arg(
+        help_heading = CLUSTER,
+        id = "as-group",
+        long = "as-group",
+        value_name = "NAME",
+        env = "SCPOL_AS_GROUP",
+        value_delimiter = ',',
+        requires = "as",
+        hide_short_help = true
+    )]
+    impersonated_groups: Vec<String>,
+    /// How long one request may take, such as 5s; 0 for ever [default: 10s]
+    #[arg(help_heading = CLUSTER, long, value_name = "DURATION", env = "SCPOL_REQUEST_TIMEOUT", value_parser = request_timeout, hide_short_help = true)]
+    request_timeout: Option<Duration>,
+}
+
+impl Kubeconfig {
+    fn access(&self) -> Access {
+        Access { kubeconfig: self.kubeconfig.clone(), context: self.context.clone(), ..Access::default() }
+    }
+}
+
+impl Cluster {
+    fn access(&self) -> Access {
+        Access {
+            cluster: self.cluster.clone(),
+            user: self.user.clone(),
+            server: self.server.clone(),
+            certificate_authority: self.certificate_authority.clone(),
+            is_insecure: self.insecure_skip_tls_verify,
+            tls_server_name: self.tls_server_name.clone(),
+            token: self.token.clone(),
+            impersonated: self.impersonated.clone(),
+            impersonated_groups: self.impersonated_groups.clone(),
+            ..self.kubeconfig.access()
+        }
+    }
+}
+
+/// A duration as kubectl takes it: a number alone is in seconds.
+fn request_timeout(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write it as 5s, 1m or 0"))
 }
 
 /// How long a command waits; hidden, because it is for tests.
@@ -134,7 +220,7 @@ pub fn main() -> ExitCode {
         // so (128 and the number of SIGPIPE): whoever asks shall not take it for "nothing found".
         Err(error) if is_broken_pipe(&error) => ExitCode::from(141),
         Err(error) => {
-            output::remark(format_args!("error: {error:#}"));
+            output::remark(format_args!("error: {}", chain(&*error)));
             ExitCode::from(2)
         }
     }
@@ -161,6 +247,7 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Test(options) => test::run(&options, &mut out),
         Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),
         Command::Man => completions::man(Cli::command(), &mut out).map(|()| End::Fine),
+        Command::Version(options) => version::run(&options, &mut out).map(|()| End::Fine),
     }
 }
 
@@ -196,6 +283,15 @@ mod tests {
             assert!(flag.get_help().is_some(), "--{name} has no help");
             let variable = format!("SCPOL_{}", name.replace('-', "_").to_uppercase());
             assert_eq!(flag.get_env().and_then(|env| env.to_str()), Some(variable.as_str()), "--{name}");
+        }
+    }
+
+    #[test]
+    fn a_request_may_take_as_long_as_kubectl_would_be_told() {
+        for (text, expected) in
+            [("5", Some(5)), ("0", Some(0)), ("1m", Some(60)), ("0s", Some(0)), ("5x", None), ("-1", None)]
+        {
+            assert_eq!(request_timeout(text).ok(), expected.map(Duration::from_secs), "{text}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! `scpol run`: composes the operator process.
 
 use super::files::{TrustOptions, namespace_name};
-use super::{Cluster, End, Timings, Waiting};
+use super::{End, Kubeconfig, Timings, Waiting};
 use crate::api::code::Code;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::{self, CallError, call};
@@ -41,10 +41,13 @@ use tracing::{error, info, warn};
 /// Where a pod finds the name of its own namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
+/// After how long it is logged again that the API server does not answer, for the same reason.
+const UNREACHED_REMINDER: Duration = Duration::from_secs(60);
+
 #[derive(Args, Debug)]
 pub(super) struct Options {
     #[command(flatten)]
-    cluster: Cluster,
+    kubeconfig: Kubeconfig,
     /// Namespace that the operator runs in [default: the pod's own, else scpol-system]
     #[arg(long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE")]
     operator_namespace: Option<String>,
@@ -178,7 +181,7 @@ impl Process {
         let site = Arc::new(site);
         let identity = options.pod_name.clone().unwrap_or_else(|| format!("scpol-{:08x}", fastrand::u32(..)));
         let metrics = Arc::new(Metrics::new());
-        let config = client::config(options.cluster.kubeconfig.as_deref(), options.cluster.context.as_deref()).await?;
+        let config = options.kubeconfig.access().config()?;
         let timing = options.waiting.timing();
         let client = client::connect(config, &metrics)?;
         let health = Arc::new(Health::new(&timing.process));
@@ -261,6 +264,7 @@ impl Process {
     /// Waits for the server; gives up on what waiting does not cure.
     async fn reach(client: &Client, timing: &timing::Process) -> Result<Capabilities> {
         let since = Instant::now();
+        let mut said: Option<(String, Instant)> = None;
         loop {
             let found = match Capabilities::discover(client, |_| false).await {
                 Ok(capabilities) => check_policies(client).await.map(|()| capabilities),
@@ -272,7 +276,15 @@ impl Process {
                 Err(CallError::Refused(status)) if status.code == 403 && since.elapsed() > timing.rights => {
                     return Err(hopeless(&status));
                 }
-                Err(error) => warn!(%error, "The API server does not answer; trying again"),
+                Err(error) => {
+                    let error = error.to_string();
+                    let is_known =
+                        said.as_ref().is_some_and(|(last, at)| *last == error && at.elapsed() < UNREACHED_REMINDER);
+                    if !is_known {
+                        warn!(error, "The API server does not answer; trying again");
+                        said = Some((error, Instant::now()));
+                    }
+                }
             }
             tokio::time::sleep(timing.reach_pause).await;
         }

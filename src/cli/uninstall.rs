@@ -18,7 +18,7 @@ use crate::api::code::Code;
 use crate::api::condition::{self, Outcome};
 use crate::api::v1alpha1::SidecarPolicyStatus;
 use crate::cluster::capabilities::{Capabilities, registration};
-use crate::cluster::client::call;
+use crate::cluster::client::{call, chain};
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::policy::Site;
@@ -124,7 +124,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     };
     let end = match end {
         Err(error) if removal.items.iter().any(|item| matches!(item.result, Fate::Deleted | Fate::Released)) => {
-            removal.tell("the rest".to_owned(), Fate::Failed, Some(format!("{error:#}; run it again")));
+            removal.tell("the rest".to_owned(), Fate::Failed, Some(format!("{}; run it again", chain(&*error))));
             Ok(End::Finding)
         }
         end => end,

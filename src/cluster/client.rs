@@ -1,61 +1,33 @@
-//! How we connect: which kubeconfig, which limits, and the layers that every request passes.
+//! How we connect: which limits, and the layers that every request passes.
 
+use super::access;
 use super::object::Object;
 use super::pages::{Fitting, PAGE};
+use super::proxy;
 use crate::metrics::Metrics;
-use crate::timing::{self, CALL_LIMIT, CONNECT_LIMIT};
-use anyhow::{Context, Result};
+use crate::timing::{self, ANSWER_LIMIT, CALL_LIMIT};
+use anyhow::{Result, anyhow};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::future::BoxFuture;
 use futures::stream::{self, Stream, StreamExt};
+use http::header::AUTHORIZATION;
 use http::{Method, Request, Response, Uri};
-use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::SocksV5;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt, DynBody};
+use kube::config::AuthInfo;
 use kube::core::Status;
 use kube::runtime::watcher;
 use kube::{Api, Client, Config};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 use std::time::Duration;
-use tower::{BoxError, Layer, Service};
-
-/// Reads where the cluster is: `--kubeconfig`, else `KUBECONFIG`, else `~/.kube/config`, else the pod's own account.
-///
-/// # Errors
-/// One that says what was looked for and what to do.
-pub async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config> {
-    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    let mut config = match file(kubeconfig)? {
-        Some((path, file)) => Config::from_custom_kubeconfig(file, &options)
-            .await
-            .with_context(|| format!("kubeconfig {} cannot be used", path.display()))?,
-        None => Config::incluster()
-            .context("no kubeconfig found, and this is no pod: give `--kubeconfig FILE`, or set KUBECONFIG")?,
-    };
-    // Retried by default, a POST answered 504 included (kube 4 and 5); we retry ourselves where it is safe.
-    config.default_retry = false;
-    config.connect_timeout = Some(CONNECT_LIMIT);
-    Ok(config)
-}
-
-fn file(flag: Option<&Path>) -> Result<Option<(PathBuf, Kubeconfig)>> {
-    if let Some(path) = flag {
-        let file =
-            Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {} cannot be read", path.display()))?;
-        return Ok(Some((path.to_owned(), file)));
-    }
-    if let Some(named) = Kubeconfig::from_env().context("the file that KUBECONFIG names cannot be read")? {
-        return Ok(Some((PathBuf::from("in KUBECONFIG"), named)));
-    }
-    let Some(home) = std::env::home_dir() else { return Ok(None) };
-    let path = home.join(".kube/config");
-    if !path.exists() {
-        return Ok(None);
-    }
-    let file = Kubeconfig::read_from(&path).with_context(|| format!("kubeconfig {} cannot be read", path.display()))?;
-    Ok(Some((path, file)))
-}
+use tower::util::BoxService;
+use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
 /// A client that sees uninitialized objects, never waits for initializers on its own writes, and counts its requests.
 ///
@@ -64,11 +36,109 @@ fn file(flag: Option<&Path>) -> Result<Option<(PathBuf, Kubeconfig)>> {
 pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
     let counted = Counted { metrics: metrics.clone() };
     let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
-    Ok(ClientBuilder::try_from(config)?
-        .with_layer(&Fitting::default())
+    let user = config.auth_info.clone();
+    let proxy = config.proxy_url.as_ref().map(proxy::shown);
+    let by_proxy = move |source: BoxError| match &proxy {
+        Some(proxy) => ByProxy { proxy: proxy.clone(), source }.into(),
+        None => source,
+    };
+    let socks = config.proxy_url.clone().and_then(|proxy| Some((proxy::socks_user(&proxy)?, proxy)));
+    let built = match socks {
+        Some((user, proxy)) => by_socks(&config, proxy, user),
+        None => ClientBuilder::try_from(config),
+    };
+    let builder = built.map_err(|error| unusable(&error, &user))?;
+    Ok(builder
+        .with_layer(&tower::util::MapErrLayer::new(by_proxy))
+        .with_layer(&Fitting::new(request_limit(ANSWER_LIMIT)))
         .with_layer(&inclusive)
         .with_layer(&counted)
         .build())
+}
+
+/// `config` with the token that its exec plugin gives. kube starts the plugin three times for each client, which a command need not
+/// make its user wait for, or answer; a client of long life needs the plugin itself, for the next token.
+///
+/// # Errors
+/// If the plugin gives no credentials.
+pub async fn logged_in(mut config: Config) -> Result<Config> {
+    if config.auth_info.exec.is_none() || config.auth_info.auth_provider.is_some() {
+        return Ok(config);
+    }
+    let layer = config.auth_layer().map_err(|error| unusable(&error, &config.auth_info))?;
+    // A certificate is not in a header.
+    let Some(layer) = layer else { return Ok(config) };
+    let echo = tower::service_fn(|request: Request<Body>| async move {
+        let mut response = Response::new(Body::empty());
+        *response.headers_mut() = request.headers().clone();
+        Ok::<_, BoxError>(response)
+    });
+    let seen = layer.layer(echo).oneshot(Request::new(Body::empty())).await.map_err(|error| anyhow!(chain(&*error)))?;
+    let header = seen.headers().get(AUTHORIZATION).and_then(|header| header.to_str().ok());
+    if let Some(token) = header.and_then(|header| header.strip_prefix("Bearer ")) {
+        config.auth_info.token = Some(token.to_owned().into());
+    }
+    Ok(config)
+}
+
+/// Why a client of `user` cannot be made.
+fn unusable(error: &kube::Error, user: &AuthInfo) -> anyhow::Error {
+    match error {
+        kube::Error::Auth(error) => access::refused(error, user),
+        error => anyhow!(chain(error)),
+    }
+}
+
+/// What kube makes of a configuration.
+type Connection = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
+
+/// What kube makes of `config`, by a socks5 proxy that wants a user and a password, which kube gives to HTTP proxies alone.
+fn by_socks(
+    config: &Config,
+    proxy: Uri,
+    (user, password): (String, String),
+) -> kube::Result<ClientBuilder<Connection>> {
+    let mut direct = HttpConnector::new();
+    direct.enforce_http(false);
+    direct.set_connect_timeout(config.connect_timeout);
+    let socks = SocksV5::new(proxy, direct).with_auth(user, password);
+    let connector = config.rustls_https_connector_with_connector(socks)?;
+    let client = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+    let service = ServiceBuilder::new()
+        .map_response(|response: Response<Incoming>| {
+            response.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>)
+        })
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(client);
+    Ok(ClientBuilder::new(service.boxed(), config.default_namespace.clone()))
+}
+
+/// Why a request that a proxy should have passed on has no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("by the proxy {proxy}")]
+struct ByProxy {
+    proxy: String,
+    source: BoxError,
+}
+
+/// How long a request may take, if somebody has said so.
+static REQUEST_LIMIT: OnceLock<Duration> = OnceLock::new();
+
+/// Has every request of this process fail after `limit`, as `--request-timeout` of kubectl does; zero for never. For commands, before
+/// their first request: the operator has its own limits.
+pub fn limit_requests(limit: Duration) {
+    /// As good as never, and no more than a clock can add.
+    const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+    // What was said first holds.
+    let _ = REQUEST_LIMIT.set(if limit.is_zero() { NEVER } else { limit });
+}
+
+/// What somebody has said, else `default`.
+fn request_limit(default: Duration) -> Duration {
+    REQUEST_LIMIT.get().copied().unwrap_or(default)
 }
 
 /// Adds `includeUninitialized=1` to reads and creates.
@@ -280,7 +350,7 @@ fn answer(error: &watcher::Error) -> Option<&Status> {
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The server answered with an error.
-    #[error("{} ({})", .0.message, .0.code)]
+    #[error("{}", said(.0))]
     Refused(Box<kube::core::Status>),
     /// No answer, or none in time.
     #[error("the API server cannot be reached: {0}")]
@@ -306,6 +376,14 @@ impl From<kube::Error> for CallError {
     }
 }
 
+/// What the server has said with a refusal, and its HTTP status.
+fn said(status: &Status) -> String {
+    match [&status.message, &status.reason].into_iter().find(|text| !text.is_empty()) {
+        Some(text) => format!("{text} ({})", status.code),
+        None => format!("HTTP status {}, without a message: is it an API server?", status.code),
+    }
+}
+
 /// The message of an error and of everything behind it, without repetition.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -325,14 +403,15 @@ pub fn why(error: &watcher::Error) -> String {
     answer(error).map_or_else(|| chain(error), |status| status.message.clone())
 }
 
-/// Waits for `call`, at most [`CALL_LIMIT`].
+/// Waits for `call`, at most [`CALL_LIMIT`], or what [`limit_requests`] says.
 ///
 /// # Errors
 /// [`CallError`]; running out of time counts as no answer.
 pub async fn call<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
-    match tokio::time::timeout(CALL_LIMIT, call).await {
+    let limit = request_limit(CALL_LIMIT);
+    match tokio::time::timeout(limit, call).await {
         Ok(answer) => answer.map_err(CallError::from),
-        Err(_) => Err(CallError::Away(format!("no answer in {} s", CALL_LIMIT.as_secs()))),
+        Err(_) => Err(CallError::Away(format!("no answer in {}", humantime::format_duration(limit)))),
     }
 }
 

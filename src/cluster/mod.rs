@@ -1,6 +1,7 @@
 //! Everything that talks to the API server and is no engine: how we connect, what the server can do, what is stored
 //! there, who leads, and what we tell users through events.
 
+pub mod access;
 pub mod capabilities;
 pub mod client;
 pub mod events;
@@ -11,3 +12,4 @@ pub mod object;
 pub mod openapi;
 pub mod pages;
 pub mod policies;
+pub mod proxy;

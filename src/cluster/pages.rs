@@ -2,7 +2,7 @@
 
 use super::client::{CallError, call};
 use crate::survival::lock;
-use crate::timing::{ANSWER_LIMIT, CALL_LIMIT};
+use crate::timing::CALL_LIMIT;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
@@ -75,9 +75,17 @@ pub(super) struct Fitting {
     answer: Duration,
 }
 
+impl Fitting {
+    /// One that waits so long for an answer to begin, and for a page.
+    pub(super) fn new(answer: Duration) -> Self {
+        Self { answer }
+    }
+}
+
+#[cfg(test)]
 impl Default for Fitting {
     fn default() -> Self {
-        Self { answer: ANSWER_LIMIT }
+        Self { answer: crate::timing::ANSWER_LIMIT }
     }
 }
 
@@ -144,7 +152,7 @@ where
             // A watch that goes on after its connection has died may get another dead one: it is not to wait for that for long.
             let longest = if is_watch(&request) { self.answer.min(CALL_LIMIT) } else { self.answer };
             let answer = lock(&self.inner).call(request);
-            return Box::pin(async move { Ok(timeout(longest, answer).await??.map(Either::Right)) });
+            return Box::pin(async move { Ok(within(longest, answer).await??.map(Either::Right)) });
         };
         let (inner, size, longest) = (self.inner.clone(), self.size.clone(), self.answer);
         Box::pin(async move {
@@ -159,7 +167,7 @@ where
                     let body = Limited::new(body, largest).collect().await?.to_bytes();
                     Ok(Response::from_parts(parts, Either::Left(Full::new(body))))
                 };
-                match timeout(longest, read).await? {
+                match within(longest, read).await? {
                     Err::<_, BoxError>(error) if error.is::<LengthLimitError>() => {
                         debug!(objects = asked, "A page of a list is too large; asking for fewer");
                         lock(&size).shrink(asked);
@@ -174,6 +182,15 @@ where
             }
         })
     }
+}
+
+/// No answer came in time.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer in {}", humantime::format_duration(*.0))]
+struct NoAnswer(Duration);
+
+async fn within<T>(longest: Duration, answer: impl Future<Output = T>) -> Result<T, NoAnswer> {
+    timeout(longest, answer).await.map_err(|_| NoAnswer(longest))
 }
 
 /// Whether a watch is asked for.
@@ -280,7 +297,7 @@ mod tests {
             limit.layer(endless).oneshot(page()).await.err(),
         ];
         let errors = errors.map(|error| error.expect("nothing has come").to_string());
-        assert_eq!(errors, ["deadline has elapsed"; 3]);
+        assert_eq!(errors, ["no answer in 50ms"; 3]);
         assert!(limit.layer(endless).oneshot(request("GET", "/pods?watch=true")).await.is_ok(), "a watch has no end");
     }
 }

@@ -47,7 +47,7 @@ pub(super) struct Process {
     /// Where its flags are.
     places: BTreeMap<&'static str, Place>,
     /// Where the container is.
-    place: Place,
+    pub(super) place: Place,
 }
 
 impl Process {

@@ -133,7 +133,7 @@ impl<'a> Content<'a> {
                 continue;
             }
             let place = source.spot.place(&format!("data.{key}"));
-            let (value, spot) = match document(source, text, &place) {
+            let (value, spot) = match document(source, text, &place, work) {
                 Ok(Some(document)) => document,
                 Ok(None) => continue,
                 Err((place, message)) => {
@@ -191,7 +191,12 @@ fn looks_like_content(text: &str) -> bool {
 type Document = (Map<String, Value>, Spot);
 
 /// The object in the text of a ConfigMap; none if there is no object. The text is at `place`.
-fn document(source: &Source<'_>, text: &str, place: &Place) -> Result<Option<Document>, (Place, String)> {
+fn document(
+    source: &Source<'_>,
+    text: &str,
+    place: &Place,
+    work: &mut Work<'_>,
+) -> Result<Option<Document>, (Place, String)> {
     let begins = source.document.place.line;
     let key = source.document.text.lines().nth(place.line.saturating_sub(begins)).unwrap_or_default();
     // The lines of a block are lines of the file. Those of any other text are not to be told.
@@ -204,6 +209,10 @@ fn document(source: &Source<'_>, text: &str, place: &Place) -> Result<Option<Doc
     let mut manifests = file.manifests();
     let (Some(manifest), None) = (manifests.next(), manifests.next()) else { return Ok(None) };
     let mut manifest = manifest.clone();
+    for twin in &manifest.twice {
+        let message = format!("the key `{}` is there twice: the last one counts, as for the old initializer", twin.key);
+        work.tell(Weight::Guessed, below(twin.place.line), message);
+    }
     manifest.place = below(manifest.place.line);
     let spot = if is_block {
         Spot::Fields { lines: Rc::new(Lines::of(&manifest)), indexes: Vec::new(), prefix: "" }
@@ -216,11 +225,11 @@ fn document(source: &Source<'_>, text: &str, place: &Place) -> Result<Option<Doc
 impl Parts<'_> {
     /// Makes a policy for the initializer `of`.
     fn convert(&self, of: &Registered<'_>, used: &mut Used, work: &mut Work<'_>) {
-        let process = self.process(of, work);
-        used.processes.extend(process);
+        let known = used.processes.len();
+        let process = self.process(of, used, work);
         let process = process.map(|index| &self.processes[index]);
-        let Some(content) = self.content(of, process, work) else { return };
-        used.contents.push(content);
+        let processes = used.processes[known..].iter().map(|index| self.processes[*index].handle.clone()).collect();
+        let Some(content) = self.content(of, process, used, work) else { return };
         let content = &self.contents[content];
         if of.ways.is_empty() {
             let message = format!("no rule of `{}` is left: no policy is made of it", of.name);
@@ -239,7 +248,7 @@ impl Parts<'_> {
             initializer: Some(of.name.clone()),
             old: Old::Initializer {
                 configurations: of.configurations.iter().map(|source| source.name().to_owned()).collect(),
-                process: process.map(|process| process.handle.clone()),
+                processes,
                 config_map: format!("configmap/{} -n {}", content.source.name(), content.source.namespace),
             },
             template: content.spot.clone(),
@@ -248,9 +257,12 @@ impl Parts<'_> {
     }
 
     /// Who answers to the name.
-    fn process(&self, of: &Registered<'_>, work: &mut Work<'_>) -> Option<usize> {
-        if let Some(exact) = self.processes.iter().position(|process| process.initializer == of.name) {
-            return Some(exact);
+    fn process(&self, of: &Registered<'_>, used: &mut Used, work: &mut Work<'_>) -> Option<usize> {
+        let answers = |index: &usize| self.processes[*index].initializer == of.name;
+        let exact: Vec<usize> = (0..self.processes.len()).filter(answers).collect();
+        if !exact.is_empty() {
+            used.processes.extend(&exact);
+            return Some(self.one_of(&exact, of, work));
         }
         let is_free = |process: &Process| self.names.iter().all(|known| known.name != process.initializer);
         let free: Vec<usize> = (0..self.processes.len()).filter(|index| is_free(&self.processes[*index])).collect();
@@ -274,27 +286,79 @@ impl Parts<'_> {
             of.name, process.title, process.initializer
         );
         work.tell(Weight::Guessed, of.place.clone(), message);
+        used.processes.push(index);
         Some(index)
     }
 
+    /// Which of the processes `all`, which answer to the name, is converted: the first that wants an annotation, since it does less.
+    fn one_of(&self, all: &[usize], of: &Registered<'_>, work: &mut Work<'_>) -> usize {
+        let does = |index: &usize| {
+            let Process { annotation, config_map, namespace, .. } = &self.processes[*index];
+            (annotation, config_map, namespace)
+        };
+        let first = all[0];
+        if all.iter().all(|index| does(index) == does(&first)) {
+            return first;
+        }
+        let wants = all.iter().copied().find(|index| self.processes[*index].annotation.is_some());
+        let taken = wants.unwrap_or(first);
+        let told = |index: usize| format!("{} ({})", self.processes[index].title, self.processes[index].place);
+        let titles: Vec<_> = all.iter().map(|index| told(*index)).collect();
+        let why = if wants.is_some() { ", since it wants an annotation and so injects less" } else { ", the first" };
+        let message = format!(
+            "{} of the manifests answer to `{}`: {}; a cluster has one of them; taken as the one at {}{why}. Give only the one that ran",
+            all.len(),
+            of.name,
+            titles.join(", "),
+            self.processes[taken].place
+        );
+        work.tell(Weight::Guessed, self.processes[taken].place.clone(), message);
+        taken
+    }
+
+    /// Which of the ConfigMaps `all`, which have one name and namespace, is converted: the last, as `kubectl apply` would have it.
+    fn last_of(&self, all: &[usize], work: &mut Work<'_>) -> Option<usize> {
+        let (last, others) = all.split_last()?;
+        let content = &self.contents[*last];
+        if others.iter().any(|other| self.contents[*other].template != content.template) {
+            let message = format!(
+                "{} of the manifests are {} in namespace `{}`: taken is the last, as `kubectl apply` would leave it. Give only the one that was used",
+                all.len(),
+                content.source.title(),
+                content.source.namespace
+            );
+            work.tell(Weight::Guessed, content.source.spot.place(""), message);
+        }
+        Some(*last)
+    }
+
     /// What is injected.
-    fn content(&self, of: &Registered<'_>, process: Option<&Process>, work: &mut Work<'_>) -> Option<usize> {
+    fn content(
+        &self,
+        of: &Registered<'_>,
+        process: Option<&Process>,
+        used: &mut Used,
+        work: &mut Work<'_>,
+    ) -> Option<usize> {
         let Some(process) = process else {
             if self.contents.len() == 1 && self.processes.is_empty() {
+                used.contents.push(0);
                 return Some(0);
             }
-            let message = format!(
-                "what `{}` injects is not known: give the manifest of its Deployment or Pod, and its ConfigMap with `data.{KEY}`",
-                of.name
-            );
+            let content =
+                if self.contents.is_empty() { format!(", and its ConfigMap with `data.{KEY}`") } else { String::new() };
+            let message =
+                format!("what `{}` injects is not known: give the manifest of its Deployment or Pod{content}", of.name);
             work.tell(Weight::Lost, of.place.clone(), message);
             return None;
         };
         let (place, default) = process.config_map_at();
         let named = |content: &Content<'_>| content.source.name() == process.config_map;
         let is_it = |content: &Content<'_>| named(content) && content.source.namespace == process.namespace;
-        if let Some(exact) = self.contents.iter().position(is_it) {
-            return Some(exact);
+        let exact: Vec<usize> = (0..self.contents.len()).filter(|index| is_it(&self.contents[*index])).collect();
+        if let Some(last) = self.last_of(&exact, work) {
+            used.contents.extend(exact);
+            return Some(last);
         }
         let other = self.contents.iter().position(named);
         let names = || self.contents.iter().map(|content| content.source.name());
@@ -305,7 +369,7 @@ impl Parts<'_> {
         let wanted = format!("ConfigMap {} in namespace `{}`{default}", process.config_map, process.namespace);
         let Some(index) = other.or_else(near).or_else(only) else {
             let fault = if is_here {
-                "which has no containers or volumes to inject"
+                "in which nothing can be read that could be injected: expected `containers` or `volumes` in `data.config`"
             } else {
                 "which is not here: give it with -f"
             };
@@ -321,6 +385,7 @@ impl Parts<'_> {
             found.namespace
         );
         work.tell(Weight::Guessed, place, message);
+        used.contents.push(index);
         Some(index)
     }
 
@@ -335,10 +400,13 @@ impl Parts<'_> {
             work.tell(Weight::Lost, place, message);
         }
         for (_, content) in self.contents.iter().enumerate().filter(|(index, _)| !used.contents.contains(index)) {
-            let message = format!(
-                "{}: no initializer here injects it; give its InitializerConfiguration and its Deployment or Pod with -f",
-                content.source.title()
-            );
+            let missing = match (self.names.is_empty(), self.processes.is_empty()) {
+                (true, true) => "give its InitializerConfiguration and its Deployment or Pod with -f",
+                (true, false) => "give its InitializerConfiguration with -f",
+                (false, true) => "give the Deployment or Pod that reads it with -f",
+                (false, false) => "the `-configmap` of each names another",
+            };
+            let message = format!("{}: no initializer here injects it; {missing}", content.source.title());
             work.tell(Weight::Lost, content.source.spot.place(""), message);
         }
     }

@@ -102,12 +102,17 @@ pub struct Finding {
     pub message: String,
 }
 
-/// Makes policies of what is in `files`. What names no namespace is in `namespace`.
+/// Makes policies of what is in `files`. What names no namespace is in `namespace`. At `odd_spaces`, plain spaces were put for others.
 ///
 /// # Guarantees
 /// Every policy is one that [`Policy::parse`] takes, on a site that has [`Conversion::initializer_names`].
-pub fn convert(files: &[File], namespace: &str, site: &Site) -> Conversion {
+pub fn convert(files: &[File], odd_spaces: &[Place], namespace: &str, site: &Site) -> Conversion {
     let mut work = Work { site, drafts: Vec::new(), findings: Vec::new(), listed: Vec::new() };
+    for place in odd_spaces {
+        let message =
+            "a no-break space (U+00A0 or similar), which no server takes: all such spaces are read as plain ones";
+        work.tell(Weight::Guessed, place.clone(), message);
+    }
     let inputs = Inputs::of(files, namespace, &mut work);
     initializer::convert(&inputs, &mut work);
     preset::convert(&inputs, &mut work);

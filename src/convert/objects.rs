@@ -97,6 +97,14 @@ impl<'a> Inputs<'a> {
         if let Some(workload) = Kinds::default().workload(object) {
             return self.workloads.push((source, workload));
         }
+        if object.api_version.is_empty() && object.kind.is_empty() {
+            let message = "no object of Kubernetes (it has neither `apiVersion` nor `kind`): nothing to convert";
+            return work.tell(Weight::Note, source.spot.place(""), message);
+        }
+        if object.api_version.is_empty() && KINDS.iter().all(|(kind, _)| *kind != object.kind) {
+            let message = format!("{} has no `apiVersion`, so its kind is unknown: add it", source.title().trim());
+            return work.tell(Weight::Lost, source.spot.place(""), message);
+        }
         if let Some(kind) = misspelt(object) {
             let message = format!(
                 "the kind `{}` is misspelt, and no server has taken it: write `{kind}`; read as that",

@@ -10,8 +10,8 @@ pub(super) enum Old {
     Initializer {
         /// The InitializerConfigurations that list it.
         configurations: Vec<String>,
-        /// As kubectl is told; none if it is not known.
-        process: Option<String>,
+        /// As kubectl is told; empty if they are not known.
+        processes: Vec<String>,
         config_map: String,
     },
     /// A PodPreset, as kubectl is told.
@@ -32,9 +32,9 @@ impl Handles {
         let mut handles = Self::default();
         for policy in policies {
             match &policy.old {
-                Old::Initializer { configurations, process, config_map } => {
+                Old::Initializer { configurations, processes, config_map } => {
                     handles.configurations.extend(configurations.iter().cloned());
-                    handles.processes.extend(process.clone());
+                    handles.processes.extend(processes.iter().cloned());
                     handles.config_maps.insert(config_map.clone());
                 }
                 Old::Preset(preset) => drop(handles.presets.insert(preset.clone())),

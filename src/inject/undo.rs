@@ -2,7 +2,7 @@
 //!
 //! Users can write markers, so that a marker is not believed beyond what injection could have done: it adds items to a few
 //! lists, entries to two maps, and the lists and maps themselves where they were missing. Whatever else a marker lists stays, and
-//! so does what is not there exactly once; both are told.
+//! so does what is not there exactly once, and a volume that something still mounts; all are told.
 
 use super::content::key_in;
 use super::marker::{self, Marker};
@@ -48,6 +48,8 @@ pub enum Cause {
     Ambiguous,
     /// Something else is there.
     Unexpected,
+    /// A container that stays mounts it.
+    Mounted,
 }
 
 impl fmt::Display for Leftover {
@@ -62,6 +64,11 @@ impl fmt::Display for Leftover {
             Cause::Missing => write!(f, "`{pointer}`, which `{key}` lists, is not there"),
             Cause::Ambiguous => write!(f, "`{pointer}`, which `{key}` lists, is there more than once: all stay"),
             Cause::Unexpected => write!(f, "`{pointer}`, which `{key}` lists, is something else: it stays"),
+            Cause::Mounted => write!(
+                f,
+                "`{pointer}`, which `{key}` lists, is still mounted by a container: it stays, since no server takes a mount \
+                 without its volume"
+            ),
         }
     }
 }
@@ -69,20 +76,39 @@ impl fmt::Display for Leftover {
 /// `workload` without what `policy` has added to it, or without what all policies have; none if no marker is there.
 ///
 /// # Guarantees
-/// Of a workload that was injected and not changed since, it is the exact original, for whatever order of policies. It never
-/// takes away what no marker lists, nor what injection cannot have added.
+/// Of a workload that was injected and not changed since, and whose own mounts have volumes, it is the exact original, for
+/// whatever order of policies. It never takes away what no marker lists, nor what injection cannot have added, nor the volume of a
+/// mount that stays.
 pub fn undo(workload: &Workload, policy: Option<&str>) -> Option<Undone> {
-    let names: Vec<String> = marked(workload).filter(|name| policy.is_none_or(|policy| policy == name)).collect();
+    undo_those(workload, |name| policy.is_none_or(|policy| policy == name))
+}
+
+fn undo_those(workload: &Workload, is_wanted: impl Fn(&str) -> bool) -> Option<Undone> {
+    let names: Vec<String> = marked(workload).filter(|name| is_wanted(name)).collect();
     if names.is_empty() {
         return None;
     }
+    let pod = workload.pod_pointer();
     let mut undone = Undone { body: workload.body.clone(), policies: Vec::new(), leftovers: Vec::new() };
+    let mut markers = Vec::new();
     for name in names {
         match marker::read(workload, &name) {
-            Some(marker) => undone.take(workload, name, &marker),
+            Some(marker) => markers.push((name, marker)),
             None => undone.leave(&name, "", Cause::Unreadable),
         }
     }
+    let of_volumes = format!("{pod}/spec/volumes");
+    let is_of_volumes =
+        |pointer: &str| pointer.strip_prefix(&of_volumes).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    for (name, marker) in &markers {
+        undone.take_marker(&pod, name);
+        undone.take(&pod, name, marker, |pointer| !is_of_volumes(pointer));
+    }
+    // Once no mount goes any more, it is known which volumes are needed.
+    for (name, marker) in &markers {
+        undone.take(&pod, name, marker, is_of_volumes);
+    }
+    undone.policies = markers.into_iter().map(|(name, _)| name).collect();
     Some(undone)
 }
 
@@ -97,12 +123,11 @@ pub fn undo_anywhere(workload: &Workload, policies: &[String]) -> Option<Undone>
         let at = |path| Arc::new(Kind { pod_path: Some(path), ..Kind::clone(&workload.kind) });
         places.into_iter().map(at).collect()
     };
-    let named = policies.iter().map(|name| Some(name.as_str()));
-    let names: Vec<Option<&str>> = if policies.is_empty() { vec![None] } else { named.collect() };
+    let is_wanted = |name: &str| policies.is_empty() || policies.iter().any(|policy| policy == name);
     let mut all: Option<Undone> = None;
-    for (kind, name) in kinds.iter().flat_map(|kind| names.iter().map(move |name| (kind, name))) {
+    for kind in &kinds {
         let body = all.as_ref().map_or(&workload.body, |all| &all.body).clone();
-        let Some(undone) = undo(&Workload::new(kind, body), *name) else { continue };
+        let Some(undone) = undo_those(&Workload::new(kind, body), is_wanted) else { continue };
         let before = all.take().map_or_else(Default::default, |all| (all.policies, all.leftovers));
         all = Some(Undone {
             body: undone.body,
@@ -135,21 +160,22 @@ fn marked(workload: &Workload) -> impl Iterator<Item = String> {
 }
 
 impl Undone {
-    /// Takes away the marker of `policy`, then all that it lists, from the last to the first: what was created goes after
-    /// what was put into it.
-    fn take(&mut self, workload: &Workload, policy: String, marker: &Marker) {
-        let pod = workload.pod_pointer();
+    fn take_marker(&mut self, pod: &str, policy: &str) {
         let annotations = self.body.pointer_mut(&format!("{pod}/metadata/annotations"));
         if let Some(Value::Object(annotations)) = annotations {
-            annotations.remove(&marker::key(&policy));
+            annotations.remove(&marker::key(policy));
         }
-        for pointer in marker.added.iter().rev() {
+    }
+
+    /// Takes away what the marker of `policy` lists and is wanted, from the last to the first: what was created goes after what was
+    /// put into it.
+    fn take(&mut self, pod: &str, policy: &str, marker: &Marker, is_wanted: impl Fn(&str) -> bool) {
+        for pointer in marker.added.iter().rev().filter(|pointer| is_wanted(pointer)) {
             let was = if marker.nulls.contains(pointer) { Was::Null } else { Was::Absent };
-            if let Err(cause) = remove(&mut self.body, &pod, pointer, was) {
-                self.leave(&policy, pointer, cause);
+            if let Err(cause) = remove(&mut self.body, pod, pointer, was) {
+                self.leave(policy, pointer, cause);
             }
         }
-        self.policies.push(policy);
     }
 
     fn leave(&mut self, policy: &str, pointer: &str, cause: Cause) {
@@ -201,6 +227,9 @@ fn remove(body: &mut Value, pod: &str, pointer: &str, was: Was) -> Result<(), Ca
     let listed = meaning(&tokens).ok_or(Cause::Foreign)?;
     let (last, parents) = tokens.split_last().ok_or(Cause::Foreign)?;
     let mut parent = body.pointer_mut(pod).ok_or(Cause::Missing)?;
+    if matches!(listed, Listed::Item("volumes")) && is_mounted(&parent["spec"], last) {
+        return Err(Cause::Mounted);
+    }
     let mut name = "";
     for token in parents {
         parent = step(parent, name, token)?;
@@ -217,6 +246,20 @@ fn remove(body: &mut Value, pod: &str, pointer: &str, was: Was) -> Result<(), Ca
         (_, Value::Null) => Err(Cause::Missing),
         _ => Err(Cause::Unexpected),
     }
+}
+
+/// True if and only if a container of the pod with this `spec` mounts the volume `name`.
+fn is_mounted(spec: &Value, name: &str) -> bool {
+    let containers =
+        ["containers", "initContainers", "ephemeralContainers"].into_iter().flat_map(|list| items(spec, list));
+    let mut mounts = containers.flat_map(|container| {
+        ["volumeMounts", "volumeDevices"].into_iter().flat_map(move |list| items(container, list))
+    });
+    mounts.any(|mount| mount["name"] == name)
+}
+
+fn items<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    value[list].as_array().into_iter().flatten()
 }
 
 /// What is called `token` in `at`, which is itself called `name`.
@@ -358,6 +401,46 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_stays_as_long_as_something_mounts_it() {
+        let marker = |added: Value| {
+            let added = serde_json::from_value(added).unwrap();
+            Marker { hash: "0123456789abcdef".into(), added, ..Marker::default() }.to_value()
+        };
+        let body = |mounts: Value, devices: Value| {
+            let of_one = marker(json!(["/spec/volumes", "/spec/volumes/v", "/spec/containers/app/volumeMounts/~1a"]));
+            let of_two = marker(json!(["/spec/containers/two"]));
+            pod(json!({
+                "metadata": {"annotations": {"injected.scpol.dev/one": of_one, "injected.scpol.dev/two": of_two}},
+                "spec": {
+                    "containers": [
+                        {"name": "app", "volumeMounts": mounts},
+                        {"name": "two", "volumeMounts": [{"name": "v", "mountPath": "/v"}]},
+                    ],
+                    "initContainers": [{"name": "init", "volumeDevices": devices}],
+                    "volumes": [{"name": "v", "emptyDir": {}}],
+                },
+            }))
+        };
+        let (ours, users) = (json!({"name": "v", "mountPath": "/a"}), json!({"name": "v", "mountPath": "/b"}));
+        let device = json!({"name": "v", "devicePath": "/d"});
+        for (mounts, devices, policy, stays) in [
+            // Of all policies: what mounts it goes before it, whoever added which.
+            (json!([ours]), json!([]), None, false),
+            // The container of another policy stays.
+            (json!([ours]), json!([]), Some("one"), true),
+            (json!([ours, users]), json!([]), None, true),
+            // Which of the two is ours is not known, so that both stay.
+            (json!([ours, ours]), json!([]), None, true),
+            (json!([ours]), json!([device]), None, true),
+        ] {
+            let undone = undo(&body(mounts.clone(), devices.clone()), policy).unwrap();
+            let kept = undone.body["spec"]["volumes"][0]["name"] == "v";
+            assert_eq!(kept, stays, "{mounts} {devices} {policy:?}: {}", undone.body);
+            assert_eq!(causes(&undone).contains(&("/spec/volumes/v", Cause::Mounted)), stays, "{:?}", undone.leftovers);
+        }
+    }
+
+    #[test]
     fn what_a_marker_cannot_justify_stays_and_is_told() {
         let added = json!([
             "/spec/containers/gone",
@@ -388,8 +471,6 @@ mod tests {
             causes(&undone),
             [
                 ("/kind", Cause::Foreign),
-                ("/spec/volumes/v", Cause::Unexpected),
-                ("/spec/volumes", Cause::Unexpected),
                 ("/spec/containers/app/env/A", Cause::Missing),
                 ("/spec/containers/app/image", Cause::Foreign),
                 ("spec/containers", Cause::Foreign),
@@ -400,6 +481,8 @@ mod tests {
                 ("/spec", Cause::Foreign),
                 ("/spec/containers/twice", Cause::Ambiguous),
                 ("/spec/containers/gone", Cause::Missing),
+                ("/spec/volumes/v", Cause::Unexpected),
+                ("/spec/volumes", Cause::Unexpected),
             ]
         );
         assert!(undone.leftovers.iter().all(|leftover| leftover.to_string().contains("injected.scpol.dev/p")));

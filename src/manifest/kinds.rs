@@ -177,7 +177,7 @@ mod tests {
 
     fn manifest(value: Value) -> Manifest {
         let place = Place { file: "test.yaml".into(), line: 1 };
-        Manifest { place, format: Format::Yaml, text: String::new(), value }
+        Manifest { place, format: Format::Yaml, text: String::new(), value, twice: Vec::new() }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::api::field;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Spanned;
+use serde_saphyr::options::DuplicateKeyPolicy;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -21,7 +22,7 @@ pub struct Lines {
 impl Lines {
     /// The lines of `manifest`.
     pub fn of(manifest: &Manifest) -> Self {
-        let root = serde_saphyr::from_str_with_options(&manifest.text, value::options()).ok();
+        let root = root(&manifest.text);
         Self { file: manifest.place.file.clone(), first: manifest.place.line, root }
     }
 
@@ -40,6 +41,23 @@ impl Lines {
         });
         Place { file: self.file.clone(), line: self.first + line.max(1) - 1 }
     }
+}
+
+fn root(text: &str) -> Option<Node> {
+    serde_saphyr::from_str_with_options(text, value::options(DuplicateKeyPolicy::LastWins)).ok()
+}
+
+/// The keys that are in a map of the document `text` twice, each with the line of the last; of those within what does not count,
+/// none.
+pub(super) fn twice(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    if let Some(root) = root(text) {
+        root.twice(&mut found);
+    }
+    // An alias brings what its anchor has again.
+    found.sort();
+    found.dedup();
+    found
 }
 
 impl Manifest {
@@ -80,18 +98,30 @@ enum Node {
     Scalar,
     List(Vec<At>),
     /// The line is that of the key.
-    Map(HashMap<String, At>),
+    Map(HashMap<String, At>, Vec<(usize, String)>),
 }
 
 impl Node {
     fn field(&self, name: &str) -> Option<&At> {
-        let Node::Map(fields) = self else { return None };
+        let Node::Map(fields, _) = self else { return None };
         fields.get(name)
     }
 
     fn item(&self, index: usize) -> Option<&At> {
         let Node::List(items) = self else { return None };
         items.get(index)
+    }
+
+    /// Adds the keys that are in a map twice.
+    fn twice(&self, found: &mut Vec<(usize, String)>) {
+        match self {
+            Node::Scalar => {}
+            Node::List(items) => items.iter().for_each(|item| item.node.twice(found)),
+            Node::Map(fields, twice) => {
+                found.extend(twice.iter().cloned());
+                fields.values().for_each(|field| field.node.twice(found));
+            }
+        }
     }
 
     /// The line of `path`, or of what is nearest around it; `line` is that of the node itself.
@@ -175,13 +205,15 @@ impl<'de> Visitor<'de> for Shape {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Node, A::Error> {
-        let mut map = HashMap::new();
+        let (mut map, mut twice) = (HashMap::new(), Vec::new());
         while let Some(key) = fields.next_key::<Spanned<Value>>()? {
             let line = line_of(&key);
             let key = value::key_text(key.value).map_err(A::Error::custom)?;
-            map.insert(key, At { line, node: fields.next_value()? });
+            if map.insert(key.clone(), At { line, node: fields.next_value()? }).is_some() {
+                twice.push((line, key));
+            }
         }
-        Ok(Node::Map(map))
+        Ok(Node::Map(map, twice))
     }
 }
 
@@ -230,6 +262,11 @@ mod tests {
         ] {
             assert_eq!(line(text, 0, path), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn of_a_key_that_is_there_twice_the_line_is_that_of_the_last() {
+        assert_eq!(line("a: {b: 1}\nc: 1\na:\n  b: 2\n", 0, "a.b"), 4);
     }
 
     #[test]

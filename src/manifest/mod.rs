@@ -4,16 +4,19 @@
 //! comments before a document, a byte order mark). Every part keeps its bytes, so that [`File::rewrite`] touches only the documents
 //! that really change.
 
+mod check;
 mod kinds;
 mod lines;
+mod odd;
 mod source;
 mod split;
 mod value;
 mod write;
 
+pub use check::faults;
 pub use kinds::{Kinds, Object, is_meant_as_policy, misspelt, policy_of};
 pub use lines::Lines;
-pub use source::{LIMIT, Walk, read, read_what_can_be};
+pub use source::{LIMIT, Walk, read, read_forgiving, read_what_can_be};
 pub use write::{Layout, emit};
 
 use serde_json::Value;
@@ -67,6 +70,17 @@ pub struct Manifest {
     pub text: String,
     /// What kubectl would send for it.
     pub value: Value,
+    /// The keys that are in one of its maps twice, in order.
+    pub twice: Vec<Twin>,
+}
+
+/// A key that is in a map twice, of which the last counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Twin {
+    /// Where the last one is.
+    pub place: Place,
+    /// The key.
+    pub key: String,
 }
 
 /// A piece of a file.

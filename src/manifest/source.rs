@@ -1,10 +1,12 @@
 //! Where manifests come from: files, folders, standard input.
 
-use super::{Fault, File, Place};
+use super::{Fault, File, Place, odd};
+use crate::survival::lock;
 use rayon::prelude::*;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// How large a file may be, in bytes: 64 MiB. No cluster takes an object of more than 1.5 MiB.
 pub const LIMIT: u64 = 64 * 1024 * 1024;
@@ -33,6 +35,35 @@ pub fn read(paths: &[PathBuf], walk: Walk) -> Result<Vec<File>, Vec<Fault>> {
 
 /// As [`read`], for those who can use some files without the others: what can be read, and why the rest cannot.
 pub fn read_what_can_be(paths: &[PathBuf], walk: Walk) -> (Vec<File>, Vec<Fault>) {
+    read_all(paths, walk, File::parse)
+}
+
+/// As [`read`], with a plain space for every no-break space and its like; also where the first of each file was.
+///
+/// # Errors
+/// Everything that cannot be read all the same.
+pub fn read_forgiving(paths: &[PathBuf], walk: Walk) -> Result<(Vec<File>, Vec<Place>), Vec<Fault>> {
+    let places = Mutex::new(Vec::new());
+    let (files, faults) = read_all(paths, walk, |name, bytes| match String::from_utf8(bytes) {
+        Ok(text) => {
+            if let Some(at) = text.find(odd::is_space) {
+                let line = text[..at].matches('\n').count() + 1;
+                lock(&places).push(Place { file: name.to_owned(), line });
+            }
+            File::parse(name, text.replace(odd::is_space, " ").into_bytes())
+        }
+        Err(error) => File::parse(name, error.into_bytes()),
+    });
+    let mut places = std::mem::take(&mut *lock(&places));
+    places.sort();
+    if faults.is_empty() { Ok((files, places)) } else { Err(faults) }
+}
+
+fn read_all(
+    paths: &[PathBuf],
+    walk: Walk,
+    parse: impl Fn(&str, Vec<u8>) -> Result<File, Vec<Fault>> + Sync,
+) -> (Vec<File>, Vec<Fault>) {
     let (mut files, mut faults) = (Vec::new(), Vec::new());
     if paths.iter().filter(|path| is_stdin(path)).count() > 1 {
         return (files, vec![fault("-", "standard input can be read only once: give `-` once")]);
@@ -44,7 +75,10 @@ pub fn read_what_can_be(paths: &[PathBuf], walk: Walk) -> (Vec<File>, Vec<Fault>
             Err(fault) => found.push(Err(vec![fault])),
         }
     }
-    let loaded: Vec<_> = found.par_iter().map(|path| path.as_deref().map_err(Clone::clone).and_then(load)).collect();
+    let loaded: Vec<_> = found
+        .par_iter()
+        .map(|path| path.as_deref().map_err(Clone::clone).and_then(|path| load(path, &parse)))
+        .collect();
     for loaded in loaded {
         match loaded {
             Ok(file) => files.push(file),
@@ -96,14 +130,14 @@ fn collect(folder: &Path, walk: Walk, depth: usize, files: &mut Vec<PathBuf>) ->
     Ok(())
 }
 
-fn load(path: &Path) -> Result<File, Vec<Fault>> {
+fn load(path: &Path, parse: impl Fn(&str, Vec<u8>) -> Result<File, Vec<Fault>>) -> Result<File, Vec<Fault>> {
     let (name, bytes) = if is_stdin(path) {
         ("standard input".to_owned(), bounded(io::stdin().lock()))
     } else {
         (path.to_string_lossy().into_owned(), open(path))
     };
     match bytes {
-        Ok(Some(bytes)) => File::parse(&name, bytes),
+        Ok(Some(bytes)) => parse(&name, bytes),
         Ok(None) => Err(vec![fault(&name, format!("more than {} MiB: give smaller files", LIMIT >> 20))]),
         Err(error) if name.contains("://") => {
             let message =
@@ -191,7 +225,7 @@ mod tests {
     fn faults_of_many_files_have_the_order_of_the_files() {
         let mut folder = Folder::new("many");
         for number in 100..200 {
-            folder = folder.with(&format!("{number}.yaml"), if number % 3 == 0 { "a: 1\na: 2\n" } else { "a: 1\n" });
+            folder = folder.with(&format!("{number}.yaml"), if number % 3 == 0 { "a: [\n" } else { "a: 1\n" });
         }
         let faults = folder.names(Walk::Flat).unwrap_err();
         assert_eq!(faults.len(), 33);

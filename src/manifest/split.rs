@@ -2,7 +2,7 @@
 //! scalar, too.
 
 use super::value;
-use super::{Fault, Format, Manifest, Part, Place};
+use super::{Fault, Format, Manifest, Part, Place, Twin};
 use std::borrow::Cow;
 
 /// So many documents a file may have; each takes more memory than its text.
@@ -90,8 +90,8 @@ impl Splitter<'_> {
         // kubectl's reader ends every line with a break, the last one too: what a block scalar has depends on it.
         let ended = if text.ends_with('\n') { Cow::Borrowed(text) } else { Cow::Owned(format!("{text}\n")) };
         match value::yaml(&ended) {
-            Ok(value) if value.is_null() => self.verbatim(text),
-            Ok(value) => self.manifest(text, Format::Yaml, value),
+            Ok(read) if read.value.is_null() => self.verbatim(text),
+            Ok(read) => self.manifest(text, Format::Yaml, read),
             Err(refusal) => self.fail(text, refusal.line.min(text.lines().count()), refusal.message),
         }
     }
@@ -103,24 +103,25 @@ impl Splitter<'_> {
         while !rest.trim_start().is_empty() {
             let (space, document) = rest.split_at(rest.len() - rest.trim_start().len());
             above += lines(space);
-            let (value, length) =
+            let (read, length) =
                 value::json(document).map_err(|refusal| value::Refusal { line: refusal.line + above, ..refusal })?;
-            found.push((space, &document[..length], value));
+            found.push((space, &document[..length], read));
             if self.documents + found.len() > DOCUMENTS {
                 return Err(value::Refusal { line: above + 1, message: too_many(), is_syntax: false });
             }
             above += lines(&document[..length]);
             rest = &document[length..];
         }
-        for (space, document, value) in found {
+        for (space, document, read) in found {
             self.verbatim(space);
-            self.manifest(document, Format::Json, value);
+            self.manifest(document, Format::Json, read);
         }
         self.verbatim(rest);
         Ok(())
     }
 
-    fn manifest(&mut self, text: &str, format: Format, value: serde_json::Value) {
+    fn manifest(&mut self, text: &str, format: Format, read: value::Document) {
+        let value::Document { value, twice } = read;
         if !value.is_object() {
             let message = format!("{}; expected an object with `apiVersion`, `kind` and `metadata`", found(&value));
             return self.fail(text, 1, message);
@@ -129,8 +130,9 @@ impl Splitter<'_> {
         if self.documents > DOCUMENTS {
             return self.fail(text, 1, too_many());
         }
-        let place = Place { file: self.name.to_owned(), line: self.line };
-        self.parts.push(Part::Manifest(Manifest { place, format, text: text.to_owned(), value }));
+        let place = |line: usize| Place { file: self.name.to_owned(), line: self.line + line.max(1) - 1 };
+        let twice = twice.into_iter().map(|(line, key)| Twin { place: place(line), key }).collect();
+        self.parts.push(Part::Manifest(Manifest { place: place(1), format, text: text.to_owned(), value, twice }));
         self.line += lines(text);
     }
 
@@ -236,7 +238,8 @@ mod tests {
 
     #[test]
     fn only_the_documents_that_change_are_written_anew() {
-        let text = "\u{feff}# licence\nb: 1   # kept\na: 2\n--- # next\n# kept\nx: 1 # lost\n---\n{\"y\":   1}\n";
+        let text =
+            "\u{feff}# licence\nb: 1   # kept\na: 2\nb: 3\n--- # next\n# kept\nx: 1 # lost\nx: 2\n---\n{\"y\":   1}\n";
         let file = parse(text);
         let changed = file.rewrite(|manifest| {
             let mut value = manifest.value.clone();
@@ -245,23 +248,31 @@ mod tests {
             Some(value)
         });
         let expected =
-            "\u{feff}# licence\nb: 1   # kept\na: 2\n--- # next\n# kept\nnew: 'yes'\nx: 1\n---\n{\"y\":   1}\n";
+            "\u{feff}# licence\nb: 1   # kept\na: 2\nb: 3\n--- # next\n# kept\nnew: 'yes'\nx: 2\n---\n{\"y\":   1}\n";
         assert_eq!(changed.replace('"', "'"), expected.replace('"', "'"));
     }
 
     #[test]
     fn every_fault_is_told_with_its_line() {
-        let found = faults("a: 1\n---\n\n# x\nb: [\n---\nc: 1\nc: 2\n---\n- 1\n---\nplain text\n");
+        let found = faults("a: 1\n---\n\n# x\nb: [\n---\nc: 1\nc 2\n---\n- 1\n---\nplain text\n");
         assert_eq!(found.len(), 4, "{found:#?}");
         for (fault, place) in found.iter().zip(["test.yaml:", "test.yaml:8", "test.yaml:10", "test.yaml:12"]) {
             assert!(fault.starts_with(place), "{fault}");
         }
         assert!(found[2].contains("a list stands here; expected an object"), "{}", found[2]);
         assert!(found[3].contains("a text stands here"), "{}", found[3]);
-        let found = faults("{\"a\": 1}\n{\"b\": 1,\n \"b\": 2}");
-        assert!(found[0].starts_with("test.yaml:3") && found[0].contains("`b`"), "{found:?}");
+        let found = faults("{{- if .x }}\na: 1\n{{- end }}\n");
+        assert!(found[0].starts_with("test.yaml:1") && found[0].contains("not rendered"), "{found:?}");
         let found = faults("{\"a\": 1,\n}");
         assert!(found[0].starts_with("test.yaml:2"), "{found:?}");
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_told_by_its_place_in_the_file() {
+        let file = parse("# x\na: 1\n---\n\nb: 1\nb: 2\n---\n{\"c\": 1}\n{\"d\": 1,\n\"d\": 2}\n");
+        let twins = file.manifests().flat_map(|manifest| &manifest.twice);
+        let told: Vec<_> = twins.map(|twin| format!("{} {}", twin.place, twin.key)).collect();
+        assert_eq!(told, ["test.yaml:6 b", "test.yaml:10 d"]);
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! One document's text into the value that kubectl would send for it.
 //!
 //! kubectl reads YAML 1.1: `yes`, `no`, `on` and `off` are booleans, `0644` and `0o644` are octal, and keys become text. Numbers
-//! without a fraction are integers however they are written. Unlike kubectl, a key that is there twice is refused.
+//! without a fraction are integers however they are written. Of a key that is there twice the last one counts, and it is told.
 //!
 //! Compared with sigs.k8s.io/yaml over random scalars, what is left of differences is this: `oN` and other odd capitals are booleans
 //! here, a number that ends in `_` or has `__` in it is text, and floats beyond a double's range are refused.
 
-use super::{Fault, Place};
+use super::{Fault, Place, lines, odd};
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 use std::cell::Cell;
 use std::fmt;
@@ -28,8 +29,16 @@ pub(super) struct Refusal {
     /// The line within its text, from 1; 0 if it is not known.
     pub(super) line: usize,
     pub(super) message: String,
-    /// False where the form is right, and what it says is not: a key twice.
+    /// False where the form is right, and what it says is not.
     pub(super) is_syntax: bool,
+}
+
+/// A document that can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Document {
+    pub(super) value: Value,
+    /// The keys that are in a map twice, each with the line within the document of what does not count.
+    pub(super) twice: Vec<(usize, String)>,
 }
 
 /// The text in `bytes`, which are those of a file.
@@ -50,8 +59,9 @@ pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, Fault> {
 }
 
 /// How YAML is read, and within which bounds.
-pub(super) fn options() -> serde_saphyr::Options {
+pub(super) fn options(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
     serde_saphyr::options! {
+        duplicate_keys: duplicate_keys,
         budget: serde_saphyr::budget! {
             max_depth: DEPTH,
             max_events: 64_000_000,
@@ -66,29 +76,87 @@ pub(super) fn options() -> serde_saphyr::Options {
 }
 
 /// The document of YAML that `text` is; null if it is empty.
-pub(super) fn yaml(text: &str) -> Result<Value, Refusal> {
-    let left = room(text);
-    serde_saphyr::with_deserializer_from_str_with_options(text, options(), |reader| Reader(&left).deserialize(reader))
-        .map_err(|error| explain(&error, text))
+pub(super) fn yaml(text: &str) -> Result<Document, Refusal> {
+    let read = |duplicate_keys, bounds: &Bounds| {
+        serde_saphyr::with_deserializer_from_str_with_options(text, options(duplicate_keys), |reader| {
+            Reader(bounds).deserialize(reader)
+        })
+    };
+    let strict = Bounds::new(text, Twice::Refused);
+    let error = match read(DuplicateKeyPolicy::Error, &strict) {
+        Ok(value) => return Ok(Document { value, twice: Vec::new() }),
+        Err(error) => error,
+    };
+    let refusal = explain(&error, text);
+    let Some(key) = strict.twice.take().or_else(|| key_twice(&error)) else { return Err(refusal) };
+    let value = read(DuplicateKeyPolicy::LastWins, &Bounds::new(text, Twice::LastCounts))
+        .map_err(|error| explain(&error, text))?;
+    Ok(Document { value, twice: twice(text, (refusal.line, key)) })
 }
 
 /// The document of JSON that `text` begins with, and its length in bytes.
-pub(super) fn json(text: &str) -> Result<(Value, usize), Refusal> {
-    let left = room(text);
+pub(super) fn json(text: &str) -> Result<(Document, usize), Refusal> {
+    let bounds = Bounds::new(text, Twice::LastCounts);
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = Reader(&left).deserialize(&mut reader).map_err(|error| Refusal {
-        line: error.line(),
-        message: match without_place(&error.to_string()) {
-            message if message.contains("recursion limit") => too_deep(),
-            message => format!("cannot be read as JSON: {message}"),
-        },
-        is_syntax: !error.is_data(),
+    let value = Reader(&bounds).deserialize(&mut reader).map_err(|error| {
+        let refusal = Refusal {
+            line: error.line(),
+            message: match without_place(&error.to_string()) {
+                message if message.contains("recursion limit") => too_deep(),
+                message => format!("cannot be read as JSON: {message}"),
+            },
+            is_syntax: !error.is_data(),
+        };
+        in_other_words(refusal, text)
     })?;
-    Ok((value, reader.into_iter::<IgnoredAny>().byte_offset()))
+    let length = reader.into_iter::<IgnoredAny>().byte_offset();
+    let twice = bounds.twice.take().map(|key| twice(&text[..length], (1, key))).unwrap_or_default();
+    Ok((Document { value, twice }, length))
 }
 
-fn room(text: &str) -> Cell<usize> {
-    Cell::new(ROOM.max(text.len().saturating_mul(2 * VALUE)))
+/// The keys that are twice in the document `text`, of which `first` is one.
+fn twice(text: &str, first: (usize, String)) -> Vec<(usize, String)> {
+    let found = lines::twice(text);
+    if found.is_empty() { vec![first] } else { found }
+}
+
+/// What a document may hold.
+struct Bounds {
+    /// How much more it may take.
+    left: Cell<usize>,
+    keys: Twice,
+    /// The last key that was there twice.
+    twice: Cell<Option<String>>,
+}
+
+/// What becomes of a key that is in a map twice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Twice {
+    Refused,
+    LastCounts,
+}
+
+impl Bounds {
+    fn new(text: &str, keys: Twice) -> Self {
+        Self { left: Cell::new(ROOM.max(text.len().saturating_mul(2 * VALUE))), keys, twice: Cell::default() }
+    }
+}
+
+/// The key that is there twice, if that is what is wrong.
+fn key_twice(error: &Error) -> Option<String> {
+    match innermost(error) {
+        Error::DuplicateMappingKey { key, .. } => Some(key.clone().unwrap_or_else(|| "?".to_owned())),
+        _ => None,
+    }
+}
+
+/// The error that an alias or an excerpt of the text is around.
+fn innermost(error: &Error) -> &Error {
+    let mut error = error.without_snippet();
+    while let Error::AliasError { error: inner, .. } = error {
+        error = inner;
+    }
+    error
 }
 
 /// The message of serde_json, whose place is told otherwise.
@@ -97,15 +165,9 @@ fn without_place(message: &str) -> String {
 }
 
 fn explain(error: &Error, text: &str) -> Refusal {
-    let mut error = error.without_snippet();
-    while let Error::AliasError { error: inner, .. } = error {
-        error = inner;
-    }
+    let error = innermost(error);
     let line = error.location().map_or(0, |location| usize::try_from(location.line()).unwrap_or(0));
     let message = match error {
-        Error::DuplicateMappingKey { key: Some(key), .. } => {
-            format!("the key `{key}` is there twice; expected it once")
-        }
         Error::AliasReplayLimitExceeded { .. } => too_many_aliases(),
         Error::Budget { breach: serde_saphyr::budget::BudgetBreach::Depth { .. }, .. } => too_deep(),
         Error::Budget { breach, .. } => match breach {
@@ -118,12 +180,43 @@ fn explain(error: &Error, text: &str) -> Refusal {
         _ if error.to_string().contains("recursion limit") => too_deep(),
         _ => expected(&UserMessageFormatter.format_message(error)),
     };
-    match tab(text, line) {
-        Some(line) => {
-            Refusal { line, message: "the line is indented by a tab; expected spaces".to_owned(), is_syntax: true }
-        }
-        None => Refusal { line, message, is_syntax: true },
+    in_other_words(Refusal { line, message, is_syntax: true }, text)
+}
+
+/// `refusal` of `text` by its cause, where it is one that parsers do not know: tabs, no-break spaces, templates.
+fn in_other_words(refusal: Refusal, text: &str) -> Refusal {
+    let because = |line, message: String| Refusal { line, message, is_syntax: true };
+    let line = refusal.line;
+    if let Some(line) = near(text, line, |line| indentation(line).contains('\t')) {
+        return because(line, "the line is indented by a tab; expected spaces".to_owned());
     }
+    if let Some(line) = near(text, line, |line| line.contains(odd::is_space)) {
+        let first = text.lines().take(line).position(odd::is_in_structure).map_or(line, |index| index + 1);
+        return because(first, odd::message("the line has"));
+    }
+    let before = text.lines().take(line.max(1)).collect::<Vec<_>>();
+    match before.iter().rposition(|line| is_template(line)).map(|index| index + 1) {
+        None => refusal,
+        Some(found) if found + 1 >= line => because(found, TEMPLATE.to_owned()),
+        Some(found) => Refusal {
+            message: format!("{}; or, from line {found} of the document on, {TEMPLATE}", refusal.message),
+            ..refusal
+        },
+    }
+}
+
+/// What is said of text that a template engine has still to replace.
+pub(super) const TEMPLATE: &str =
+    "the template is not rendered (`{{` or `{%`): render it first, e.g. with `helm template CHART`";
+
+/// True if and only if something of a template engine stands on `line` where YAML has a value, a key or an item.
+fn is_template(line: &str) -> bool {
+    let begins = |text: &str| ["{{", "{%"].iter().any(|sign| text.starts_with(sign));
+    let mut rest = line.trim_start();
+    while let Some(item) = rest.strip_prefix("- ") {
+        rest = item.trim_start();
+    }
+    begins(rest) || rest.split_once(':').is_some_and(|(_, value)| begins(value.trim_start()))
 }
 
 /// The parser's `message`, and what it would have taken.
@@ -143,10 +236,10 @@ fn expected(message: &str) -> String {
     format!("cannot be read as YAML: {message}{}", hint.unwrap_or_default())
 }
 
-/// The line that is indented by a tab: the one at fault, or the next, where the fault is noticed before.
-fn tab(text: &str, line: usize) -> Option<usize> {
+/// The line that `is_it`: the one at fault, or the next, where the fault is noticed before.
+fn near(text: &str, line: usize, is_it: impl Fn(&str) -> bool) -> Option<usize> {
     let mut candidates = text.lines().enumerate().skip(line.saturating_sub(1)).take(2);
-    candidates.find(|(_, line)| indentation(line).contains('\t')).map(|(index, _)| index + 1)
+    candidates.find(|(_, line)| is_it(line)).map(|(index, _)| index + 1)
 }
 
 fn indentation(line: &str) -> &str {
@@ -163,12 +256,12 @@ fn too_deep() -> String {
 
 /// Reads a value, with so much room left.
 #[derive(Clone, Copy)]
-struct Reader<'a>(&'a Cell<usize>);
+struct Reader<'a>(&'a Bounds);
 
 impl Reader<'_> {
     fn take<E: serde::de::Error>(self, bytes: usize) -> Result<(), E> {
-        let left = self.0.get().checked_sub(bytes + VALUE).ok_or_else(|| E::custom(too_many_aliases()))?;
-        self.0.set(left);
+        let left = self.0.left.get().checked_sub(bytes + VALUE).ok_or_else(|| E::custom(too_many_aliases()))?;
+        self.0.left.set(left);
         Ok(())
     }
 }
@@ -257,7 +350,11 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
     fn deserialize<D: serde::Deserializer<'de>>(self, reader: D) -> Result<String, D::Error> {
         let key = key_text(self.reader.deserialize(reader)?).map_err(D::Error::custom)?;
         if self.map.contains_key(&key) {
-            return Err(D::Error::custom(format!("the key `{key}` is there twice; expected it once")));
+            let bounds = self.reader.0;
+            bounds.twice.set(Some(key.clone()));
+            if bounds.keys == Twice::Refused {
+                return Err(D::Error::custom(format!("the key `{key}` is there twice; expected it once")));
+            }
         }
         Ok(key)
     }
@@ -279,9 +376,7 @@ pub(super) fn key_text(key: Value) -> Result<String, &'static str> {
         Value::String(key) => Ok(key),
         Value::Bool(_) | Value::Number(_) => Ok(key.to_string()),
         Value::Null => Err("a key is empty or null; expected text"),
-        Value::Array(_) | Value::Object(_) => Err(
-            "a list or map stands as a key; expected text (`{{ ... }}` is what a template engine replaces: render it first)",
-        ),
+        Value::Array(_) | Value::Object(_) => Err("a list or map stands as a key; expected text"),
     }
 }
 
@@ -334,15 +429,16 @@ mod tests {
             ("inf", json!("inf")),
             ("0x", json!("0x")),
         ] {
-            let value = yaml(&format!("a: {text}\n")).map(|value| value["a"].clone());
+            let value = yaml(&format!("a: {text}\n")).map(|read| read.value["a"].clone());
             assert_eq!(value, Ok(expected), "{text}");
         }
     }
 
     #[test]
     fn keys_become_text_and_merges_are_done() {
-        assert_eq!(yaml("1: a\nyes: b\n1.5: c\n0x10: d\n"), Ok(json!({"1": "a", "true": "b", "1.5": "c", "16": "d"})));
-        let merged = yaml("base: &b {x: 1, y: 2}\nuse: {<<: *b, y: 3}\nagain: *b\n").unwrap();
+        let keys = yaml("1: a\nyes: b\n1.5: c\n0x10: d\n").unwrap();
+        assert_eq!(keys.value, json!({"1": "a", "true": "b", "1.5": "c", "16": "d"}));
+        let merged = yaml("base: &b {x: 1, y: 2}\nuse: {<<: *b, y: 3}\nagain: *b\n").unwrap().value;
         assert_eq!(merged["use"], json!({"x": 1, "true": 3}), "`y` is a boolean, as a key, too");
         assert_eq!(merged["again"], json!({"x": 1, "true": 2}));
     }
@@ -350,8 +446,6 @@ mod tests {
     #[test]
     fn faults_name_the_line_and_what_to_write() {
         for (text, line, words) in [
-            ("a: 1\nb: 2\na: 3\n", 3, "the key `a` is there twice"),
-            ("1: 1\n\"1\": 3\n", 2, "the key `1` is there twice"),
             ("a:\n\tb: 1\n", 2, "by a tab; expected spaces"),
             ("a:\n  b: 1\n\tc: 1\n", 3, "by a tab; expected spaces"),
             ("a: [1, 2\nb: 3\n", 2, "`]`"),
@@ -361,7 +455,15 @@ mod tests {
             ("a: *x\n", 1, "expected an anchor"),
             ("a: .inf\n", 1, ""),
             ("? {a: 1}\n: 2\n", 1, "stands as a key"),
-            ("a: {{ .Values.x }}\n", 1, "template engine"),
+            ("a: {{ .Values.x }}\n", 1, "not rendered"),
+            ("a: 1\n{{- if .x }}\nb: 2\n{{- end }}\n", 2, "not rendered"),
+            ("{{ .x }}\n", 1, "not rendered"),
+            ("a:\n- {{ .x }}\n", 2, "not rendered"),
+            ("{% if x %}\na: 1\n", 1, "not rendered"),
+            ("x: |\n  {{ .a }}\n  c\n  d\n e\nb: [\n", 0, "line 2 of the document"),
+            ("a:\u{a0} 1\n\u{a0} b: 1\n\u{a0} - c: 1\n", 1, "no-break space (U+00A0"),
+            ("a: 1\nb\u{a0}c\n", 2, "no-break space (U+00A0"),
+            ("a:\n  b: 1\n \u{a0}c: 1\n", 3, "no-break space (U+00A0"),
             ("a: &x [*x]\n", 1, ""),
             ("a: 1\n--- b\n", 2, "a line of its own"),
         ] {
@@ -369,6 +471,35 @@ mod tests {
             assert!(line == 0 || refusal.line == line, "{text:?}: {refusal:?}");
             assert!(refusal.message.contains(words), "{text:?}: {refusal:?}");
         }
+    }
+
+    #[test]
+    fn of_a_key_that_is_there_twice_the_last_one_counts_and_each_line_is_told() {
+        for (text, value, lines) in [
+            ("a: 1\nb: 2\na: 3\n", json!({"a": 3, "b": 2}), &[(3, "a")][..]),
+            ("1: 1\n\"1\": 3\n", json!({"1": 3}), &[(2, "1")]),
+            ("1: 1\n2: 2\n1: 3\n", json!({"1": 3, "2": 2}), &[(3, "1")]),
+            ("yes: 1\non: 2\n", json!({"true": 2}), &[(2, "true")]),
+            ("a: {x: 1}\na: {z: 1}\n", json!({"a": {"z": 1}}), &[(2, "a")]),
+            (
+                "a:\n- b: 1\n  b: 2\nc: {d: 1, d: 2}\na: &x [1]\ne: *x\n",
+                json!({"a": [1], "c": {"d": 2}, "e": [1]}),
+                &[(4, "d"), (5, "a")],
+            ),
+            (
+                "x: &x {a: 1, b: 2}\nz:\n  <<: *x\n  a: 3\n  a: 4\n",
+                json!({"x": {"a": 1, "b": 2}, "z": {"a": 4, "b": 2}}),
+                &[(5, "a")],
+            ),
+        ] {
+            let read = yaml(text).unwrap_or_else(|refusal| panic!("{text:?}: {refusal:?}"));
+            assert_eq!(read.value, value, "{text:?}");
+            let told: Vec<_> = read.twice.iter().map(|(line, key)| (*line, key.as_str())).collect();
+            assert_eq!(told, lines, "{text:?}");
+        }
+        let (read, length) = json("{\"a\": 1,\n\"a\": {\"b\": 1,\n\"b\": 2}} {").unwrap();
+        assert_eq!((read.value, length), (json!({"a": {"b": 2}}), 31));
+        assert_eq!(read.twice, [(2, "a".to_owned()), (3, "b".to_owned())]);
     }
 
     #[test]
@@ -419,9 +550,8 @@ mod tests {
 
     #[test]
     fn json_is_read_to_its_end_and_no_further() {
-        assert_eq!(json("{\"a\": 1.0} {"), Ok((json!({"a": 1}), 10)));
-        let refusal = json("{\"a\": 1,\n\"a\": 2}").unwrap_err();
-        assert_eq!((refusal.line, refusal.is_syntax), (2, false));
+        let one = Document { value: json!({"a": 1}), twice: Vec::new() };
+        assert_eq!(json("{\"a\": 1.0} {"), Ok((one, 10)));
         assert!(json("{a: 1}").unwrap_err().is_syntax);
     }
 }

@@ -6,7 +6,11 @@ use crate::world::{DEPLOYMENTS, World, deployment, path, pending, request, sidec
 use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
+use tokio::sync::Mutex;
 
 crate::tests![
     drain_shows_everything_that_waits_and_clears_only_what_it_is_told_to,
@@ -16,6 +20,7 @@ crate::tests![
     diff_compares_the_stored_policies_with_new_ones_over_the_stored_workloads,
     explain_diff_and_status_read_what_each_engine_has_made,
     who_may_not_read_the_namespaces_that_a_policy_decides_by_is_not_told_that_nothing_changes,
+    a_server_is_reached_by_a_proxy_and_as_somebody_else,
 ];
 
 /// Runs `scpol` as an administrator; gives its exit code and what it printed.
@@ -326,5 +331,63 @@ async fn who_may_not_read_the_namespaces_that_a_policy_decides_by_is_not_told_th
     world.policy("stored", json!({ "template": template, "namespaceSelector": labels })).await?;
     let (code, told) = scpol(&world.cluster, &["status", "stored", "--kubeconfig", kubeconfig]).await?;
     assert!(code == 2 && told.contains("cannot read the Namespaces, which a policy decides by"), "{code} {told}");
+    Ok(())
+}
+
+/// A proxy for HTTP that connects with whatever it is asked for; gives its address, and what that was.
+async fn proxy() -> Result<(String, Arc<Mutex<Vec<String>>>)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = format!("http://{}", listener.local_addr()?);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let told = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let told = told.clone();
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(client.read_u8().await?);
+                }
+                let target = String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default().to_owned();
+                told.lock().await.push(target.clone());
+                let mut server = TcpStream::connect(target).await?;
+                client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+                tokio::io::copy_bidirectional(&mut client, &mut server).await
+            });
+        }
+    });
+    Ok((address, asked))
+}
+
+async fn a_server_is_reached_by_a_proxy_and_as_somebody_else() -> Result<()> {
+    let world = World::new().await?;
+    let (address, asked) = proxy().await?;
+    let text = std::fs::read_to_string(world.cluster.kubeconfig(User::Admin))?;
+    let mut kubeconfig: Value = serde_saphyr::from_str(&text)?;
+    kubeconfig["clusters"][0]["cluster"]["proxy-url"] = json!(address);
+    let server = kubeconfig["clusters"][0]["cluster"]["server"].as_str().context("a server")?.to_owned();
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("config").display().to_string();
+    std::fs::write(&file, kubeconfig.to_string())?;
+
+    let (code, printed) = scpol(&world.cluster, &["status", "--kubeconfig", &file]).await?;
+    assert_eq!(code, 0, "{printed}");
+    let wanted = server.trim_start_matches("https://").to_owned();
+    let asked = asked.lock().await;
+    assert!(asked.iter().all(|target| *target == wanted) && !asked.is_empty(), "{asked:?}");
+    let (code, printed) = scpol(&world.cluster, &["status", "--as", "jane"]).await?;
+    assert!(code == 2 && printed.contains("User \"jane\" cannot list"), "{printed}");
+    let (code, printed) = scpol(&world.cluster, &["status", "--as", "jane", "--as-group", "system:masters"]).await?;
+    assert_eq!(code, 0, "{printed}");
+    // The token replaces the certificate of the administrator.
+    let (code, printed) = scpol(&world.cluster, &["status", "--token", "none", "--request-timeout", "5s"]).await?;
+    assert!(code == 2 && printed.contains("401"), "{printed}");
+    std::fs::write(&file, "{}")?;
+    let arguments =
+        ["status", "--kubeconfig", &file, "--server", &server, "--insecure-skip-tls-verify", "--token", "none"];
+    let (code, printed) = scpol(&world.cluster, &arguments).await?;
+    assert!(code == 2 && printed.contains("401"), "{printed}");
+    let (code, printed) = scpol(&world.cluster, &arguments[..5]).await?;
+    assert!(code == 2 && printed.contains("certificate"), "{printed}");
     Ok(())
 }

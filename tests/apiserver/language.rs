@@ -2,7 +2,7 @@
 
 use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
 use crate::world::{CONFIGURATIONS, DEPLOYMENTS, PODS, World, containers, deployment, pod_template, request};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 crate::tests![
@@ -219,7 +219,12 @@ async fn conditions_and_validations_decide_and_an_expression_that_fails_never_ho
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     let sample = std::fs::read_to_string(crate::support::file("samples/05-port-or-annotation.yaml"))?;
-    let sample: Value = serde_saphyr::from_str(&sample)?;
+    let mut sample: Value = serde_saphyr::from_str(&sample)?;
+    // On Deployments, which nothing here makes pods of.
+    sample["spec"].as_object_mut().context("a spec")?.remove("targets");
+    let expression = &mut sample["spec"]["matchConditions"][0]["expression"];
+    *expression =
+        expression.as_str().context("an expression")?.replace("object.spec.", "object.spec.template.spec.").into();
     policies(&world.cluster).create(&Default::default(), &serde_json::from_value(sample)?).await?;
     let few = json!([{ "expression": "size(object.spec.template.spec.containers) < 3", "messageExpression": "'it has ' + string(size(object.spec.template.spec.containers)) + ' containers'" }]);
     world.policy("few", json!({ "validations": few })).await?;

@@ -2,7 +2,7 @@
 
 mod changes;
 
-use super::files::{self, Recursion, SiteOptions, Subject};
+use super::files::{self, ReadOptions, SiteOptions, Subject};
 use super::live::{self, Asked, Known, Scope};
 use super::output::{Output, remark};
 use super::{Cluster, End};
@@ -25,7 +25,7 @@ pub(super) struct Options {
     #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
     files: Vec<PathBuf>,
     #[command(flatten)]
-    recursion: Recursion,
+    reading: ReadOptions,
     #[command(flatten)]
     scope: Scope,
     /// Show what changes in each workload, as a unified diff
@@ -48,7 +48,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
         in_cluster(&options, &versions, &mut site).await?
     } else {
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
-        files::subjects(&options.files, options.recursion.walk(), versions.kinds(), namespace)?
+        files::subjects(&options.files, options.reading.reading(), versions.kinds(), namespace)?
     };
     let report = Report::of(&subjects, &versions, &site);
     report.print(&options, out)?;
@@ -58,7 +58,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
 
 /// Both versions of the policies.
 async fn versions(options: &Options, site: &Site) -> Result<Versions> {
-    let read = |paths: &[PathBuf], flag| files::policies(paths, options.recursion.walk(), site, flag);
+    let read = |paths: &[PathBuf], flag| files::policies(paths, options.reading.reading(), site, flag);
     let new = read(&options.new, "--new")?;
     if !options.old.is_empty() {
         return Ok(Versions { old: read(&options.old, "--old")?, new });

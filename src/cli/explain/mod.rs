@@ -3,7 +3,7 @@
 mod report;
 mod summary;
 
-use super::files::{self, Recursion, SiteOptions, Subject};
+use super::files::{self, ReadOptions, SiteOptions, Subject};
 use super::live::{self, Asked, Known, Scope};
 use super::output::Output;
 use super::{Cluster, End};
@@ -25,7 +25,7 @@ pub(super) struct Options {
     #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1..)]
     files: Vec<PathBuf>,
     #[command(flatten)]
-    recursion: Recursion,
+    reading: ReadOptions,
     /// Policies: files, folders, or - for standard input [default: those in the cluster]
     #[arg(short, long = "policy", value_name = "FILE", num_args = 1..)]
     policies: Vec<PathBuf>,
@@ -50,7 +50,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     } else {
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
         let targets = known.policies.kinds();
-        (files::subjects(&options.files, options.recursion.walk(), targets, namespace)?, None)
+        (files::subjects(&options.files, options.reading.reading(), targets, namespace)?, None)
     };
     let reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &known, &site)).collect();
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "ExplainReport", "items": reports });
@@ -72,7 +72,7 @@ async fn known(options: &Options, site: &Site) -> Result<Known> {
     if options.policies.is_empty() {
         return live::policies(&options.cluster, site).await;
     }
-    let policies = files::policies(&options.policies, options.recursion.walk(), site, "--policy")?;
+    let policies = files::policies(&options.policies, options.reading.reading(), site, "--policy")?;
     Ok(Known { policies, ..Known::default() })
 }
 

@@ -6,6 +6,7 @@ use crate::api::v1alpha1::{Failure, SidecarPolicyStatus};
 use crate::cli::End;
 use crate::cli::installed::{Piece, needed};
 use crate::cli::output::{self, age, place};
+use crate::cluster::client::chain;
 use crate::policy::Policy;
 use anyhow::{Result, anyhow};
 use jiff::Timestamp;
@@ -89,7 +90,7 @@ impl Report {
         match (registrations, policy) {
             (Ok(there), Some(policy)) => report.registrations = registered(policy, status.engine.as_deref(), &there),
             (Ok(_), None) => {}
-            (Err(error), _) => report.unknown.push(format!("{error:#}")),
+            (Err(error), _) => report.unknown.push(chain(&*error)),
         }
         report
     }
@@ -102,7 +103,7 @@ impl Report {
                 self.more = behind.split_off(shown).len();
                 (self.targets, self.workloads) = (sums, behind);
             }
-            Err(error) => self.unknown.push(format!("{error:#}")),
+            Err(error) => self.unknown.push(chain(&*error)),
         }
     }
 

@@ -45,7 +45,7 @@ fn is_the_same_when_written_anew(file: &File) {
 }
 
 fn becomes_valid_policies(file: File) {
-    let conversion = convert(&[file], "default", &Site::new("scpol-system", [], []));
+    let conversion = convert(&[file], &[], "default", &Site::new("scpol-system", [], []));
     let names = conversion.initializer_names().into_iter().map(str::to_owned).collect::<Vec<_>>();
     let site = Site::new("scpol-system", [], names);
     for policy in &conversion.policies {

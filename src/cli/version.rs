@@ -1,0 +1,25 @@
+//! `scpol version`.
+
+use super::output::Output;
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+use std::io::Write;
+
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+/// Prints which version this program is; `scpol check` says which one the operator is.
+pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    let report = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "Version", "version": version });
+    if !options.output.is_written(report, out)? {
+        writeln!(out, "scpol {version}")?;
+    }
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,308 @@
+//! Where the API server is and who we are there: kubeconfig, flags and environment, as kubectl reads them.
+
+use super::client::chain;
+use super::proxy::Proxies;
+use crate::timing::CONNECT_LIMIT;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use http::Uri;
+use kube::Config;
+use kube::client::AuthError;
+use kube::config::{AuthInfo, Cluster, Context, ExecAuthCluster, Kubeconfig};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use secrecy::ExposeSecret;
+use std::path::{Path, PathBuf};
+
+/// Which cluster, and as whom. What is not given is as the kubeconfig has it.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// The kubeconfig [default: `KUBECONFIG`, else `~/.kube/config`, else the pod's own account].
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig.
+    pub context: Option<String>,
+    /// The cluster of the kubeconfig.
+    pub cluster: Option<String>,
+    /// The user of the kubeconfig.
+    pub user: Option<String>,
+    /// The address of the API server.
+    pub server: Option<String>,
+    /// A file with the certificate authority of the API server.
+    pub certificate_authority: Option<PathBuf>,
+    /// Whether any certificate of the API server will do.
+    pub is_insecure: bool,
+    /// The name that the certificate of the API server must have.
+    pub tls_server_name: Option<String>,
+    /// A bearer token, instead of the credentials of the kubeconfig.
+    pub token: Option<String>,
+    /// The user to impersonate.
+    pub impersonated: Option<String>,
+    /// The groups to impersonate.
+    pub impersonated_groups: Vec<String>,
+}
+
+impl Access {
+    /// Reads where the cluster is, and who we are.
+    ///
+    /// # Errors
+    /// One that says what was looked for and what to do.
+    pub fn config(&self) -> Result<Config> {
+        let mut config = match file(self.kubeconfig.as_deref())? {
+            Some((source, file)) => self.read(&file).with_context(|| format!("kubeconfig {source} cannot be used"))?,
+            None if self.server.is_some() => self.read(&Kubeconfig::default())?,
+            None => self.in_cluster()?,
+        };
+        // Retried by default, a POST answered 504 included (kube 4 and 5); we retry ourselves where it is safe.
+        config.default_retry = false;
+        config.connect_timeout = Some(CONNECT_LIMIT);
+        Ok(config)
+    }
+
+    /// The pod's own account. The API server is reached directly: a cluster has no proxy to itself.
+    fn in_cluster(&self) -> Result<Config> {
+        let kubeconfig = "no kubeconfig is found: give `--kubeconfig FILE`, or set KUBECONFIG";
+        let named = [("--context", &self.context), ("--cluster", &self.cluster), ("--user", &self.user)];
+        if let Some((flag, _)) = named.iter().find(|(_, name)| name.is_some()) {
+            bail!("{flag} names something in a kubeconfig, and {kubeconfig}");
+        }
+        let mut config = Config::incluster().map_err(|error| {
+            let reason = chain(&error);
+            anyhow!("{kubeconfig} (and this is no pod: {reason})")
+        })?;
+        config.accept_invalid_certs = self.is_insecure;
+        config.tls_server_name.clone_from(&self.tls_server_name);
+        config.auth_info = usable(self.authenticated(config.auth_info))?;
+        Ok(config)
+    }
+
+    /// What `file` and the flags say together.
+    fn read(&self, file: &Kubeconfig) -> Result<Config> {
+        let context = self.context(file)?;
+        let cluster = self.cluster(file, &context)?;
+        let mut user = self.user(file, &context)?;
+        // It is made for plugins, and reads the certificate authority whether it is in the kubeconfig or in a file.
+        let known = ExecAuthCluster::try_from(&cluster).map_err(|error| anyhow!(chain(&error)))?;
+        let authority = known.certificate_authority_data.clone();
+        if let Some(exec) = user.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
+            exec.cluster = Some(known);
+        }
+        let insecure = cluster.insecure_skip_tls_verify.unwrap_or(false);
+        let has_certificate = user.client_certificate.is_some() || user.client_certificate_data.is_some();
+        let server = server(&cluster, authority.is_some() || insecure || has_certificate)?;
+        let mut config = Config::new(server);
+        config.proxy_url = Proxies::from_env(cluster.proxy_url.clone()).of(&config.cluster_url)?;
+        config.root_cert = authority.as_deref().map(certificates).transpose()?;
+        config.accept_invalid_certs = insecure;
+        config.tls_server_name = cluster.tls_server_name;
+        config.disable_compression = cluster.disable_compression.unwrap_or(false);
+        config.auth_info = usable(self.authenticated(user))?;
+        if let Some(namespace) = context.namespace.filter(|namespace| !namespace.is_empty()) {
+            config.default_namespace = namespace;
+        }
+        Ok(config)
+    }
+
+    fn context(&self, file: &Kubeconfig) -> Result<Context> {
+        let names = || names(file.contexts.iter().map(|named| named.name.as_str()));
+        let name = self.context.as_ref().or(file.current_context.as_ref()).filter(|name| !name.is_empty());
+        let Some(name) = name else {
+            // As for kubectl, an address and a user make a context.
+            ensure!(
+                self.server.is_some() || self.cluster.is_some(),
+                "it has no `current-context`; give `--context` with one of {}",
+                names()
+            );
+            return Ok(Context::default());
+        };
+        let found = file.contexts.iter().find(|named| named.name == *name);
+        let found = found.with_context(|| format!("it has no context `{name}`; expected one of {}", names()))?;
+        Ok(found.context.clone().unwrap_or_default())
+    }
+
+    fn cluster(&self, file: &Kubeconfig, context: &Context) -> Result<Cluster> {
+        let name = self.cluster.as_ref().unwrap_or(&context.cluster);
+        let found = file.clusters.iter().find(|named| named.name == *name).and_then(|named| named.cluster.clone());
+        let mut cluster = match found {
+            Some(cluster) => cluster,
+            None if self.server.is_some() && self.cluster.is_none() => Cluster::default(),
+            None => {
+                let names = names(file.clusters.iter().map(|named| named.name.as_str()));
+                bail!("it has no cluster `{name}`; expected one of {names}")
+            }
+        };
+        if let Some(server) = &self.server {
+            cluster.server = Some(server.clone());
+            // It is the name of another server.
+            cluster.tls_server_name = None;
+        }
+        if let Some(path) = &self.certificate_authority {
+            cluster.certificate_authority = Some(path.to_string_lossy().into_owned());
+            cluster.certificate_authority_data = None;
+        }
+        if let Some(name) = &self.tls_server_name {
+            cluster.tls_server_name = Some(name.clone());
+        }
+        if self.is_insecure {
+            cluster.insecure_skip_tls_verify = Some(true);
+        }
+        Ok(cluster)
+    }
+
+    fn user(&self, file: &Kubeconfig, context: &Context) -> Result<AuthInfo> {
+        let Some(name) = self.user.as_ref().or(context.user.as_ref()) else { return Ok(AuthInfo::default()) };
+        match file.auth_infos.iter().find(|named| named.name == *name) {
+            Some(named) => Ok(named.auth_info.clone().unwrap_or_default()),
+            // As for kubectl, a context may name a user that is not there.
+            None if self.user.is_none() => Ok(AuthInfo::default()),
+            None => {
+                let names = names(file.auth_infos.iter().map(|named| named.name.as_str()));
+                bail!("it has no user `{name}`; expected one of {names}")
+            }
+        }
+    }
+
+    /// `user` with what the flags say.
+    fn authenticated(&self, user: AuthInfo) -> AuthInfo {
+        let mut user = match &self.token {
+            None => user,
+            // Beside a certificate, a server would not look at the token.
+            Some(token) => AuthInfo {
+                token: Some(token.clone().into()),
+                impersonate: user.impersonate,
+                impersonate_uid: user.impersonate_uid,
+                impersonate_groups: user.impersonate_groups,
+                impersonate_user_extra: user.impersonate_user_extra,
+                ..AuthInfo::default()
+            },
+        };
+        if let Some(name) = &self.impersonated {
+            user.impersonate = Some(name.clone());
+        }
+        if !self.impersonated_groups.is_empty() {
+            user.impersonate_groups = Some(self.impersonated_groups.clone());
+        }
+        user
+    }
+}
+
+/// `user` with a token that can be sent: files and blocks of YAML end it with a line break.
+fn usable(mut user: AuthInfo) -> Result<AuthInfo> {
+    if user.token.is_none()
+        && let Some(path) = &user.token_file
+    {
+        let text = std::fs::read_to_string(path).with_context(|| format!("the token file {path} cannot be read"))?;
+        // One that can be sent as it is stays a file, which is read anew when it changes.
+        if text.trim_end() != text {
+            user.token = Some(text.into());
+        }
+    }
+    if let Some(token) = &user.token {
+        let token = token.expose_secret().trim();
+        let is_sound = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+        ensure!(is_sound, "the token has letters that no token has; expected one line without spaces");
+        user.token = Some(token.to_owned().into());
+    }
+    Ok(user)
+}
+
+/// Reads the kubeconfig that `flag` names, or that the surroundings do; also what to call it.
+fn file(flag: Option<&Path>) -> Result<Option<(String, Kubeconfig)>> {
+    if let Some(path) = flag {
+        return read(path).map(|file| Some((path.display().to_string(), file)));
+    }
+    let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
+    let listed: Vec<PathBuf> = std::env::split_paths(&listed).filter(|path| !path.as_os_str().is_empty()).collect();
+    if listed.is_empty() {
+        let default = std::env::home_dir().map(|home| home.join(".kube/config")).filter(|path| path.exists());
+        return default.map(|path| read(&path).map(|file| (path.display().to_string(), file))).transpose();
+    }
+    // As for kubectl, some of several may be missing.
+    let there: Vec<_> = listed.iter().filter(|path| path.exists()).collect();
+    let named = listed.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    ensure!(!there.is_empty(), "KUBECONFIG names {named}, where there is no file; correct it, or unset it");
+    let merged = there.into_iter().try_fold(Kubeconfig::default(), |merged, path| {
+        merged.merge(read(path)?).map_err(|error| anyhow!("the files of KUBECONFIG do not fit: {}", chain(&error)))
+    })?;
+    Ok(Some((format!("{named} (of KUBECONFIG)"), merged)))
+}
+
+fn read(path: &Path) -> Result<Kubeconfig> {
+    Kubeconfig::read_from(path)
+        .map_err(|error| anyhow!("kubeconfig {} cannot be read: {}", path.display(), chain(&error)))
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    match names.collect::<Vec<_>>().join(", ") {
+        names if names.is_empty() => "those that `kubectl config` would add: there are none yet".to_owned(),
+        names => names,
+    }
+}
+
+/// The address of `cluster`, which is secure or not where it does not say so.
+fn server(cluster: &Cluster, is_secure: bool) -> Result<Uri> {
+    let server = cluster.server.as_deref().filter(|server| !server.is_empty());
+    let server = server.context("the cluster has no `server`; give `--server https://HOST:PORT`")?;
+    let full = match server.contains("://") {
+        true => server.to_owned(),
+        false => format!("{}://{server}", if is_secure { "https" } else { "http" }),
+    };
+    let expected = "expected https://HOST:PORT";
+    let uri: Uri =
+        full.parse().map_err(|error| anyhow!("`{server}` is no address of a server: {error}; {expected}"))?;
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+    ensure!(
+        is_http && uri.host().is_some_and(|host| !host.is_empty()),
+        "`{server}` is no address of a server; {expected}"
+    );
+    Ok(uri)
+}
+
+/// The certificates in `pem`.
+fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let found: Vec<Vec<u8>> = CertificateDer::pem_slice_iter(pem)
+        .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
+        .collect::<Result<_, _>>()
+        .map_err(|error| anyhow!("the certificate authority of the cluster is no PEM: {error}"))?;
+    ensure!(!found.is_empty(), "the certificate authority of the cluster has no certificate; expected PEM");
+    Ok(found)
+}
+
+/// Why the credentials of `user` cannot be used, and what to do.
+pub fn refused(error: &AuthError, user: &AuthInfo) -> anyhow::Error {
+    if let Some(provider) = &user.auth_provider {
+        let instead = match provider.name.as_str() {
+            "gcp" => "install gke-gcloud-auth-plugin, and run `gcloud container clusters get-credentials CLUSTER`",
+            "azure" => "install kubelogin, and run `kubelogin convert-kubeconfig`",
+            _ => "use an exec plugin, or the auth provider `oidc`",
+        };
+        return anyhow!(
+            "the auth provider `{}` of the kubeconfig cannot be used: {}; kubectl has none since 1.26: {instead}",
+            provider.name,
+            why(error)
+        );
+    }
+    let Some(exec) = &user.exec else {
+        return anyhow!("the credentials of the kubeconfig cannot be used: {}", chain(error));
+    };
+    let command = exec.command.as_deref().unwrap_or("(none)");
+    let hint = exec.install_hint.as_deref().map(|hint| format!("\n{}", hint.trim_end())).unwrap_or_default();
+    match error {
+        AuthError::AuthExecStart(error) => {
+            anyhow!("the exec plugin `{command}` of the kubeconfig cannot be started: {error}; install it{hint}")
+        }
+        error => anyhow!("the exec plugin `{command}` of the kubeconfig gives no credentials: {}", why(error)),
+    }
+}
+
+/// The message of `error`, without what only its programmers can use.
+fn why(error: &AuthError) -> String {
+    match error {
+        AuthError::AuthExecRun { out, .. } => {
+            let said = String::from_utf8_lossy(&out.stderr);
+            let said = said.trim();
+            if said.is_empty() { out.status.to_string() } else { format!("{}: {said}", out.status) }
+        }
+        // It speaks of how kube was built.
+        AuthError::AuthExec(message) if message.contains("feature") => "it has no `cmd-path`".to_owned(),
+        error => chain(error),
+    }
+}
