@@ -46,7 +46,7 @@ slowest: ## The 30 slowest tests and starts of servers of the last run
 
 .PHONY: chaos
 chaos: assets ## What may go wrong between the operator and API servers, with three seeds; CASES=F07 for some, SCPOL_CHAOS_SEED=n for one seed
-	@SCPOL_CHAOS_ALL=1 cargo test --locked --test apiserver -- $(or $(CASES),chaos::)
+	@SCPOL_CHAOS_ALL=1 cargo test --locked --workspace --test apiserver -- $(or $(CASES),chaos::)
 
 .PHONY: laws
 laws: ## The laws of injection on a million generated cases and more; PROPTEST_CASES sets how many each law gets

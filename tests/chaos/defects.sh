@@ -8,8 +8,8 @@ cd "$root"
 copy=$root/target/defects/copy
 export SCPOL_CHAOS_ALL=1
 seed=${SCPOL_CHAOS_SEED:-1}
-cargo build --locked --quiet
-chaos=$(cargo test --locked --quiet --test apiserver --no-run --message-format=json \
+cargo build --locked --quiet --workspace
+chaos=$(cargo test --locked --quiet --workspace --test apiserver --no-run --message-format=json \
     | sed -n 's/.*"executable":"\([^"]*\/apiserver-[^"]*\)".*/\1/p') || true
 [ -x "$chaos" ] || { echo "error: the cases cannot be built: cargo test --test apiserver --no-run" >&2; exit 2; }
 
@@ -42,7 +42,7 @@ for defect; do
     fi
     # Files that are whole again may be older than the build with the defect before.
     touch "$copy/src/lib.rs" "$copy/src/main.rs"
-    if ! (cd "$copy" && CARGO_TARGET_DIR="$root/target/defects/build" cargo build --locked --quiet --bin scpol); then
+    if ! (cd "$copy" && CARGO_TARGET_DIR="$root/target/defects/build" cargo build --locked --quiet --workspace --bins); then
         echo "$defect: does not build any more: make it anew"
         missed=1
         continue
