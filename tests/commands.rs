@@ -506,7 +506,7 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
 
 #[test]
 fn explain_mentions_a_port_that_two_containers_name_and_what_made_a_pod() {
-    let ports = |container: &str| container.replace("}]", ", ports: [{containerPort: 80}]}]");
+    let ports = |container: &str| container.replace("\"}]", "\", ports: [{containerPort: 80}]}]");
     let folder = Folder::new().with("policy.yaml", ports(POLICY));
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &ports(WEB));
     assert_eq!(ended.code, 0, "{ended:?}");

@@ -178,6 +178,9 @@ codes! {
     212 ReviewInvalid "Only API servers post reviews: see who else can reach the port of the webhook.";
     /// The policy says `Fail`, the workload matches, and it would be stored without the sidecar: its create is refused.
     213 SidecarMissing "See `scpol check`: the engine of the policy did not act. To let workloads in without the sidecar, set `spec.failurePolicy: Ignore`; while no operator runs, only break-glass does it.";
+    /// The manifest of the workload is none that a server takes as it looks: a field is misspelt or has another type. Only files
+    /// are judged so.
+    214 WorkloadInvalid "Correct the manifest as the message says.";
     /// A defect of ours: the object is tried again; a policy is refused.
     208 Panicked "Please report it with the operator's log.";
 

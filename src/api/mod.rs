@@ -6,6 +6,7 @@ pub mod crd;
 pub(crate) mod field;
 mod format;
 mod judge;
+pub mod pod_schema;
 pub mod pod_security;
 pub mod rules;
 mod schema;

@@ -4,7 +4,9 @@ use super::End;
 use super::files::{self, Manifests, Output, SiteOptions, other_version, placed, plan, title};
 use super::output::remark;
 use crate::api::code::Code;
+use crate::api::pod_schema::Fault;
 use crate::decision::{Decision, Left, Outcome};
+use crate::lint;
 use crate::manifest::{self, Kinds, Layout, Manifest, Object};
 use crate::policy::{Policies, Site};
 use crate::workload::Workload;
@@ -100,6 +102,10 @@ impl Injection<'_> {
         let workload = self.kinds.workload(object)?;
         let placed = placed(&workload, &self.options.namespace, &self.namespaces);
         let mut decision = Decision::of(&self.policies, &placed, &self.site);
+        for fault in lint::vet(&mut decision, &placed, &self.site) {
+            let Fault { field, message, .. } = fault;
+            notes.remarks.push(format!("warning: {}: {}: `{field}` {message}", manifest.place, title(&placed)));
+        }
         let patch = plan(&mut decision, &workload, &placed);
         for left in &decision.rest {
             self.note(manifest, &placed, left, notes);

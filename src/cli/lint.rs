@@ -39,7 +39,7 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &options.files), ("--manifests", &options.manifests)])?;
-    let context = Context { site: options.site.site()?, minor: options.site.minor()? };
+    let context = Context { site: options.site.site()? };
     // What is wrong with one file is no reason to be silent about the others.
     let (files, faults) = manifest::read_what_can_be(&options.files, options.recursion.walk());
     let found = Located::all(&files, &context);

@@ -10,7 +10,7 @@ pub(crate) mod equal;
 pub mod marker;
 mod merge;
 pub(crate) mod pod;
-mod quantity;
+pub(crate) mod quantity;
 mod undo;
 
 pub use conflict::Conflict;

@@ -1,6 +1,6 @@
 //! Policies and workloads together.
 
-use super::{Finding, Note, Subject, pairs, shared_ports};
+use super::{Finding, Note, Subject, pairs, shared_ports, vet};
 use crate::api::code::Code;
 use crate::decision::{Decision, Left, Outcome};
 use crate::inject;
@@ -22,6 +22,7 @@ pub fn against(
     site: &Site,
 ) -> Vec<Finding> {
     let mut decision = Decision::of(policies, workload, site);
+    vet(&mut decision, workload, site);
     let patch = decision.plan(workload);
     let in_the_way = decision.rest.iter().filter(|left| {
         matches!(left.outcome, Outcome::Failed | Outcome::Rejected) && left.reason.code != Code::PolicyConflict

@@ -37,6 +37,8 @@ pub struct Site {
     pub native_sidecars: bool,
     /// What the templates of policies may hold.
     pub trust: Trust,
+    /// The minor version of Kubernetes 1 that files are meant for. None if nobody says: then the newest.
+    pub minor: Option<u32>,
 }
 
 impl Site {
@@ -54,6 +56,7 @@ impl Site {
             initializer_names: initializer_names.into_iter().collect(),
             native_sidecars: false,
             trust: Trust::default(),
+            minor: None,
         }
     }
 
