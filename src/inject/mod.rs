@@ -11,6 +11,7 @@ pub mod marker;
 mod merge;
 pub(crate) mod pod;
 pub(crate) mod quantity;
+pub(crate) mod references;
 mod undo;
 
 pub use conflict::Conflict;
@@ -26,6 +27,7 @@ use marker::Marker;
 use merge::{Addition, Group, Shape};
 use pod::Pod;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// A template that is ready to be injected.
 ///
@@ -43,6 +45,8 @@ pub struct Template {
     /// First 16 hex digits of the SHA-256 of [`Self::spec`] as canonical JSON: the same on every server, whatever
     /// the order in which the fields were written, and before native sidecars are resolved.
     pub hash: String,
+    /// Those of its variables that refer to one that it does not have.
+    pub(crate) out: BTreeSet<String>,
 }
 
 impl Template {
@@ -54,7 +58,13 @@ impl Template {
             spec: spec.clone(),
             position,
             hash: hash(spec),
+            out: references::out(&spec.env),
         }
+    }
+
+    /// True if and only if its variable `name` refers by `$(NAME)` to one that it does not have, or to such a one.
+    pub(crate) fn refers_out(&self, name: &str) -> bool {
+        self.out.contains(name)
     }
 
     /// The marker of its policy on the pod, or pod template, of `workload`. None if there is none that can be understood.
@@ -117,7 +127,9 @@ pub fn check(workload: &Workload, template: &Template, matching: &[&Template]) -
 /// # Guarantees
 /// - It applies to `workload`, consists of `add` operations only, and neither changes nor removes anything of the
 ///   user's. (The marker of an earlier version of the same policy is ours, and is replaced.)
-/// - In both lists of containers: every `Before` in the order of `templates`, then what was there, then every `After`.
+/// - In every list: every `Before` in the order of `templates`, then what was there, then every `After`.
+/// - Where a container goes before the user's first one, the annotation `kubectl.kubernetes.io/default-container` names that one,
+///   unless somebody has set it.
 /// - An item that is there already with equal content is not added again, nor named in the marker.
 /// - After the patch, planning again gives an empty patch.
 /// - What the markers list is enough to give back the original exactly.
@@ -138,6 +150,7 @@ pub fn plan(workload: &Workload, templates: &[&Template], matching: &[&Template]
     let mut groups = inner_of(&pod, templates, matching)?;
     groups.extend(content_of(&pod, templates));
     groups.extend(entries_of(&pod, templates));
+    keep_default_container(&pod, &mut groups);
     add_markers(&pod, templates, &mut groups);
     Ok(Patch(merge::operations(&workload.body, groups)))
 }
@@ -196,13 +209,42 @@ fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> R
                     let key = (inner.key)(item);
                     if own.find(inner, &key).is_none() && !is_among(&groups[at].additions, &key) {
                         let value = Value::Object(item.clone());
-                        groups[at].additions.push(Addition { owner, key, value, place: Place::After });
+                        groups[at].additions.push(Addition { owner, key, value, place: (inner.place)(template, item) });
                     }
                 }
             }
         }
     }
     Ok(groups)
+}
+
+/// kubectl takes the first container where nobody says which: with one of ours before it, the user's first is named.
+fn keep_default_container(pod: &Pod<'_>, groups: &mut Vec<Group>) {
+    let (Some(containers), Some(annotations)) = (
+        LISTS.iter().find(|list| list.field == content::CONTAINERS),
+        MAPS.iter().find(|map| map.field == "annotations"),
+    ) else {
+        return;
+    };
+    let (of_containers, of_annotations) = (pod.pointer_of(containers), pod.annotations_pointer());
+    let is_before = |addition: &&Addition| addition.place == Place::Before;
+    let first = groups.iter().find(|group| group.parent == of_containers);
+    let Some(first) = first.and_then(|group| group.additions.iter().find(is_before)) else { return };
+    let Some(name) = pod.items(containers).next().map(|item| containers.key_of(item)).filter(|name| !name.is_empty())
+    else {
+        return;
+    };
+    let key = content::DEFAULT_CONTAINER;
+    let added = groups.iter().position(|group| group.parent == of_annotations);
+    let is_there = added.is_some_and(|at| is_among(&groups[at].additions, key));
+    if is_there || pod.entry(annotations, key).is_some() {
+        return;
+    }
+    let addition = Addition { owner: first.owner, key: key.to_owned(), value: name.into(), place: Place::After };
+    match added {
+        Some(at) => groups[at].additions.push(addition),
+        None => groups.push(Group::at(of_annotations, Shape::Map, vec![addition])),
+    }
 }
 
 fn is_among(additions: &[Addition], key: &str) -> bool {
