@@ -197,6 +197,13 @@ impl Decision {
         self.rest.push(Left { policy, outcome, reason });
     }
 
+    /// Whose validations the workload must satisfy, and does: [`Self::plan`] has judged it.
+    pub fn satisfied(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        let failed =
+            |policy: &Policy| self.rest.iter().any(|left| left.reason.row == JUDGED && left.policy.name == policy.name);
+        self.judges.iter().filter(move |policy| !failed(policy))
+    }
+
     /// The first policy that refuses the create because it could not be injected.
     pub fn refusal(&self) -> Option<&Left> {
         self.rest.iter().find(|left| left.outcome == Outcome::Rejected)

@@ -295,7 +295,7 @@ fn example(schema: &Value) -> Option<&str> {
 }
 
 /// The one of `known` that somebody who wrote `name` may have meant.
-pub(super) fn similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |known: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &known.to_lowercase());
     let (distance, known) = known.map(|known| (distance(known), known)).min()?;
     (distance <= 1 + name.chars().count().min(known.chars().count()) / 4).then_some(known)

@@ -354,6 +354,22 @@ pub(super) fn placed(workload: &Workload, namespace: &str, namespaces: &HashMap<
     workload.within(known)
 }
 
+/// The pod that `workload` makes, and what the policies for pods decide about it that do not target the workload itself. None if
+/// there are no such policies, or it makes no pods.
+pub(super) fn of_pods(policies: &Policies, workload: &Workload, site: &Site) -> Option<(Workload, Decision)> {
+    let is_for_pods = |policy: &Policy| {
+        let targets = |of: &dyn Fn(&Kind) -> bool| policy.kinds.iter().any(|kind| of(kind));
+        targets(&|kind| kind.resource == "pods" && kind.is_in("")) && !targets(&|kind| *kind == *workload.kind)
+    };
+    if !policies.iter().any(|policy| is_for_pods(policy)) {
+        return None;
+    }
+    let pod = workload.made_pod()?;
+    let mut decision = Decision::of(policies, &pod, site);
+    decision.retain(is_for_pods);
+    Some((pod, decision))
+}
+
 /// The patch of `decision` for `workload` as it stands in its file. It is judged where it is `placed`.
 pub(super) fn plan(decision: &mut Decision, workload: &Workload, placed: &Workload) -> Patch {
     let patch = decision.plan(placed);

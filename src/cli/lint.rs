@@ -52,13 +52,16 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     }
     let (places, subjects): (Vec<_>, Vec<_>) = found.into_iter().map(|found| (found.at, found.subject)).unzip();
     let mut findings = lint::lint(&subjects, &context);
-    findings.extend(against_manifests(options, &subjects, &context)?);
+    let against = against_manifests(options, &subjects, &context);
+    // What is wrong with the policies is told whatever is wrong with the manifests.
+    findings.extend(against.as_ref().ok().into_iter().flatten().cloned());
     let report = Report::of(&findings, &subjects, &places, files.len());
     report.print(options.output, out)?;
     out.flush()?;
     if !faults.is_empty() {
         return Err(files::all(&faults));
     }
+    against?;
     let worst = if options.strict { Severity::Warning } else { Severity::Error };
     Ok(if findings.iter().any(|finding| finding.severity <= worst) { End::Finding } else { End::Fine })
 }

@@ -5,7 +5,7 @@ use super::files::{self, plan};
 use super::output::{self, Output, counted};
 use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
-use crate::decision::{Decision, Left};
+use crate::decision::{self, Decision, Left};
 use crate::inject;
 use crate::manifest::{self, Layout, Walk};
 use crate::policy::{Policies, Site};
@@ -40,18 +40,35 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     if folders.is_empty() {
         bail!("no case found: a case is a folder with `{POLICY}` and `{WORKLOAD}`");
     }
-    let mut results = Vec::new();
+    let (mut results, mut broken) = (Vec::new(), 0);
     for folder in &folders {
-        let case = Case::read(folder).with_context(|| format!("case {}", folder.display()))?;
-        let found = case.ask();
-        if options.update {
-            case.write(&found).with_context(|| format!("case {}", folder.display()))?;
-        }
-        let faults = if options.update { found.broken_promises } else { case.compare(&found) };
-        results.push(Outcome { case: folder.display().to_string(), ok: faults.is_empty(), faults });
+        let (faults, recorded) = run_case(folder, options.update).unwrap_or_else(|error| {
+            // The other cases have their answers all the same.
+            broken += 1;
+            (vec![format!("cannot be run: {error:#}")], Vec::new())
+        });
+        results.push(Outcome { case: folder.display().to_string(), ok: faults.is_empty(), faults, recorded });
     }
     print(options.output, &results, out)?;
+    out.flush()?;
+    if broken > 0 {
+        bail!("{} cannot be run; the report says why", counted(broken, "case", "cases"));
+    }
     Ok(if results.iter().all(|result| result.ok) { End::Fine } else { End::Finding })
+}
+
+/// The faults of the case in `folder`; with `update`, it is written anew, and then also the failures that are expected from now on
+/// and were not before.
+fn run_case(folder: &Path, update: bool) -> Result<(Vec<String>, Vec<String>)> {
+    let case = Case::read(folder)?;
+    let found = case.ask();
+    if !update {
+        return Ok((case.compare(&found), Vec::new()));
+    }
+    case.write(&found)?;
+    let is_new = |failure: &&String| !case.reasons.iter().any(|expected| begins(failure, expected));
+    let recorded = found.failures.iter().filter(is_new).cloned().collect();
+    Ok((found.broken_promises, recorded))
 }
 
 /// How a case ended.
@@ -60,6 +77,9 @@ struct Outcome {
     case: String,
     ok: bool,
     faults: Vec<String>,
+    /// Failures that `--update` has written down as what is expected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    recorded: Vec<String>,
 }
 
 fn print(output: Output, results: &[Outcome], out: &mut impl Write) -> Result<()> {
@@ -75,6 +95,14 @@ fn print(output: Output, results: &[Outcome], out: &mut impl Write) -> Result<()
             result.faults.iter().enumerate().map(move |(index, fault)| [case(index), fault.trim_end().to_owned()])
         });
         output::table(["CASE", "FAULT"], rows, out)?;
+        writeln!(out)?;
+    }
+    let recorded: Vec<_> = results.iter().filter(|result| !result.recorded.is_empty()).collect();
+    if !recorded.is_empty() {
+        let rows = recorded
+            .iter()
+            .flat_map(|result| result.recorded.iter().map(|failure| [result.case.clone(), failure.clone()]));
+        output::table(["CASE", "FAILURE THAT IS EXPECTED FROM NOW ON"], rows, out)?;
         writeln!(out)?;
     }
     let cases = counted(results.len(), "case", "cases");
@@ -142,6 +170,8 @@ struct Case {
 struct Found {
     body: Option<Value>,
     reasons: Vec<String>,
+    /// Those of the reasons for which a policy that matches is not injected, or a create is refused.
+    failures: Vec<String>,
     /// What must hold for every case and does not.
     broken_promises: Vec<String>,
 }
@@ -172,13 +202,15 @@ impl Case {
         let mut decision = Decision::of(&self.policies, &self.placed, &self.site);
         let patch = plan(&mut decision, &self.workload, &self.placed);
         let reasons = decision.rest.iter().map(line).collect();
+        let failed = decision.rest.iter().filter(|left| left.outcome != decision::Outcome::Skipped);
+        let failures = failed.map(line).collect();
         let is_refused = decision.refusal().is_some();
         if is_refused || patch.is_empty() {
-            return Found { body: None, reasons, broken_promises: Vec::new() };
+            return Found { body: None, reasons, failures, broken_promises: Vec::new() };
         }
         let body = self.workload.patched(&patch);
         let broken_promises = self.broken_promises(&body, &mut decision);
-        Found { body: Some(body), reasons, broken_promises }
+        Found { body: Some(body), reasons, failures, broken_promises }
     }
 
     /// Injecting again changes nothing, and taking away what the markers list gives back the original.

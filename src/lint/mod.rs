@@ -14,7 +14,7 @@ mod workloads;
 
 pub use manifest::vet;
 pub use references::needs;
-pub use template::shared_ports;
+pub use template::{late_references, shared_ports};
 pub use workloads::against;
 
 use crate::api::code::Code;

@@ -317,11 +317,18 @@ pub fn decide_with(common: &Common, policy: &Policy, workload: &Workload, site: 
         match check(policy, workload, site) {
             None | Some(Verdict::Inject) => {}
             Some(Verdict::Error(reason)) => drop(unknown.get_or_insert(reason)),
+            // What would not be selected anyway is left out for that, and not for what it says or shares with its node.
+            Some(Verdict::Skip(reason)) if REFUSALS.contains(&reason.row) => {
+                return Verdict::Skip(checks::unselected(policy, workload, site).unwrap_or(reason));
+            }
             Some(skip) => return skip,
         }
     }
     unknown.map_or(Verdict::Inject, Verdict::Error)
 }
+
+/// The rows that keep a workload out though it may be selected.
+const REFUSALS: [u8; 2] = [4, 5];
 
 /// Every valid policy at one moment.
 #[derive(Clone, Debug, Default)]
@@ -370,7 +377,7 @@ impl Policies {
     }
 
     /// All of them, in priority order: higher first, ties by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> + Clone {
         self.in_order.iter()
     }
 }
