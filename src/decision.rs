@@ -297,7 +297,8 @@ pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<St
         return Some(format!("changing nothing; {name} would {verb}: {}: {}", left.reason.code, left.reason.detail));
     }
     let added = policy.marker(&workload.with_body(workload.patched(&patch)))?.added;
-    let added: Vec<String> = added.iter().map(|pointer| format!("`{pointer}`")).collect();
+    let pod = policy.view(workload).pod_pointer();
+    let added: Vec<_> = added.iter().filter_map(|pointer| inject::marker::told(pointer.strip_prefix(&pod)?)).collect();
     Some(format!("changing nothing; {name} would get {}", added.join(", ")))
 }
 

@@ -1059,3 +1059,19 @@ fn what_shares_a_name_of_a_port_or_refers_to_what_comes_later_is_told() {
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "web.yaml"], "");
     assert!(ended.code == 0 && !ended.out.contains("stays as it is written"), "{}", ended.out);
 }
+
+#[test]
+fn a_policy_that_only_audits_says_what_it_would_add() {
+    let folder = Folder::new().with("policy.yaml", policy_with("agent", "mode: Audit"));
+    let ended = folder.inject(WEB);
+    assert_eq!((ended.code, ended.out.as_str()), (0, WEB));
+    assert!(ended.err.contains("SCP0004 Audit") && ended.err.contains("would get container agent"), "{}", ended.err);
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], WEB);
+    assert!(
+        ended.code == 0 && ended.out.contains("Deployment `shop-eu/web` would get container agent"),
+        "{}",
+        ended.out
+    );
+    // What it would not select is nobody's business.
+    assert_eq!(folder.inject(&WEB.replace("Deployment", "StatefulSet")).err, "");
+}

@@ -5,7 +5,7 @@ use super::files::{self, Manifests, Output, SiteOptions, other_version, placed, 
 use super::output::remark;
 use crate::api::code::Code;
 use crate::api::pod_schema::Fault;
-use crate::decision::{Decision, Left, Outcome};
+use crate::decision::{Decision, Left, Outcome, rehearsal};
 use crate::lint;
 use crate::manifest::{self, Kinds, Layout, Manifest, Object};
 use crate::policy::checks::odd_values;
@@ -112,7 +112,7 @@ impl Injection<'_> {
             self.note(manifest, &placed, left, notes);
         }
         if self.policies.kinds().any(|kind| *kind == placed.kind) {
-            let names = self.policies.iter().map(|policy| policy.name.as_str());
+            let names = || self.policies.iter().map(|policy| policy.name.as_str());
             let code = Code::InvalidOptOut;
             notes.remarks.extend(odd_values(&placed, names).into_iter().map(|message| {
                 format!("warning: {}: {}: {code} {}: {message}", manifest.place, title(&placed), code.name())
@@ -152,7 +152,8 @@ impl Injection<'_> {
 
     fn say(&self, place: &str, title: &str, workload: &Workload, left: &Left, notes: &mut Notes) {
         // A workload that is selected and stays out is told of in any case, as it is in a cluster by an event.
-        let is_told = self.options.verbose || is_left_out(left);
+        let would = (left.reason.code == Code::Audit).then(|| rehearsal(&left.policy, workload, &self.site)).flatten();
+        let is_told = self.options.verbose || is_left_out(left) || would.is_some();
         let what = match left.outcome {
             Outcome::Injected => return,
             Outcome::Skipped if !is_told => return,
@@ -168,7 +169,7 @@ impl Injection<'_> {
             Code::NameConflict if other_version(&left.policy, workload).is_some() => {
                 format!(": another version is in it; take it out first, with `scpol uninject -p {policy}`")
             }
-            _ => String::new(),
+            _ => would.map_or(String::new(), |would| format!(": {would}")),
         };
         notes.remarks.push(format!(
             "{place}: {title}: policy `{policy}`: {what}: {} {} (row {}): {}{hint}",

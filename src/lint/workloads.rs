@@ -51,7 +51,7 @@ pub fn against(
         });
         ports.chain(late).filter_map(move |note| Some(note.about(subject?)))
     });
-    let odd = odd_values(workload, policies.iter().map(|policy| policy.name.as_str()));
+    let odd = odd_values(workload, || policies.iter().map(|policy| policy.name.as_str()));
     let meant = policies.iter().filter(|policy| policy.kinds.contains(&workload.kind));
     let meant: Vec<_> = meant.filter_map(|policy| subject_of(&policy.name)).collect();
     let odd = odd.iter().flat_map(|message| {

@@ -185,7 +185,7 @@ pub fn said(workload: &Workload) -> impl Iterator<Item = &str> {
 
 /// What is wrong with how `workload` uses `scpol.dev/inject`: each value that says nothing, and each name that is none of
 /// `known`, the names of all policies.
-pub fn odd_values<'a>(workload: &Workload, known: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
+pub fn odd_values<'a, I: Iterator<Item = &'a str>>(workload: &Workload, known: impl Fn() -> I) -> Vec<String> {
     let mut odd = Vec::new();
     for value in said(workload).filter(|value| !matches!(*value, "true" | "false")) {
         let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
@@ -194,8 +194,8 @@ pub fn odd_values<'a>(workload: &Workload, known: impl Iterator<Item = &'a str> 
                 "`{INJECT_KEY}` has an empty value, which says nothing: use \"true\", \"false\" or names of policies"
             ));
         }
-        for name in names.filter(|name| !known.clone().any(|known| known == *name)) {
-            let hint = meant(name).or_else(|| similar(name, known.clone()));
+        for name in names.filter(|name| !known().any(|known| known == *name)) {
+            let hint = meant(name).or_else(|| similar(name, known()));
             let hint = hint.map(|meant| format!("; did you mean \"{meant}\"?")).unwrap_or_default();
             odd.push(format!("`{INJECT_KEY}` names `{name}`, and there is no such SidecarPolicy{hint}"));
         }

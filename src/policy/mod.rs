@@ -377,7 +377,7 @@ impl Policies {
     }
 
     /// All of them, in priority order: higher first, ties by name.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> + Clone {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.in_order.iter()
     }
 }

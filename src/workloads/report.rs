@@ -128,7 +128,7 @@ fn tell(shared: &Shared, workload: &Workload, left: &Left, fate: Fate, subject: 
 /// What is wrong with the workload's use of `scpol.dev/inject`.
 fn odd_values(shared: &Shared, workload: &Workload) -> Vec<String> {
     let stored = shared.snapshot().stored;
-    checks::odd_values(workload, stored.keys().map(String::as_str))
+    checks::odd_values(workload, || stored.keys().map(String::as_str))
 }
 
 fn log(workload: &Workload, policy: &str, outcome: Outcome, code: Code, detail: &str) {

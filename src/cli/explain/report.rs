@@ -4,7 +4,8 @@ use crate::api::code::Code;
 use crate::cli::files::{Subject, of_pods, other_version, plan, title};
 use crate::cli::live::{Invalid, Known, maker};
 use crate::cli::output;
-use crate::decision::{Decision, JUDGED, Left, Outcome};
+use crate::decision::{Decision, JUDGED, Left, Outcome, rehearsal};
+use crate::inject::marker;
 use crate::lint::{late_references, needs, shared_ports, vet};
 use crate::policy::checks::odd_values;
 use crate::policy::{Policy, Site};
@@ -135,7 +136,12 @@ impl Report {
         answers.extend(failed.into_iter().map(|left| Answer::left(left, &workload)));
         answers.extend(decision.satisfied().filter(|policy| !policy.injects()).map(|policy| Answer::passes(policy)));
         answers.extend(known.invalid.iter().map(Answer::invalid));
-        answers.extend(skipped.into_iter().map(|left| Answer::left(left, &workload)));
+        answers.extend(skipped.into_iter().map(|left| {
+            let would = (left.reason.code == Code::Audit).then(|| rehearsal(&left.policy, &placed, site)).flatten();
+            let answer = Answer::left(left, &workload);
+            let message = would.map_or(answer.message.clone(), |would| format!("{}: {would}", answer.message));
+            Answer { message, ..answer }
+        }));
         if let Some((pod, mut of_pods)) = of_pods(&known.policies, &placed, site) {
             let patch = of_pods.plan(&pod);
             let injected = pod.with_body(pod.patched(&patch));
@@ -147,7 +153,7 @@ impl Report {
             }
         }
         if known.policies.kinds().any(|kind| *kind == placed.kind) {
-            remarks.extend(odd_values(&placed, known.policies.iter().map(|policy| policy.name.as_str())));
+            remarks.extend(odd_values(&placed, || known.policies.iter().map(|policy| policy.name.as_str())));
         }
         answers.sort_by_key(|answer| answer.result == Finding::Skipped);
         for answer in answers.iter_mut().filter(|answer| answer.result != Finding::Skipped) {
@@ -282,7 +288,7 @@ impl Answer {
     fn injects(policy: &Policy, workload: &Workload, injected: &Workload, is_late: bool) -> Self {
         let added = policy.marker(injected).map(|marker| marker.added).unwrap_or_default();
         let pod = policy.view(workload).pod_pointer();
-        let adds: Vec<_> = added.iter().filter_map(|pointer| name(pointer.strip_prefix(&pod)?)).collect();
+        let adds: Vec<_> = added.iter().filter_map(|pointer| marker::told(pointer.strip_prefix(&pod)?)).collect();
         let message = match adds.len() {
             0 => "all that it adds is there already".to_owned(),
             _ if is_late => {
@@ -386,44 +392,4 @@ fn earlier(policy: &Policy, workload: &Workload) -> String {
     other_version(policy, workload).map_or(String::new(), |hash| {
         format!("has the template {hash} of another version (now {}); ", policy.template.hash)
     })
-}
-
-/// How a person calls what a marker lists at `pointer`, which begins at the pod; none for the lists and maps around it.
-fn name(pointer: &str) -> Option<String> {
-    let tokens: Vec<String> =
-        pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
-    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
-    match tokens[..] {
-        ["spec", "containers", name] => Some(format!("container {name}")),
-        ["spec", "initContainers", name] => Some(format!("init container {name}")),
-        ["spec", "volumes", name] => Some(format!("volume {name}")),
-        ["spec", "imagePullSecrets", name] => Some(format!("pull secret {name}")),
-        ["spec", _, container, "env", name] => Some(format!("variable {name} in {container}")),
-        ["spec", _, container, "envFrom", source] => Some(format!("variables of {source} in {container}")),
-        ["spec", _, container, "volumeMounts", path] => Some(format!("mount {path} in {container}")),
-        ["metadata", "labels", key] => Some(format!("label {key}")),
-        ["metadata", "annotations", key] => Some(format!("annotation {key}")),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_marker_lists_has_a_name_and_what_holds_it_has_none() {
-        for (pointer, expected) in [
-            ("/spec/containers/envoy", Some("container envoy")),
-            ("/spec/initContainers/app/env/A", Some("variable A in app")),
-            ("/spec/containers/app/volumeMounts/~1etc~1x", Some("mount /etc/x in app")),
-            ("/metadata/labels/a~1b", Some("label a/b")),
-            ("/spec/containers", None),
-            ("/spec/containers/app/env", None),
-            ("/metadata", None),
-            ("", None),
-        ] {
-            assert_eq!(name(pointer).as_deref(), expected, "{pointer}");
-        }
-    }
 }
