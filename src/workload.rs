@@ -296,6 +296,12 @@ impl Workload {
         self.pod()?["metadata"]["labels"].get(key)?.as_str()
     }
 
+    /// The generation, if it is stored and was changed since its creation.
+    pub fn changed_since_creation(&self) -> Option<i64> {
+        // The first generation is what was created.
+        self.body["metadata"]["generation"].as_i64().filter(|&generation| generation > 1)
+    }
+
     /// The pod that this workload makes, as far as it is known before: none if it is a pod itself, makes none, or is of a kind
     /// that others decide about.
     pub fn made_pod(&self) -> Option<Self> {

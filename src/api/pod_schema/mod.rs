@@ -114,6 +114,8 @@ struct Walk {
     minor: u32,
     /// How messages call the version.
     version: String,
+    /// Whether it is later than all that is known here, so that it may have other fields.
+    is_later: bool,
     faults: Vec<Fault>,
 }
 
@@ -123,7 +125,8 @@ impl Walk {
             Some(minor) if minor <= NEWEST => format!("Kubernetes 1.{minor}"),
             _ => format!("Kubernetes up to 1.{NEWEST}"),
         };
-        Self { minor: minor.unwrap_or(NEWEST).clamp(OLDEST, NEWEST), version, faults: Vec::new() }
+        let is_later = minor.is_some_and(|minor| minor > NEWEST);
+        Self { minor: minor.unwrap_or(NEWEST).clamp(OLDEST, NEWEST), version, is_later, faults: Vec::new() }
     }
 
     fn blame(&mut self, field: impl Into<String>, kind: FaultKind, message: impl Into<String>) {
@@ -227,6 +230,7 @@ impl Walk {
         let known = fields.iter().filter(|field| field.is_in(self.minor)).map(|field| field.name);
         let (kind, hint) = match similar(name, known) {
             Some(known) => (FaultKind::Misspelt, format!("; did you mean `{known}`?")),
+            None if self.is_later => return,
             None => (FaultKind::Unknown, format!(" in a {definition} of {}; remove it", self.version)),
         };
         self.blame(path, kind, format!("there is no such field{hint}"));

@@ -332,7 +332,10 @@ fn a_version_takes_what_it_has() {
     }
     // What was called otherwise then is there.
     assert_eq!(of_container("lifecycle: {preStop: {exec: {command: [a]}}}", Some(13)), [""; 0]);
-    // A version beyond the table is the newest, one before it the oldest.
+    // A version beyond the table is the newest and may have more, one before it is the oldest.
+    assert_eq!(of_container("quantum: {}", Some(38)), [""; 0]);
+    assert!(!of_container("quantum: {}", Some(37)).is_empty());
+    assert!(!of_container("livenesProbe: {}", Some(38)).is_empty());
     assert_eq!(of_container("startupProbe: {tcpSocket: {port: 1}}", Some(99)), [""; 0]);
     assert!(!of_container("startupProbe: {tcpSocket: {port: 1}}", Some(1)).is_empty());
 }

@@ -292,8 +292,7 @@ impl Answer {
         let message = match adds.len() {
             0 => "all that it adds is there already".to_owned(),
             _ if is_late => {
-                // The first generation is what was created.
-                let generation = workload.body["metadata"]["generation"].as_i64().filter(|&generation| generation > 1);
+                let generation = workload.changed_since_creation();
                 let since = generation.map_or(String::new(), |generation| {
                     format!(
                         "; changed since its creation (generation {generation}), perhaps by one that replaced all of it"
