@@ -914,6 +914,7 @@ fn who_is_left_out_is_told_with_the_reason() {
         .with_file("web.yaml", &annotated("agnet"))
         .scpol(&["lint", "-f", "policy.yaml", "--manifests", "web.yaml"], "");
     assert!(ended.out.contains("SCP0117") && ended.out.contains("did you mean \"agent\"?"), "{}", ended.out);
+    assert!(ended.out.contains("SCP0105") && ended.out.contains("spec.optOut: leaves out Deployment"), "{}", ended.out);
 }
 
 #[test]

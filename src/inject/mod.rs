@@ -98,8 +98,27 @@ impl Template {
 
 fn hash(spec: &v1alpha1::Template) -> String {
     // serde_json's maps are sorted by key, so that going through `Value` is the canonical form.
-    let canonical = serde_json::to_value(spec).expect("a template is JSON").to_string();
-    crate::digest::short(canonical)
+    let mut canonical = serde_json::to_value(spec).expect("a template is JSON");
+    without_fractions(&mut canonical);
+    crate::digest::short(canonical.to_string())
+}
+
+/// The largest whole number up to which all have a float of their own.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Makes whole numbers of one form: a server keeps the `1e9` that a client posts, and kubectl posts 1000000000 for it.
+fn without_fractions(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(without_fractions),
+        Value::Object(members) => members.values_mut().for_each(without_fractions),
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT);
+            if let Some(whole) = whole.and_then(|whole| format!("{whole:.0}").parse::<i64>().ok()) {
+                *number = whole.into();
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The pairs of `templates`, by index, that add one name or one host port differently; each pair once, lower index
@@ -293,6 +312,10 @@ mod tests {
         // printf '{"containers":[{"image":"b","name":"a"}]}' | sha256sum
         assert_eq!(one.hash, "2f14c4fea098b18b");
         assert_ne!(one.hash, template(r#"{"containers":[{"image":"c","name":"a"}]}"#).hash);
+        let [whole, float, other] = ["1000000000", "1e9", "1e9,\"b\":0.5"]
+            .map(|number| template(&format!(r#"{{"containers":[{{"name":"a","a":{number}}}]}}"#)).hash);
+        assert_eq!(whole, float);
+        assert_ne!(whole, other);
     }
 
     #[test]

@@ -36,5 +36,5 @@ pub fn vet(decision: &mut Decision, workload: &Workload, site: &Site) -> Vec<Fau
 }
 
 fn is_grave(fault: &Fault) -> bool {
-    matches!(fault.kind, FaultKind::Misspelt | FaultKind::Type | FaultKind::OtherVersion)
+    matches!(fault.kind, FaultKind::Misspelt | FaultKind::Type)
 }

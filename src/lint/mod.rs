@@ -56,7 +56,7 @@ impl Severity {
     fn of(code: Code) -> Self {
         match code {
             Code::DuplicatePolicy | Code::DuplicateInitializerName => Severity::Error,
-            Code::NeedsReference | Code::SharedContainerPort => Severity::Info,
+            Code::NeedsReference | Code::SharedContainerPort | Code::HostNetwork | Code::OptedOut => Severity::Info,
             _ => Severity::Warning,
         }
     }

@@ -51,6 +51,15 @@ pub fn against(
         });
         ports.chain(late).filter_map(move |note| Some(note.about(subject?)))
     });
+    let left_out = decision.rest.iter().filter_map(|left| {
+        let field = match left.reason.code {
+            Code::HostNetwork => "spec.hostNetworkPods",
+            Code::OptedOut => "spec.optOut",
+            _ => return None,
+        };
+        let message = format!("leaves out {title}: {}", left.reason.detail);
+        Some(Note::new(left.reason.code, field, message).about(subject_of(&left.policy.name)?))
+    });
     let odd = odd_values(workload, || policies.iter().map(|policy| policy.name.as_str()));
     let meant = policies.iter().filter(|policy| policy.kinds.contains(&workload.kind));
     let meant: Vec<_> = meant.filter_map(|policy| subject_of(&policy.name)).collect();
@@ -60,7 +69,7 @@ pub fn against(
             Note::new(Code::InvalidOptOut, "metadata.name", message).about(*subject)
         })
     });
-    in_the_way.filter_map(finding).chain(ports).chain(odd).collect()
+    in_the_way.filter_map(finding).chain(ports).chain(left_out).chain(odd).collect()
 }
 
 /// What of the template is in the way, as closely as it can be told.
