@@ -106,7 +106,7 @@ async fn the_users_containers_get_env_sources_and_mounts_and_the_pod_its_labels_
     assert_eq!(pod["metadata"]["labels"]["mesh"], "on");
     assert_eq!(pod["metadata"]["annotations"]["example.com/scrape"], "true");
     let all = pod["spec"]["containers"].as_array().cloned().unwrap_or_default();
-    assert_eq!(names(&all[1]["env"], "name"), ["OWN", "HTTP_PROXY"]);
+    assert_eq!(names(&all[1]["env"], "name"), ["HTTP_PROXY", "OWN"]);
     assert_eq!(all[1]["envFrom"][0]["configMapRef"]["name"], "proxy");
     assert_eq!(names(&all[1]["volumeMounts"], "mountPath"), ["/certs"]);
     for other in [&all[0], &all[2]] {
