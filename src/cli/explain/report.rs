@@ -75,16 +75,16 @@ pub(super) struct Answer {
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Finding {
     Skipped,
+    /// It only judges, and has nothing against it.
+    Passes,
+    /// It is injected into the pods that the workload makes.
+    Pods,
     /// It is broken itself.
     Invalid,
     /// Its content is in it already.
     Injected,
     /// It is injected when the workload is created.
     Injects,
-    /// It only judges, and has nothing against it.
-    Passes,
-    /// It is injected into the pods that the workload makes.
-    Pods,
     /// It matches, and the workload is stored without its content.
     Missed,
     /// It matches, and cannot be injected, for something other than a conflict.
@@ -238,7 +238,7 @@ impl Report {
         let mut notes = Vec::new();
         if !self.named(Finding::Missed).is_empty() {
             notes.push(
-                "Stored without: created without it, or replaced without it since, as `kubectl replace` or `helm --force` do. What \
+                "Stored without: created without it, or replaced without it since, as `kubectl replace` or `helm --force` do; what \
                  runs is never changed. Create it anew to have it injected."
                     .into(),
             );
