@@ -197,6 +197,13 @@ impl Decision {
         self.rest.push(Left { policy, outcome, reason });
     }
 
+    /// Whose validations the workload must satisfy, and does: [`Self::plan`] has judged it.
+    pub fn satisfied(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        let failed =
+            |policy: &Policy| self.rest.iter().any(|left| left.reason.row == JUDGED && left.policy.name == policy.name);
+        self.judges.iter().filter(move |policy| !failed(policy))
+    }
+
     /// The first policy that refuses the create because it could not be injected.
     pub fn refusal(&self) -> Option<&Left> {
         self.rest.iter().find(|left| left.outcome == Outcome::Rejected)
@@ -290,7 +297,8 @@ pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<St
         return Some(format!("changing nothing; {name} would {verb}: {}: {}", left.reason.code, left.reason.detail));
     }
     let added = policy.marker(&workload.with_body(workload.patched(&patch)))?.added;
-    let added: Vec<String> = added.iter().map(|pointer| format!("`{pointer}`")).collect();
+    let pod = policy.view(workload).pod_pointer();
+    let added: Vec<_> = added.iter().filter_map(|pointer| inject::marker::told(pointer.strip_prefix(&pod)?)).collect();
     Some(format!("changing nothing; {name} would get {}", added.join(", ")))
 }
 

@@ -4,7 +4,7 @@
 //! template lies is said by its [`Kind`]: one of the table [`KINDS`], or a custom resource that a policy targets.
 
 use json_patch::Patch;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -294,6 +294,45 @@ impl Workload {
     /// A value among the labels of the pod template, or of the pod.
     pub fn pod_label(&self, key: &str) -> Option<&str> {
         self.pod()?["metadata"]["labels"].get(key)?.as_str()
+    }
+
+    /// The generation, if it is stored and was changed since its creation.
+    pub fn changed_since_creation(&self) -> Option<i64> {
+        // The first generation is what was created.
+        self.body["metadata"]["generation"].as_i64().filter(|&generation| generation > 1)
+    }
+
+    /// The pod that this workload makes, as far as it is known before: none if it is a pod itself, makes none, or is of a kind
+    /// that others decide about.
+    pub fn made_pod(&self) -> Option<Self> {
+        let is_template = self.kind.is_in_table() && self.kind.pod_path.as_ref().is_some_and(|path| !path.is_empty());
+        let template = self.pod().filter(|pod| is_template && pod.is_object())?;
+        let mut pod =
+            json!({ "apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"] });
+        if !pod["metadata"].is_object() {
+            pod["metadata"] = json!({});
+        }
+        pod["metadata"]["generateName"] = format!("{}-", self.name()).into();
+        if !self.namespace().is_empty() {
+            pod["metadata"]["namespace"] = self.namespace().into();
+        }
+        let claims =
+            self.body["spec"]["volumeClaimTemplates"].as_array().filter(|_| self.kind.resource == "statefulsets");
+        let names: Vec<&str> =
+            claims.into_iter().flatten().filter_map(|claim| claim["metadata"]["name"].as_str()).collect();
+        let spec = pod["spec"].as_object_mut()?;
+        let volumes = spec.entry("volumes").or_insert_with(|| json!([]));
+        if let Some(volumes) = volumes.as_array_mut() {
+            volumes.extend(names.into_iter().map(|name| {
+                let claim = format!("{name}-{}-0", self.name());
+                json!({ "name": name, "persistentVolumeClaim": { "claimName": claim } })
+            }));
+        }
+        if spec.get("volumes").is_some_and(|volumes| volumes.as_array().is_some_and(Vec::is_empty)) {
+            spec.remove("volumes");
+        }
+        let kind = Kind::find("", "pods")?;
+        Some(Self { namespace_object: self.namespace_object.clone(), ..Self::new(kind, pod) })
     }
 
     /// The JSON pointer of the pod: `""` for a pod, `/spec/template` for a Deployment.

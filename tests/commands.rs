@@ -66,6 +66,11 @@ impl Folder {
         self
     }
 
+    fn with_file(&self, file: &str, text: &str) -> &Self {
+        fs::write(self.0.join(file), text).unwrap();
+        self
+    }
+
     fn scpol(&self, arguments: &[&str], stdin: &str) -> Ended {
         let mut child = Command::new(env!("CARGO_BIN_EXE_scpol"))
             .args(arguments)
@@ -573,10 +578,10 @@ fn explain_gives_the_answer_first_and_a_row_for_every_policy() {
     assert!(lines.iter().any(
         |line| line.starts_with("a-injects") && line.contains("adds volume a-injects-config, container a-injects")
     ));
-    for (policy, row, code) in
-        [("b-suspended", "7", "SCP0003"), ("c-elsewhere", "7", "SCP0108"), ("d-pods", "7", "SCP0107")]
+    for (policy, row, code) in [("b-suspended", "7", "SCP0003"), ("c-elsewhere", "7", "SCP0108"), ("d-pods", "8", "-")]
     {
         let line = lines.iter().find(|line| line.starts_with(policy)).unwrap();
+        // The result is two words.
         assert_eq!(line.split_whitespace().skip(3).take(2).collect::<Vec<_>>(), [row, code], "{line}");
     }
     assert!(lines.len() < 20, "one screen: {}", ended.out);
@@ -613,7 +618,7 @@ fn explain_tells_what_is_in_already_what_is_of_another_version_and_what_is_in_th
 
 #[test]
 fn explain_mentions_a_port_that_two_containers_name_and_what_made_a_pod() {
-    let ports = |container: &str| container.replace("}]", ", ports: [{containerPort: 80}]}]");
+    let ports = |container: &str| container.replace("\"}]", "\", ports: [{containerPort: 80}]}]");
     let folder = Folder::new().with("policy.yaml", ports(POLICY));
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &ports(WEB));
     assert_eq!(ended.code, 0, "{ended:?}");
@@ -680,7 +685,6 @@ fn lint_says_what_is_wrong_and_exits_by_how_bad_it_is() {
         (&["lint", "-f", "config.yaml"][..], "no SidecarPolicy there"),
         (&["lint", "-f", "broken.yaml"], "broken.yaml:1: "),
         (&["lint", "-f", "-", "--manifests", "-"], "only once"),
-        (&["lint", "-f", "policy.yaml", "--manifests", "gone.yaml"], "gone.yaml: cannot be read"),
         (&["lint", "-f", "policy.yaml", "--kube-version", "new"], "is no version of Kubernetes"),
     ] {
         let ended = folder.scpol(arguments, "");
@@ -700,6 +704,7 @@ fn a_case_whose_expectation_cannot_be_read_has_not_passed_and_links_are_not_foll
     fs::create_dir(folder.0.join("cases/one/expected.txt")).unwrap();
     let ended = folder.scpol(&["test", "cases"], "");
     assert!(ended.code == 2 && ended.out.contains("expected.txt cannot be read"), "{ended:?}");
+    assert!(ended.err.contains("1 case cannot be run"), "{}", ended.err);
 }
 
 fn changes(old: &str, new: &str, workloads: &str) -> (Vec<String>, i32) {
@@ -883,4 +888,303 @@ fn check_examples(page_path: &Path, least: usize) {
     } else {
         assert!(faults.is_empty(), "UPDATE=1 writes the page anew:\n{faults}");
     }
+}
+
+/// A policy named `name` whose spec has `spec`, and a template with one container.
+fn policy_with(name: &str, spec: &str) -> String {
+    let template = "template:\n    containers: [{name: agent, image: \"registry.example.com/agent:1\"}]";
+    format!(
+        "apiVersion: scpol.dev/v1alpha1\nkind: SidecarPolicy\nmetadata: {{name: {name}}}\nspec:\n  {spec}\n  {template}\n"
+    )
+}
+
+const FOR_PODS: &str = "targets: [{group: \"\", resource: pods}]";
+
+#[test]
+fn a_template_that_no_server_takes_is_refused_by_every_command_that_takes_policies() {
+    let broken =
+        policy_with("typo", "priority: 1").replace("name: agent", "name: agent, livenesProbe: {}, command: sleep 1000");
+    let folder = Folder::new()
+        .with("policy.yaml", &broken)
+        .with("cases/a/policy.yaml", &broken)
+        .with("cases/a/workload.yaml", WEB);
+    let folder = folder.with("cases/b/policy.yaml", POLICY).with("cases/b/workload.yaml", WEB);
+    for arguments in [&["inject", "-p", "policy.yaml", "-f", "-"][..], &["explain", "-p", "policy.yaml", "-f", "-"]] {
+        let ended = folder.scpol(arguments, WEB);
+        assert_eq!((ended.code, ended.out.as_str()), (2, ""), "{arguments:?}");
+        for words in [
+            "SCP0026",
+            "livenesProbe there is no such field; did you mean `livenessProbe`?",
+            "SCP0022",
+            "a list of strings",
+        ] {
+            assert!(ended.err.contains(words), "{words}: {}", ended.err);
+        }
+    }
+    // The broken case is a fault, and the other is run all the same.
+    let ended = folder.scpol(&["test", "cases"], "");
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.out.contains("cannot be run: ") && ended.out.contains("SCP0026"), "{}", ended.out);
+    assert!(ended.out.contains("2 cases: 0 ok, 2 failed"), "{}", ended.out);
+}
+
+#[test]
+fn a_version_that_is_named_is_the_one_that_a_template_is_for() {
+    let folder = Folder::new().with(
+        "policy.yaml",
+        policy_with("a", "priority: 1").replace("name: agent", "name: agent, startupProbe: {tcpSocket: {port: 1}}"),
+    );
+    let inject =
+        |version: &[&str]| folder.scpol(&[&["inject", "-p", "policy.yaml", "-f", "-"][..], version].concat(), WEB);
+    assert_eq!(inject(&[]).code, 0);
+    assert_eq!(inject(&["--kube-version", "1.16"]).code, 0);
+    let ended = inject(&["--kube-version", "1.15"]);
+    assert_eq!(ended.code, 2);
+    assert!(ended.err.contains("startupProbe needs Kubernetes 1.16 or later, and this is 1.15"), "{}", ended.err);
+    let always = Folder::new().with("policy.yaml", policy_with("a", "nativeSidecars: Always"));
+    let ended = always.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "--kube-version", "1.28"], WEB);
+    assert_eq!((ended.code, ended.out.as_str()), (1, WEB));
+    assert!(ended.err.contains("SCP0316"), "{}", ended.err);
+}
+
+#[test]
+fn a_manifest_that_is_not_what_it_looks_like_is_told_and_not_injected() {
+    let folder = Folder::new().with("policy.yaml", policy_with("a", "priority: 1"));
+    for (from, to, words) in [
+        (
+            "containers:",
+            "contaners:",
+            "`spec.template.spec.contaners` there is no such field; did you mean `containers`?",
+        ),
+        ("image:", "imgae:", "`spec.template.spec.containers[0].imgae` there is no such field; did you mean `image`?"),
+        (
+            "labels: {app: web}}",
+            "labels: {app: web}, annotations: {scpol.dev/inject: false}}",
+            "`spec.template.metadata.annotations.scpol.dev/inject` must be a string, is a boolean; write `\"false\"`",
+        ),
+        (
+            "namespace: shop-eu}",
+            "namespace: shop-eu, annotations: {scpol.dev/inject: true}}",
+            "`metadata.annotations.scpol.dev/inject` must be a string, is a boolean; write `\"true\"`",
+        ),
+    ] {
+        let workload = WEB.replacen(from, to, 1);
+        let ended = folder.inject(&workload);
+        assert_eq!((ended.code, ended.out.as_str()), (1, workload.as_str()), "{to}");
+        assert!(ended.err.contains("SCP0214 WorkloadInvalid") && ended.err.contains(words), "{}", ended.err);
+        let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &workload);
+        assert!(ended.code == 1 && ended.out.contains("FAILS") && ended.out.contains("SCP0214"), "{ended:?}");
+        let ended = folder
+            .with_file("web.yaml", &workload)
+            .scpol(&["lint", "-f", "policy.yaml", "--manifests", "web.yaml"], "");
+        assert!(ended.out.contains("SCP0214"), "{ended:?}");
+    }
+    // What a server would refuse anyway, or what may be newer than we are, is told and left to it.
+    let workload = WEB.replace("nginx:1.27\"", "nginx:1.27\", quantum: {}, ports: [{containerPort: 70000}]");
+    let ended = folder.inject(&workload);
+    assert!(ended.code == 0 && ended.out.contains("agent"), "{ended:?}");
+    for words in
+        ["warning: ", ".quantum` there is no such field", "containerPort` must be between 1 and 65535, is 70000"]
+    {
+        assert!(ended.err.contains(words), "{words}: {}", ended.err);
+    }
+}
+
+#[test]
+fn who_is_left_out_is_told_with_the_reason() {
+    let folder = Folder::new().with("policy.yaml", policy_with("agent", "priority: 1"));
+    let annotated = |value: &str| {
+        WEB.replace("namespace: shop-eu}", &format!("namespace: shop-eu, annotations: {{scpol.dev/inject: {value}}}}}"))
+    };
+    for (workload, words) in [
+        (
+            WEB.replace("spec:\n      containers", "spec:\n      hostNetwork: true\n      containers"),
+            "SCP0104 HostNetwork (row 4)",
+        ),
+        (annotated("\"false\""), "SCP0105 OptedOut (row 5)"),
+        (
+            annotated("enabled"),
+            "SCP0117 InvalidOptOut: `scpol.dev/inject` names `enabled`, and there is no such SidecarPolicy; did you mean \"true\"?",
+        ),
+        (annotated("\"True\""), "names `True`, and there is no such SidecarPolicy; did you mean \"true\"?"),
+        (annotated("\"yes\""), "did you mean \"true\"?"),
+        (annotated("\"off\""), "did you mean \"false\"?"),
+        (annotated("agnet"), "names `agnet`, and there is no such SidecarPolicy; did you mean \"agent\"?"),
+    ] {
+        let ended = folder.inject(&workload);
+        assert_eq!((ended.code, ended.out.as_str()), (0, workload.as_str()), "{words}");
+        assert!(ended.err.contains("Deployment shop-eu/web: ") && ended.err.contains(words), "{words}: {}", ended.err);
+    }
+    // An empty value says nothing, and is told; what no policy is for is nobody's business.
+    let ended = folder.inject(&annotated("\"\""));
+    assert!(ended.code == 0 && ended.out.contains("agent") && ended.err.contains("has an empty value"), "{ended:?}");
+    let ended = folder.inject(&annotated("enabled").replace("Deployment", "DaemonSet"));
+    assert_eq!(ended.err, "");
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &annotated("agnet"));
+    assert!(ended.out.contains("did you mean \"agent\"?"), "{}", ended.out);
+    let ended = folder
+        .with_file("web.yaml", &annotated("agnet"))
+        .scpol(&["lint", "-f", "policy.yaml", "--manifests", "web.yaml"], "");
+    assert!(ended.out.contains("SCP0117") && ended.out.contains("did you mean \"agent\"?"), "{}", ended.out);
+    assert!(ended.out.contains("SCP0105") && ended.out.contains("spec.optOut: leaves out Deployment"), "{}", ended.out);
+}
+
+#[test]
+fn a_policy_for_pods_is_asked_about_the_pods_that_a_workload_makes() {
+    let folder = Folder::new().with("policy.yaml", policy_with("agent", FOR_PODS));
+    let ended = folder.inject(WEB);
+    assert_eq!((ended.code, ended.out.as_str()), (0, WEB));
+    assert!(ended.err.contains("the pods of Deployment shop-eu/web: policy `agent` is for pods"), "{}", ended.err);
+    let ended = folder.scpol(&["inject", "-p", "policy.yaml", "-f", "-", "--diff"], WEB);
+    for words in
+        ["(the pods of Deployment shop-eu/web)", "generateName: web-", "+  - image: registry.example.com/agent:1"]
+    {
+        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+    }
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], WEB);
+    assert_eq!(ended.code, 0);
+    for words in [
+        "its pods are injected when they are created, by agent",
+        "its pods, when they are created: adds container agent",
+    ] {
+        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+    }
+    let taken = WEB.replace("name: web, image", "name: agent, image");
+    let ended = folder.inject(&taken);
+    assert!(
+        ended.code == 1
+            && ended.err.contains("the pods of Deployment shop-eu/web: policy `agent`: not injected: SCP0200"),
+        "{ended:?}"
+    );
+    // A claim of a StatefulSet is a volume of its pods.
+    let mounting = policy_with("agent", FOR_PODS)
+        .replace("name: agent,", "name: agent, volumeMounts: [{name: data, mountPath: /d}],");
+    let folder = folder.with_file("policy.yaml", &mounting);
+    let set = WEB
+        .replace("Deployment", "StatefulSet")
+        .replace("  selector", "  volumeClaimTemplates: [{metadata: {name: data}}]\n  selector");
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &set);
+    assert!(ended.code == 0 && ended.out.contains("adds container agent"), "{ended:?}");
+}
+
+#[test]
+fn a_policy_that_only_judges_says_that_it_has_nothing_against_a_workload() {
+    let judging = "apiVersion: scpol.dev/v1alpha1\nkind: SidecarPolicy\nmetadata: {name: judge}\nspec:\n  validations: [{expression: object.metadata.name != 'x', message: not x}]\n";
+    let folder = Folder::new().with("policy.yaml", judging);
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], WEB);
+    assert_eq!(ended.code, 0);
+    for words in ["it satisfies the validations of judge", "passes", "its validation holds"] {
+        assert!(ended.out.contains(words), "{words}: {}", ended.out);
+    }
+    let two = format!("{WEB}---\n{}", WEB.replace("name: web, namespace", "name: x, namespace"));
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &two);
+    assert!(ended.code == 1 && ended.out.contains("passes") && ended.out.contains("REFUSES"), "{ended:?}");
+}
+
+#[test]
+fn conflict_is_said_of_conflicts_alone() {
+    let explain = |policy: &str, workload: &str| {
+        Folder::new().with("policy.yaml", policy).scpol(&["explain", "-p", "policy.yaml", "-f", "-"], workload)
+    };
+    let mounting = policy_with("agent", "priority: 1")
+        .replace("name: agent,", "name: agent, volumeMounts: [{name: none, mountPath: /d}],");
+    for (policy, code) in [
+        (mounting, "SCP0202"),
+        (policy_with("agent", "namespaceSelector: {matchLabels: {a: b}}"), "SCP0209"),
+        (policy_with("agent", "matchConditions: [{name: a, expression: object.spec.none > 1}]"), "SCP0211"),
+    ] {
+        let ended = explain(&policy, WEB);
+        assert_eq!(ended.code, 1, "{ended:?}");
+        assert!(
+            ended.out.contains(code) && ended.out.contains("FAILS") && ended.out.contains("cannot be injected: agent"),
+            "{}",
+            ended.out
+        );
+        assert!(!ended.out.to_lowercase().contains("conflict"), "{}", ended.out);
+    }
+    let ended = explain(&policy_with("agent", "priority: 1"), &WEB.replace("name: web, image", "name: agent, image"));
+    assert!(ended.out.contains("CONFLICT") && ended.out.contains("in conflict: agent"), "{}", ended.out);
+}
+
+#[test]
+fn an_annotation_on_the_pod_template_is_told_where_the_workload_is_asked() {
+    let folder = Folder::new()
+        .with("policy.yaml", policy_with("agent", "annotationSelector: {matchAnnotations: {agent: \"on\"}}"));
+    let workload = WEB.replace("labels: {app: web}}", "labels: {app: web}, annotations: {agent: \"on\"}}");
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &workload);
+    assert!(ended.out.contains("annotation `agent` is absent, not `on`; the pod template has it"), "{}", ended.out);
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], WEB);
+    assert!(!ended.out.contains("the pod template has it"), "{}", ended.out);
+}
+
+#[test]
+fn lint_tells_the_faults_of_policies_whatever_is_wrong_with_the_manifests() {
+    let bad = policy_with("bad", "namespace: shop");
+    let folder = Folder::new().with("policy.yaml", bad).with("config.yaml", CONFIG).with("broken.yaml", "a: [");
+    for (manifests, words) in
+        [("config.yaml", "no workload there"), ("broken.yaml", "broken.yaml"), ("none.yaml", "none.yaml")]
+    {
+        let ended = folder.scpol(&["lint", "-f", "policy.yaml", "--manifests", manifests], "");
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.out.contains("SCP0012") && ended.err.contains(words), "{ended:?}");
+    }
+}
+
+#[test]
+fn an_update_of_cases_says_which_failures_are_expected_from_now_on() {
+    let missing = policy_with("agent", "namespaceSelector: {matchLabels: {a: b}}");
+    let folder = Folder::new().with("case/policy.yaml", missing).with("case/workload.yaml", WEB);
+    let ended = folder.scpol(&["test", "--update", "case"], "");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(
+        ended.out.contains("FAILURE THAT IS EXPECTED FROM NOW ON") && ended.out.contains("SCP0209"),
+        "{}",
+        ended.out
+    );
+    // It is said once: now it is what is expected.
+    let ended = folder.scpol(&["test", "--update", "case"], "");
+    assert!(!ended.out.contains("SCP0209"), "{}", ended.out);
+    assert_eq!(folder.scpol(&["test", "case"], "").code, 0);
+}
+
+#[test]
+fn what_shares_a_name_of_a_port_or_refers_to_what_comes_later_is_told() {
+    let policy = policy_with("proxy", "position: {containers: Before}")
+        .replace("name: agent,", "name: agent, ports: [{name: http, containerPort: 15001}],");
+    let workload = WEB.replace("nginx:1.27\"", "nginx:1.27\", ports: [{name: http, containerPort: 80}]");
+    let folder = Folder::new().with("policy.yaml", policy).with("web.yaml", &workload);
+    let says = "ports[0].name is `http`, as in container `web`: what names the port, as a Service does, goes to the first of them";
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "web.yaml"], "");
+    assert!(ended.code == 0 && ended.out.contains(says), "{}", ended.out);
+    let ended = folder.scpol(&["lint", "-f", "policy.yaml", "--manifests", "web.yaml"], "");
+    assert!(ended.out.contains("SCP0050"), "{}", ended.out);
+    let late = "apiVersion: scpol.dev/v1alpha1\nkind: SidecarPolicy\nmetadata: {name: tags}\nspec:\n  position: {env: After}\n  template:\n    env: [{name: TAG, value: cart}]\n";
+    let workload = WEB.replace("nginx:1.27\"", "nginx:1.27\", env: [{name: D, value: \"$(TAG)-x\"}]");
+    let folder = folder.with_file("policy.yaml", late).with_file("web.yaml", &workload);
+    let says =
+        "variable `D` of container `web` refers to `TAG`, which stands after it: `$(TAG)` stays as it is written";
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "web.yaml"], "");
+    assert!(ended.code == 0 && ended.out.contains(says), "{}", ended.out);
+    let ended = folder.scpol(&["lint", "-f", "policy.yaml", "--manifests", "web.yaml"], "");
+    assert!(ended.out.contains("SCP0051") && ended.out.contains(says), "{}", ended.out);
+    // By default it goes before, and nothing is to be told.
+    let folder = folder.with_file("policy.yaml", &late.replace("  position: {env: After}\n", ""));
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "web.yaml"], "");
+    assert!(ended.code == 0 && !ended.out.contains("stays as it is written"), "{}", ended.out);
+}
+
+#[test]
+fn a_policy_that_only_audits_says_what_it_would_add() {
+    let folder = Folder::new().with("policy.yaml", policy_with("agent", "mode: Audit"));
+    let ended = folder.inject(WEB);
+    assert_eq!((ended.code, ended.out.as_str()), (0, WEB));
+    assert!(ended.err.contains("SCP0004 Audit") && ended.err.contains("would get container agent"), "{}", ended.err);
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], WEB);
+    assert!(
+        ended.code == 0 && ended.out.contains("Deployment `shop-eu/web` would get container agent"),
+        "{}",
+        ended.out
+    );
+    // What it would not select is nobody's business.
+    assert_eq!(folder.inject(&WEB.replace("Deployment", "StatefulSet")).err, "");
 }

@@ -5,7 +5,7 @@
 use crate::kept::is_kept;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use sidecar_policy::api::v1alpha1::{self, Place, Position, RawObject};
+use sidecar_policy::api::v1alpha1::{self, EnvPlace, Place, Position, RawObject};
 use sidecar_policy::inject::{self, Conflict, Template, marker};
 use sidecar_policy::workload::{KINDS, Kind, Workload};
 use std::collections::{BTreeMap, BTreeSet};
@@ -329,7 +329,9 @@ fn template(dice: &mut Dice, index: usize) -> Template {
         ..inner(dice, volumes.first().copied().unwrap_or("app"))
     };
     let mut place = || dice.pick(&[Place::After, Place::Before]);
-    let position = Position { containers: place(), init_containers: place() };
+    let [containers, init_containers, env_from, volume_mounts] = [place(), place(), place(), place()];
+    let env = dice.pick(&[EnvPlace::Auto, EnvPlace::Before, EnvPlace::After]);
+    let position = Position { containers, init_containers, env, env_from, volume_mounts };
     let template = Template::new(POLICIES[index], &spec, position);
     if dice.roll(4) == 3 { template.with_native_sidecars() } else { template }
 }
@@ -344,6 +346,7 @@ fn inner(dice: &mut Dice, volume: &str) -> v1alpha1::Template {
     let variables = dice.pick(&[
         json!([]),
         json!([{"name": "A", "value": "1"}]),
+        json!([{"name": "A", "value": "$(B)"}, {"name": "D", "value": "$$(B)"}]),
         json!([{"name": "A", "value": ""}, {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]),
     ]);
     let sources = dice.pick(&[

@@ -112,6 +112,10 @@ codes! {
     /// The author of the policy may not create pods wherever it injects: the API server refuses it (`config/author-check.yaml`), or has the operator
     /// judge it (`--author-check`).
     46 AuthorLacksRight "Name namespaces in `spec.namespaces` where you may create pods, at most 28 and without globs, or have somebody apply it who may create pods everywhere.";
+    /// Two containers that come into one pod call a port by one name. A Service that names the port goes to the first of them.
+    50 SharedPortName "Rename the port in one of them, or leave the sidecar behind the workload's containers (`spec.position.containers`).";
+    /// An environment variable refers by `$(NAME)` to one that stands after it: the kubelet leaves the reference as it is written.
+    51 LateReference "Change where the added variables stand, by `spec.position.env`.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";
@@ -141,7 +145,8 @@ codes! {
     112 ConditionNotMatched "";
     /// The pod ends by itself, and a plain sidecar would keep it from ending: native sidecars are not to be had here.
     113 JobSkipped "Upgrade server and nodes to 1.29, or set `spec.jobs: Inject` if the sidecar ends by itself.";
-    /// The workload matches and has no sidecar: it was created before the policy, or while nothing delivered it.
+    /// The workload matches and has no sidecar: it was created before the policy, or while nothing delivered it, or something replaced
+    /// it since with a manifest that has none: `kubectl replace`, `helm upgrade --force`, any PUT.
     114 Missed "Create it anew, since only creates are injected; `scpol status POLICY` has the command for each. What makes pods is rolled out anew if the policy targets pods.";
     /// The policy that asked for this workload does not exist any more.
     115 PolicyGone "";
@@ -178,6 +183,9 @@ codes! {
     212 ReviewInvalid "Only API servers post reviews: see who else can reach the port of the webhook.";
     /// The policy says `Fail`, the workload matches, and it would be stored without the sidecar: its create is refused.
     213 SidecarMissing "See `scpol check`: the engine of the policy did not act. To let workloads in without the sidecar, set `spec.failurePolicy: Ignore`; while no operator runs, only break-glass does it.";
+    /// The manifest of the workload is none that a server takes as it looks: a field is misspelt or has another type. Only files
+    /// are judged so.
+    214 WorkloadInvalid "Correct the manifest as the message says.";
     /// A defect of ours: the object is tried again; a policy is refused.
     208 Panicked "Please report it with the operator's log.";
 

@@ -6,6 +6,7 @@ pub mod crd;
 pub(crate) mod field;
 mod format;
 mod judge;
+pub mod pod_schema;
 pub mod pod_security;
 pub mod rules;
 mod schema;
@@ -15,6 +16,7 @@ pub mod v1alpha1;
 
 pub(crate) use format::mount_path;
 pub use judge::judge;
+pub(crate) use schema::similar;
 
 /// The API group of everything that users write.
 pub const GROUP: &str = "scpol.dev";

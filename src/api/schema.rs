@@ -258,11 +258,11 @@ fn choices(schema: &Value) -> Vec<&str> {
     schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-fn listed(names: &[&str]) -> String {
+pub(super) fn listed(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-fn kind_of(value: &Value) -> &'static str {
+pub(super) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -279,7 +279,7 @@ fn counted(count: usize, noun: &str) -> String {
 }
 
 /// `text` in quotes, cut where it is long.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     const LONGEST: usize = 64;
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("`{}…`", &text[..end]),
@@ -295,7 +295,7 @@ fn example(schema: &Value) -> Option<&str> {
 }
 
 /// The one of `known` that somebody who wrote `name` may have meant.
-fn similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |known: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &known.to_lowercase());
     let (distance, known) = known.map(|known| (distance(known), known)).min()?;
     (distance <= 1 + name.chars().count().min(known.chars().count()) / 4).then_some(known)

@@ -121,11 +121,11 @@ pub struct SidecarPolicySpec {
     #[schemars(extend("minProperties" = 1))]
     pub template: Option<Template>,
 
-    /// Where the added containers stand among the workload's own. The result is: every `Before` in the order of
-    /// priority, the workload's own, every `After` in the order of priority.
+    /// Where what is added stands among the workload's own: containers, and what goes into the workload's containers. The
+    /// result is: every `Before` in the order of priority, the workload's own, every `After` in the order of priority.
     ///
-    /// Default: `{containers: After, initContainers: After}`. Native sidecars go before the workload's own init
-    /// containers.
+    /// Default: `{containers: After, initContainers: After, env: Auto, envFrom: Before, volumeMounts: After}`. Native
+    /// sidecars go before the workload's own init containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Position>,
 
@@ -467,8 +467,8 @@ pub struct TemplateMetadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Where added containers stand.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Where added items stand.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Position {
     /// Where `template.containers` stand: `After` (default) or `Before` the workload's own.
@@ -478,6 +478,50 @@ pub struct Position {
     /// Where `template.initContainers` stand, and so when they run: `After` (default) or `Before` the workload's own.
     #[serde(default)]
     pub init_containers: Place,
+
+    /// Where `template.env` stands among the variables of the workload's own containers. A variable may refer by `$(NAME)` only
+    /// to those that stand before it. `Auto` (default): before the workload's own, so that these may refer to the added ones;
+    /// but after them what refers to a variable that the template does not have. `Before` or `After` all of them.
+    #[serde(default)]
+    pub env: EnvPlace,
+
+    /// Where `template.envFrom` stands: `Before` (default) or `After` the workload's own sources. Of two sources that have one
+    /// key the later wins; by default the workload keeps its own.
+    #[serde(default = "before")]
+    pub env_from: Place,
+
+    /// Where `template.volumeMounts` stands: `After` (default) or `Before` the workload's own. Container runtimes mount by
+    /// path, whatever the order.
+    #[serde(default)]
+    pub volume_mounts: Place,
+}
+
+impl Default for Position {
+    fn default() -> Self {
+        Self {
+            containers: Place::default(),
+            init_containers: Place::default(),
+            env: EnvPlace::default(),
+            env_from: before(),
+            volume_mounts: Place::default(),
+        }
+    }
+}
+
+fn before() -> Place {
+    Place::Before
+}
+
+/// Where added variables stand.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EnvPlace {
+    /// Where references between them and the workload's own work.
+    #[default]
+    Auto,
+    /// After them.
+    After,
+    /// Before them.
+    Before,
 }
 
 /// A side of the workload's own containers.

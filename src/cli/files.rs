@@ -5,6 +5,7 @@ use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::cel::formats::is_label;
 use crate::decision::Decision;
+use crate::lint;
 use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Place, Twin, Walk};
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{KINDS, Kind, Workload};
@@ -282,14 +283,9 @@ impl SiteOptions {
         let (protected, operator) = (self.protected_namespaces.clone(), &self.operator);
         let mut site = Site::new(&operator.operator_namespace, protected, operator.initializer_names.clone());
         site.native_sidecars = has_native_sidecars(self.kube_version.as_deref())?;
+        site.minor = minor(self.kube_version.as_deref())?;
         site.trust = self.trust.trust();
         Ok(site)
-    }
-
-    /// The minor version of Kubernetes 1 that the user says the cluster has; of a later major, one above all.
-    pub(super) fn minor(&self) -> Result<Option<u32>> {
-        let version = self.kube_version.as_deref().map(version).transpose()?;
-        Ok(version.map(|(major, minor)| if major > 1 { u32::MAX } else { minor }))
     }
 
     /// True if and only if the user says which version the cluster has.
@@ -305,6 +301,12 @@ const NATIVE_SIDECARS: u32 = 29;
 pub(super) fn has_native_sidecars(version: Option<&str>) -> Result<bool> {
     let Some(text) = version else { return Ok(true) };
     Ok(self::version(text)? >= (1, NATIVE_SIDECARS))
+}
+
+/// The minor version of Kubernetes 1 that the user says the cluster has; of a later major, one above all.
+pub(super) fn minor(version: Option<&str>) -> Result<Option<u32>> {
+    let version = version.map(self::version).transpose()?;
+    Ok(version.map(|(major, minor)| if major > 1 { u32::MAX } else { minor }))
 }
 
 /// The major and minor version that `version` begins with.
@@ -398,7 +400,7 @@ fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<String>> {
     if name.is_empty() {
         return Err(vec!["SidecarPolicy without `metadata.name`; expected a name, e.g. `envoy`".to_owned()]);
     }
-    Policy::parse(object.body, site).map_err(|violations| {
+    lint::parse(object.body, site).map_err(|violations| {
         let tell = |fault: crate::api::rules::Violation| {
             format!("SidecarPolicy `{name}`: {} {}: {} {}", fault.code, fault.code.name(), fault.field, fault.message)
         };
@@ -423,6 +425,22 @@ pub(super) fn placed(workload: &Workload, namespace: &str, namespaces: &HashMap<
     }
     let known = namespaces.get(workload.namespace()).cloned();
     workload.within(known)
+}
+
+/// The pod that `workload` makes, and what the policies for pods decide about it that do not target the workload itself. None if
+/// there are no such policies, or it makes no pods.
+pub(super) fn of_pods(policies: &Policies, workload: &Workload, site: &Site) -> Option<(Workload, Decision)> {
+    let is_for_pods = |policy: &Policy| {
+        let targets = |of: &dyn Fn(&Kind) -> bool| policy.kinds.iter().any(|kind| of(kind));
+        targets(&|kind| kind.resource == "pods" && kind.is_in("")) && !targets(&|kind| *kind == *workload.kind)
+    };
+    if !policies.iter().any(|policy| is_for_pods(policy)) {
+        return None;
+    }
+    let pod = workload.made_pod()?;
+    let mut decision = Decision::of(policies, &pod, site);
+    decision.retain(is_for_pods);
+    Some((pod, decision))
 }
 
 /// The patch of `decision` for `workload` as it stands in its file. It is judged where it is `placed`.

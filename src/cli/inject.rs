@@ -4,8 +4,11 @@ use super::End;
 use super::files::{self, Manifests, Output, SiteOptions, other_version, placed, plan, title};
 use super::output::remark;
 use crate::api::code::Code;
-use crate::decision::{Decision, Left, Outcome};
+use crate::api::pod_schema::Fault;
+use crate::decision::{Decision, Left, Outcome, rehearsal};
+use crate::lint;
 use crate::manifest::{self, Kinds, Layout, Manifest, Object};
+use crate::policy::checks::odd_values;
 use crate::policy::{Policies, Site};
 use crate::workload::Workload;
 use anyhow::Result;
@@ -102,37 +105,76 @@ impl Injection<'_> {
         let workload = self.kinds.workload(object)?;
         let placed = placed(&workload, &self.options.namespace, &self.namespaces);
         let mut decision = Decision::of(&self.policies, &placed, &self.site);
+        for fault in lint::vet(&mut decision, &placed, &self.site) {
+            let Fault { field, message, .. } = fault;
+            notes.remarks.push(format!("warning: {}: {}: `{field}` {message}", manifest.place, title(&placed)));
+        }
         let patch = plan(&mut decision, &workload, &placed);
         for left in &decision.rest {
             self.note(manifest, &placed, left, notes);
         }
+        if self.policies.kinds().any(|kind| *kind == placed.kind) {
+            let names = || self.policies.iter().map(|policy| policy.name.as_str());
+            let code = Code::InvalidOptOut;
+            notes.remarks.extend(odd_values(&placed, names).into_iter().map(|message| {
+                format!("warning: {}: {}: {code} {}: {message}", manifest.place, title(&placed), code.name())
+            }));
+        }
+        self.pods(manifest, &placed, notes);
         if decision.refusal().is_some() || patch.is_empty() {
             return None;
         }
         Some(workload.patched(&patch))
     }
 
+    /// Says of the policies for pods what the pods that `workload` makes will get: it is not to be seen in its manifest.
+    fn pods(&self, manifest: &Manifest, workload: &Workload, notes: &mut Notes) {
+        let Some((pod, mut decision)) = files::of_pods(&self.policies, workload, &self.site) else { return };
+        let patch = decision.plan(&pod);
+        let of = format!("the pods of {}", title(workload));
+        for policy in &decision.inject {
+            notes.remarks.push(format!(
+                "{}: {of}: policy `{}` is for pods, and injects them when they are created; `--diff` shows it",
+                manifest.place, policy.name
+            ));
+        }
+        for left in &decision.rest {
+            self.say(&manifest.place.to_string(), &of, &pod, left, notes);
+        }
+        if self.options.diff && decision.refusal().is_none() && !patch.is_empty() {
+            let after = pod.patched(&patch);
+            let name = format!("{} ({of})", manifest.place);
+            notes.diff.push_str(&difference(&pod.body, &after, &name, &Layout::YAML));
+        }
+    }
+
     fn note(&self, manifest: &Manifest, workload: &Workload, left: &Left, notes: &mut Notes) {
+        self.say(&manifest.place.to_string(), &title(workload), workload, left, notes);
+    }
+
+    fn say(&self, place: &str, title: &str, workload: &Workload, left: &Left, notes: &mut Notes) {
+        // A workload that is selected and stays out is told of in any case, as it is in a cluster by an event.
+        let would = (left.reason.code == Code::Audit).then(|| rehearsal(&left.policy, workload, &self.site)).flatten();
+        let is_told = self.options.verbose || is_left_out(left) || would.is_some();
         let what = match left.outcome {
             Outcome::Injected => return,
-            Outcome::Skipped if !self.options.verbose => return,
+            Outcome::Skipped if !is_told => return,
             Outcome::Skipped => "skipped",
             Outcome::Failed => "not injected",
             Outcome::Rejected => "not injected, and its create would be refused",
         };
-        notes.has_failed |= left.outcome != Outcome::Skipped;
+        let is_served = left.reason.code != Code::NativeSidecarsUnavailable;
+        notes.has_failed |= left.outcome != Outcome::Skipped || !is_served;
         let (reason, policy) = (&left.reason, &left.policy.name);
         let hint = match reason.code {
             Code::NamespaceUnreadable => ": give its manifest with -f, too".to_owned(),
             Code::NameConflict if other_version(&left.policy, workload).is_some() => {
                 format!(": another version is in it; take it out first, with `scpol uninject -p {policy}`")
             }
-            _ => String::new(),
+            _ => would.map_or(String::new(), |would| format!(": {would}")),
         };
         notes.remarks.push(format!(
-            "{}: {}: policy `{policy}`: {what}: {} {} (row {}): {}{hint}",
-            manifest.place,
-            title(workload),
+            "{place}: {title}: policy `{policy}`: {what}: {} {} (row {}): {}{hint}",
             reason.code,
             reason.code.name(),
             reason.row,
@@ -141,13 +183,22 @@ impl Injection<'_> {
     }
 }
 
+/// True if and only if a policy selects the workload, and it is left out nevertheless.
+fn is_left_out(left: &Left) -> bool {
+    matches!(left.reason.code, Code::HostNetwork | Code::OptedOut | Code::JobSkipped | Code::NativeSidecarsUnavailable)
+}
+
 /// What changes in `manifest`. Both sides are laid out alike, so that nothing else shows.
 fn unified(manifest: &Manifest, changed: &Value) -> String {
     let layout = Layout { is_crlf: false, ..Layout::of(manifest) };
-    let [old, new] = [&manifest.value, changed].map(|value| {
-        let text = manifest::emit(value, &layout);
+    difference(&manifest.value, changed, &manifest.place.to_string(), &layout)
+}
+
+fn difference(before: &Value, after: &Value, name: &str, layout: &Layout) -> String {
+    let [old, new] = [before, after].map(|value| {
+        let text = manifest::emit(value, layout);
         if text.ends_with('\n') { text } else { text + "\n" }
     });
-    let (before, after) = (manifest.place.to_string(), format!("{} (injected)", manifest.place));
+    let (before, after) = (name.to_owned(), format!("{name} (injected)"));
     TextDiff::from_lines(&old, &new).unified_diff().context_radius(3).header(&before, &after).to_string()
 }

@@ -39,7 +39,7 @@ pub(super) struct Options {
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &options.files), ("--manifests", &options.manifests)])?;
-    let context = Context { site: options.site.site()?, minor: options.site.minor()? };
+    let context = Context { site: options.site.site()? };
     // What is wrong with one file is no reason to be silent about the others.
     let reading = options.recursion.reading(options.strict);
     let (files, mut faults) = manifest::read_what_can_be(&options.files, reading.walk);
@@ -55,13 +55,16 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     }
     let (places, subjects): (Vec<_>, Vec<_>) = found.into_iter().map(|found| (found.at, found.subject)).unzip();
     let mut findings = lint::lint(&subjects, &context);
-    findings.extend(against_manifests(options, &subjects, &context)?);
+    let against = against_manifests(options, &subjects, &context);
+    // What is wrong with the policies is told whatever is wrong with the manifests.
+    findings.extend(against.as_ref().ok().into_iter().flatten().cloned());
     let report = Report::of(&findings, &subjects, &places, files.len());
     report.print(options.output, out)?;
     out.flush()?;
     if !faults.is_empty() {
         return Err(files::all(&faults));
     }
+    against?;
     let worst = if options.strict { Severity::Warning } else { Severity::Error };
     Ok(if findings.iter().any(|finding| finding.severity <= worst) { End::Finding } else { End::Fine })
 }

@@ -296,6 +296,7 @@ fn site(settings: &Settings) -> Result<Site> {
     let operator = settings.operator_namespace.as_deref().unwrap_or("scpol-system");
     let mut site = Site::new(operator, settings.protected_namespaces.clone(), settings.initializer_names.clone());
     site.native_sidecars = files::has_native_sidecars(settings.kube_version.as_deref())?;
+    site.minor = files::minor(settings.kube_version.as_deref())?;
     site.trust = Trust {
         level: settings.pod_security,
         privileged_namespaces: settings.privileged_namespaces.iter().cloned().collect(),

@@ -72,8 +72,17 @@ fn spec(fields: &Map<String, Value>, namespace: &str) -> Map<String, Value> {
         ),
         // A PodPreset does not look at it.
         ("hostNetworkPods".to_owned(), "Inject".into()),
-        ("template".to_owned(), template.into()),
     ]);
+    // A PodPreset adds at the end.
+    let position: Map<String, Value> = ["env", "envFrom"]
+        .into_iter()
+        .filter(|list| template.contains_key(*list))
+        .map(|list| (list.to_owned(), "After".into()))
+        .collect();
+    if !position.is_empty() {
+        spec.insert("position".to_owned(), position.into());
+    }
+    spec.insert("template".to_owned(), template.into());
     // An empty selector selects every pod of the namespace, which a policy says by having none.
     if let Some(selector) = fields.get("selector").and_then(Value::as_object) {
         let mut selector = selector.clone();

@@ -2,7 +2,7 @@
 
 use super::Template;
 use crate::api::mount_path;
-use crate::api::v1alpha1::{self, Place, RawObject};
+use crate::api::v1alpha1::{self, EnvPlace, Place, RawObject};
 use std::collections::BTreeMap;
 
 /// A list of the pod's `spec` that templates add items to.
@@ -79,6 +79,8 @@ pub(crate) static LISTS: [List; 4] = [
     },
 ];
 
+/// The annotation of a pod that names the container which kubectl takes for `exec` and `logs`.
+pub(crate) const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// The field of the containers.
 pub(crate) const CONTAINERS: &str = "containers";
 /// The field of the init containers.
@@ -147,6 +149,8 @@ pub(crate) struct Inner {
     pub(crate) fields: Fields,
     /// What a template adds to it.
     pub(crate) items: fn(&v1alpha1::Template) -> &[RawObject],
+    /// On which side of the user's items one of them goes.
+    pub(crate) place: fn(&Template, &RawObject) -> Place,
 }
 
 /// The lists within a container.
@@ -157,6 +161,12 @@ pub(crate) static INNER: [Inner; 3] = [
         key: |item| text(item, "name").to_owned(),
         fields: Fields::Closed,
         items: |template| &template.env,
+        place: |template, item| match template.position.env {
+            EnvPlace::Before => Place::Before,
+            EnvPlace::After => Place::After,
+            EnvPlace::Auto if template.refers_out(text(item, "name")) => Place::After,
+            EnvPlace::Auto => Place::Before,
+        },
     },
     Inner {
         field: "envFrom",
@@ -164,6 +174,7 @@ pub(crate) static INNER: [Inner; 3] = [
         key: source,
         fields: Fields::Open,
         items: |template| &template.env_from,
+        place: |template, _| template.position.env_from,
     },
     Inner {
         field: "volumeMounts",
@@ -171,6 +182,7 @@ pub(crate) static INNER: [Inner; 3] = [
         key: |item| mount_path(text(item, "mountPath")).to_owned(),
         fields: Fields::Open,
         items: |template| &template.volume_mounts,
+        place: |template, _| template.position.volume_mounts,
     },
 ];
 

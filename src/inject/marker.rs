@@ -122,6 +122,25 @@ pub(super) fn containers(workload: &Workload, matching: &[&Template]) -> HashSet
         .collect()
 }
 
+/// How a person calls what a marker lists at `pointer`, which begins at the pod; none for the lists and maps around it.
+pub fn told(pointer: &str) -> Option<String> {
+    let tokens: Vec<String> =
+        pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
+    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    match tokens[..] {
+        ["spec", "containers", name] => Some(format!("container {name}")),
+        ["spec", "initContainers", name] => Some(format!("init container {name}")),
+        ["spec", "volumes", name] => Some(format!("volume {name}")),
+        ["spec", "imagePullSecrets", name] => Some(format!("pull secret {name}")),
+        ["spec", _, container, "env", name] => Some(format!("variable {name} in {container}")),
+        ["spec", _, container, "envFrom", source] => Some(format!("variables of {source} in {container}")),
+        ["spec", _, container, "volumeMounts", path] => Some(format!("mount {path} in {container}")),
+        ["metadata", "labels", key] => Some(format!("label {key}")),
+        ["metadata", "annotations", key] => Some(format!("annotation {key}")),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +241,22 @@ mod tests {
         }
         for value in [json!(null), json!(1), json!({"v": 1, "hash": "x"})] {
             assert_eq!(read_text(&value), None);
+        }
+    }
+
+    #[test]
+    fn what_a_marker_lists_has_a_name_and_what_holds_it_has_none() {
+        for (pointer, expected) in [
+            ("/spec/containers/envoy", Some("container envoy")),
+            ("/spec/initContainers/app/env/A", Some("variable A in app")),
+            ("/spec/containers/app/volumeMounts/~1etc~1x", Some("mount /etc/x in app")),
+            ("/metadata/labels/a~1b", Some("label a/b")),
+            ("/spec/containers", None),
+            ("/spec/containers/app/env", None),
+            ("/metadata", None),
+            ("", None),
+        ] {
+            assert_eq!(told(pointer).as_deref(), expected, "{pointer}");
         }
     }
 }

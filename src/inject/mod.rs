@@ -10,7 +10,8 @@ pub(crate) mod equal;
 pub mod marker;
 mod merge;
 pub(crate) mod pod;
-mod quantity;
+pub(crate) mod quantity;
+pub(crate) mod references;
 mod undo;
 
 pub use conflict::Conflict;
@@ -26,6 +27,7 @@ use marker::Marker;
 use merge::{Addition, Group, Shape};
 use pod::Pod;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// A template that is ready to be injected.
 ///
@@ -43,6 +45,8 @@ pub struct Template {
     /// First 16 hex digits of the SHA-256 of [`Self::spec`] as canonical JSON: the same on every server, whatever
     /// the order in which the fields were written, and before native sidecars are resolved.
     pub hash: String,
+    /// Those of its variables that refer to one that it does not have.
+    pub(crate) out: BTreeSet<String>,
 }
 
 impl Template {
@@ -54,7 +58,13 @@ impl Template {
             spec: spec.clone(),
             position,
             hash: hash(spec),
+            out: references::out(&spec.env),
         }
+    }
+
+    /// True if and only if its variable `name` refers by `$(NAME)` to one that it does not have, or to such a one.
+    pub(crate) fn refers_out(&self, name: &str) -> bool {
+        self.out.contains(name)
     }
 
     /// The marker of its policy on the pod, or pod template, of `workload`. None if there is none that can be understood.
@@ -88,8 +98,27 @@ impl Template {
 
 fn hash(spec: &v1alpha1::Template) -> String {
     // serde_json's maps are sorted by key, so that going through `Value` is the canonical form.
-    let canonical = serde_json::to_value(spec).expect("a template is JSON").to_string();
-    crate::digest::short(canonical)
+    let mut canonical = serde_json::to_value(spec).expect("a template is JSON");
+    without_fractions(&mut canonical);
+    crate::digest::short(canonical.to_string())
+}
+
+/// The largest whole number up to which all have a float of their own.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Makes whole numbers of one form: a server keeps the `1e9` that a client posts, and kubectl posts 1000000000 for it.
+fn without_fractions(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(without_fractions),
+        Value::Object(members) => members.values_mut().for_each(without_fractions),
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT);
+            if let Some(whole) = whole.and_then(|whole| format!("{whole:.0}").parse::<i64>().ok()) {
+                *number = whole.into();
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The pairs of `templates`, by index, that add one name or one host port differently; each pair once, lower index
@@ -117,7 +146,9 @@ pub fn check(workload: &Workload, template: &Template, matching: &[&Template]) -
 /// # Guarantees
 /// - It applies to `workload`, consists of `add` operations only, and neither changes nor removes anything of the
 ///   user's. (The marker of an earlier version of the same policy is ours, and is replaced.)
-/// - In both lists of containers: every `Before` in the order of `templates`, then what was there, then every `After`.
+/// - In every list: every `Before` in the order of `templates`, then what was there, then every `After`.
+/// - Where a container goes before the user's first one, the annotation `kubectl.kubernetes.io/default-container` names that one,
+///   unless somebody has set it.
 /// - An item that is there already with equal content is not added again, nor named in the marker.
 /// - After the patch, planning again gives an empty patch.
 /// - What the markers list is enough to give back the original exactly.
@@ -138,6 +169,7 @@ pub fn plan(workload: &Workload, templates: &[&Template], matching: &[&Template]
     let mut groups = inner_of(&pod, templates, matching)?;
     groups.extend(content_of(&pod, templates));
     groups.extend(entries_of(&pod, templates));
+    keep_default_container(&pod, &mut groups);
     add_markers(&pod, templates, &mut groups);
     Ok(Patch(merge::operations(&workload.body, groups)))
 }
@@ -196,13 +228,42 @@ fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> R
                     let key = (inner.key)(item);
                     if own.find(inner, &key).is_none() && !is_among(&groups[at].additions, &key) {
                         let value = Value::Object(item.clone());
-                        groups[at].additions.push(Addition { owner, key, value, place: Place::After });
+                        groups[at].additions.push(Addition { owner, key, value, place: (inner.place)(template, item) });
                     }
                 }
             }
         }
     }
     Ok(groups)
+}
+
+/// kubectl takes the first container where nobody says which: with one of ours before it, the user's first is named.
+fn keep_default_container(pod: &Pod<'_>, groups: &mut Vec<Group>) {
+    let (Some(containers), Some(annotations)) = (
+        LISTS.iter().find(|list| list.field == content::CONTAINERS),
+        MAPS.iter().find(|map| map.field == "annotations"),
+    ) else {
+        return;
+    };
+    let (of_containers, of_annotations) = (pod.pointer_of(containers), pod.annotations_pointer());
+    let is_before = |addition: &&Addition| addition.place == Place::Before;
+    let first = groups.iter().find(|group| group.parent == of_containers);
+    let Some(first) = first.and_then(|group| group.additions.iter().find(is_before)) else { return };
+    let Some(name) = pod.items(containers).next().map(|item| containers.key_of(item)).filter(|name| !name.is_empty())
+    else {
+        return;
+    };
+    let key = content::DEFAULT_CONTAINER;
+    let added = groups.iter().position(|group| group.parent == of_annotations);
+    let is_there = added.is_some_and(|at| is_among(&groups[at].additions, key));
+    if is_there || pod.entry(annotations, key).is_some() {
+        return;
+    }
+    let addition = Addition { owner: first.owner, key: key.to_owned(), value: name.into(), place: Place::After };
+    match added {
+        Some(at) => groups[at].additions.push(addition),
+        None => groups.push(Group::at(of_annotations, Shape::Map, vec![addition])),
+    }
 }
 
 fn is_among(additions: &[Addition], key: &str) -> bool {
@@ -251,6 +312,10 @@ mod tests {
         // printf '{"containers":[{"image":"b","name":"a"}]}' | sha256sum
         assert_eq!(one.hash, "2f14c4fea098b18b");
         assert_ne!(one.hash, template(r#"{"containers":[{"image":"c","name":"a"}]}"#).hash);
+        let [whole, float, other] = ["1000000000", "1e9", "1e9,\"b\":0.5"]
+            .map(|number| template(&format!(r#"{{"containers":[{{"name":"a","a":{number}}}]}}"#)).hash);
+        assert_eq!(whole, float);
+        assert_ne!(whole, other);
     }
 
     #[test]

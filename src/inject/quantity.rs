@@ -4,7 +4,7 @@
 /// what any resource can have.
 ///
 /// Finer steps are rounded away from zero, as the server does it.
-pub(super) fn nanos(text: &str) -> Option<i128> {
+pub(crate) fn nanos(text: &str) -> Option<i128> {
     let (negative, unsigned) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),

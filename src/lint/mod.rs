@@ -4,23 +4,28 @@
 //! that get in each other's way, images without a version. [`against`] puts the policies and workloads together.
 
 mod expressions;
+mod manifest;
 mod pairs;
 mod references;
 mod selection;
 mod template;
+mod version;
 mod workloads;
 
+pub use manifest::vet;
 pub use references::needs;
-pub use template::shared_ports;
+pub use template::{late_references, shared_ports};
 pub use workloads::against;
 
 use crate::api::code::Code;
 use crate::api::judge;
+use crate::api::pod_schema::in_template;
 use crate::api::rules::Violation;
 use crate::api::v1alpha1::{EngineChoice, SidecarPolicySpec};
 use crate::manifest::{Object, is_meant_as_policy, misspelt};
 use crate::policy::{Policy, Site};
 use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The last minor version of Kubernetes 1 that has Initializers.
@@ -51,7 +56,7 @@ impl Severity {
     fn of(code: Code) -> Self {
         match code {
             Code::DuplicatePolicy | Code::DuplicateInitializerName => Severity::Error,
-            Code::NeedsReference | Code::SharedContainerPort => Severity::Info,
+            Code::NeedsReference | Code::SharedContainerPort | Code::HostNetwork | Code::OptedOut => Severity::Info,
             _ => Severity::Warning,
         }
     }
@@ -75,22 +80,24 @@ pub struct Finding {
 /// What is known of the cluster that the policies are for.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// The operator's flags.
+    /// The operator's flags, and the version of Kubernetes if it is given.
     pub site: Site,
-    /// The minor version of Kubernetes 1, if it is given.
-    pub minor: Option<u32>,
 }
 
 impl Context {
     /// True unless the cluster is known to be older than 1.`minor`.
     fn may_be_at_least(&self, minor: u32) -> bool {
-        self.minor.is_none_or(|own| own >= minor)
+        self.site.minor.is_none_or(|own| own >= minor)
     }
 
-    /// True if and only if `spec` may be delivered by Initializers.
-    fn may_use_initializers(&self, spec: &SidecarPolicySpec) -> bool {
-        let may_have = self.minor.is_none_or(|minor| minor <= LAST_WITH_INITIALIZERS);
-        may_have && matches!(spec.engine, EngineChoice::Auto | EngineChoice::Initializer)
+    /// True if and only if `spec` is delivered by Initializers: where they are, or where it asks for them and nobody says which
+    /// version the cluster has. Nobody else is told about versions that few still have.
+    fn uses_initializers(&self, spec: &SidecarPolicySpec) -> bool {
+        match spec.engine {
+            EngineChoice::Auto => self.site.minor.is_some_and(|minor| minor <= LAST_WITH_INITIALIZERS),
+            EngineChoice::Initializer => self.site.minor.is_none_or(|minor| minor <= LAST_WITH_INITIALIZERS),
+            EngineChoice::Webhook | EngineChoice::MutatingAdmissionPolicy => false,
+        }
     }
 }
 
@@ -114,7 +121,8 @@ impl Subject {
     pub fn of(object: &Object<'_>, place: &str, site: &Site) -> Option<Self> {
         let violations = header(object)?;
         let (spec, faults) = judge(object.name(), &object.body["spec"], &site.rules());
-        let violations: Vec<_> = violations.into_iter().chain(faults).collect();
+        let mut violations: Vec<_> = violations.into_iter().chain(faults).collect();
+        of_server(object.body, spec.as_ref(), site, &mut violations);
         let policy = if violations.is_empty() { Policy::parse(object.body, site).ok().map(Arc::new) } else { None };
         Some(Self { name: object.name().to_owned(), place: place.to_owned(), spec, violations, policy })
     }
@@ -122,6 +130,36 @@ impl Subject {
     /// The policy, if it is valid.
     pub fn policy(&self) -> Option<&Arc<Policy>> {
         self.policy.as_ref()
+    }
+}
+
+/// Parses the policy `object` from a file, where no server judges its template: [`Policy::parse`], and what a server of the
+/// version that the site names would have against it.
+///
+/// # Errors
+/// Every fault of the spec, each with its code and the path of its field.
+pub fn parse(object: &Value, site: &Site) -> Result<Policy, Vec<Violation>> {
+    let (parsed, mut violations) = match Policy::parse(object, site) {
+        Ok(policy) => (Some(policy), Vec::new()),
+        Err(violations) => (None, violations),
+    };
+    of_server(object, parsed.as_ref().map(|policy| &policy.spec), site, &mut violations);
+    // Who cannot have native sidecars is left out by the decision, with the reason.
+    violations.retain(|violation| {
+        violation.code != Code::NativeSidecarsUnavailable || violation.field != "spec.nativeSidecars"
+    });
+    parsed.filter(|_| violations.is_empty()).ok_or(violations)
+}
+
+/// Adds to `violations` what a server would have against the policy `object`, whose readable part is `spec`. Of one field, what
+/// is said already is enough.
+fn of_server(object: &Value, spec: Option<&SidecarPolicySpec>, site: &Site, violations: &mut Vec<Violation>) {
+    let mut more = in_template(&object["spec"]["template"], site.minor);
+    more.extend(spec.into_iter().flat_map(|spec| version::lacking(spec, site.minor)));
+    for violation in more {
+        if !violations.iter().any(|known| known.field == violation.field) {
+            violations.push(violation);
+        }
     }
 }
 

@@ -154,12 +154,9 @@ pub(super) fn pieces(policy: &Policy) -> Vec<(String, Template)> {
 fn shared_ports(one: &Policy, two: &Policy) -> Vec<Note> {
     let theirs = named_ports(&one.template.spec);
     let note = |own: Named| {
-        let other = theirs.iter().find(|other| other.port == own.port && other.container != own.container)?;
-        let message = format!(
-            "is {}, as in container `{}` of policy `{}`: only one of them can listen on it",
-            own.port, other.container, one.name
-        );
-        Some(Note::new(Code::SharedContainerPort, own.field, message))
+        let is_it = |other: &&Named| other.port == own.port && other.container != own.container;
+        let other = theirs.iter().find(is_it)?;
+        Some(own.shared_with(&format!("container `{}` of policy `{}`", other.container, one.name)))
     };
     named_ports(&two.template.spec).into_iter().filter_map(note).collect()
 }

@@ -245,12 +245,12 @@ fn targeting<'a>(spec: &'a SidecarPolicySpec, name: &'a str) -> impl Iterator<It
 
 /// Pods, where nothing of ours could start again.
 pub(super) fn pods(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
-    if !context.may_use_initializers(spec) {
+    if !context.uses_initializers(spec) {
         return Vec::new();
     }
     let note = |index| {
         let message = "is `pods`: on Kubernetes 1.12 and 1.13 no pod can be created while every replica of the operator is \
-                       down, its own neither; target `deployments`, or give --kube-version if no server is that old";
+                       down, its own neither; target `deployments`";
         Note::new(Code::PodsCannotBypass, format!("spec.targets[{index}].resource"), message)
     };
     targeting(spec, "pods").map(note).collect()
@@ -259,7 +259,7 @@ pub(super) fn pods(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
 /// Pods that are refused when they cannot be injected.
 pub(super) fn fail_on_pods(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     let is_meant = spec.failure_policy == FailurePolicy::Fail
-        && context.may_use_initializers(spec)
+        && context.uses_initializers(spec)
         && targeting(spec, "pods").next().is_some();
     let message = "is `Fail` for pods: on Kubernetes 1.12 and 1.13 every pod in conflict stays away, and so does each one that \
                    waits for the operator; use `Ignore`, or target `deployments`";
@@ -283,7 +283,7 @@ pub(super) fn endless_jobs(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
 
 /// Jobs, where Initializers are.
 pub(super) fn jobs(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
-    if context.minor.is_none() || !context.may_use_initializers(spec) || spec.engine == EngineChoice::Initializer {
+    if !context.uses_initializers(spec) || spec.engine == EngineChoice::Initializer {
         return Vec::new();
     }
     let note = |index| {

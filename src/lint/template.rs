@@ -3,7 +3,8 @@
 use super::{Context, Note};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{EngineChoice, Jobs, NativeSidecars, RawObject, SidecarPolicySpec, Template};
-use crate::inject::is_native_sidecar;
+use crate::inject::{is_native_sidecar, references};
+use crate::policy::Policy;
 use crate::workload::Workload;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -201,16 +202,36 @@ pub(super) fn deprecated(spec: &SidecarPolicySpec, context: &Context) -> Vec<Not
     notes
 }
 
-/// A port that a container names.
+/// How a container names a port: by number and protocol, or by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Port {
-    number: u64,
-    protocol: String,
+pub(super) enum Port {
+    Number(u64, String),
+    Name(String),
+}
+
+impl Port {
+    /// What it means that two containers have it.
+    fn code(&self) -> Code {
+        match self {
+            Port::Number(..) => Code::SharedContainerPort,
+            Port::Name(_) => Code::SharedPortName,
+        }
+    }
+
+    fn consequence(&self) -> &'static str {
+        match self {
+            Port::Number(..) => "only one of them can listen on it",
+            Port::Name(_) => "what names the port, as a Service does, goes to the first of them",
+        }
+    }
 }
 
 impl std::fmt::Display for Port {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.number, self.protocol)
+        match self {
+            Port::Number(number, protocol) => write!(f, "{number}/{protocol}"),
+            Port::Name(name) => write!(f, "`{name}`"),
+        }
     }
 }
 
@@ -221,6 +242,14 @@ pub(super) struct Named {
     pub(super) container: String,
 }
 
+impl Named {
+    /// What is to be said if `other` has the port, too: a container, with the words that tell it.
+    pub(super) fn shared_with(self, other: &str) -> Note {
+        let Self { port, field, .. } = self;
+        Note::new(port.code(), field, format!("is {port}, as in {other}: {}", port.consequence()))
+    }
+}
+
 /// The ports of the containers that run as long as the pod does.
 pub(super) fn named_ports(template: &Template) -> Vec<Named> {
     staying(template).flat_map(|(path, container)| ports_of(&path, container)).collect()
@@ -228,46 +257,86 @@ pub(super) fn named_ports(template: &Template) -> Vec<Named> {
 
 fn ports_of(path: &str, container: &RawObject) -> Vec<Named> {
     let ports = container.get("ports").and_then(Value::as_array).into_iter().flatten();
-    let named = ports.enumerate().filter_map(|(index, port)| {
-        let number = port.get("containerPort").and_then(Value::as_u64)?;
-        let protocol = port["protocol"].as_str().filter(|is| !is.is_empty()).unwrap_or("TCP").to_owned();
-        Some(Named {
-            port: Port { number, protocol },
-            field: format!("{path}.ports[{index}].containerPort"),
-            container: text(container, "name").unwrap_or_default().to_owned(),
-        })
+    let of = text(container, "name").unwrap_or_default();
+    let named = ports.enumerate().flat_map(|(index, port)| {
+        let named = |port, field: &str| Named {
+            port,
+            field: format!("{path}.ports[{index}].{field}"),
+            container: of.to_owned(),
+        };
+        let number = port.get("containerPort").and_then(Value::as_u64).map(|number| {
+            let protocol = port["protocol"].as_str().filter(|is| !is.is_empty()).unwrap_or("TCP").to_owned();
+            named(Port::Number(number, protocol), "containerPort")
+        });
+        let name = port["name"].as_str().filter(|name| !name.is_empty());
+        let name = name.map(|name| named(Port::Name(name.to_owned()), "name"));
+        number.into_iter().chain(name)
     });
     named.collect()
 }
 
 /// The ports of `template` that another container of `injected`, which has it, names as well: legal in Kubernetes, and no
-/// conflict, but only one of them can listen. Each with its path in the policy, and what is to be said of it.
-pub fn shared_ports(template: &Template, injected: &Workload) -> Vec<(String, String)> {
+/// conflict. Each with its code, its path in the policy, and what is to be said of it.
+pub fn shared_ports(template: &Template, injected: &Workload) -> Vec<(Code, String, String)> {
     let list = |field| injected.pod_spec().and_then(|spec| spec.get(field)?.as_array()).into_iter().flatten();
     let natives = list("initContainers").filter_map(Value::as_object).filter(|container| is_native_sidecar(container));
     let all = list("containers").filter_map(Value::as_object).chain(natives);
     let theirs: Vec<_> = all.flat_map(|container| ports_of("", container)).collect();
     let shared = named_ports(template).into_iter().filter_map(|own| {
         let other = theirs.iter().find(|other| other.port == own.port && other.container != own.container)?;
-        let message =
-            format!("is {}, as in container `{}`: only one of them can listen on it", own.port, other.container);
-        Some((own.field, message))
+        let Note { code, field, message } = own.shared_with(&format!("container `{}`", other.container));
+        Some((code, field, message))
     });
     shared.collect()
+}
+
+/// The references between variables of `injected`, which has the template of `policy`, that the kubelet leaves as they are
+/// written, though the policy adds one of the two: a variable is known only to those after it.
+pub fn late_references(policy: &Policy, injected: &Workload) -> Vec<String> {
+    let Some(marker) = policy.marker(injected) else { return Vec::new() };
+    let mut found = Vec::new();
+    for list in ["initContainers", "containers"] {
+        let containers = injected.pod_spec().and_then(|spec| spec.get(list)?.as_array()).into_iter().flatten();
+        for container in containers.filter_map(Value::as_object) {
+            let name = text(container, "name").unwrap_or_default();
+            let all: Vec<&RawObject> = container
+                .get("env")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_object)
+                .collect();
+            let is_ours = |variable: &str| {
+                let end = format!("/spec/{list}/{name}/env/{}", variable.replace('~', "~0").replace('/', "~1"));
+                marker.added.iter().any(|pointer| pointer.ends_with(&end))
+            };
+            for (index, variable) in all.iter().enumerate() {
+                let own = text(variable, "name").unwrap_or_default();
+                for wanted in references::of(variable) {
+                    let is_it = |other: &&&RawObject| text(other, "name") == Some(wanted);
+                    let is_late = all[index + 1..].iter().any(|other| is_it(&other))
+                        && !all[..index].iter().any(|other| is_it(&other));
+                    if is_late && (is_ours(own) || is_ours(wanted)) {
+                        found.push(format!(
+                            "variable `{own}` of container `{name}` refers to `{wanted}`, which stands after it: `$({wanted})` stays as it is written"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    found
 }
 
 /// Two containers of the template with one port.
 pub(super) fn ports(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let mut first: BTreeMap<Port, String> = BTreeMap::new();
     let mut notes = Vec::new();
-    for Named { port, field, container } in spec.template.iter().flat_map(named_ports) {
-        match first.get(&port) {
-            Some(other) if *other != container => {
-                let message = format!("is {port}, as in container `{other}`: only one of them can listen on it");
-                notes.push(Note::new(Code::SharedContainerPort, field, message));
-            }
+    for named in spec.template.iter().flat_map(named_ports) {
+        match first.get(&named.port) {
+            Some(other) if *other != named.container => notes.push(named.shared_with(&format!("container `{other}`"))),
             Some(_) => {}
-            None => drop(first.insert(port, container)),
+            None => drop(first.insert(named.port, named.container)),
         }
     }
     notes

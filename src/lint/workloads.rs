@@ -1,9 +1,10 @@
 //! Policies and workloads together.
 
-use super::{Finding, Note, Subject, pairs, shared_ports};
+use super::{Finding, Note, Subject, late_references, pairs, shared_ports, vet};
 use crate::api::code::Code;
 use crate::decision::{Decision, Left, Outcome};
 use crate::inject;
+use crate::policy::checks::odd_values;
 use crate::policy::{Policies, Site};
 use crate::workload::Workload;
 
@@ -22,6 +23,7 @@ pub fn against(
     site: &Site,
 ) -> Vec<Finding> {
     let mut decision = Decision::of(policies, workload, site);
+    vet(&mut decision, workload, site);
     let patch = decision.plan(workload);
     let in_the_way = decision.rest.iter().filter(|left| {
         matches!(left.outcome, Outcome::Failed | Outcome::Rejected) && left.reason.code != Code::PolicyConflict
@@ -42,12 +44,32 @@ pub fn against(
     let ports = decision.inject.iter().flat_map(|policy| {
         let notes = shared_ports(&policy.template.spec, &injected).into_iter();
         let subject = subject_of(&policy.name);
-        notes.filter_map(move |(field, message)| {
-            let message = format!("{message} in {title}");
-            Some(Note::new(Code::SharedContainerPort, field, message).about(subject?))
+        let ports = notes.map(move |(code, field, message)| Note::new(code, field, format!("{message} in {title}")));
+        let late = late_references(policy, &injected).into_iter();
+        let late = late.map(move |message| {
+            Note::new(Code::LateReference, "spec.template.env", format!("goes into {title}: {message}"))
+        });
+        ports.chain(late).filter_map(move |note| Some(note.about(subject?)))
+    });
+    let left_out = decision.rest.iter().filter_map(|left| {
+        let field = match left.reason.code {
+            Code::HostNetwork => "spec.hostNetworkPods",
+            Code::OptedOut => "spec.optOut",
+            _ => return None,
+        };
+        let message = format!("leaves out {title}: {}", left.reason.detail);
+        Some(Note::new(left.reason.code, field, message).about(subject_of(&left.policy.name)?))
+    });
+    let odd = odd_values(workload, || policies.iter().map(|policy| policy.name.as_str()));
+    let meant = policies.iter().filter(|policy| policy.kinds.contains(&workload.kind));
+    let meant: Vec<_> = meant.filter_map(|policy| subject_of(&policy.name)).collect();
+    let odd = odd.iter().flat_map(|message| {
+        meant.iter().map(move |subject| {
+            let message = format!("is asked for by {title}: {message}");
+            Note::new(Code::InvalidOptOut, "metadata.name", message).about(*subject)
         })
     });
-    in_the_way.filter_map(finding).chain(ports).collect()
+    in_the_way.filter_map(finding).chain(ports).chain(left_out).chain(odd).collect()
 }
 
 /// What of the template is in the way, as closely as it can be told.

@@ -1,9 +1,9 @@
 //! The precedence table, one function per row, in order. The first that gives a reason decides.
 
 use super::{Policy, Reason, Site, Verdict};
-use crate::api::INJECT_KEY;
 use crate::api::code::Code;
-use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement};
+use crate::api::v1alpha1::{AnnotationSelector, HostNetworkPods, LabelSelector, Operator, OptOut, Requirement};
+use crate::api::{INJECT_KEY, similar};
 use crate::cel::{Budget, Variables};
 use crate::inject::marker;
 use crate::workload::Workload;
@@ -95,6 +95,14 @@ pub fn reaches(policy: &Policy, workload: &Workload) -> bool {
     policy.kinds.contains(&workload.kind) && policy.covers_namespace(workload.namespace())
 }
 
+/// Why row 7 leaves `workload` out, if it does.
+pub fn unselected(policy: &Policy, workload: &Workload, site: &Site) -> Option<Reason> {
+    SELECTION.iter().find_map(|check| match check(policy, workload, site) {
+        Some(Verdict::Skip(reason)) => Some(reason),
+        _ => None,
+    })
+}
+
 /// True if and only if every requirement of row 7 holds. Rows 4 and 5 give an event only then.
 pub fn selects(policy: &Policy, workload: &Workload, site: &Site) -> bool {
     SELECTION.iter().all(|check| check(policy, workload, site).is_none())
@@ -175,6 +183,35 @@ pub fn said(workload: &Workload) -> impl Iterator<Item = &str> {
     own.into_iter().chain(of_template.flatten()).flatten()
 }
 
+/// What is wrong with how `workload` uses `scpol.dev/inject`: each value that says nothing, and each name that is none of
+/// `known`, the names of all policies.
+pub fn odd_values<'a, I: Iterator<Item = &'a str>>(workload: &Workload, known: impl Fn() -> I) -> Vec<String> {
+    let mut odd = Vec::new();
+    for value in said(workload).filter(|value| !matches!(*value, "true" | "false")) {
+        let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
+        if names.peek().is_none() {
+            odd.push(format!(
+                "`{INJECT_KEY}` has an empty value, which says nothing: use \"true\", \"false\" or names of policies"
+            ));
+        }
+        for name in names.filter(|name| !known().any(|known| known == *name)) {
+            let hint = meant(name).or_else(|| similar(name, known()));
+            let hint = hint.map(|meant| format!("; did you mean \"{meant}\"?")).unwrap_or_default();
+            odd.push(format!("`{INJECT_KEY}` names `{name}`, and there is no such SidecarPolicy{hint}"));
+        }
+    }
+    odd
+}
+
+/// Which of the two words somebody meant who wrote another one for it.
+fn meant(word: &str) -> Option<&'static str> {
+    match word.to_lowercase().as_str() {
+        "true" | "yes" | "y" | "on" | "1" | "enable" | "enabled" | "inject" => Some("true"),
+        "false" | "no" | "n" | "off" | "0" | "disable" | "disabled" | "never" | "none" | "skip" => Some("false"),
+        _ => None,
+    }
+}
+
 fn already_injected(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     let marker = policy.template.marker(workload)?;
     if marker.hash == policy.template.hash {
@@ -225,19 +262,33 @@ fn namespace_labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Ve
         labels.get(key).and_then(|value| value.as_str()).or((key == NAME_LABEL).then(|| workload.namespace()))
     };
     let unmet = unmet_labels(selector, &format!(" of namespace `{}`", workload.namespace()), value)?;
-    reason(7, Code::NamespaceLabelsNotMatched, unmet)
+    reason(7, Code::NamespaceLabelsNotMatched, unmet.told)
 }
 
 fn annotations(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     let selector = policy.spec.annotation_selector.as_ref()?;
-    let value = |key: &str| workload.annotation(key);
-    let unmet = unmet(&selector.match_annotations, &selector.match_expressions, ("annotation", ""), value)?;
-    reason(7, Code::AnnotationNotMatched, unmet)
+    let unmet_here = unmet_annotations(selector, |key| workload.annotation(key))?;
+    let hint = elsewhere(workload, &unmet_here, "annotations", || {
+        unmet_annotations(selector, |key| workload.pod_annotation(key))
+    });
+    reason(7, Code::AnnotationNotMatched, unmet_here.told + hint)
+}
+
+/// What is said where the workload lacks a key that its pod template has: `of_template` asks the same of the template.
+fn elsewhere(workload: &Workload, unmet: &Unmet, map: &str, of_template: impl Fn() -> Option<Unmet>) -> &'static str {
+    let has_template = workload.kind.pod_path.as_ref().is_some_and(|path| !path.is_empty());
+    match map {
+        _ if !(unmet.is_absent && has_template && of_template().is_none()) => "",
+        "labels" => "; the pod template has it, and `labelSelector` asks the workload itself",
+        _ => "; the pod template has it, and `annotationSelector` asks the workload itself",
+    }
 }
 
 fn labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
-    let unmet = unmet_labels(policy.spec.label_selector.as_ref()?, "", |key| workload.label(key))?;
-    reason(7, Code::LabelsNotMatched, unmet)
+    let selector = policy.spec.label_selector.as_ref()?;
+    let unmet = unmet_labels(selector, "", |key| workload.label(key))?;
+    let hint = elsewhere(workload, &unmet, "labels", || unmet_labels(selector, "", |key| workload.pod_label(key)));
+    reason(7, Code::LabelsNotMatched, unmet.told + hint)
 }
 
 /// What expressions are asked about.
@@ -262,8 +313,20 @@ fn conditions(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict>
     failed.map(|detail| Verdict::Error(Reason { row: 7, code: Code::ExpressionFailed, detail }))
 }
 
-fn unmet_labels<'a>(selector: &LabelSelector, of: &str, value: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+fn unmet_annotations<'a>(selector: &AnnotationSelector, value: impl Fn(&str) -> Option<&'a str>) -> Option<Unmet> {
+    unmet(&selector.match_annotations, &selector.match_expressions, ("annotation", ""), value)
+}
+
+fn unmet_labels<'a>(selector: &LabelSelector, of: &str, value: impl Fn(&str) -> Option<&'a str>) -> Option<Unmet> {
     unmet(&selector.match_labels, &selector.match_expressions, ("label", of), value)
+}
+
+/// A requirement that does not hold.
+struct Unmet {
+    /// What was compared with what.
+    told: String,
+    /// Whether the key is missing.
+    is_absent: bool,
 }
 
 /// The first requirement that `value`, which gives the value of a key, does not satisfy: what was compared with what. What
@@ -273,11 +336,14 @@ fn unmet<'a>(
     requirements: &[Requirement],
     (noun, of): (&str, &str),
     value: impl Fn(&str) -> Option<&'a str>,
-) -> Option<String> {
+) -> Option<Unmet> {
     // Most policies do not match, and each decision tells why: `concat` takes half as long as `format`.
-    let told = |key: &str, there: Option<&str>, [but, wanted, end]: [&str; 3]| match there {
-        Some(there) => [noun, " `", key, "`", of, " is `", there, "`", but, wanted, end].concat(),
-        None => [noun, " `", key, "`", of, " is absent", but, wanted, end].concat(),
+    let told = |key: &str, there: Option<&str>, [but, wanted, end]: [&str; 3]| Unmet {
+        told: match there {
+            Some(there) => [noun, " `", key, "`", of, " is `", there, "`", but, wanted, end].concat(),
+            None => [noun, " `", key, "`", of, " is absent", but, wanted, end].concat(),
+        },
+        is_absent: there.is_none(),
     };
     let differs = |(key, wanted): (&String, &String)| {
         let there = value(key);

@@ -37,6 +37,8 @@ pub struct Site {
     pub native_sidecars: bool,
     /// What the templates of policies may hold.
     pub trust: Trust,
+    /// The minor version of Kubernetes 1 that files are meant for. None if nobody says: then the newest.
+    pub minor: Option<u32>,
 }
 
 impl Site {
@@ -54,6 +56,7 @@ impl Site {
             initializer_names: initializer_names.into_iter().collect(),
             native_sidecars: false,
             trust: Trust::default(),
+            minor: None,
         }
     }
 
@@ -314,11 +317,18 @@ pub fn decide_with(common: &Common, policy: &Policy, workload: &Workload, site: 
         match check(policy, workload, site) {
             None | Some(Verdict::Inject) => {}
             Some(Verdict::Error(reason)) => drop(unknown.get_or_insert(reason)),
+            // What would not be selected anyway is left out for that, and not for what it says or shares with its node.
+            Some(Verdict::Skip(reason)) if REFUSALS.contains(&reason.row) => {
+                return Verdict::Skip(checks::unselected(policy, workload, site).unwrap_or(reason));
+            }
             Some(skip) => return skip,
         }
     }
     unknown.map_or(Verdict::Inject, Verdict::Error)
 }
+
+/// The rows that keep a workload out though it may be selected.
+const REFUSALS: [u8; 2] = [4, 5];
 
 /// Every valid policy at one moment.
 #[derive(Clone, Debug, Default)]

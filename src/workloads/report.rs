@@ -128,22 +128,7 @@ fn tell(shared: &Shared, workload: &Workload, left: &Left, fate: Fate, subject: 
 /// What is wrong with the workload's use of `scpol.dev/inject`.
 fn odd_values(shared: &Shared, workload: &Workload) -> Vec<String> {
     let stored = shared.snapshot().stored;
-    let key = crate::api::INJECT_KEY;
-    let mut odd = Vec::new();
-    for value in checks::said(workload).filter(|value| !matches!(*value, "true" | "false")) {
-        let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
-        if names.peek().is_none() {
-            odd.push(format!(
-                "`{key}` has an empty value, which says nothing: use \"true\", \"false\" or names of policies"
-            ));
-        }
-        odd.extend(
-            names
-                .filter(|name| !stored.contains_key(*name))
-                .map(|name| format!("`{key}` names `{name}`, and there is no such SidecarPolicy")),
-        );
-    }
-    odd
+    checks::odd_values(workload, || stored.keys().map(String::as_str))
 }
 
 fn log(workload: &Workload, policy: &str, outcome: Outcome, code: Code, detail: &str) {

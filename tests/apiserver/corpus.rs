@@ -254,6 +254,14 @@ fn rename(value: &mut Value, names: &[String], renamed: &dyn Fn(&str) -> String)
     }
 }
 
+/// True if and only if the policy has a native sidecar of its own, and servers of that version have none: `scpol inject` takes no such
+/// policy, and no engine serves it.
+fn is_beyond(version: Version, policy: &Value) -> bool {
+    let init = policy["spec"]["template"]["initContainers"].as_array();
+    matches!(version, Version::V1_13)
+        && init.into_iter().flatten().any(|container| container["restartPolicy"] == "Always")
+}
+
 /// Sets what `scpol inject` makes of each workload. One call serves all cases, because a policy selects its own case only.
 fn inject(version: Version, cases: &mut [Case]) -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -267,7 +275,8 @@ fn inject(version: Version, cases: &mut [Case]) -> Result<()> {
         beside.chain(CUSTOM.map(|(group, kind, plural)| definition(version, group, kind, plural))).collect();
     let manifests = beside.iter().chain(cases.iter().map(|case| &case.workload));
     let manifests = write("manifests.yaml", &mut manifests.map(Value::to_string))?;
-    let policies = write("policies.yaml", &mut cases.iter().flat_map(|case| &case.policies).map(Value::to_string))?;
+    let policies = cases.iter().flat_map(|case| &case.policies).filter(|policy| !is_beyond(version, policy));
+    let policies = write("policies.yaml", &mut policies.map(Value::to_string))?;
     let output = Command::new(env!("CARGO_BIN_EXE_scpol"))
         .args(["inject", "--protected-namespaces=vault", "--output=json", "--kube-version", &version.short()])
         .args(TRUSTING)

@@ -71,8 +71,13 @@ impl Scenes {
         for (field, values, sides) in [
             (
                 "position",
-                vec![json!({"containers": "Before"}), json!({"containers": "Before", "initContainers": "Before"})],
-                3,
+                vec![
+                    json!({"containers": "Before"}),
+                    json!({"containers": "Before", "initContainers": "Before"}),
+                    json!({"env": "After", "envFrom": "After", "volumeMounts": "Before"}),
+                    json!({"containers": "Before", "env": "Before"}),
+                ],
+                2,
             ),
             ("nativeSidecars", vec![json!("Always"), json!("Never")], 4),
             ("hostNetworkPods", vec![json!("Inject")], 2),

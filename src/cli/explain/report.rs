@@ -1,11 +1,13 @@
 //! What is found out about one workload, and how it is shown: the answer first, then a row for each policy.
 
 use crate::api::code::Code;
-use crate::cli::files::{Subject, other_version, plan, title};
+use crate::cli::files::{Subject, of_pods, other_version, plan, title};
 use crate::cli::live::{Invalid, Known, maker};
 use crate::cli::output;
-use crate::decision::{Decision, Left, Outcome};
-use crate::lint::{needs, shared_ports};
+use crate::decision::{Decision, JUDGED, Left, Outcome, rehearsal};
+use crate::inject::marker;
+use crate::lint::{late_references, needs, shared_ports, vet};
+use crate::policy::checks::odd_values;
 use crate::policy::{Policy, Site};
 use crate::workload::Workload;
 use anyhow::Result;
@@ -29,6 +31,9 @@ pub(super) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     policies: Vec<Answer>,
+    /// What is odd about the workload itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    remarks: Vec<String>,
     #[serde(skip)]
     title: String,
     /// What made it, as the argument of another question.
@@ -62,7 +67,7 @@ pub(super) struct Answer {
     /// Why the policy is not in force, though it is valid.
     #[serde(rename = "notInForce", skip_serializing_if = "Option::is_none")]
     idle: Option<String>,
-    /// Ports that two containers would share.
+    /// Ports that two containers would share, and references between variables that stay as they are written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ports: Vec<String>,
 }
@@ -70,6 +75,10 @@ pub(super) struct Answer {
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Finding {
     Skipped,
+    /// It only judges, and has nothing against it.
+    Passes,
+    /// It is injected into the pods that the workload makes.
+    Pods,
     /// It is broken itself.
     Invalid,
     /// Its content is in it already.
@@ -78,7 +87,9 @@ pub(super) enum Finding {
     Injects,
     /// It matches, and the workload is stored without its content.
     Missed,
-    /// It matches, and cannot be injected.
+    /// It matches, and cannot be injected, for something other than a conflict.
+    Fails,
+    /// It matches, and something of the workload or of another policy is in its way.
     Conflict,
     /// The same, and the create is refused for it.
     Refuses,
@@ -91,6 +102,9 @@ impl Finding {
             Finding::Missed => "missed it",
             Finding::Injected => "is in it",
             Finding::Skipped => "skips it",
+            Finding::Passes => "passes",
+            Finding::Pods => "its pods",
+            Finding::Fails => "FAILS",
             Finding::Conflict => "CONFLICT",
             Finding::Refuses => "REFUSES",
             Finding::Invalid => "INVALID",
@@ -98,7 +112,7 @@ impl Finding {
     }
 
     fn is_finding(self) -> bool {
-        matches!(self, Finding::Conflict | Finding::Refuses | Finding::Invalid)
+        matches!(self, Finding::Fails | Finding::Conflict | Finding::Refuses | Finding::Invalid)
     }
 }
 
@@ -108,6 +122,11 @@ impl Report {
         let Subject { workload, placed, source } = subject;
         let is_late = source.is_none() && workload.pending().next().is_none();
         let mut decision = Decision::of(&known.policies, &placed, site);
+        let mut remarks = Vec::new();
+        if source.is_some() {
+            let faults = vet(&mut decision, &placed, site).into_iter();
+            remarks.extend(faults.map(|fault| format!("`{}` {}", fault.field, fault.message)));
+        }
         let patch = plan(&mut decision, &workload, &placed);
         let injected = workload.with_body(workload.patched(&patch));
         let mut answers: Vec<Answer> =
@@ -115,8 +134,28 @@ impl Report {
         let (skipped, failed): (Vec<_>, Vec<_>) =
             decision.rest.iter().partition(|left| left.outcome == Outcome::Skipped);
         answers.extend(failed.into_iter().map(|left| Answer::left(left, &workload)));
+        answers.extend(decision.satisfied().filter(|policy| !policy.injects()).map(|policy| Answer::passes(policy)));
         answers.extend(known.invalid.iter().map(Answer::invalid));
-        answers.extend(skipped.into_iter().map(|left| Answer::left(left, &workload)));
+        answers.extend(skipped.into_iter().map(|left| {
+            let would = (left.reason.code == Code::Audit).then(|| rehearsal(&left.policy, &placed, site)).flatten();
+            let answer = Answer::left(left, &workload);
+            let message = would.map_or(answer.message.clone(), |would| format!("{}: {would}", answer.message));
+            Answer { message, ..answer }
+        }));
+        if let Some((pod, mut of_pods)) = of_pods(&known.policies, &placed, site) {
+            let patch = of_pods.plan(&pod);
+            let injected = pod.with_body(pod.patched(&patch));
+            let injects = of_pods.inject.iter().map(|policy| Answer::injects(policy, &pod, &injected, false));
+            let left = of_pods.rest.iter().map(|left| Answer::left(left, &pod));
+            for answer in injects.chain(left).collect::<Vec<_>>() {
+                answers.retain(|other| other.policy != answer.policy);
+                answers.push(answer.of_pods());
+            }
+        }
+        if known.policies.kinds().any(|kind| *kind == placed.kind) {
+            remarks.extend(odd_values(&placed, || known.policies.iter().map(|policy| policy.name.as_str())));
+        }
+        answers.sort_by_key(|answer| answer.result == Finding::Skipped);
         for answer in answers.iter_mut().filter(|answer| answer.result != Finding::Skipped) {
             answer.idle = known.idle.get(&answer.policy).cloned();
         }
@@ -126,6 +165,7 @@ impl Report {
             name: workload.name().to_owned(),
             source,
             policies: answers,
+            remarks,
             title: title(&placed),
             maker: maker(&workload).map(|(kind, name)| format!("{kind}/{name} -n {}", workload.namespace())),
         }
@@ -166,6 +206,12 @@ impl Report {
             (0, _) if self.policies.iter().all(|answer| answer.result == Finding::Injected) => {
                 "nothing to add".to_owned()
             }
+            (0, _) if self.policies.iter().all(|answer| answer.result == Finding::Passes) => {
+                format!("it satisfies the validations of {}", self.named(Finding::Passes).join(", "))
+            }
+            (0, _) if self.gravest() == Finding::Pods => {
+                format!("its pods are injected when they are created, by {}", self.named(Finding::Pods).join(", "))
+            }
             (0, _) if self.gravest() == Finding::Missed => format!("it was created without {}", missed.join(", ")),
             (0, 1) => "the one policy does not inject".to_owned(),
             (0, _) => format!("none of {all} policies injects"),
@@ -176,6 +222,7 @@ impl Report {
         for (result, words) in [
             (Finding::Injected, "in it already"),
             (Finding::Conflict, "in conflict"),
+            (Finding::Fails, "cannot be injected"),
             (Finding::Invalid, "not valid itself"),
         ] {
             let named = self.named(result);
@@ -190,11 +237,16 @@ impl Report {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if !self.named(Finding::Missed).is_empty() {
-            notes.push("Created without: what runs is never changed. Create it anew to have it injected.".into());
+            notes.push(
+                "Stored without: created without it, or replaced without it since, as `kubectl replace` or `helm --force` do; what \
+                 runs is never changed. Create it anew to have it injected."
+                    .into(),
+            );
         }
         if let Some(maker) = &self.maker {
             notes.push(format!("It was made by another object, where such policies decide: scpol explain {maker}"));
         }
+        notes.extend(self.remarks.iter().cloned());
         for answer in &self.policies {
             notes.extend(answer.idle.iter().map(|why| format!("{} is not in force: {why}", answer.policy)));
             if !answer.needs.is_empty() {
@@ -236,10 +288,18 @@ impl Answer {
     fn injects(policy: &Policy, workload: &Workload, injected: &Workload, is_late: bool) -> Self {
         let added = policy.marker(injected).map(|marker| marker.added).unwrap_or_default();
         let pod = policy.view(workload).pod_pointer();
-        let adds: Vec<_> = added.iter().filter_map(|pointer| name(pointer.strip_prefix(&pod)?)).collect();
+        let adds: Vec<_> = added.iter().filter_map(|pointer| marker::told(pointer.strip_prefix(&pod)?)).collect();
         let message = match adds.len() {
             0 => "all that it adds is there already".to_owned(),
-            _ if is_late => format!("matches; would have added {}", adds.join(", ")),
+            _ if is_late => {
+                let generation = workload.changed_since_creation();
+                let since = generation.map_or(String::new(), |generation| {
+                    format!(
+                        "; changed since its creation (generation {generation}), perhaps by one that replaced all of it"
+                    )
+                });
+                format!("matches; would have added {}{since}", adds.join(", "))
+            }
             _ => format!("adds {}", adds.join(", ")),
         };
         let template = serde_json::to_value(&policy.template.spec).expect("a template is JSON");
@@ -256,15 +316,37 @@ impl Answer {
             idle: None,
             ports: shared_ports(&policy.template.spec, injected)
                 .into_iter()
-                .map(|(field, message)| format!("{field} {message}"))
+                .map(|(_, field, message)| format!("{field} {message}"))
+                .chain(late_references(policy, injected))
                 .collect(),
         }
+    }
+
+    /// One that only judges.
+    fn passes(policy: &Policy) -> Self {
+        let count = policy.validations.len();
+        let holds =
+            if count == 1 { "its validation holds".to_owned() } else { format!("its {count} validations hold") };
+        Self {
+            row: Some(JUDGED),
+            code: None,
+            reason: None,
+            fix: "",
+            ..Self::coded(&policy.name, Finding::Passes, Code::Valid, holds)
+        }
+    }
+
+    /// The same answer, about the pods that the workload makes.
+    fn of_pods(self) -> Self {
+        let result = if self.result == Finding::Injects { Finding::Pods } else { self.result };
+        Self { result, message: format!("its pods, when they are created: {}", self.message), ..self }
     }
 
     fn left(left: &Left, workload: &Workload) -> Self {
         let result = match (left.outcome, left.reason.code) {
             (_, Code::AlreadyInjected) => Finding::Injected,
-            (Outcome::Failed, _) => Finding::Conflict,
+            (Outcome::Failed, Code::NameConflict | Code::PolicyConflict) => Finding::Conflict,
+            (Outcome::Failed, _) => Finding::Fails,
             (Outcome::Rejected, _) => Finding::Refuses,
             (Outcome::Skipped | Outcome::Injected, _) => Finding::Skipped,
         };
@@ -309,44 +391,4 @@ fn earlier(policy: &Policy, workload: &Workload) -> String {
     other_version(policy, workload).map_or(String::new(), |hash| {
         format!("has the template {hash} of another version (now {}); ", policy.template.hash)
     })
-}
-
-/// How a person calls what a marker lists at `pointer`, which begins at the pod; none for the lists and maps around it.
-fn name(pointer: &str) -> Option<String> {
-    let tokens: Vec<String> =
-        pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
-    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
-    match tokens[..] {
-        ["spec", "containers", name] => Some(format!("container {name}")),
-        ["spec", "initContainers", name] => Some(format!("init container {name}")),
-        ["spec", "volumes", name] => Some(format!("volume {name}")),
-        ["spec", "imagePullSecrets", name] => Some(format!("pull secret {name}")),
-        ["spec", _, container, "env", name] => Some(format!("variable {name} in {container}")),
-        ["spec", _, container, "envFrom", source] => Some(format!("variables of {source} in {container}")),
-        ["spec", _, container, "volumeMounts", path] => Some(format!("mount {path} in {container}")),
-        ["metadata", "labels", key] => Some(format!("label {key}")),
-        ["metadata", "annotations", key] => Some(format!("annotation {key}")),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_marker_lists_has_a_name_and_what_holds_it_has_none() {
-        for (pointer, expected) in [
-            ("/spec/containers/envoy", Some("container envoy")),
-            ("/spec/initContainers/app/env/A", Some("variable A in app")),
-            ("/spec/containers/app/volumeMounts/~1etc~1x", Some("mount /etc/x in app")),
-            ("/metadata/labels/a~1b", Some("label a/b")),
-            ("/spec/containers", None),
-            ("/spec/containers/app/env", None),
-            ("/metadata", None),
-            ("", None),
-        ] {
-            assert_eq!(name(pointer).as_deref(), expected, "{pointer}");
-        }
-    }
 }

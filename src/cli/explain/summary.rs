@@ -28,7 +28,10 @@ pub(super) fn write(reports: &[Report], known: &Known, out: &mut impl Write) -> 
         writeln!(out, "{policy} is not in force: {why}")?;
     }
     if reports.iter().any(|report| report.answers().iter().any(|answer| answer.result == Finding::Missed)) {
-        writeln!(out, "missed it: created without; what runs is never changed. Create it anew to have it injected.")?;
+        writeln!(
+            out,
+            "missed it: created without it, or replaced without it since, as `kubectl replace` or `helm --force` do; what runs is never changed. Create it anew to have it injected."
+        )?;
     }
     Ok(writeln!(out, "Asked about one workload alone, `scpol explain` says what was compared with what.")?)
 }
@@ -41,7 +44,10 @@ fn headline(reports: &[Report], policies: &Policies) -> String {
         (&[Finding::Injects][..], "to be injected"),
         (&[Finding::Injected], "injected"),
         (&[Finding::Missed], "missed"),
+        (&[Finding::Pods], "injected in their pods"),
+        (&[Finding::Passes], "satisfy the validations"),
         (&[Finding::Conflict], "in conflict"),
+        (&[Finding::Fails], "not to be injected"),
         (&[Finding::Refuses], "refused"),
         (&[Finding::Skipped, Finding::Invalid], "left out"),
     ];

@@ -201,6 +201,19 @@ impl Report {
             [workload, behind.result.word().to_owned(), code, behind.fix.clone()]
         });
         output::table(["WORKLOAD", "RESULT", "CODE", "WHAT TO DO"], rows, out)?;
+        let changed = self.workloads.iter().filter_map(|behind| {
+            let workload = place(&behind.kind, &behind.namespace, &behind.name);
+            Some(format!("{workload} (generation {})", behind.generation?))
+        });
+        let changed: Vec<_> = changed.collect();
+        if !changed.is_empty() {
+            writeln!(
+                out,
+                "Changed since their creation: {}. An update that replaces the whole object, as `kubectl replace`, a PUT or \
+                 `helm upgrade --force` do, takes a sidecar out.",
+                changed.join(", ")
+            )?;
+        }
         if self.more > 0 {
             writeln!(out, "and {} more: `--limit 0` shows them all", self.more)?;
         }

@@ -47,6 +47,9 @@ pub(super) struct Behind {
     pub(super) code: Option<String>,
     /// What to do about it.
     pub(super) fix: String,
+    /// Its generation, where it has missed the template and was changed since its creation: it may have had it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) generation: Option<i64>,
 }
 
 /// In which way a workload is behind its policy.
@@ -194,6 +197,7 @@ fn behind(tally: Tally, failure: Option<Code>, fix: String, workload: &Workload)
         result,
         code: code.map(|code| code.to_string()),
         fix,
+        generation: workload.changed_since_creation().filter(|_| result == Lag::Missed),
     }
 }
 

@@ -11,7 +11,7 @@ use super::delivery::Delivery;
 use super::own::{self, Own, OwnList};
 use super::variables::Variables;
 use crate::api::v1alpha1::{Place, RawObject};
-use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS};
+use crate::inject::content::{CONTAINERS, DEFAULT_CONTAINER, INIT_CONTAINERS, INNER, Inner, LISTS, List, MAPS};
 use crate::inject::marker;
 use serde_json::Value;
 
@@ -41,8 +41,11 @@ impl Additions<'_> {
     pub(super) fn operations(&self, variables: &mut Variables) -> Result<String, Inexpressible> {
         // Into the user's containers first: what goes before them changes their place.
         let mut dynamic = self.inner_parents();
+        for at in (0..self.templates.len()).rev() {
+            dynamic.extend(self.inner_items(at, Place::Before, variables)?);
+        }
         for at in 0..self.templates.len() {
-            dynamic.extend(self.inner_items(at, variables)?);
+            dynamic.extend(self.inner_items(at, Place::After, variables)?);
         }
         let mut fixed = Conditional::new();
         for list in &LISTS {
@@ -146,7 +149,54 @@ impl Additions<'_> {
                     operations.push((condition, add(&path, &quoted(value))));
                 }
             }
+            if map.field == "annotations" {
+                for (at, template) in self.templates.iter().enumerate() {
+                    let Some(is_named) = self.names_default(at, variables) else { continue };
+                    let condition = all(&[template.fits.clone(), is_named]);
+                    let path = self.path(&format!("/metadata/annotations/{}", escaped(DEFAULT_CONTAINER)));
+                    let first = format!("{}[0]", self.access.names(CONTAINERS, variables));
+                    operations.push((condition, add(&path, &first)));
+                }
+            }
         }
+    }
+
+    /// That the template at `at` is the first that puts a container before the user's, so that the annotation for kubectl has to name
+    /// the user's first, given that the template is injected. None if it never does.
+    fn names_default(&self, at: usize, variables: &mut Variables) -> Option<String> {
+        if sets_default(&self.templates[at]) {
+            return None;
+        }
+        let is_first = self.goes_before(at, variables)?;
+        let names = self.access.names(CONTAINERS, variables);
+        let annotations = self.access.entries("annotations", variables);
+        let key = quoted(DEFAULT_CONTAINER);
+        let mut terms = vec![
+            is_first,
+            format!("size({names}) > 0"),
+            format!("{names}[0] != \"\""),
+            format!("!({key} in {annotations})"),
+        ];
+        let own = &self.templates[at].delivery;
+        for (other_at, other) in self.templates.iter().enumerate().filter(|(_, other)| other.delivery.meets(own)) {
+            if sets_default(other) {
+                terms.push(not(&other.fits));
+            } else if other_at < at
+                && let Some(goes_before) = self.goes_before(other_at, variables)
+            {
+                terms.push(not(&all(&[other.fits.clone(), goes_before])));
+            }
+        }
+        Some(all(&terms))
+    }
+
+    /// That a container of the template at `at` is added before the user's. None if it has none that goes there.
+    fn goes_before(&self, at: usize, variables: &mut Variables) -> Option<String> {
+        let template = &self.templates[at].delivery.template;
+        let list = LISTS.iter().find(|list| list.field == CONTAINERS)?;
+        let items = (list.items)(&template.spec).iter().filter(|item| (list.place)(template, item) == Place::Before);
+        let added: Vec<String> = items.map(|item| self.is_added(at, list, list.key_of(item), variables)).collect();
+        (!added.is_empty()).then(|| any(&added))
     }
 
     /// That the entry `key` of the template at `at` is added, given that the template is injected.
@@ -200,19 +250,41 @@ impl Additions<'_> {
         }
     }
 
-    fn inner_items(&self, at: usize, variables: &mut Variables) -> Result<Vec<String>, Inexpressible> {
+    /// The operations that add those items of the template at `at` that go to `place` in the user's containers.
+    fn inner_items(&self, at: usize, place: Place, variables: &mut Variables) -> Result<Vec<String>, Inexpressible> {
         let template = &self.templates[at];
         let items: Vec<(&'static Inner, &RawObject)> = template.inner_items().collect();
+        let is_there =
+            |(inner, item): &(&'static Inner, &RawObject)| (inner.place)(&template.delivery.template, item) == place;
+        let mut numbers: Vec<usize> = (0..items.len()).filter(|&number| is_there(&items[number])).collect();
         let mut operations = Vec::new();
+        if numbers.is_empty() {
+            return Ok(operations);
+        }
+        let end = match place {
+            Place::Before => "0",
+            Place::After => "-",
+        };
+        if place == Place::Before {
+            // Each is put at the beginning: the last one first.
+            numbers.reverse();
+        }
         for list in template.own.iter().flat_map(|own| &own.lists) {
             let values: Vec<Value> = items.iter().map(|(_, item)| Value::Object((*item).clone())).collect();
             let values = variables.define("inner", &literal(&Value::Array(values))?);
-            let ends = items.iter().map(|(inner, _)| format!("/{}/-", inner.field)).collect::<Vec<_>>();
+            let ends = items.iter().map(|(inner, _)| format!("/{}/{end}", inner.field)).collect::<Vec<_>>();
             let ends = super::cel::list(ends.iter().map(String::as_str));
             let path = format!("{} + string(i) + {ends}[n]", self.path(&format!("/spec/{}/", list.field)));
             let added = self.added_to_each(at, list, variables);
+            let meant = match place == Place::After && numbers.len() == items.len() {
+                true => format!("{added}[k]"),
+                false => {
+                    let numbers = numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+                    format!("[{numbers}].filter(n, n in {added}[k])")
+                }
+            };
             let each = format!(
-                "{}.transformList(k, i, {added}[k].map(n, {})).flatten()",
+                "{}.transformList(k, i, {meant}.map(n, {})).flatten()",
                 list.indexes,
                 add(&path, &format!("{values}[n]"))
             );
@@ -269,6 +341,10 @@ impl Additions<'_> {
         }
         for map in &MAPS {
             self.record_entries(at, map.field, variables, &mut record);
+        }
+        if let Some(is_named) = self.names_default(at, variables) {
+            let pointer = self.pointer(&format!("/metadata/annotations/{}", escaped(DEFAULT_CONTAINER)));
+            record.added(is_named, pointer);
         }
         record.text(&self.templates[at].delivery.template.hash)
     }
@@ -424,6 +500,12 @@ impl Fitting<'_> {
         };
         indexes(self) == indexes(other)
     }
+}
+
+/// True if and only if the template itself says which container kubectl takes.
+fn sets_default(template: &Fitting<'_>) -> bool {
+    let metadata = template.delivery.template.spec.metadata.as_ref();
+    metadata.is_some_and(|metadata| metadata.annotations.contains_key(DEFAULT_CONTAINER))
 }
 
 /// A marker in the making.

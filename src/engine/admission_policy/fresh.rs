@@ -7,7 +7,7 @@ use super::additions::{Additions, Fitting};
 use super::cel::{all, any, list, not, quoted};
 use super::conflict;
 use super::variables::Variables;
-use crate::api::v1alpha1::Template;
+use crate::api::v1alpha1::{Place, Template};
 use crate::inject::content::{CONTAINERS, LISTS, List, MAPS};
 
 /// How long the patch may be to stand there a second and third time, in characters: a fifth of what an expression may have.
@@ -25,7 +25,9 @@ pub(super) fn operations(
     let [Fitting { delivery, own, .. }] = template;
     let spec = &delivery.template.spec;
     let adds_entries = MAPS.iter().any(|map| map.of(spec).next().is_some());
-    if access.shape == Shape::Free || own.is_some() || adds_entries {
+    // A container before the user's has an annotation name the user's.
+    let goes_before = delivery.template.position.containers == Place::Before && !spec.containers.is_empty();
+    if access.shape == Shape::Free || own.is_some() || adds_entries || goes_before {
         return Ok(None);
     }
     let with = |has_annotations| Access { fresh: Some(Fresh { has_annotations }), ..access.clone() };

@@ -22,7 +22,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
     subjects.truncate(SUBJECTS);
     for minor in [None, Some(13), Some(36)] {
-        let context = Context { site: site.clone(), minor };
+        let context = Context { site: Site { minor, ..site.clone() } };
         for finding in lint::lint(&subjects, &context) {
             assert!(finding.subject < subjects.len() && !finding.message.is_empty(), "{finding:?}");
         }

@@ -1,0 +1,317 @@
+//! What Kubernetes takes for pod content, known without a server: the fields of every minor version, and the rules that its
+//! API server checks by hand.
+//!
+//! [`in_template`] judges what a policy adds, [`in_pod`] what a workload in a file has. A server of its own is asked
+//! elsewhere; this is for files.
+
+mod rules;
+mod table;
+
+use super::code::Code;
+use super::rules::Violation;
+use super::schema::{kind_of, listed, quoted, similar};
+use crate::inject::quantity;
+use serde_json::{Map, Value};
+use table::{Field, NEWEST, OLDEST, Type};
+
+/// A place in pod content that Kubernetes does not take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The path of the field, for example `spec.template.containers[0].livenesProbe`.
+    pub field: String,
+    /// How it is wrong.
+    pub kind: FaultKind,
+    /// What it must be, and what to write instead. The sentence begins with the field.
+    pub message: String,
+}
+
+/// How a place is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// There is no such field, and one of a similar name.
+    Misspelt,
+    /// There is no such field in any version that is known here.
+    Unknown,
+    /// There is such a field, but not in this version.
+    OtherVersion,
+    /// The value has another type.
+    Type,
+    /// The value breaks a rule.
+    Value,
+    /// A name is there twice.
+    Duplicate,
+}
+
+impl FaultKind {
+    /// The code of such a fault in a template.
+    fn code(self) -> Code {
+        match self {
+            Self::Misspelt | Self::Unknown | Self::OtherVersion => Code::UnknownTemplateField,
+            Self::Type | Self::Value => Code::TemplateInvalid,
+            Self::Duplicate => Code::DuplicateName,
+        }
+    }
+}
+
+/// What is checked of a policy's template: its lists, each of which is one of a PodSpec or of a Container.
+const IN_TEMPLATE: [(&str, &str); 7] = [
+    ("containers", "PodSpec"),
+    ("initContainers", "PodSpec"),
+    ("volumes", "PodSpec"),
+    ("imagePullSecrets", "PodSpec"),
+    ("env", "Container"),
+    ("envFrom", "Container"),
+    ("volumeMounts", "Container"),
+];
+
+/// Every place of the untyped `spec.template` that a server of 1.`minor` does not take; by default, the newest that is known.
+pub fn in_template(template: &Value, minor: Option<u32>) -> Vec<Violation> {
+    let mut walk = Walk::new(minor);
+    for (list, definition) in IN_TEMPLATE {
+        let field = table::fields(definition).iter().find(|field| field.name == list);
+        // What is no list is the business of the policy's own schema.
+        if let (Some(field), Some(items @ Value::Array(_))) = (field, template.get(list)) {
+            walk.value(&field.of, items, &format!("spec.template.{list}"));
+        }
+    }
+    if let Some(template) = template.as_object() {
+        rules::of_containers(&mut walk, template, "spec.template");
+        rules::of_metadata(&mut walk, template.get("metadata"), "spec.template.metadata");
+    }
+    let violation = |fault: Fault| Violation { code: fault.kind.code(), field: fault.field, message: fault.message };
+    walk.faults.into_iter().map(violation).collect()
+}
+
+/// Every place of `pod`, which has the `metadata` and `spec` of a pod and lies at `path`, that a server of 1.`minor` does not
+/// take.
+pub fn in_pod(pod: &Value, path: &str, minor: Option<u32>) -> Vec<Fault> {
+    let mut walk = Walk::new(minor);
+    if !path.is_empty() {
+        walk.value(&Type::Of("PodTemplateSpec"), pod, path);
+        return walk.faults;
+    }
+    // Beside these two a Pod has what a template has not.
+    for (field, of) in [("metadata", Type::Of("ObjectMeta")), ("spec", Type::Of("PodSpec"))] {
+        walk.value(&of, &pod[field], field);
+    }
+    rules::of_metadata(&mut walk, pod.get("metadata"), "metadata");
+    walk.faults
+}
+
+/// Every annotation and label of the object whose `metadata` these are that is no text, which no server takes.
+pub fn in_metadata(metadata: &Value) -> Vec<Fault> {
+    let mut walk = Walk::new(None);
+    for map in ["labels", "annotations"] {
+        if let Some(values) = metadata.get(map).filter(|values| !values.is_null()) {
+            walk.value(&Type::Map(Box::new(Type::Text)), values, &format!("metadata.{map}"));
+        }
+    }
+    walk.faults
+}
+
+/// A walk through pod content.
+struct Walk {
+    minor: u32,
+    /// How messages call the version.
+    version: String,
+    /// Whether it is later than all that is known here, so that it may have other fields.
+    is_later: bool,
+    faults: Vec<Fault>,
+}
+
+impl Walk {
+    fn new(minor: Option<u32>) -> Self {
+        let version = match minor {
+            Some(minor) if minor <= NEWEST => format!("Kubernetes 1.{minor}"),
+            _ => format!("Kubernetes up to 1.{NEWEST}"),
+        };
+        let is_later = minor.is_some_and(|minor| minor > NEWEST);
+        Self { minor: minor.unwrap_or(NEWEST).clamp(OLDEST, NEWEST), version, is_later, faults: Vec::new() }
+    }
+
+    fn blame(&mut self, field: impl Into<String>, kind: FaultKind, message: impl Into<String>) {
+        let (field, message) = (field.into(), message.into());
+        if !self.faults.iter().any(|fault| fault.field == field) {
+            self.faults.push(Fault { field, kind, message });
+        }
+    }
+
+    /// Notes that the value at `field` breaks a rule.
+    fn wrong(&mut self, field: impl Into<String>, message: impl Into<String>) {
+        self.blame(field, FaultKind::Value, message);
+    }
+
+    fn value(&mut self, of: &Type, value: &Value, path: &str) {
+        match (of, value) {
+            // As a server has it, null is absent.
+            (_, Value::Null) | (Type::Any, _) | (Type::Text, Value::String(_)) | (Type::Boolean, Value::Bool(_)) => {}
+            (Type::Int32, Value::Number(number)) if number.as_i64().is_some_and(|it| i32::try_from(it).is_ok()) => {}
+            (Type::Int64, Value::Number(number)) if number.is_i64() => {}
+            (Type::IntOrText, Value::Number(number)) if number.is_i64() => {}
+            (Type::IntOrText, Value::String(_)) => {}
+            (Type::Quantity, Value::Number(_)) => {}
+            (Type::Quantity, Value::String(text)) => self.quantity(text, path),
+            (Type::Of(definition), Value::Object(members)) => self.object(definition, members, path),
+            (Type::List(of), Value::Array(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    let path = format!("{path}[{index}]");
+                    match item {
+                        Value::Null => self.type_(of, item, &path),
+                        item => self.value(of, item, &path),
+                    }
+                }
+            }
+            (Type::Map(of), Value::Object(members)) => {
+                for (key, value) in members {
+                    self.value(of, value, &format!("{path}.{key}"));
+                }
+            }
+            _ => self.type_(of, value, path),
+        }
+    }
+
+    /// A value of another type, and how to write it.
+    fn type_(&mut self, of: &Type, value: &Value, path: &str) {
+        let wanted = match of {
+            Type::Text => "a string",
+            Type::Int32 => "a whole number of 32 bits",
+            Type::Int64 => "a whole number",
+            Type::Boolean => "`true` or `false`",
+            Type::Quantity => "a quantity, such as `500m` or `128Mi`",
+            Type::IntOrText => "a whole number or a string",
+            Type::List(of) if **of == Type::Text => "a list of strings",
+            Type::List(_) => "a list",
+            Type::Map(_) | Type::Of(_) | Type::Any => "an object",
+        };
+        let hint = instead(of, value).map(|text| format!("; write `{text}`")).unwrap_or_default();
+        self.blame(path, FaultKind::Type, format!("must be {wanted}, is {}{hint}", kind_of(value)));
+    }
+
+    fn object(&mut self, definition: &'static str, members: &Map<String, Value>, path: &str) {
+        let fields = table::fields(definition);
+        if fields.is_empty() {
+            return;
+        }
+        for (name, value) in members.iter().filter(|(_, value)| !value.is_null()) {
+            let at = format!("{path}.{name}");
+            match fields.iter().find(|field| field.name == name) {
+                None => self.unknown(definition, fields, name, &at),
+                Some(field) if !field.is_in(self.minor) => self.other_version(field, &at),
+                Some(field) => {
+                    self.value(&field.of, value, &at);
+                    self.choice(field, value, &at);
+                }
+            }
+        }
+        let is_there = |field: &Field| match members.get(field.name) {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(_) => true,
+        };
+        // What lacks a number has 0 there; where that is none, a rule says so.
+        let is_number = |field: &Field| matches!(field.of, Type::Int32 | Type::Int64);
+        for field in fields {
+            let is_wanted = field.is_required && field.is_in(self.minor) && !is_number(field);
+            if is_wanted && !is_there(field) && !self.is_meant(field.name, path) {
+                self.wrong(format!("{path}.{}", field.name), "must be given");
+            }
+        }
+        rules::of(definition, self, members, path);
+    }
+
+    /// True if and only if a misspelt field of the object at `path` was meant to be `name`.
+    fn is_meant(&self, name: &str, path: &str) -> bool {
+        let meant = format!("did you mean `{name}`?");
+        let is_in = |fault: &Fault| fault.field.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+        self.faults.iter().any(|fault| is_in(fault) && fault.message.ends_with(&meant))
+    }
+
+    fn unknown(&mut self, definition: &str, fields: &[Field], name: &str, path: &str) {
+        let known = fields.iter().filter(|field| field.is_in(self.minor)).map(|field| field.name);
+        let (kind, hint) = match similar(name, known) {
+            Some(known) => (FaultKind::Misspelt, format!("; did you mean `{known}`?")),
+            None if self.is_later => return,
+            None => (FaultKind::Unknown, format!(" in a {definition} of {}; remove it", self.version)),
+        };
+        self.blame(path, kind, format!("there is no such field{hint}"));
+    }
+
+    fn other_version(&mut self, field: &Field, path: &str) {
+        let message = match field.last {
+            Some(last) if self.minor > last => format!("is gone since Kubernetes 1.{}; remove it", last + 1),
+            _ => format!("needs Kubernetes 1.{} or later, and this is 1.{}; remove it", field.first, self.minor),
+        };
+        self.blame(path, FaultKind::OtherVersion, message);
+    }
+
+    fn choice(&mut self, field: &Field, value: &Value, path: &str) {
+        let Some(text) = value.as_str().filter(|text| !text.is_empty()) else { return };
+        let minor = self.minor;
+        let allowed: Vec<_> =
+            field.choices.iter().filter(|(_, since)| *since <= minor).map(|(value, _)| *value).collect();
+        if allowed.is_empty() || allowed.contains(&text) {
+            return;
+        }
+        let hint = match similar(text, allowed.iter().copied()) {
+            Some(choice) => format!("; did you mean `{choice}`?"),
+            None => String::new(),
+        };
+        let few: Vec<_> = allowed.iter().copied().filter(|choice| !choice.is_empty()).take(12).collect();
+        let more = if allowed.len() > few.len() + 1 { ", …" } else { "" };
+        self.wrong(path, format!("must be one of {}{more}, not {}{hint}", listed(&few), quoted(text)));
+    }
+
+    fn quantity(&mut self, text: &str, path: &str) {
+        if quantity::nanos(text).is_some() {
+            return;
+        }
+        let hint = better_quantity(text).unwrap_or_else(|| "500m` or `128Mi".to_owned());
+        self.wrong(path, format!("must be a quantity, not {}; write e.g. `{hint}`", quoted(text)));
+    }
+}
+
+/// How `value` is written as `of`, where that is plain.
+fn instead(of: &Type, value: &Value) -> Option<String> {
+    match (of, value) {
+        (Type::Text, Value::Bool(_) | Value::Number(_)) => Some(format!("\"{value}\"")),
+        (Type::Int32 | Type::Int64, Value::String(text)) => Some(text.parse::<i64>().ok()?.to_string()),
+        (Type::Boolean, Value::String(text)) => match text.to_lowercase().as_str() {
+            "true" | "yes" | "on" => Some("true".to_owned()),
+            "false" | "no" | "off" => Some("false".to_owned()),
+            _ => None,
+        },
+        (Type::List(of), Value::String(text)) if **of == Type::Text => {
+            // Whatever a shell would read otherwise is left to one.
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:=,@%+".contains(c);
+            let words: Vec<&str> = match text.chars().all(is_plain) {
+                true => text.split_whitespace().collect(),
+                false => vec!["sh", "-c", text],
+            };
+            Some(Value::from(words).to_string())
+        }
+        (Type::List(of), Value::String(text)) if matches!(**of, Type::Of("LocalObjectReference")) => {
+            Some(format!("[{{name: {text}}}]"))
+        }
+        _ => None,
+    }
+}
+
+/// The quantity that somebody meant by `text`.
+fn better_quantity(text: &str) -> Option<String> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(end);
+    let unit = match unit.trim().to_lowercase().as_str() {
+        "k" | "kb" | "kib" | "ki" => "Ki",
+        "m" | "mb" | "mib" | "mi" => "Mi",
+        "g" | "gb" | "gib" | "gi" => "Gi",
+        "t" | "tb" | "tib" | "ti" => "Ti",
+        "b" | "bytes" | "core" | "cores" | "cpu" | "cpus" => "",
+        "millicores" | "millicpu" => "m",
+        _ => return None,
+    };
+    let better = format!("{number}{unit}");
+    quantity::nanos(&better).is_some().then_some(better)
+}
+
+#[cfg(test)]
+mod tests;

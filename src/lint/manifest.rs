@@ -1,0 +1,40 @@
+//! A workload in a file, where no server has judged it.
+
+use crate::api::code::Code;
+use crate::api::pod_schema::{Fault, FaultKind, in_metadata, in_pod};
+use crate::decision::Decision;
+use crate::policy::{Reason, Site};
+use crate::workload::Workload;
+
+/// How many faults a reason names.
+const SHOWN: usize = 3;
+
+/// Takes everything out of `decision` that would be injected into `workload`, which stands in a file, if a server would not take
+/// the manifest or would read it otherwise than it looks: a field is misspelt or has another type. Gives what else a server would
+/// refuse, and is no reason for us.
+///
+/// A custom resource is its own business: nobody here knows its schema.
+pub fn vet(decision: &mut Decision, workload: &Workload, site: &Site) -> Vec<Fault> {
+    let (Some(pod), false) = (workload.pod(), decision.inject.is_empty()) else { return Vec::new() };
+    let Some(path) = workload.kind.template_path().filter(|_| workload.kind.is_in_table()) else { return Vec::new() };
+    let mut faults = if path.is_empty() { Vec::new() } else { in_metadata(&workload.body["metadata"]) };
+    faults.extend(in_pod(pod, &path, site.minor));
+    let (grave, others): (Vec<_>, Vec<_>) = faults.into_iter().partition(is_grave);
+    if grave.is_empty() {
+        return others;
+    }
+    let told = grave.iter().take(SHOWN).map(|fault| format!("`{}` {}", fault.field, fault.message));
+    let more = match grave.len() {
+        count if count > SHOWN => format!(", and {} more", count - SHOWN),
+        _ => String::new(),
+    };
+    let detail = format!("the manifest cannot be: {}{more}", told.collect::<Vec<_>>().join("; "));
+    for policy in decision.inject.clone() {
+        decision.fail(policy, Reason { row: 8, code: Code::WorkloadInvalid, detail: detail.clone() });
+    }
+    others
+}
+
+fn is_grave(fault: &Fault) -> bool {
+    matches!(fault.kind, FaultKind::Misspelt | FaultKind::Type)
+}

@@ -1,0 +1,3 @@
+module pod-schema
+
+go 1.21
