@@ -39,7 +39,8 @@ pub(super) fn check(pod: &Pod<'_>, template: &Template, matching: &[&Template]) 
             .find_map(|list| (list.items)(&template.spec).iter().find_map(|item| name_conflict(pod, list, item)))
     };
     let own = pod.own(template, matching)?;
-    let conflict = name_conflict()
+    let conflict = unmet::label_of_jobs(pod, template)
+        .or_else(name_conflict)
         .or_else(|| entry_conflict(pod, template))
         .or_else(|| own.iter().find_map(|own| inner_conflict(own, template)))
         .or_else(|| host_port_conflict(pod, template))

@@ -53,8 +53,8 @@ pub(crate) enum Want {
     Volume(String, Source),
     /// The workload's selector admits the label, unless the pod has the key already.
     Label { key: String, value: String },
-    /// The label is none that Kubernetes itself gives the pods of a Job, unless the pod has the key already.
-    NotOfJobs(String),
+    /// The label is none that Kubernetes itself gives the pods of a Job, unless the pod has it already.
+    NotOfJobs { key: String, value: String },
 }
 
 /// What the field of a pod must be.
@@ -204,7 +204,11 @@ impl Needs {
         for (key, value) in &metadata.labels {
             let who = format!("label `{key}` of the template");
             if OF_JOBS.contains(&key.as_str()) {
-                self.ask(Code::SelectorMismatch, who.clone(), Want::NotOfJobs(key.clone()));
+                self.ask(
+                    Code::SelectorMismatch,
+                    who.clone(),
+                    Want::NotOfJobs { key: key.clone(), value: value.clone() },
+                );
             }
             self.ask(Code::SelectorMismatch, who, Want::Label { key: key.clone(), value: value.clone() });
         }

@@ -25,6 +25,16 @@ pub(super) fn first(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
         .or_else(|| forbidden(pod, template))
 }
 
+/// A label of `template` that the pods of a Job get from Kubernetes: also where they have it already, with the value of Kubernetes.
+pub(super) fn label_of_jobs(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
+    let is_meant = |need: &&Need| matches!(need.want, Want::NotOfJobs { .. });
+    template.needs().list.iter().filter(is_meant).find_map(|need| unmet(pod, need))
+}
+
+fn is_true(item: &RawObject, path: &[&str]) -> bool {
+    needs::at(item, path).is_some_and(|value| *value == true)
+}
+
 /// What only shows when all of `templates` are in the pod.
 pub(super) fn together(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
     if templates.len() < 2 {
@@ -58,14 +68,11 @@ fn unmet(pod: &Pod<'_>, need: &Need) -> Option<Conflict> {
         }
         Want::Volume(name, source) => volume(pod, name, *source)?,
         Want::Label { key, value } => selector(pod, key, value)?,
-        Want::NotOfJobs(key) => {
-            let is_job =
-                pod.workload.kind.is_in_table() && matches!(pod.workload.kind.resource.as_str(), "jobs" | "cronjobs");
-            let is_manual = || {
-                pod.owner()
-                    .is_some_and(|owner| needs::at(owner, &["manualSelector"]).is_some_and(|value| *value == true))
-            };
-            let is_taken = is_job && pod.entry(&MAPS[0], key).is_none() && !is_manual();
+        Want::NotOfJobs { key, value } => {
+            let kind = &pod.workload.kind;
+            let is_job = kind.is_in_table() && matches!(kind.resource.as_str(), "jobs" | "cronjobs");
+            let is_manual = || pod.owner().is_some_and(|owner| is_true(owner, &["manualSelector"]));
+            let is_taken = is_job && pod.entry(&MAPS[0], key).is_none_or(|there| there != value) && !is_manual();
             is_taken.then(|| format!("is one that the pods of a {} get from Kubernetes", pod.workload.kind_name()))?
         }
     };
@@ -248,7 +255,12 @@ fn too_large(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
     let mut there = pod.entries(&MAPS[1]).peekable();
     // What templates add without any of the pod's own is far below.
     there.peek()?;
-    let is_ours = |key: &str| templates.iter().any(|template| template.marker_key == key);
+    // What we may have added before is among what we add.
+    let is_ours = |key: &str| {
+        templates
+            .iter()
+            .any(|template| template.marker_key == key || MAPS[1].of(&template.spec).any(|(own, _)| own == key))
+    };
     let own = there.filter(|(key, _)| !is_ours(key)).map(|(key, value)| key.len() + value.as_str().map_or(0, str::len));
     let pointer = pod.workload.pod_pointer_length();
     let added = templates.iter().map(|template| {
@@ -298,4 +310,159 @@ fn is_broken(pod: &Pod<'_>, demand: &Demand, enforced: Enforced) -> bool {
         })
     };
     enforced.level <= demand.level && demand.versions.contains(&enforced.minor) && !is_lifted() && !is_inherited()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1alpha1::{self, Position};
+    use crate::inject;
+    use crate::workload::{Kind, Workload};
+    use serde_json::json;
+    use std::sync::Arc;
+
+    fn template(policy: &str, spec: Value) -> Template {
+        let spec: v1alpha1::Template = serde_json::from_value(spec).unwrap();
+        Template::new(policy, &spec, Position::default())
+    }
+
+    fn pod(body: Value) -> Workload {
+        Workload::new(Kind::find("", "pods").unwrap(), body)
+    }
+
+    fn code(workload: &Workload, template: &Template) -> Option<Code> {
+        inject::check(workload, template, &[template]).err().map(|conflict| conflict.code)
+    }
+
+    /// The size of all annotations of `workload` with `template` in it.
+    fn size(workload: &Workload, template: &Template) -> usize {
+        let after = workload.patched(&inject::plan(workload, &[template], &[template]).unwrap());
+        let annotations = after["metadata"]["annotations"].as_object().unwrap();
+        annotations.iter().map(|(key, value)| key.len() + value.as_str().unwrap().len()).sum()
+    }
+
+    #[test]
+    fn annotations_stay_within_what_the_server_takes_and_nearly_all_of_it_is_used() {
+        let templates = [
+            json!({ "containers": [{ "name": "proxy", "image": "p" }], "volumes": [{ "name": "v" }] }),
+            json!({ "env": [{ "name": "A", "value": "1" }], "metadata": { "annotations": { "a/b": "c" }, "labels": { "x": "y" } } }),
+        ];
+        for template in templates.map(|spec| self::template("p", spec)) {
+            let with = |bytes: usize| {
+                pod(
+                    json!({ "metadata": { "annotations": { "k": "x".repeat(bytes) } }, "spec": { "containers": [{ "name": "app" }] } }),
+                )
+            };
+            let (mut fits, mut is_too_much) = (0, MAX_ANNOTATIONS);
+            while is_too_much - fits > 1 {
+                let middle = usize::midpoint(fits, is_too_much);
+                match code(&with(middle), &template) {
+                    None => fits = middle,
+                    Some(code) => {
+                        assert_eq!(code, Code::AnnotationsTooLarge);
+                        is_too_much = middle;
+                    }
+                }
+            }
+            let size = size(&with(fits), &template);
+            assert!(size <= MAX_ANNOTATIONS && size > MAX_ANNOTATIONS - 1_500, "{size}");
+            // One that is injected already takes no more room.
+            let after = pod(with(fits).patched(&inject::plan(&with(fits), &[&template], &[&template]).unwrap()));
+            assert_eq!(code(&after, &template), None);
+        }
+    }
+
+    #[test]
+    fn two_templates_share_the_room_for_annotations() {
+        let one =
+            |policy: &str| template(policy, json!({ "metadata": { "annotations": { policy: "x".repeat(30_000) } } }));
+        let (one, two) = (one("a"), one("b"));
+        let workload =
+            pod(json!({ "metadata": { "annotations": { "k": "x".repeat(220_000) } }, "spec": { "containers": [] } }));
+        assert_eq!((code(&workload, &one), code(&workload, &two)), (None, None));
+        let conflict = inject::plan(&workload, &[&one, &two], &[&one, &two]).unwrap_err();
+        assert_eq!(conflict.code, Code::AnnotationsTooLarge);
+    }
+
+    #[test]
+    fn requests_add_up_as_the_server_does_it() {
+        let container =
+            |name: &str, cpu: &str| json!({ "name": name, "image": "i", "resources": { "requests": { "cpu": cpu } } });
+        let native = |name: &str, cpu: &str| {
+            let mut native = container(name, cpu);
+            native["restartPolicy"] = json!("Always");
+            native
+        };
+        let (main, passing, sidecar) = (
+            json!({ "containers": [container("t", "100m")] }),
+            json!({ "initContainers": [container("t", "100m")] }),
+            json!({ "initContainers": [native("t", "100m")] }),
+        );
+        let before = v1alpha1::Position { init_containers: Place::Before, ..Position::default() };
+        // What the pod of containers and init containers requests with each of them, in thousandths.
+        for (inits, containers, expected) in [
+            (vec![], vec![container("a", "200m")], [300, 200, 300, 200]),
+            (vec![container("i", "50m")], vec![container("a", "200m")], [300, 200, 300, 200]),
+            (vec![container("i", "500m")], vec![container("a", "200m")], [500, 500, 600, 500]),
+            (vec![native("s", "200m"), container("i", "300m")], vec![container("a", "100m")], [500, 500, 600, 500]),
+            (vec![container("i", "500m"), native("s", "200m")], vec![container("a", "100m")], [500, 500, 600, 500]),
+            (vec![native("s", "200m")], vec![container("a", "50m")], [350, 300, 350, 250]),
+        ] {
+            let forms = [
+                (&main, Position::default()),
+                (&passing, Position::default()),
+                (&sidecar, Position::default()),
+                (&passing, before),
+            ];
+            for ((spec, position), expected) in forms.into_iter().zip(expected) {
+                let template = Template::new("p", &serde_json::from_value(spec.clone()).unwrap(), position);
+                for (cpu, is_enough) in [(expected, true), (expected - 1, false)] {
+                    let workload = pod(json!({ "spec": {
+                        "resources": { "requests": { "cpu": format!("{cpu}m") } }, "containers": containers, "initContainers": inits,
+                    } }));
+                    let code = code(&workload, &template);
+                    assert_eq!(code.is_none(), is_enough, "{cpu} {spec} {}", workload.body);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_level_holds_by_its_version_and_what_the_pod_lifts() {
+        let bare = json!({ "name": "a", "image": "a" });
+        let probe = json!({ "name": "a", "image": "a", "livenessProbe": { "httpGet": { "host": "x", "port": 1 } } });
+        let engine = json!({ "name": "a", "image": "a", "securityContext": { "seLinuxOptions": { "type": "container_engine_t" } } });
+        let unmasked = json!({ "name": "a", "image": "a", "securityContext": { "procMount": "Unmasked" } });
+        let free = json!({ "hostUsers": false });
+        let nothing = json!({});
+        for (container, level, version, spec, is_admitted) in [
+            (&bare, "privileged", None, &nothing, true),
+            (&bare, "baseline", None, &nothing, true),
+            (&bare, "restricted", None, &nothing, false),
+            // As the server has it.
+            (&bare, "Baseline", None, &nothing, false),
+            (&probe, "baseline", None, &nothing, false),
+            (&probe, "baseline", Some("latest"), &nothing, false),
+            (&probe, "baseline", Some("v1.33"), &nothing, true),
+            (&probe, "baseline", Some("v1.34"), &nothing, false),
+            (&probe, "baseline", Some("v1.033"), &nothing, false),
+            (&probe, "baseline", Some("1.33"), &nothing, false),
+            (&engine, "baseline", Some("v1.30"), &nothing, false),
+            (&engine, "baseline", Some("v1.31"), &nothing, true),
+            (&engine, "baseline", None, &nothing, true),
+            (&unmasked, "baseline", None, &free, true),
+            (&unmasked, "baseline", Some("v1.34"), &free, false),
+            (&unmasked, "restricted", None, &free, false),
+        ] {
+            let template = template("p", json!({ "containers": [container] }));
+            let mut labels = json!({ "pod-security.kubernetes.io/enforce": level });
+            if let Some(version) = version {
+                labels["pod-security.kubernetes.io/enforce-version"] = json!(version);
+            }
+            let workload =
+                pod(json!({ "spec": spec })).within(Some(Arc::new(json!({ "metadata": { "labels": labels } }))));
+            let code = code(&workload, &template).filter(|code| *code == Code::NamespaceForbids);
+            assert_eq!(code.is_none(), is_admitted, "{container} {level} {version:?} {spec}");
+        }
+    }
 }

@@ -36,6 +36,7 @@ mod migrate;
 mod others;
 mod parity;
 mod pods;
+mod refused;
 mod replicas;
 mod rights;
 mod rotation;
@@ -76,6 +77,7 @@ const TESTS: &[&[runner::Test]] = &[
     others::TESTS,
     parity::TESTS,
     pods::TESTS,
+    refused::TESTS,
     replicas::TESTS,
     rights::TESTS,
     rows::TESTS,

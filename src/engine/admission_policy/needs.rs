@@ -10,7 +10,7 @@ use crate::api::pod_security::{
 };
 use crate::api::v1alpha1::{Place, RawObject};
 use crate::inject::conflict::{self, BIDIRECTIONAL, PRIVILEGED, PROPAGATION};
-use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, LISTS};
+use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, LISTS, MAPS};
 use crate::inject::needs::{self, MAX_ANNOTATIONS, Needs, Source, Test, Turn, Usage, Want};
 use crate::inject::unmet::HOST_PROCESS;
 use std::collections::BTreeSet;
@@ -79,7 +79,8 @@ fn want(want: &Want, access: &Access, variables: &mut Variables) -> String {
         }
         Want::Volume(name, source) => volume(name, *source, access),
         Want::Label { key, value } => selector(key, value, access, variables),
-        Want::NotOfJobs(key) => match &access.owner {
+        Want::NotOfJobs { key, .. } => match &access.owner {
+            // That a label which is there has the value is asked of every label.
             Some(owner) if access.is_job => {
                 let labels = access.entries("labels", variables);
                 format!("({} in {labels} || {} == true)", quoted(key), access.value(owner, &["manualSelector"]))
@@ -322,10 +323,11 @@ fn annotations(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -
             sum = format!("{sum} + {each} * ({})", lists.collect::<Vec<_>>().join(" + "));
         }
         added.push(if is_in == "true" { format!("({sum})") } else { format!("({is_in} ? {sum} : 0)") });
-        ours.push(all(&[is_in.clone(), format!("k == {}", quoted(&template.marker_key))]));
+        let keys = MAPS[1].of(&template.spec).map(|(key, _)| key.as_str());
+        ours.push(all(&[is_in.clone(), format!("k in {}", list(keys.chain([template.marker_key.as_str()])))]));
     }
     let added = added.join(" + ");
-    // Our own markers are replaced; that matters only where there is next to no room.
+    // What we may have added before is replaced; that matters only where there is next to no room.
     let markers = format!("([0] + {map}.transformList(k, v, {}, {size_of})).sum()", any(&ours));
     let is_small =
         format!("{there} + {added} <= {MAX_ANNOTATIONS} || {there} - {markers} + {added} <= {MAX_ANNOTATIONS}");
