@@ -119,6 +119,12 @@ pub enum Stored {
 impl Stored {
     /// What the server has made of a create.
     pub fn of(mut stored: Value) -> Result<Self> {
+        // A Job selects its pods by its UID.
+        if stored["kind"] == "Job"
+            && let Some(uid) = stored["metadata"]["uid"].as_str()
+        {
+            stored = serde_json::from_str(&stored.to_string().replace(uid, "its-uid"))?;
+        }
         let metadata = stored["metadata"].as_object_mut().context("metadata")?;
         for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "selfLink", "managedFields"] {
             metadata.remove(field);
