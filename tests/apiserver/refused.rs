@@ -23,7 +23,7 @@ crate::tests![
 /// What the names of the cases begin with.
 const PREFIX: &str = "refused-";
 /// The policies of so many cases are in force at once.
-const AT_ONCE: usize = 10;
+const AT_ONCE: usize = 5;
 
 fn cases(version: Version) -> Result<Vec<Case>> {
     let cases: Vec<Case> = corpus::cases(version)?.into_iter().filter(|case| case.name.starts_with(PREFIX)).collect();
@@ -88,13 +88,13 @@ fn merged(case: &Case) -> Result<Value> {
         for container in own {
             for list in ["env", "volumeMounts"] {
                 for item in template[list].as_array().into_iter().flatten() {
-                    push(container, list, item.clone());
+                    push(container, list, item);
                 }
             }
         }
         for list in ["volumes", "initContainers", "containers"] {
             for item in template[list].as_array().into_iter().flatten() {
-                push(&mut pod["spec"], list, item.clone());
+                push(&mut pod["spec"], list, item);
             }
         }
         for map in ["labels", "annotations"] {
@@ -106,7 +106,7 @@ fn merged(case: &Case) -> Result<Value> {
     Ok(body)
 }
 
-fn push(object: &mut Value, list: &str, item: Value) {
+fn push(object: &mut Value, list: &str, item: &Value) {
     if object[list].is_null() {
         object[list] = json!([]);
     }
@@ -152,7 +152,12 @@ async fn a_mutating_admission_policy_lets_them_through_and_tells_why() -> Result
 
 async fn let_through(setup: Setup) -> Result<()> {
     let exceptions = Exceptions::of(setup)?;
-    let cases: Vec<Case> = cases(setup.version)?.into_iter().filter(|case| !exceptions.has(&case.name)).collect();
+    // Initializers cannot change Jobs, and a policy that asks for both is refused.
+    let is_served = |case: &Case| {
+        let is_job = setup.engine == Initializer && case.workload["kind"] == "Job";
+        !is_job && !exceptions.has(&case.name)
+    };
+    let cases: Vec<Case> = cases(setup.version)?.into_iter().filter(is_served).collect();
     let world = World::with(ControlPlane::builder(setup.version)).await?;
     corpus::define(&world).await?;
     corpus::create_namespaces(&world, &cases).await?;
@@ -188,8 +193,8 @@ async fn let_through(setup: Setup) -> Result<()> {
         }
     }
     let tested = cases.len();
-    let least = if setup.version == Version::V1_13 { 25 } else { 50 };
-    ensure!(failing >= 3 && tested >= least, "{failing} of {tested} cases are refused");
+    let least = if setup.version == Version::V1_13 { 20 } else { 50 };
+    ensure!(failing >= 1 && tested >= least, "{failing} of {tested} cases are refused");
     Ok(())
 }
 
@@ -242,8 +247,8 @@ async fn is_refused(world: &World, case: &Case, engine: EngineName) -> Result<()
         Ok(created) => bail!("it is created: {created}"),
         Err(error) => format!("{error:#}"),
     };
-    // The expressions of the server can tell that the sidecar is missing, and no more.
-    let code = if engine == MutatingAdmissionPolicy { Code::SidecarMissing } else { code(case)? };
+    // On current servers a ValidatingAdmissionPolicy refuses first, and can tell that the sidecar is missing and no more.
+    let code = if engine == Initializer { code(case)? } else { Code::SidecarMissing };
     let policy = case.policies[0]["metadata"]["name"].as_str().context("a name")?;
     ensure!(told.contains(&code.to_string()) && told.contains(policy), "the server says: {told}");
     Ok(())
