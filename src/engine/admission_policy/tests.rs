@@ -227,7 +227,7 @@ fn verdicts(policy: &Policy, workload: &Workload, site: &Site) -> Vec<(bool, Res
     let access = super::access::Access::of(&workload.kind, &mut variables);
     let deliveries = super::delivery::Delivery::all(policy, "true", &workload.kind, site, &access, &mut variables);
     let seen = Seen { object: &workload.body, namespace: workload.namespace_object.as_deref() };
-    let mut ask = |expression: &str, variables: &super::variables::Variables| {
+    let ask = |expression: &str, variables: &super::variables::Variables| {
         let source = inlined(expression, variables);
         let expression = Expression::compile(&source, Gives::Bool)
             .unwrap_or_else(|error| panic!("{error}\n{}", &source[..source.len().min(9000)]));
