@@ -163,6 +163,8 @@ impl Decision {
                 self.fail(policy.clone(), conflict.into());
             }
         }
+        // What only shows when all that are left are planned together keeps all of them out, and is known from here on.
+        self.planned = Some(self.plan_anew(workload));
     }
 
     fn injects(&self, policy: &Policy) -> bool {

@@ -340,6 +340,11 @@ impl Workload {
         self.kind.pod_path.iter().flatten().map(|key| format!("/{key}")).collect()
     }
 
+    /// The length of that pointer, in bytes.
+    pub(crate) fn pod_pointer_length(&self) -> usize {
+        self.kind.pod_path.iter().flatten().map(|key| key.len() + 1).sum()
+    }
+
     fn meta(&self, key: &str) -> &str {
         self.body["metadata"][key].as_str().unwrap_or_default()
     }

@@ -186,6 +186,19 @@ codes! {
     /// The manifest of the workload is none that a server takes as it looks: a field is misspelt or has another type. Only files
     /// are judged so.
     214 WorkloadInvalid "Correct the manifest as the message says.";
+    /// A label of the template does not go with the workload's own selector, or is one that Kubernetes itself gives the pods of a Job: the server
+    /// would refuse the workload.
+    225 SelectorMismatch "Rename the label in the template, or leave such workloads out by `spec.labelSelector`.";
+    /// The pod sizes itself by `spec.resources`, and its containers with those of the template would request more, or have a higher limit.
+    226 PodResourcesExceeded "Raise `spec.resources` of the pod by what the template's containers request.";
+    /// A container of the template uses a resource claim that the pod does not have.
+    227 ClaimMissing "Add the claim to `spec.resourceClaims` of the pod, or leave such workloads out by a selector.";
+    /// A field of the template and a field of the pod are not allowed together: the server would refuse the workload.
+    228 PodFieldMismatch "Change one of the two fields that the message names, or leave such workloads out by a selector.";
+    /// The annotations of the pod, with those of the template and our marker, would be larger than the server takes.
+    229 AnnotationsTooLarge "Keep less in annotations of the pod: all of them have 256 KiB together.";
+    /// The workload's Namespace enforces a level of the Pod Security Standards that does not admit the template: the pods would be refused.
+    230 NamespaceForbids "Change the field that the message names, or leave the namespace out: `spec.excludeNamespaces`, `spec.namespaceSelector`.";
     /// A defect of ours: the object is tried again; a policy is refused.
     208 Panicked "Please report it with the operator's log.";
 

@@ -1,14 +1,16 @@
 //! The Pod Security Standards, as far as a template can hold what they restrict: one row for each control.
 //!
-//! The controls and their values are those that `k8s.io/pod-security-admission` of Kubernetes 1.36 enforces in its latest
-//! version; those of older versions that are stricter (seccomp by annotation, up to 1.18) are here besides. What belongs to the
-//! pod itself, and so to no template, has no row: host namespaces, sysctls, and what the standard lifts for pods of Windows
-//! or in a user namespace. See <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.
+//! The controls and their values are those that `k8s.io/pod-security-admission` of Kubernetes 1.36 enforces. [`breaches`] judges a
+//! template alone, by the latest version and by what older versions have besides (seccomp by annotation, up to 1.18).
+//! [`demands`] are the same breaches for a pod in a Namespace: with the versions that have the control, and with what of
+//! the pod lifts it. What belongs to the pod itself has no row: host namespaces and sysctls. See
+//! <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.
 
 use super::v1alpha1::{RawObject, Template};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
+use std::ops::Range;
 
 /// A level of the Pod Security Standards; each allows what those after it allow.
 #[derive(Serialize, Deserialize, clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,8 +63,119 @@ pub struct Breach {
 /// Raw JSON is judged, whatever its shape: a field that is there is allowed only if its value is one that the control names.
 pub fn breaches(template: &Template, level: Level) -> Vec<Breach> {
     // What is allowed at a level is the business of those controls that it, or a more lenient one, has.
-    let controls = CONTROLS.iter().filter(|control| level <= control.level);
+    let controls = CONTROLS.iter().filter(|control| level <= control.level && !control.is_superseded);
     controls.flat_map(|control| control.breaches(template)).collect()
+}
+
+/// Something that a Namespace of a level does not admit in a pod with a template, unless the pod itself makes up for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// The field of the template.
+    pub field: String,
+    /// The control, as the standard calls it.
+    pub control: &'static str,
+    /// The level that has the control; [`Level::Restricted`] includes [`Level::Baseline`].
+    pub level: Level,
+    /// The minor versions of the standard that have it.
+    pub versions: Range<u32>,
+    /// Which pods are let off, whatever their containers set.
+    pub lifted: Lifted,
+    /// The field of the pod's `spec` that stands in for the missing one of a container, and the values that do.
+    pub inherits: Option<(&'static [&'static str], Inherited)>,
+}
+
+/// Pods that a control does not apply to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifted {
+    /// None.
+    Never,
+    /// Pods of Windows (`os.name`), from version 1.25 of the standard on.
+    Windows,
+    /// Pods in a user namespace (`hostUsers: false`), from version 1.35 on.
+    UserNamespace,
+    /// The same, and at `baseline` only.
+    UserNamespaceAtBaseline,
+}
+
+/// The version of the standard from which on it lifts controls for pods of Windows.
+pub const WINDOWS_SINCE: u32 = 25;
+/// The version of the standard from which on it lifts controls for pods in a user namespace.
+pub const USER_NAMESPACES_SINCE: u32 = 35;
+
+/// What a field of the pod must be to stand in for one of its containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inherited {
+    /// `true`.
+    True,
+    /// One of these texts.
+    OneOf(&'static [&'static str]),
+}
+
+/// What a Namespace enforces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enforced {
+    /// The level.
+    pub level: Level,
+    /// The minor version of the standard; [`LATEST`] where the label names none that can be read.
+    pub minor: u32,
+}
+
+/// The label of a Namespace that names the level.
+pub const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+/// The label of a Namespace that names the version of the standard.
+pub const ENFORCE_VERSION: &str = "pod-security.kubernetes.io/enforce-version";
+/// What [`ENFORCE_VERSION`] must look like to name a version.
+pub const VERSION_PATTERN: &str = "^v1[.](0|[1-9][0-9]{0,5})$";
+/// Above every minor version.
+pub const LATEST: u32 = 1_000_000;
+
+impl Enforced {
+    /// What `namespace`, the whole object, enforces by its labels; none if nothing. A level that is none is `restricted`, as the
+    /// API server has it. What the server's own configuration adds is not known.
+    pub fn by(namespace: &Value) -> Option<Self> {
+        let labels = namespace.get("metadata")?.get("labels")?;
+        let level = match labels.get(ENFORCE)?.as_str()? {
+            "privileged" => return None,
+            "baseline" => Level::Baseline,
+            _ => Level::Restricted,
+        };
+        let named = labels.get(ENFORCE_VERSION).and_then(Value::as_str).and_then(minor);
+        Some(Self { level, minor: named.unwrap_or(LATEST) })
+    }
+}
+
+/// The minor version that a label names.
+fn minor(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("v1.")?;
+    let is_number = digits.len() <= 6 && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let is_canonical = digits == "0" || !digits.starts_with('0');
+    (is_number && is_canonical).then(|| digits.parse().ok())?
+}
+
+/// What a Namespace may not admit in a pod with `template`: each control once, by the first field that breaks it.
+pub fn demands(template: &Template) -> Vec<Demand> {
+    let mut demands: Vec<Demand> = Vec::new();
+    for control in CONTROLS {
+        for breach in control.breaches(template) {
+            // What is set is wrong; what is missing, the pod may have.
+            let inherits = control.inherits.filter(|_| breach.found.is_none());
+            let demand = Demand {
+                field: breach.field,
+                control: control.name,
+                level: control.level,
+                versions: control.versions.clone(),
+                lifted: control.lifted,
+                inherits,
+            };
+            let is_known = |other: &Demand| {
+                Demand { field: String::new(), ..other.clone() } == Demand { field: String::new(), ..demand.clone() }
+            };
+            if !demands.iter().any(is_known) {
+                demands.push(demand);
+            }
+        }
+    }
+    demands
 }
 
 /// Where in a template the fields of a control are.
@@ -85,6 +198,13 @@ struct Control {
     fields: &'static [&'static str],
     /// Whether a container that lacks the field breaks the control.
     is_required: bool,
+    /// The minor versions of the standard that have the control.
+    versions: Range<u32>,
+    /// Whether a control of later versions has taken its place, so that it counts only where a version is named.
+    is_superseded: bool,
+    lifted: Lifted,
+    /// As for a [`Demand`].
+    inherits: Option<(&'static [&'static str], Inherited)>,
     /// What is allowed, in words, and whether a field's value is. Of `*`, the name of the field is given.
     allowed: &'static str,
     allows: fn(&str, &Value) -> bool,
@@ -99,17 +219,54 @@ const fn optional(
     allowed: &'static str,
     allows: fn(&str, &Value) -> bool,
 ) -> Control {
-    Control { level, name, place, fields, is_required: false, allowed, allows }
+    Control {
+        level,
+        name,
+        place,
+        fields,
+        is_required: false,
+        versions: 0..u32::MAX,
+        is_superseded: false,
+        lifted: Lifted::Never,
+        inherits: None,
+        allowed,
+        allows,
+    }
 }
 
-/// A control on a field that every container must have, since a template cannot set it for the whole pod.
+/// A control on a field that every container must have: a template cannot set it for the whole pod.
 const fn required(
     name: &'static str,
     fields: &'static [&'static str],
     allowed: &'static str,
     allows: fn(&str, &Value) -> bool,
 ) -> Control {
-    Control { level: Level::Restricted, name, place: Place::Containers, fields, is_required: true, allowed, allows }
+    let control = optional(Level::Restricted, name, Place::Containers, fields, allowed, allows);
+    Control { is_required: true, ..control }
+}
+
+impl Control {
+    /// Of the versions from that minor on.
+    const fn since(self, minor: u32) -> Self {
+        Self { versions: minor..self.versions.end, ..self }
+    }
+
+    /// Of the versions before that minor.
+    const fn until(self, minor: u32) -> Self {
+        Self { versions: self.versions.start..minor, ..self }
+    }
+
+    const fn superseded(self) -> Self {
+        Self { is_superseded: true, ..self }
+    }
+
+    const fn lifted(self, lifted: Lifted) -> Self {
+        Self { lifted, ..self }
+    }
+
+    const fn inherits(self, path: &'static [&'static str], inherited: Inherited) -> Self {
+        Self { inherits: Some((path, inherited)), ..self }
+    }
 }
 
 /// What container runtimes give every container, which is what may be asked for at `baseline`.
@@ -188,7 +345,8 @@ static CONTROLS: &[Control] = {
             ],
             "no host",
             |_, value| one_of(value, &[""]),
-        ),
+        )
+        .since(34),
         optional(
             Baseline,
             "AppArmor",
@@ -207,7 +365,18 @@ static CONTROLS: &[Control] = {
             &["securityContext.seLinuxOptions.type"],
             "`container_t`, `container_init_t`, `container_kvm_t` or `container_engine_t`",
             |_, value| one_of(value, &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"]),
-        ),
+        )
+        .since(31),
+        optional(
+            Baseline,
+            "SELinux",
+            Containers,
+            &["securityContext.seLinuxOptions.type"],
+            "`container_t`, `container_init_t` or `container_kvm_t`",
+            |_, value| one_of(value, &["", "container_t", "container_init_t", "container_kvm_t"]),
+        )
+        .until(31)
+        .superseded(),
         optional(
             Baseline,
             "SELinux",
@@ -218,7 +387,8 @@ static CONTROLS: &[Control] = {
         ),
         optional(Baseline, "/proc Mount Type", Containers, &["securityContext.procMount"], "`Default`", |_, value| {
             one_of(value, &["", "Default"])
-        }),
+        })
+        .lifted(Lifted::UserNamespaceAtBaseline),
         optional(
             Baseline,
             "Seccomp",
@@ -226,7 +396,8 @@ static CONTROLS: &[Control] = {
             &["securityContext.seccompProfile.type"],
             "`RuntimeDefault` or `Localhost`",
             |_, value| one_of(value, &["RuntimeDefault", "Localhost"]),
-        ),
+        )
+        .since(19),
         optional(
             Baseline,
             "Seccomp",
@@ -237,7 +408,8 @@ static CONTROLS: &[Control] = {
                 let is_profile_of = key == SECCOMP_OF_POD || key.starts_with(SECCOMP_OF_CONTAINER);
                 !is_profile_of || is_profile(value, &["runtime/default", "docker/default"])
             },
-        ),
+        )
+        .until(19),
         optional(
             Restricted,
             "Volume Types",
@@ -247,10 +419,14 @@ static CONTROLS: &[Control] = {
              or `secret`",
             |key, _| key == "name" || VOLUME_TYPES.contains(&key),
         ),
-        required("Privilege Escalation", &["securityContext.allowPrivilegeEscalation"], "`false`", is_false),
+        required("Privilege Escalation", &["securityContext.allowPrivilegeEscalation"], "`false`", is_false)
+            .since(8)
+            .lifted(Lifted::Windows),
         required("Running as Non-root", &["securityContext.runAsNonRoot"], "`true`", |_, value| {
             *value == Value::Bool(true)
-        }),
+        })
+        .lifted(Lifted::UserNamespace)
+        .inherits(&["securityContext", "runAsNonRoot"], Inherited::True),
         optional(
             Restricted,
             "Running as Non-root user",
@@ -258,13 +434,20 @@ static CONTROLS: &[Control] = {
             &["securityContext.runAsUser"],
             "another number than `0`",
             |_, value| value.as_f64().is_some_and(|user| user != 0.0),
-        ),
+        )
+        .since(23)
+        .lifted(Lifted::UserNamespace),
         required("Seccomp", &["securityContext.seccompProfile.type"], "`RuntimeDefault` or `Localhost`", |_, value| {
             one_of(value, &["RuntimeDefault", "Localhost"])
-        }),
+        })
+        .since(19)
+        .lifted(Lifted::Windows)
+        .inherits(&["securityContext", "seccompProfile", "type"], Inherited::OneOf(&["RuntimeDefault", "Localhost"])),
         required("Capabilities", &["securityContext.capabilities.drop"], "`[ALL]`", |_, value| {
             value.as_array().is_some_and(|dropped| dropped.iter().any(|name| name == "ALL"))
-        }),
+        })
+        .since(22)
+        .lifted(Lifted::Windows),
         optional(
             Restricted,
             "Capabilities",
@@ -272,7 +455,9 @@ static CONTROLS: &[Control] = {
             &["securityContext.capabilities.add[]"],
             "`NET_BIND_SERVICE`",
             |_, value| one_of(value, &["NET_BIND_SERVICE"]),
-        ),
+        )
+        .since(22)
+        .lifted(Lifted::Windows),
     ]
 };
 

@@ -2,8 +2,8 @@
 
 use super::Template;
 use super::content::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, is_native_sidecar};
-use super::equal;
 use super::pod::{Network, Own, Pod};
+use super::{equal, needs, unmet};
 use crate::api::code::Code;
 use crate::api::v1alpha1::RawObject;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Conflict {
-    /// `NameConflict`, `PolicyConflict`, `VolumeMissing` or `NoPodTemplate`.
+    /// `NameConflict`, `PolicyConflict`, `VolumeMissing`, `NoPodTemplate`, or one of those of [`super::needs`].
     pub code: Code,
     /// What is in the way, and where. It never repeats a value that may be secret.
     pub message: String,
@@ -39,11 +39,14 @@ pub(super) fn check(pod: &Pod<'_>, template: &Template, matching: &[&Template]) 
             .find_map(|list| (list.items)(&template.spec).iter().find_map(|item| name_conflict(pod, list, item)))
     };
     let own = pod.own(template, matching)?;
-    let conflict = name_conflict()
+    let conflict = unmet::label_of_jobs(pod, template)
+        .or_else(name_conflict)
         .or_else(|| entry_conflict(pod, template))
         .or_else(|| own.iter().find_map(|own| inner_conflict(own, template)))
         .or_else(|| host_port_conflict(pod, template))
-        .or_else(|| missing_volume(pod, template));
+        .or_else(|| missing_volume(pod, template))
+        .or_else(|| own.iter().find_map(|own| mount_conflict(own, template)))
+        .or_else(|| unmet::first(pod, template));
     conflict.map_or(Ok(()), Err)
 }
 
@@ -75,6 +78,43 @@ fn inner_conflict(own: &Own<'_>, template: &Template) -> Option<Conflict> {
     }
     None
 }
+
+/// A mount that the API server does not take in a container of the user's own, for what else the container has.
+fn mount_conflict(own: &Own<'_>, template: &Template) -> Option<Conflict> {
+    let mounts = INNER.iter().filter(|inner| inner.field == VOLUME_MOUNTS);
+    let added = mounts.flat_map(|inner| {
+        let items = (inner.items)(&template.spec).iter();
+        items.filter(|item| own.find(inner, &(inner.key)(item)).is_none())
+    });
+    let conflict = |what: String| {
+        let message = format!("{what} of {} `{}`", own.list.noun, own.name);
+        Some(Conflict { code: Code::PodFieldMismatch, message })
+    };
+    for mount in added {
+        let (name, path) = (needs::text(mount, "name"), needs::text(mount, "mountPath"));
+        for device in needs::objects(own.item(), &["volumeDevices"]) {
+            if needs::text(device, "name") == name || needs::text(device, "devicePath") == path {
+                return conflict(format!("mount `{path}` of volume `{name}` is a device already, in `volumeDevices`"));
+            }
+        }
+        let is_privileged = needs::at(own.item(), PRIVILEGED).is_some_and(|value| *value == true);
+        if needs::text(mount, PROPAGATION) == BIDIRECTIONAL && !is_privileged {
+            return conflict(format!(
+                "mount `{path}` with `mountPropagation: Bidirectional` needs `securityContext.privileged: true`"
+            ));
+        }
+    }
+    None
+}
+
+/// The list of a container's mounts.
+pub(crate) const VOLUME_MOUNTS: &str = "volumeMounts";
+/// Whether a container is privileged.
+pub(crate) const PRIVILEGED: &[&str] = &["securityContext", "privileged"];
+/// How the mounts of a container get to its node.
+pub(crate) const PROPAGATION: &str = "mountPropagation";
+/// The way that takes a privileged container.
+pub(crate) const BIDIRECTIONAL: &str = "Bidirectional";
 
 fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject) -> Option<Conflict> {
     let (name, noun) = (list.key_of(item), list.noun);
@@ -110,7 +150,15 @@ fn article(noun: &str) -> String {
 }
 
 fn host_port_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
-    // What the template has too is equal, or has conflicted by name: between its own containers it is not for us to judge.
+    if pod.network() == Network::Host
+        && let Some(port) = own_clash(template)
+    {
+        let message = format!(
+            "host port {port}, which is a container port of the template, would be there twice: the pod sets `hostNetwork: true`"
+        );
+        return Some(Conflict { code: Code::NameConflict, message });
+    }
+    // What the template has too is equal, or has conflicted by name.
     let is_own = |there: &Running<'_>| running(template).any(|own| own.name() == there.name());
     let all = container_lists().flat_map(|list| pod.items(list).map(move |item| Running { list, item }));
     let theirs: Vec<Running<'_>> = all.filter(|there| !is_own(there)).collect();
@@ -119,6 +167,22 @@ fn host_port_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
             if let Some(port) = shared_host_port(&own, there, pod.network()) {
                 let message = format!("host port {port} of the template's {own} is used by {there}");
                 return Some(Conflict { code: Code::NameConflict, message });
+            }
+        }
+    }
+    None
+}
+
+/// A port that containers of one template have twice, once container ports are ports of the host.
+pub(crate) fn own_clash(template: &Template) -> Option<String> {
+    let all: Vec<_> = running(template).collect();
+    for (index, one) in all.iter().enumerate() {
+        let others = all[index + 1..].iter().filter(|other| one.meets(other));
+        let others: Vec<_> = others.flat_map(|other| other.host_ports(Network::Host)).collect();
+        let own: Vec<_> = one.host_ports(Network::Host).collect();
+        for (at, port) in own.iter().enumerate() {
+            if own[at + 1..].iter().chain(&others).any(|other| port.overlaps(other)) {
+                return Some(port.to_string());
             }
         }
     }

@@ -9,10 +9,12 @@ pub(crate) mod content;
 pub(crate) mod equal;
 pub mod marker;
 mod merge;
+pub(crate) mod needs;
 pub(crate) mod pod;
 pub(crate) mod quantity;
 pub(crate) mod references;
 mod undo;
+pub(crate) mod unmet;
 
 pub use conflict::Conflict;
 pub use content::is_native_sidecar;
@@ -25,6 +27,7 @@ use content::{Entries, INNER, LISTS, List, MAPS};
 use json_patch::Patch;
 use marker::Marker;
 use merge::{Addition, Group, Shape};
+use needs::Needs;
 use pod::Pod;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -47,14 +50,17 @@ pub struct Template {
     pub hash: String,
     /// Those of its variables that refer to one that it does not have.
     pub(crate) out: BTreeSet<String>,
+    needs: Needs,
 }
 
 impl Template {
     /// The template `spec` of `policy`.
     pub fn new(policy: &str, spec: &v1alpha1::Template, position: Position) -> Self {
+        let marker_key = marker::key(policy);
         Self {
             policy: policy.to_owned(),
-            marker_key: marker::key(policy),
+            needs: Needs::of(spec, position.init_containers, &marker_key),
+            marker_key,
             spec: spec.clone(),
             position,
             hash: hash(spec),
@@ -76,7 +82,7 @@ impl Template {
     /// after its own init containers that stand before the user's.
     #[must_use]
     pub fn with_native_sidecars(&self) -> Self {
-        let mut native = self.clone();
+        let mut native = Self { needs: self.needs.as_native(), ..self.clone() };
         native.spec.init_containers.extend(native.spec.containers.drain(..).map(|mut container| {
             container.insert("restartPolicy".into(), "Always".into());
             container
@@ -91,7 +97,7 @@ impl Template {
     }
 
     /// True if and only if what it adds to the user's own containers goes into those of `list`.
-    fn reaches(&self, list: &List) -> bool {
+    pub(crate) fn reaches(&self, list: &List) -> bool {
         list.field == content::CONTAINERS || list.field == content::INIT_CONTAINERS && self.spec.include_init_containers
     }
 }
@@ -135,7 +141,7 @@ pub fn collisions(templates: &[&Template]) -> Vec<(usize, usize, Conflict)> {
 ///
 /// # Errors
 /// The first thing in the way: a name, path or host port that the workload uses differently, a volume that is mounted and
-/// exists nowhere, or a pod template that is missing or malformed.
+/// exists nowhere, a rule of the API server that the two break together, or a pod template that is missing or malformed.
 pub fn check(workload: &Workload, template: &Template, matching: &[&Template]) -> Result<(), Conflict> {
     conflict::check(&Pod::of(workload)?, template, matching)
 }
@@ -165,6 +171,7 @@ pub fn plan(workload: &Workload, templates: &[&Template], matching: &[&Template]
         return Err(conflict);
     }
     templates.iter().try_for_each(|template| conflict::check(&pod, template, matching))?;
+    unmet::together(&pod, templates).map_or(Ok(()), Err)?;
     // Into the user's containers first: what goes before them changes their place.
     let mut groups = inner_of(&pod, templates, matching)?;
     groups.extend(content_of(&pod, templates));

@@ -3,7 +3,7 @@
 use super::Template;
 use super::conflict::Conflict;
 use super::content::{self, Entries, INNER, Inner, LISTS, List, MAPS, Scope};
-use super::marker;
+use super::{marker, needs};
 use crate::api::code::Code;
 use crate::api::v1alpha1::RawObject;
 use crate::workload::Workload;
@@ -83,6 +83,23 @@ impl<'a> Pod<'a> {
     pub(super) fn has_volume(&self, name: &str) -> bool {
         self.claims(name)
             || LISTS.iter().filter(|list| list.scope == Scope::Volumes).any(|list| self.find(list, name).is_some())
+    }
+
+    /// A field of its `spec`; null is as if it were absent.
+    pub(super) fn value(&self, path: &[&str]) -> Option<&'a Value> {
+        needs::at(self.spec, path)
+    }
+
+    /// The entries of a map of its metadata.
+    pub(super) fn entries(&self, map: &Entries) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+        let map = self.workload.pod().and_then(|pod| pod.get("metadata")?.get(map.field)?.as_object());
+        map.into_iter().flatten()
+    }
+
+    /// The object that the pod template lies in, such as the `spec` of a Deployment; none of a pod.
+    pub(super) fn owner(&self) -> Option<&'a RawObject> {
+        let (_, path) = self.workload.kind.pod_path.as_ref()?.split_last()?;
+        path.iter().try_fold(&self.workload.body, |at, step| at.get(step))?.as_object()
     }
 
     /// Whose network its containers listen on.
@@ -187,6 +204,11 @@ impl<'a> Own<'a> {
     pub(super) fn find(&self, inner: &Inner, key: &str) -> Option<&'a RawObject> {
         let items = self.item.get(inner.field).and_then(Value::as_array).into_iter().flatten();
         items.filter_map(Value::as_object).find(|item| (inner.key)(item) == key)
+    }
+
+    /// The container itself.
+    pub(super) fn item(&self) -> &'a RawObject {
+        self.item
     }
 }
 

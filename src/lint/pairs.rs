@@ -119,7 +119,7 @@ pub(super) fn pieces(policy: &Policy) -> Vec<(String, Template)> {
         ("volumeMounts", |template| &mut template.volume_mounts),
     ];
     let whole = &policy.template;
-    let piece = |spec: &v1alpha1::Template| Template { spec: spec.clone(), ..whole.clone() };
+    let piece = |spec: &v1alpha1::Template| Template::new(&whole.policy, spec, whole.position);
     let bare = v1alpha1::Template {
         app_containers: whole.spec.app_containers.clone(),
         include_init_containers: whole.spec.include_init_containers,

@@ -216,8 +216,14 @@ impl Policy {
         always || template.init_containers.iter().any(is_native_sidecar)
     }
 
-    /// True if and only if decisions depend on the workload's Namespace itself, not only on its name.
+    /// True if and only if decisions may depend on the workload's Namespace itself, not only on its name: it is selected by it, or
+    /// a level of the Pod Security Standards would not admit the template.
     pub fn reads_namespaces(&self) -> bool {
+        self.selects_by_namespace() || self.template.is_against_a_level()
+    }
+
+    /// True if and only if nothing can be decided without the workload's Namespace itself.
+    pub fn selects_by_namespace(&self) -> bool {
         let reads = |source: &str| source.contains("namespaceObject");
         self.spec.namespace_selector.is_some()
             || self.spec.match_conditions.iter().any(|condition| reads(&condition.expression))
@@ -374,6 +380,11 @@ impl Policies {
     /// The kinds that they target; one that several target comes several times.
     pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.in_order.iter().flat_map(|policy| &policy.kinds)
+    }
+
+    /// True if and only if one of them decides nothing without the Namespace itself.
+    pub fn select_by_namespace(&self) -> bool {
+        self.in_order.iter().any(|policy| policy.selects_by_namespace())
     }
 
     /// All of them, in priority order: higher first, ties by name.

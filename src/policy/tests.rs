@@ -55,7 +55,7 @@ fn a_policy_needs_native_sidecars_where_a_container_of_its_own_can_only_be_one()
 }
 
 #[test]
-fn a_namespace_is_read_where_a_selector_or_an_expression_asks_for_more_than_its_name() {
+fn a_namespace_decides_where_a_selector_or_an_expression_asks_for_more_than_its_name() {
     let (named, other) = ("namespaceObject.metadata.name != ''", "object.metadata.name != ''");
     for (reads, spec) in [
         (false, json!({"namespaces": ["shop"]})),
@@ -70,9 +70,29 @@ fn a_namespace_is_read_where_a_selector_or_an_expression_asks_for_more_than_its_
         (false, json!({"validations": [{"expression": other, "messageExpression": "string(object.metadata.name)"}]})),
     ] {
         let policy = policy("p", spec.clone());
-        assert_eq!(policy.reads_namespaces(), reads, "{spec}");
+        assert_eq!(policy.selects_by_namespace(), reads, "{spec}");
         let all = policies([self::policy("other", json!({})), policy]);
-        assert_eq!(all.read_namespaces(), reads, "{spec}");
+        assert_eq!(all.select_by_namespace(), reads, "{spec}");
+    }
+}
+
+#[test]
+fn a_namespace_is_read_where_it_decides_or_enforces_what_the_template_is_against() {
+    let hardened = json!({ "name": "a", "image": "a", "securityContext": {
+        "allowPrivilegeEscalation": false, "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" }, "capabilities": { "drop": ["ALL"] },
+    } });
+    for (reads, spec) in [
+        (true, json!({ "template": { "containers": [{ "name": "a", "image": "a" }] } })),
+        (false, json!({ "template": { "containers": [hardened] } })),
+        (
+            true,
+            json!({ "template": { "containers": [hardened] }, "namespaceSelector": { "matchLabels": { "team": "a" } } }),
+        ),
+        (false, json!({ "template": { "env": [{ "name": "A", "value": "b" }] } })),
+    ] {
+        let policy = policy("p", spec.clone());
+        assert_eq!(policy.reads_namespaces(), reads, "{spec}");
+        assert_eq!(policies([policy]).read_namespaces(), reads, "{spec}");
     }
 }
 

@@ -9,7 +9,7 @@ use controlplane::Version;
 use kube::Client;
 use kube::core::Status;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::process::Command;
 
 /// Where the cases are.
@@ -37,6 +37,8 @@ pub struct Case {
     pub policies: Vec<Value>,
     /// The workload as a user posts it.
     pub workload: Value,
+    /// What its Namespace enforces by labels of the Pod Security Standards. Other labels are the same for all cases.
+    pub enforces: Map<String, Value>,
     /// What `scpol inject` makes of it; none if the create would be refused.
     pub injected: Option<Value>,
 }
@@ -77,8 +79,8 @@ fn definition(version: Version, group: &str, kind: &str, plural: &str) -> Value 
 
 /// Creates the namespaces of `cases` that are missing, with the labels that the cases assume.
 pub async fn create_namespaces(world: &World, cases: &[Case]) -> Result<()> {
-    for name in namespaces(cases) {
-        match request(&world.admin, "POST", "/api/v1/namespaces", &namespace(name)).await {
+    for (name, enforces) in namespaces(cases) {
+        match request(&world.admin, "POST", "/api/v1/namespaces", &namespace(name, &enforces)).await {
             Ok(_) => {}
             // The namespace exists; or its name is invalid, and then nothing can be posted there.
             Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) => {}
@@ -88,12 +90,21 @@ pub async fn create_namespaces(world: &World, cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-fn namespaces(cases: &[Case]) -> BTreeSet<&str> {
-    cases.iter().filter_map(|case| case.workload["metadata"]["namespace"].as_str()).collect()
+/// The Namespaces of `cases`, each with what it enforces.
+fn namespaces(cases: &[Case]) -> BTreeMap<&str, Map<String, Value>> {
+    let mut namespaces: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for case in cases {
+        if let Some(name) = case.workload["metadata"]["namespace"].as_str() {
+            namespaces.entry(name).or_default().extend(case.enforces.clone());
+        }
+    }
+    namespaces
 }
 
-fn namespace(name: &str) -> Value {
-    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": { "team": "shop" } } })
+fn namespace(name: &str, enforces: &Map<String, Value>) -> Value {
+    let mut labels = enforces.clone();
+    labels.insert("team".to_owned(), json!("shop"));
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
 }
 
 /// What became of a post.
@@ -108,6 +119,12 @@ pub enum Stored {
 impl Stored {
     /// What the server has made of a create.
     pub fn of(mut stored: Value) -> Result<Self> {
+        // A Job selects its pods by its UID.
+        if stored["kind"] == "Job"
+            && let Some(uid) = stored["metadata"]["uid"].as_str()
+        {
+            stored = serde_json::from_str(&stored.to_string().replace(uid, "its-uid"))?;
+        }
         let metadata = stored["metadata"].as_object_mut().context("metadata")?;
         for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "selfLink", "managedFields"] {
             metadata.remove(field);
@@ -182,7 +199,11 @@ fn case(version: Version, number: usize, name: &str) -> Result<Case> {
         Ok(serde_saphyr::from_multiple(&std::fs::read_to_string(folder.join(file))?)?)
     };
     let mut policies = read("policy.yaml")?;
-    let mut workload = read("workload.yaml")?.pop().context("a workload")?;
+    let mut documents = read("workload.yaml")?;
+    let mut workload = documents.pop().context("a workload")?;
+    let labels = documents.iter().filter_map(|document| document["metadata"]["labels"].as_object()).flatten();
+    let enforces = labels.filter(|(key, _)| key.starts_with("pod-security.kubernetes.io/"));
+    let enforces = enforces.map(|(key, value)| (key.clone(), value.clone())).collect();
     let settings = if folder.join("case.yaml").exists() { read("case.yaml")?.remove(0) } else { Value::Null };
     let id = format!("c{number}");
     let names: Vec<String> =
@@ -215,7 +236,7 @@ fn case(version: Version, number: usize, name: &str) -> Result<Case> {
             _ => json!("batch/v1"),
         };
     }
-    Ok(Case { name: name.to_owned(), id, policies, workload, injected: None })
+    Ok(Case { name: name.to_owned(), id, policies, workload, enforces, injected: None })
 }
 
 /// Renames the policies `names` wherever a workload may name them: in markers, `scpol.dev/inject`, and initializers.
@@ -270,7 +291,7 @@ fn inject(version: Version, cases: &mut [Case]) -> Result<()> {
         std::fs::write(&path, values.collect::<Vec<_>>().join("\n---\n"))?;
         Ok(path)
     };
-    let beside = namespaces(cases).into_iter().map(namespace);
+    let beside = namespaces(cases).into_iter().map(|(name, enforces)| namespace(name, &enforces));
     let beside: Vec<Value> =
         beside.chain(CUSTOM.map(|(group, kind, plural)| definition(version, group, kind, plural))).collect();
     let manifests = beside.iter().chain(cases.iter().map(|case| &case.workload));

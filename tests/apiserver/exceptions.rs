@@ -123,6 +123,11 @@ impl Exceptions {
         Ok(Self { setup, expected })
     }
 
+    /// True if and only if the case is one of them.
+    pub(crate) fn has(&self, case: &str) -> bool {
+        self.expected.contains_key(case)
+    }
+
     /// The reasons for which some policies are not served.
     pub(crate) fn codes(&self) -> Vec<Code> {
         let codes = self.expected.values().filter_map(|(verdict, _)| match verdict {

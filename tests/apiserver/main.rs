@@ -37,6 +37,7 @@ mod neighbours;
 mod others;
 mod parity;
 mod pods;
+mod refused;
 mod replicas;
 mod rights;
 mod rotation;
@@ -78,6 +79,7 @@ const TESTS: &[&[runner::Test]] = &[
     others::TESTS,
     parity::TESTS,
     pods::TESTS,
+    refused::TESTS,
     replicas::TESTS,
     rights::TESTS,
     rows::TESTS,

@@ -90,7 +90,7 @@ async fn stores_the_corpus(setup: Setup) -> Result<()> {
 }
 
 /// A server without the install files: only the namespace of the operator exists.
-async fn bare(version: Version) -> Result<World> {
+pub(crate) async fn bare(version: Version) -> Result<World> {
     let cluster = ControlPlane::builder(version).start().await?;
     let (admin, creator) = (cluster.admin(), cluster.client(User::Creator));
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": OPERATOR } });
@@ -193,7 +193,7 @@ async fn operator(world: World, cases: &[Case], exceptions: &Exceptions) -> Resu
 }
 
 /// Gives the operator its rights on the custom resources of the corpus, and on what else its policies judge.
-async fn grant(world: &World) -> Result<()> {
+pub(crate) async fn grant(world: &World) -> Result<()> {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "corpus" },

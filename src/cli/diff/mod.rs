@@ -76,7 +76,9 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
 /// The stored workloads that either version targets.
 async fn in_cluster(options: &Options, versions: &Versions, site: &mut Site) -> Result<Vec<Subject>> {
     let found = live::workloads(&options.cluster, &Asked::all(versions.kinds()), &options.scope).await?;
-    if let Some(error) = found.unread.filter(|_| versions.old.read_namespaces() || versions.new.read_namespaces()) {
+    if let Some(error) =
+        found.unread.filter(|_| versions.old.select_by_namespace() || versions.new.select_by_namespace())
+    {
         return Err(error).context(live::NAMESPACES_UNREAD);
     }
     if !options.site.names_version() {

@@ -93,7 +93,7 @@ pub(super) async fn count(
     site: &Site,
 ) -> Result<Counted> {
     let namespaces = match live::namespaces(client, None).await {
-        Err(error) if policies.read_namespaces() => return Err(error).context(live::NAMESPACES_UNREAD),
+        Err(error) if policies.select_by_namespace() => return Err(error).context(live::NAMESPACES_UNREAD),
         found => found.unwrap_or_default(),
     };
     let pairs = Pairs::of(policies);

@@ -27,6 +27,13 @@ pub(super) struct Access {
     pub(super) pod: String,
     /// The pod's `spec`: a map in any case.
     pub(super) spec: String,
+    /// The object that the pod template lies in, such as the `spec` of a Deployment; of a custom resource, whatever is there. None
+    /// of a pod.
+    pub(super) owner: Option<String>,
+    /// Whether it makes Jobs, or is one.
+    pub(super) is_job: bool,
+    /// How long [`Self::pointer`] is without escapes, in bytes.
+    pub(super) plain_pointer: usize,
     /// Whether the workload is the pod itself.
     pub(super) is_pod: bool,
     /// Whether claim templates of the workload are volumes of its pods.
@@ -48,7 +55,9 @@ impl Access {
         let path = kind.pod_path.as_deref().unwrap_or_default();
         let shape = if kind.is_in_table() { Shape::Typed } else { Shape::Free };
         let mut pod = "object".to_owned();
+        let mut owner = None;
         for step in path {
+            owner = Some(pod.clone());
             pod = match shape {
                 Shape::Typed => format!("{pod}.{step}"),
                 Shape::Free => {
@@ -69,6 +78,9 @@ impl Access {
             pointer: path.iter().map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1"))).collect(),
             pod,
             spec,
+            owner,
+            is_job: kind.is_in_table() && ["jobs", "cronjobs"].contains(&kind.resource.as_str()),
+            plain_pointer: path.iter().map(|step| step.len() + 1).sum(),
             is_pod: kind.is_in_table() && path.is_empty(),
             has_claims: kind.resource == "statefulsets" && kind.group == "apps",
             fresh: None,
@@ -123,6 +135,29 @@ impl Access {
         match self.shape {
             Shape::Typed => format!("{value}.orValue([])"),
             Shape::Free => format!("(type({value}.orValue(null)) == list ? {value}.orValue([]) : [])"),
+        }
+    }
+
+    /// What lies in the map `of` at `path`; null if nothing does.
+    pub(super) fn value(&self, of: &str, path: &[&str]) -> String {
+        match self.shape {
+            Shape::Typed => {
+                let chain = path.iter().fold(of.to_owned(), |of, step| optional(&of, step));
+                // Without `dyn`, it has the type of null.
+                format!("dyn({chain}.orValue(null))")
+            }
+            Shape::Free => path.iter().fold(of.to_owned(), |of, step| {
+                format!("(type({of}) == map ? dyn({}.orValue(null)) : dyn(null))", optional(&of, step))
+            }),
+        }
+    }
+
+    /// The items of the list at `path` in the map `of`.
+    pub(super) fn list_at(&self, of: &str, path: &[&str]) -> String {
+        let value = self.value(of, path);
+        match self.shape {
+            Shape::Typed => format!("({value} != null ? {value} : [])"),
+            Shape::Free => format!("(type({value}) == list ? {value} : [])"),
         }
     }
 

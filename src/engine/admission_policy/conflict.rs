@@ -5,6 +5,7 @@ use super::access::Access;
 use super::cel::{all, any, list, not, quoted};
 use super::delivery::Delivery;
 use super::equal::Comparison;
+use super::needs;
 use super::own::Own;
 use super::variables::Variables;
 use crate::api::v1alpha1::RawObject;
@@ -43,6 +44,7 @@ pub(super) fn fits(delivery: &Delivery<'_>, access: &Access, own: Option<&Own>, 
     }
     terms.extend(host_ports(delivery, access));
     terms.extend(volumes(delivery, access, variables));
+    terms.extend(needs::met(delivery, access, variables));
     Ok(all(&terms))
 }
 
@@ -85,8 +87,13 @@ fn inner(delivery: &Delivery<'_>, access: &Access, own: &Own) -> Result<Vec<Stri
             let items = access.list_in("c", inner.field);
             let is_it = super::own::has_key(inner, item, "e", access);
             let same = Comparison::new(access).fields(item, "f[0]", inner.fields, inner.field)?;
+            let is_free = match inner.field {
+                conflict::VOLUME_MOUNTS => all(&["size(f) == 0".to_owned(), needs::mount(item, access)]),
+                _ => "size(f) == 0".to_owned(),
+            };
             // The first of its name decides.
-            equal.push(format!("[{items}.filter(e, {is_it})].all(f, size(f) == 0 || {same})"));
+            let is_it = format!("[{items}.filter(e, {is_it})]");
+            equal.push(format!("{is_it}.all(f, {})", any(&[is_free, all(&["size(f) != 0".to_owned(), same])])));
         }
     }
     Ok(own

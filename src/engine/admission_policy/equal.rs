@@ -192,7 +192,7 @@ fn quantity(nanos: i128, actual: &str, plain: &str) -> String {
     let text = format!("string({actual})");
     let is_number = format!("(type({actual}) == int || type({actual}) == double)");
     format!(
-        "(type({actual}) == string && isQuantity({text}) ? {} : {is_number} ? {} : {actual} == null ? {} : {plain})",
+        "(type({actual}) == string && isQuantity({text}) ? {} : {is_number} ? {} : dyn({actual}) == null ? {} : {plain})",
         compared(&text),
         compared(&text),
         nanos == 0

@@ -18,7 +18,7 @@
 //!
 //! # Files
 //! - [`render`]: the objects, and what they are made of. [`validating`]: those that refuse.
-//! - [`rows`]: rows 1 to 7. [`expressions`]: the users' own. [`conflict`], [`equal`]: row 8. [`delivery`]: native sidecars.
+//! - [`rows`]: rows 1 to 7. [`expressions`]: the users' own. [`conflict`], [`equal`], [`needs`]: row 8. [`delivery`]: native sidecars.
 //! - [`additions`]: the patch and the markers. [`fresh`]: the same where the workload has nothing yet of what is added. [`own`]: the user's own containers.
 //! - [`access`]: where things lie in a workload. [`cel`], [`variables`]: text.
 
@@ -32,6 +32,7 @@ mod delivery;
 mod equal;
 mod expressions;
 mod fresh;
+mod needs;
 mod own;
 mod render;
 mod rows;

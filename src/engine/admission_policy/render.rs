@@ -4,6 +4,7 @@ use super::access::Access;
 use super::additions::{Additions, Fitting};
 use super::cel::{all, any, not, quoted};
 use super::delivery::Delivery;
+use super::needs::{self, Part};
 use super::rows::{self, Rows, Term, every};
 use super::validating::validating;
 use super::variables::Variables;
@@ -172,6 +173,7 @@ fn inject(
         return one_of(templates, access, variables).map_err(blame);
     }
     let someone = any(&templates.iter().map(|template| template.fits.clone()).collect::<Vec<_>>());
+    let someone = all(&[someone, together(&templates, access, variables)]);
     let operations = Additions { templates: &templates, access }.operations(variables).map_err(blame)?;
     Ok(format!("({someone} ? {operations} : [])"))
 }
@@ -221,33 +223,28 @@ fn fitting<'a>(
         let is_alone = deliveries.iter().all(|other| other.policy.name == delivery.policy.name);
         survive.push(if is_alone { survives } else { variables.define("survives", &survives) });
     }
-    let fits = together(&deliveries, survive, access, variables);
-    let templates = deliveries.into_iter().zip(fits).zip(owns);
+    let templates = deliveries.into_iter().zip(survive).zip(owns);
     Ok(templates.map(|((delivery, fits), own)| Fitting { delivery, fits, own }).collect())
 }
 
-/// On the network of the host, every port of a container is one of the host: where two survivors want one, none is injected.
-fn together(
-    deliveries: &[Delivery<'_>],
-    survive: Vec<String>,
-    access: &Access,
-    variables: &mut Variables,
-) -> Vec<String> {
+/// That nothing stands against all of `templates` that fit together. What only shows then keeps them all out: on the network of the
+/// host, where every port of a container is one of the host, two want one port; or the pod is too small for all.
+fn together(templates: &[Fitting<'_>], access: &Access, variables: &mut Variables) -> String {
     let mut pairs = Vec::new();
-    for (at, one) in deliveries.iter().enumerate() {
-        for (other_at, other) in deliveries.iter().enumerate().skip(at + 1) {
-            if one.is_for_host_network() && other.is_for_host_network() && conflict::collide(one, other, Network::Host)
-            {
-                pairs.push(format!("({} && {})", survive[at], survive[other_at]));
+    for (at, one) in templates.iter().enumerate() {
+        for other in &templates[at + 1..] {
+            let are_for_it = one.delivery.is_for_host_network() && other.delivery.is_for_host_network();
+            if are_for_it && conflict::collide(&one.delivery, &other.delivery, Network::Host) {
+                pairs.push(format!("({} && {})", one.fits, other.fits));
             }
         }
     }
-    if pairs.is_empty() {
-        return survive;
+    let parts = templates.iter().map(|template| Part { delivery: &template.delivery, is_in: template.fits.clone() });
+    let mut terms = needs::met_together(&parts.collect::<Vec<_>>(), access, variables);
+    if !pairs.is_empty() {
+        terms.push(not(&format!("{} && {}", access.is_on_host_network(), any(&pairs))));
     }
-    let is_free = not(&format!("{} && {}", access.is_on_host_network(), any(&pairs)));
-    let is_free = variables.define("together", &is_free);
-    survive.into_iter().map(|survives| variables.define("fits", &all(&[survives, is_free.clone()]))).collect()
+    variables.short("together", all(&terms))
 }
 
 // Objects

@@ -224,8 +224,13 @@ fn entry(map: &str, key: &str, is_so: impl Fn(&str) -> String) -> String {
     format!("{key} in {map} && {}", is_so(&format!("{map}[{key}]")))
 }
 
+/// The labels of the workload's Namespace.
+pub(super) fn namespace_labels_of(variables: &mut Variables) -> String {
+    variables.define("namespace_labels", "namespaceObject.metadata.?labels.orValue({})")
+}
+
 fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<String> {
-    let map = variables.define("namespace_labels", "namespaceObject.metadata.?labels.orValue({})");
+    let map = namespace_labels_of(variables);
     let by_name = |key: &str| key == NAME_LABEL;
     let (named, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
         selector.match_labels.clone().into_iter().partition(|(key, _)| by_name(key));

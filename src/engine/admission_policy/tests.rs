@@ -1,5 +1,7 @@
 use super::*;
+use crate::inject::Conflict;
 use crate::policy::Site;
+use crate::workload::{Kind, Workload};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -185,4 +187,115 @@ fn what_is_added_to_a_workload_that_has_nothing_of_it_is_known_beforehand() {
         (0..20).map(|n| json!({ "name": format!("c{n}"), "image": "x", "args": ["y".repeat(900)] })).collect();
     assert_eq!(literals(json!({ "containers": large })), 2);
     assert_eq!(literals(json!({ "containers": many })), 0);
+}
+
+/// `expression` with its variables within: those that never fail are bound once, others stand in place of their names, as the
+/// server evaluates them where they are needed alone.
+fn inlined(expression: &str, variables: &super::variables::Variables) -> String {
+    const TOTAL: [&str; 10] =
+        ["at", "spec", "names", "pod", "annotation", "namespace", "enforced", "items", "claims", "ours"];
+    let mut text = expression.to_owned();
+    for (name, own) in variables.iter().collect::<Vec<_>>().into_iter().rev() {
+        let word = regex::Regex::new(&format!(r"\bvariables\.{name}\b")).unwrap();
+        if !word.is_match(&text) {
+            continue;
+        }
+        let is_total = TOTAL.contains(&name.split('_').next().unwrap());
+        let instead = if is_total { format!("bound_{name}") } else { format!("({own})") };
+        text = word.replace_all(&text, regex::NoExpand(&instead)).into_owned();
+        if is_total {
+            text = format!("[{own}].all(bound_{name}, {text})");
+        }
+    }
+    text
+}
+
+/// What the server has decoded has no nulls and nothing that is empty.
+fn is_decoded(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty() && items.iter().all(is_decoded),
+        Value::Object(fields) => fields.values().all(is_decoded),
+        _ => true,
+    }
+}
+
+/// Whether `policy` fits into `workload`, by the expressions and by [`inject::check`], for each form of its template that is for it.
+fn verdicts(policy: &Policy, workload: &Workload, site: &Site) -> Vec<(bool, Result<(), Conflict>, String)> {
+    use crate::cel::{Budget, Expression, Gives, Variables as Seen};
+    let mut variables = super::variables::Variables::default();
+    let access = super::access::Access::of(&workload.kind, &mut variables);
+    let deliveries = super::delivery::Delivery::all(policy, "true", &workload.kind, site, &access, &mut variables);
+    let seen = Seen { object: &workload.body, namespace: workload.namespace_object.as_deref() };
+    let ask = |expression: &str, variables: &super::variables::Variables| {
+        let source = inlined(expression, variables);
+        let expression = Expression::compile(&source, Gives::Bool)
+            .unwrap_or_else(|error| panic!("{error}\n{}", &source[..source.len().min(9000)]));
+        expression.test(&seen, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}\n{source}"))
+    };
+    let mut verdicts = Vec::new();
+    for delivery in &deliveries {
+        let own = super::own::of(delivery, &deliveries, &access, &mut variables);
+        let Ok(fits) = super::conflict::fits(delivery, &access, own.as_ref(), &mut variables) else { continue };
+        if ask(&delivery.matches, &variables) {
+            let checked = crate::inject::check(workload, &delivery.template, &[&delivery.template]);
+            verdicts.push((ask(&fits, &variables), checked, fits));
+        }
+    }
+    verdicts
+}
+
+#[test]
+fn what_fits_into_a_workload_is_what_fits_elsewhere() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let site = Site { trust: crate::api::trust::Trust::unbounded(), ..site() };
+    let (mut asked, mut refused) = (0, 0);
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let folder = entry.unwrap().path();
+        let read = |file: &str| -> Vec<Value> {
+            serde_saphyr::from_multiple(&std::fs::read_to_string(folder.join(file)).unwrap()).unwrap_or_default()
+        };
+        let (policies, mut documents) = (read("policy.yaml"), read("workload.yaml"));
+        let Some(body) = documents.pop() else { continue };
+        let namespace = documents.into_iter().find(|document| document["kind"] == "Namespace");
+        let name = body["metadata"]["namespace"].clone();
+        let namespace = namespace.unwrap_or_else(|| json!({ "metadata": { "name": name } }));
+        for policy in policies.iter().filter_map(|policy| Policy::parse(policy, &site).ok()) {
+            let Some(kind) =
+                policy.kinds.iter().find(|kind| kind.kind.as_deref() == body["kind"].as_str() || !kind.is_in_table())
+            else {
+                continue;
+            };
+            // The same as if nothing were known of it.
+            let free = Arc::new(Kind::at("example.org", "things", kind.pod_path.clone()));
+            let kinds =
+                if is_decoded(&body) && kind.pod_path.is_some() { vec![kind.clone(), free] } else { vec![free] };
+            for kind in kinds.iter().filter(|kind| kind.pod_path.is_some()) {
+                let workload = Workload::new(kind, body.clone()).within(Some(Arc::new(namespace.clone())));
+                // The server refuses a pod without containers, and items without a name.
+                let is_named = |list: &str| {
+                    let items = workload.pod_spec().and_then(|spec| spec.get(list)?.as_array());
+                    items.is_some_and(|items| items.iter().all(|item| item["name"].is_string()))
+                };
+                let is_decoded = is_named("containers")
+                    && (workload.pod_spec().is_some_and(|spec| !spec.contains_key("initContainers"))
+                        || is_named("initContainers"));
+                if kind.is_in_table() && !(is_decoded && body["metadata"].is_object()) || workload.pod().is_none() {
+                    continue;
+                }
+                for (fits, checked, source) in verdicts(&policy, &workload, &site) {
+                    // The server refuses what has another shape.
+                    if kind.is_in_table()
+                        && checked.as_ref().is_err_and(|conflict| conflict.code == Code::NoPodTemplate)
+                    {
+                        continue;
+                    }
+                    asked += 1;
+                    refused += usize::from(!fits);
+                    assert_eq!(fits, checked.is_ok(), "{folder:?} {} {checked:?}\n{source}", kind.resource);
+                }
+            }
+        }
+    }
+    assert!(asked > 500 && refused > 100, "{asked} {refused}");
 }

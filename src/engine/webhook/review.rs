@@ -757,10 +757,13 @@ mod tests {
             review.needs_namespace(policies).map(str::to_owned)
         };
         let selector = json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } } });
-        assert_eq!(needs(&policies(&[("envoy", json!({}))])), None);
+        // No level of the Pod Security Standards is against it.
+        let harmless = json!({ "template": { "env": [{ "name": "A", "value": "b" }] } });
+        assert_eq!(needs(&policies(&[("envoy", harmless.clone())])), None);
+        assert_eq!(needs(&policies(&[("envoy", json!({}))])), Some("shop".to_owned()));
         assert_eq!(needs(&policies(&[("envoy", selector.clone())])), Some("shop".to_owned()));
         let elsewhere = json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } }, "targets": [{ "group": "apps", "resource": "deployments" }] });
-        assert_eq!(needs(&policies(&[("envoy", elsewhere), ("other", json!({}))])), None);
+        assert_eq!(needs(&policies(&[("envoy", elsewhere), ("other", harmless)])), None);
         let (response, decided) =
             asked(Call::Mutate, &review(&pod(&json!({ "name": "web" }))), &policies(&[("envoy", selector)]));
         assert_eq!((response["patch"].is_null(), told(decided)), (true, vec!["envoy failed SCP0209".to_owned()]));
