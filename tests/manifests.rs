@@ -588,7 +588,8 @@ fn the_readme_calls_those_versions_tested_whose_servers_the_tests_build() {
     let rows = page.lines().skip_while(|line| !line.starts_with("| Kubernetes |")).skip(2);
     let rows: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
     let tested = Regex::new(r"\*\*tested on (\d+\.\d+\.\d+)\*\*").unwrap();
-    let claims: BTreeSet<String> = rows.iter().filter_map(|row| Some(tested.captures(row)?[1].to_owned())).collect();
+    let claims: BTreeSet<String> =
+        rows.iter().flat_map(|row| tested.captures_iter(row)).map(|claim| claim[1].to_owned()).collect();
     let built = Regex::new(r"k8s\.io/kubernetes v(\d+\.\d+\.\d+)").unwrap();
     let modules = fs::read_dir(root().join("tests/controlplane/modules")).unwrap();
     let modules = modules.map(|folder| folder.unwrap().path().join("go.mod"));

@@ -176,9 +176,6 @@ impl Controller {
 pub(super) fn is_lasting(reason: &Unavailable) -> bool {
     matches!(
         reason.code,
-        Code::MissingRight
-            | Code::AdmissionPolicyPluginOff
-            | Code::WebhookOff
-            | Code::InitializersPluginOff
+        Code::MissingRight | Code::AdmissionPolicyPluginOff | Code::WebhookOff | Code::InitializersPluginOff
     )
 }

@@ -33,10 +33,13 @@ pub(super) enum Acceptance {
 #[derive(Default)]
 pub(super) struct Questions {
     /// What the server is to be asked now.
-    open: RefCell<BTreeMap<String, (Arc<Kind>, Vec<Value>)>>,
+    open: RefCell<BTreeMap<String, Question>>,
     /// All that was looked up.
     seen: RefCell<BTreeSet<String>>,
 }
+
+/// Whether the server takes these objects, which are for that kind.
+type Question = (Arc<Kind>, Vec<Value>);
 
 /// Two registrations have the same if and only if they are the same.
 fn print(objects: &[Value]) -> String {
@@ -112,7 +115,8 @@ impl Controller {
 
     /// True if the server is to be asked again.
     pub(super) fn is_rehearsal_due(&self) -> bool {
-        let is_due = |acceptance: &Acceptance| matches!(acceptance, Acceptance::Refused(_, at) if *at <= Instant::now());
+        let is_due =
+            |acceptance: &Acceptance| matches!(acceptance, Acceptance::Refused(_, at) if *at <= Instant::now());
         self.acceptances.values().any(is_due)
     }
 }

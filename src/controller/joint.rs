@@ -425,7 +425,8 @@ impl Controller {
         let Some(joint) = self.joints.get_mut(kind) else { return };
         joint.phase = Phase::Busy(before.clone());
         joint.deleted.clear();
-        let meanwhile = before.as_ref().map_or(Meanwhile::Only(Vec::new()), |before| self.meanwhile(kind, before, &wanted));
+        let meanwhile =
+            before.as_ref().map_or(Meanwhile::Only(Vec::new()), |before| self.meanwhile(kind, before, &wanted));
         let obsolete = self.obsolete(kind, &wanted.objects);
         let kind = kind.clone();
         self.tasks.spawn(async move {
@@ -442,7 +443,8 @@ impl Controller {
             return Meanwhile::AsIs;
         }
         // As it is registered now: by the same kinds of objects.
-        let kinds = |objects: &[Value]| objects.iter().map(|object| object["kind"].to_string()).collect::<BTreeSet<_>>();
+        let kinds =
+            |objects: &[Value]| objects.iter().map(|object| object["kind"].to_string()).collect::<BTreeSet<_>>();
         let drafts = self.drafts(before.wanted.engine, kind, &both).unwrap_or_default();
         let mut drafts = drafts.into_iter().filter(|draft| kinds(draft).is_subset(&kinds(&before.wanted.objects)));
         let objects = drafts.next().unwrap_or_default();
@@ -747,10 +749,7 @@ async fn raise(
 
 /// True if and only if it says that the server has not taken what was to be registered.
 pub(super) fn is_refused(reason: &Unavailable) -> bool {
-    matches!(
-        reason.code,
-        Code::ServerAway | Code::NotExpressible | Code::RegistrationRefused | Code::NameTaken
-    )
+    matches!(reason.code, Code::ServerAway | Code::NotExpressible | Code::RegistrationRefused | Code::NameTaken)
 }
 
 /// True if and only if it says that the engine is off, whatever is registered.

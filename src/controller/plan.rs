@@ -112,7 +112,9 @@ impl Controller {
             // Until an edit can be put in force, what was in force before stays so.
             eligible = eligible
                 .into_iter()
-                .filter_map(|policy| if failed.contains_key(&policy.name) { self.before_edit(&policy) } else { Some(policy) })
+                .filter_map(
+                    |policy| if failed.contains_key(&policy.name) { self.before_edit(&policy) } else { Some(policy) },
+                )
                 .collect();
             let is_kept = |name: &str| eligible.iter().any(|policy| policy.name == name);
             let failed = failed.into_iter().map(|(name, outcome)| {

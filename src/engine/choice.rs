@@ -295,12 +295,13 @@ mod tests {
         let policies = [policy("first", "MutatingAdmissionPolicy", &["pods"]), policy("older", "Webhook", &["pods"])];
         let can = |_, _: &Arc<Kind>, _: &[Arc<Policy>]| Ok(());
         let takes = |_, _: &Arc<Kind>, _: &[Arc<Policy>]| Ok(());
-        for (in_force, engine, refused) in
-            [("nobody", MutatingAdmissionPolicy, "older"), ("older", Webhook, "first"), ("first", MutatingAdmissionPolicy, "older")]
-        {
+        for (in_force, engine, refused) in [
+            ("nobody", MutatingAdmissionPolicy, "older"),
+            ("older", Webhook, "first"),
+            ("first", MutatingAdmissionPolicy, "older"),
+        ] {
             let is_in_force = |_: &Arc<Kind>, policy: &Policy| policy.name == in_force;
-            let choice =
-                super::choose(&policies, &Questions { can: &can, takes: &takes, is_in_force: &is_in_force });
+            let choice = super::choose(&policies, &Questions { can: &can, takes: &takes, is_in_force: &is_in_force });
             assert_eq!(choice.engines, BTreeMap::from([(kind("pods"), engine)]), "{in_force} is in force");
             assert_eq!(Vec::from_iter(choice.refused.keys()), [refused], "{in_force} is in force");
         }

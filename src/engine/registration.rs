@@ -287,8 +287,7 @@ pub async fn bring_up(
         let meanwhile: Vec<_> = meanwhile.iter().collect();
         establish(place, engine, &meanwhile, Shows::Refuses, &mut Editions::new()).await?;
         let mut is_withdrawn = false;
-        for resource in
-            [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES, resources::VALIDATING_WEBHOOKS]
+        for resource in [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES, resources::VALIDATING_WEBHOOKS]
         {
             // With nobody else there, what is wanted in the end can stay if it is there.
             let stays = if meanwhile.is_empty() { &refusing } else { &meanwhile };

@@ -13,7 +13,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Conflict {
-    /// `NameConflict`, `PolicyConflict`, `VolumeMissing`, `NoPodTemplate`, or one of those of [`super::needs`].
+    /// `NameConflict`, `PolicyConflict`, `VolumeMissing`, `NoPodTemplate`, or what a template needs of the workload (`SCP0225` to `SCP0230`).
     pub code: Code,
     /// What is in the way, and where. It never repeats a value that may be secret.
     pub message: String,

@@ -90,7 +90,7 @@ async fn invalid_policies_are_refused_or_told_by_us(cluster: &ControlPlane) -> R
     let refusals = refusals(&cluster.admin(), &objects).await?;
     let mut wrong = Vec::new();
     for (case, refusal) in cases.iter().zip(refusals) {
-        let is_to_be_stored = case.stored_by.iter().any(|by| *by == version);
+        let is_to_be_stored = case.stored_by.contains(&version);
         match refusal {
             Some(refusal) if is_to_be_stored => {
                 wrong.push(format!("{} ({:?}) is refused: {refusal}", case.name, case.expected))

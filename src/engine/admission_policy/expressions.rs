@@ -28,7 +28,8 @@ const DIALECTS: [(&str, u32, u32); 9] = [
 /// Which word does not.
 pub(super) fn mean_the_same(policy: &Policy, cluster: &Capabilities) -> Result<(), Inexpressible> {
     let conditions = policy.conditions.iter().map(|(_, condition)| condition);
-    let demands = policy.validations.iter().flat_map(|demand| [Some(&demand.expression), demand.message_expression.as_ref()]);
+    let demands =
+        policy.validations.iter().flat_map(|demand| [Some(&demand.expression), demand.message_expression.as_ref()]);
     let mut sources = conditions.chain(demands.flatten()).map(|expression| expression.source());
     let is_unlike = |word: &str| {
         // What is written where there is no server is for one of 1.36.

@@ -23,8 +23,8 @@ use json_patch::Patch;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
-use std::fmt;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 /// The largest review that is read, in bytes: an object of 3 MiB, which is the most that an API server reads in one request
@@ -555,8 +555,10 @@ mod tests {
 
     #[test]
     fn what_refuses_judges_by_the_policies_of_its_own_registration() {
-        let policies = policies(&[("a", json!({ "failurePolicy": "Fail" })), ("b", json!({ "failurePolicy": "Fail" }))]);
-        let pod = json!({ "metadata": { "name": "web" }, "spec": { "containers": [{ "name": "app", "image": "app:1" }] } });
+        let policies =
+            policies(&[("a", json!({ "failurePolicy": "Fail" })), ("b", json!({ "failurePolicy": "Fail" }))]);
+        let pod =
+            json!({ "metadata": { "name": "web" }, "spec": { "containers": [{ "name": "app", "image": "app:1" }] } });
         let refusal = |listed: Option<&[&str]>| {
             let listed: Option<BTreeSet<String>> = listed.map(|names| names.iter().map(ToString::to_string).collect());
             let review = Review::parse(review(&pod).to_string().as_bytes()).unwrap();
