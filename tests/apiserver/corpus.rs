@@ -9,6 +9,9 @@ use controlplane::Version;
 use kube::Client;
 use kube::core::Status;
 use serde_json::{Map, Value, json};
+use sidecar_policy::api::code::Code;
+use sidecar_policy::api::pod_schema::in_template;
+use sidecar_policy::api::rules::Violation;
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -275,12 +278,17 @@ fn rename(value: &mut Value, names: &[String], renamed: &dyn Fn(&str) -> String)
     }
 }
 
-/// True if and only if the policy has a native sidecar of its own, and servers of that version have none: `scpol inject` takes no such
-/// policy, and no engine serves it.
-fn is_beyond(version: Version, policy: &Value) -> bool {
-    let init = policy["spec"]["template"]["initContainers"].as_array();
-    matches!(version, Version::V1_13)
-        && init.into_iter().flatten().any(|container| container["restartPolicy"] == "Always")
+/// True if and only if the template has something that servers of that version do not know: `scpol inject` takes no such policy, and no
+/// engine serves it.
+pub(crate) fn is_beyond(version: Version, policy: &Value) -> bool {
+    if version != Version::V1_13 {
+        return false;
+    }
+    let template = &policy["spec"]["template"];
+    let init = template["initContainers"].as_array().into_iter().flatten();
+    let is_unknown = |violation: &Violation| violation.code == Code::UnknownTemplateField;
+    in_template(template, Some(13)).iter().any(is_unknown)
+        || init.into_iter().any(|container| container["restartPolicy"] == "Always")
 }
 
 /// Sets what `scpol inject` makes of each workload. One call serves all cases, because a policy selects its own case only.

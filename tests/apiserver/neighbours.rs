@@ -210,7 +210,7 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
     let policy = |name: &str| by(engine, if may_refuse { demanding(name) } else { sidecar(name) });
     world.policy("neighbour", by(engine, if may_refuse { judging("neighbour") } else { sidecar("neighbour") })).await?;
     in_force(&world.cluster, "neighbour").await?;
-    for does in [
+    let all = [
         Does::Answer(422, None),
         Does::Answer(403, None),
         Does::Answer(413, None),
@@ -221,14 +221,17 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
         Does::Answer(504, None),
         Does::CutBefore,
         Does::DropAnswer,
-    ] {
+    ];
+    for (round, does) in all.into_iter().enumerate() {
+        // What was deleted may still be drained.
+        let faulty = &format!("faulty-{round}");
         let what = format!("{version} {engine} {does:?}");
         let rule = || Rule::always(does.clone()).to(&[Verb::Create, Verb::Update], REGISTERED).about("faulty");
         beside(&world, "neighbour", async {
             proxy.set(vec![rule()]);
-            world.policy("faulty", policy("faulty")).await?;
+            world.policy(faulty, policy(faulty)).await?;
             within(LIMIT, "`faulty` is told not to be in force", || async {
-                let ready = condition(&world.cluster, "faulty", "Ready").await?.unwrap_or_default();
+                let ready = condition(&world.cluster, faulty, "Ready").await?.unwrap_or_default();
                 let is_told = ready["status"] == "False" && proxy.happened() > 0;
                 ensure!(is_told || does == Does::DropAnswer, "{ready}");
                 Ok(is_told || ready["status"] == "True")
@@ -240,14 +243,14 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
             assert_eq!(engine_of(&world, "later").await?, engine);
             in_force(&world.cluster, "neighbour").await?;
             proxy.calm();
-            in_force(&world.cluster, "faulty").await
+            in_force(&world.cluster, faulty).await
         })
         .await
         .with_context(|| what.clone())?;
         let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
         let mut has = containers(&made);
         has.sort_unstable();
-        assert_eq!(has, ["app", "faulty", "later", "neighbour"], "{what}");
+        assert_eq!(has, ["app", faulty, "later", "neighbour"], "{what}");
         world.delete(&format!("{DEPLOYMENTS}/web")).await?;
         // An edit of what is in force that is not taken leaves it as it was: that of a template, or of targets where they are what is
         // registered.
@@ -260,26 +263,26 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
         };
         beside(&world, "neighbour", async {
             proxy.set(vec![rule()]);
-            world.edit_policy("faulty", edit.clone()).await?;
+            world.edit_policy(faulty, edit.clone()).await?;
             within(LIMIT, "the edit is told not to be in force", || async {
-                let ready = condition(&world.cluster, "faulty", "Ready").await?.unwrap_or_default();
+                let ready = condition(&world.cluster, faulty, "Ready").await?.unwrap_or_default();
                 Ok(proxy.happened() > 0 && (ready["status"] == "False" || is_taken))
             })
             .await?;
             let until = Instant::now() + STEADY;
             while Instant::now() < until && !is_taken {
                 let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
-                ensure!(containers(&made).contains(&"faulty".to_owned()), "{:?}", containers(&made));
+                ensure!(containers(&made).contains(faulty), "{:?}", containers(&made));
                 world.delete(&format!("{DEPLOYMENTS}/web")).await?;
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             proxy.calm();
-            in_force(&world.cluster, "faulty").await
+            in_force(&world.cluster, faulty).await
         })
         .await
         .with_context(|| format!("{what}, an edit"))?;
         beside(&world, "neighbour", async {
-            world.delete_policy("faulty").await?;
+            world.delete_policy(faulty).await?;
             world.delete_policy("later").await?;
             within(LIMIT, "the neighbour is alone", || async {
                 let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;

@@ -252,6 +252,8 @@ async fn webhook(world: World, cases: &[Case]) -> Result<Engine> {
             Err(unavailable) => Some(unavailable.code),
             Ok(()) => (!native && policy.needs_native_sidecars()).then_some(Code::NativeSidecarsUnavailable),
         });
+        let is_beyond = case.policies.iter().any(|policy| corpus::is_beyond(scene.world.cluster.version(), policy));
+        let code = code.or(is_beyond.then_some(Code::UnknownTemplateField));
         match code {
             None => served.extend(policies),
             Some(code) => drop(unserved.insert(case.name.clone(), code)),
