@@ -224,7 +224,7 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
     ];
     for (round, does) in all.into_iter().enumerate() {
         // What was deleted may still be drained.
-        let faulty = &format!("faulty-{round}");
+        let (faulty, later) = (&format!("faulty-{round}"), &format!("later-{round}"));
         let what = format!("{version} {engine} {does:?}");
         let rule = || Rule::always(does.clone()).to(&[Verb::Create, Verb::Update], REGISTERED).about("faulty");
         beside(&world, "neighbour", async {
@@ -238,9 +238,9 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
             })
             .await?;
             // Who comes later comes in force beside it.
-            world.policy("later", policy("later")).await?;
-            in_force(&world.cluster, "later").await?;
-            assert_eq!(engine_of(&world, "later").await?, engine);
+            world.policy(later, policy(later)).await?;
+            in_force(&world.cluster, later).await?;
+            assert_eq!(engine_of(&world, later).await?, engine);
             in_force(&world.cluster, "neighbour").await?;
             proxy.calm();
             in_force(&world.cluster, faulty).await
@@ -250,7 +250,7 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
         let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
         let mut has = containers(&made);
         has.sort_unstable();
-        assert_eq!(has, ["app", faulty, "later", "neighbour"], "{what}");
+        assert_eq!(has, ["app", faulty, later, "neighbour"], "{what}");
         world.delete(&format!("{DEPLOYMENTS}/web")).await?;
         // An edit of what is in force that is not taken leaves it as it was: that of a template, or of targets where they are what is
         // registered.
@@ -283,7 +283,7 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
         .with_context(|| format!("{what}, an edit"))?;
         beside(&world, "neighbour", async {
             world.delete_policy(faulty).await?;
-            world.delete_policy("later").await?;
+            world.delete_policy(later).await?;
             within(LIMIT, "the neighbour is alone", || async {
                 let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
                 world.delete(&format!("{DEPLOYMENTS}/web")).await?;
