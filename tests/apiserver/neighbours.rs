@@ -37,7 +37,7 @@ const REGISTERED: &[&str] = &[
 ];
 
 /// For so long what was in force before an edit is looked at.
-const STEADY: Duration = Duration::from_secs(2);
+const STEADY: Duration = Duration::from_secs(1);
 
 /// A policy whose containers nobody else has, and which refuses what lacks them.
 fn demanding(name: &str) -> Value {
@@ -99,7 +99,7 @@ async fn beside(world: &World, neighbour: &str, work: impl Future<Output = Resul
                 is_forbidden(world).await?;
             }
             created.set(created.get() + 1);
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(())
     };
