@@ -14,6 +14,7 @@ use sidecar_policy::api::pod_schema::in_template;
 use sidecar_policy::api::rules::Violation;
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Where the cases are.
 const FOLDER: &str = "tests/golden";
@@ -159,9 +160,20 @@ pub async fn create(client: &Client, path: &str, body: &Value) -> Result<(Stored
     }
 }
 
-/// What the server would store of `body`, or why it would refuse it. The create waits for no initializer.
+/// What the server would store of `body`, or why it would refuse it. The create waits for no initializer. A server that is out of
+/// time, or too busy, is asked again: that says nothing of `body`.
 pub async fn dry_run(client: &Client, body: &Value) -> Result<(Stored, String)> {
-    create(client, &format!("{}?dryRun=All&includeUninitialized=1", collection(body)?), body).await
+    let path = format!("{}?dryRun=All&includeUninitialized=1", collection(body)?);
+    let deadline = Instant::now() + 4 * LIMIT;
+    loop {
+        let found = create(client, &path, body).await;
+        match found.as_ref().map_err(|error| error.downcast_ref::<kube::Error>()) {
+            Err(Some(kube::Error::Api(status)))
+                if matches!(status.code, 429 | 503 | 504) && Instant::now() < deadline => {}
+            _ => return found,
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
 }
 
 /// Where `body` is posted.

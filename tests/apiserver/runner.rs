@@ -9,12 +9,17 @@ use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// Tests at once, each with a server of its own, which takes up to 500 MB.
 const AT_ONCE: usize = 8;
 /// So many of the slowest are told in the end.
 const SLOWEST: usize = 30;
+/// Characters of a failure that are told once more in the end.
+const REASON: usize = 1500;
+/// What failed, and why.
+static FAILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// One test on real servers.
 #[derive(Clone, Copy)]
@@ -62,6 +67,10 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
     if let Err(error) = tell(&taken) {
         eprintln!("the seconds cannot be written: {error}");
     }
+    // Last, where whoever sees only the end of a log finds it.
+    for why in FAILED.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        eprintln!("\nFAILED {}", why.chars().take(REASON).collect::<String>());
+    }
     if conclusion.num_passed + conclusion.num_failed == 0 {
         eprintln!("error: no test is named like that: `--list` names them");
         return ExitCode::from(2);
@@ -81,16 +90,23 @@ pub(crate) fn trial(name: String, run: impl FnOnce() -> LocalBoxFuture<'static, 
         match outcome {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                // At once: the others may take minutes yet.
-                eprintln!("FAILED {shown}: {error:#}");
+                failed(format!("{shown}: {error:#}"));
                 Err(Failed::from(format!("{error:#}\n{notes}")))
             }
             Err(panic) => {
-                eprintln!("FAILED {shown}: it has panicked\n{notes}");
+                let told = panic.downcast_ref::<String>().map(String::as_str);
+                let told = told.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it has panicked");
+                failed(format!("{shown}: {told}\n{notes}"));
                 resume_unwind(panic)
             }
         }
     })
+}
+
+/// Tells a failure at once, since the others may take minutes yet, and once more in the end.
+fn failed(why: String) {
+    eprintln!("FAILED {why}");
+    FAILED.lock().unwrap_or_else(PoisonError::into_inner).push(why);
 }
 
 /// Prints the slowest tests, and writes all to `target/seconds/servers.txt`, a line each.
