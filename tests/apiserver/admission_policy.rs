@@ -17,6 +17,7 @@ use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::workload::{Kind, Workload};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 crate::tests![
     whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere,
@@ -38,8 +39,20 @@ impl World {
         let kind = object["kind"].as_str().context("a kind")?;
         let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
         let path = format!("{REGISTRATIONS}/{}", plural.to_lowercase());
-        request(&self.admin, "POST", &path, object).await.with_context(|| format!("{object:#}"))?;
-        Ok(())
+        let deadline = Instant::now() + 4 * LIMIT;
+        let mut is_again = false;
+        loop {
+            match request(&self.admin, "POST", &path, object).await {
+                Ok(_) => return Ok(()),
+                // A busy server may run out of time while it compiles, and may have stored the object by then.
+                Err(kube::Error::Api(status)) if status.code == 504 && Instant::now() < deadline => is_again = true,
+                Err(kube::Error::Api(status)) if status.code == 409 && is_again => return Ok(()),
+                Err(error) => {
+                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                    return Err(error).with_context(|| format!("{kind} {name}: {object}"));
+                }
+            }
+        }
     }
 }
 

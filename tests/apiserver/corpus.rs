@@ -293,14 +293,11 @@ fn rename(value: &mut Value, names: &[String], renamed: &dyn Fn(&str) -> String)
 /// True if and only if the template has something that servers of that version do not know: `scpol inject` takes no such policy, and no
 /// engine serves it.
 pub(crate) fn is_beyond(version: Version, policy: &Value) -> bool {
-    if version != Version::V1_13 {
-        return false;
-    }
     let template = &policy["spec"]["template"];
     let init = template["initContainers"].as_array().into_iter().flatten();
     let is_unknown = |violation: &Violation| violation.code == Code::UnknownTemplateField;
-    in_template(template, Some(13)).iter().any(is_unknown)
-        || init.into_iter().any(|container| container["restartPolicy"] == "Always")
+    in_template(template, Some(version.minor())).iter().any(is_unknown) && version != Version::V1_36
+        || version == Version::V1_13 && init.into_iter().any(|container| container["restartPolicy"] == "Always")
 }
 
 /// Sets what `scpol inject` makes of each workload. One call serves all cases, because a policy selects its own case only.

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Tests at once, each with a server of its own, which takes up to 500 MB.
-const AT_ONCE: usize = 8;
+/// Tests at once, each with a server of its own, which takes up to 500 MB. Six keep two processors busy.
+const AT_ONCE: usize = 6;
 /// So many of the slowest are told in the end.
 const SLOWEST: usize = 30;
 /// Characters of a failure that are told once more in the end.

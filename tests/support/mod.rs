@@ -42,8 +42,8 @@ pub fn lease_duration() -> &'static str {
     if is_documented() { "6s" } else { "3s" }
 }
 
-/// How long a test waits for what must come.
-pub const LIMIT: Duration = Duration::from_secs(30);
+/// How long a test waits for what must come: long, because many tests share the processors.
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// The flags of an operator that trusts the policies of the corpus: some have host ports, or a token.
 pub const TRUSTING: [&str; 2] =

@@ -44,7 +44,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// The code of such a fault in a template.
-    fn code(self) -> Code {
+    pub fn code(self) -> Code {
         match self {
             Self::Misspelt | Self::Unknown | Self::OtherVersion => Code::UnknownTemplateField,
             Self::Type | Self::Value => Code::TemplateInvalid,

@@ -22,6 +22,11 @@ impl Version {
     /// All, oldest first.
     pub const ALL: [Self; 4] = [Self::V1_13, Self::V1_30, Self::V1_34, Self::V1_36];
 
+    /// As in `1.minor`.
+    pub fn minor(self) -> u32 {
+        self.minor.into()
+    }
+
     /// As `1.13`.
     pub fn short(self) -> String {
         format!("1.{}", self.minor)
