@@ -73,7 +73,7 @@ codes! {
     26 UnknownTemplateField "Remove the field, correct its spelling, or upgrade the server.";
     /// The server has no such resource.
     27 TargetNotServed "Correct group, version or resource; `kubectl api-resources` lists what the server has.";
-    /// Another policy uses the same initializer name.
+    /// Another policy uses the same initializer name, and used it first.
     28 DuplicateInitializerName "Give each policy its own `spec.initializerName`.";
     /// Two policies add one name differently: both are left out of the workloads that both match.
     29 Conflicted "Rename in one of them, or narrow one's selection.";
@@ -114,8 +114,8 @@ codes! {
     46 AuthorLacksRight "Name namespaces in `spec.namespaces` where you may create pods, at most 28 and without globs, or have somebody apply it who may create pods everywhere.";
     /// Two containers that come into one pod call a port by one name. A Service that names the port goes to the first of them.
     50 SharedPortName "Rename the port in one of them, or leave the sidecar behind the workload's containers (`spec.position.containers`).";
-    /// An environment variable refers by `$(NAME)` to one that stands after it: the kubelet leaves the reference as it is written.
-    51 LateReference "Change where the added variables stand, by `spec.position.env`.";
+    /// An environment variable refers by `$(NAME)` to a later one: the kubelet does not expand the reference.
+    51 LateReference "Change the position of the added variables with `spec.position.env`.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";
@@ -145,8 +145,8 @@ codes! {
     112 ConditionNotMatched "";
     /// The pod ends by itself, and a plain sidecar would keep it from ending: native sidecars are not to be had here.
     113 JobSkipped "Upgrade server and nodes to 1.29, or set `spec.jobs: Inject` if the sidecar ends by itself.";
-    /// The workload matches and has no sidecar: it was created before the policy, or while nothing delivered it, or something replaced
-    /// it since with a manifest that has none: `kubectl replace`, `helm upgrade --force`, any PUT.
+    /// The workload matches and has no sidecar. It was created before the policy or while no engine served it, or an update removed the
+    /// sidecar: `kubectl replace`, `helm upgrade --force`, any PUT.
     114 Missed "Create it anew, since only creates are injected; `scpol status POLICY` has the command for each. What makes pods is rolled out anew if the policy targets pods.";
     /// The policy that asked for this workload does not exist any more.
     115 PolicyGone "";
@@ -183,8 +183,7 @@ codes! {
     212 ReviewInvalid "Only API servers post reviews: see who else can reach the port of the webhook.";
     /// The policy says `Fail`, the workload matches, and it would be stored without the sidecar: its create is refused.
     213 SidecarMissing "See `scpol check`: the engine of the policy did not act. To let workloads in without the sidecar, set `spec.failurePolicy: Ignore`; while no operator runs, only break-glass does it.";
-    /// The manifest of the workload is none that a server takes as it looks: a field is misspelt or has another type. Only files
-    /// are judged so.
+    /// The manifest of the workload has a field that is misspelt or has the wrong type. Only the commands on files check this.
     214 WorkloadInvalid "Correct the manifest as the message says.";
     /// A label of the template does not go with the workload's own selector, or is one that Kubernetes itself gives the pods of a Job: the server
     /// would refuse the workload.
@@ -265,9 +264,9 @@ codes! {
     /// Creates that wait for the operator take up the API server's places for writes, so that it refuses others with 429, those of the
     /// operator included. Nothing is lost: they are completed as places come free.
     331 TooManyRequests "Start the operator with `--priority-lane`, raise `--max-mutating-requests-inflight` of the API server, or create less at once.";
-    /// The server answers, and does not take what the policy has to be registered as: somebody's admission or a quota refuses it, or it is
-    /// too large. What was in force before stays so, and so do other policies. It is tried again by itself.
-    332 RegistrationRefused "Mend what the message names: exempt objects with the label `app.kubernetes.io/managed-by: sidecar-policy` from it, or make the policy smaller.";
+    /// The server rejects the registration of the policy: by another admission plugin, a quota or a size limit. The earlier registration of
+    /// this policy and all other policies stay in effect. The operator tries again by itself.
+    332 RegistrationRefused "Change the admission plugin or quota that the message names so that it lets objects with the label `app.kubernetes.io/managed-by: scpol` pass, or make the policy smaller.";
 }
 
 impl fmt::Display for Code {
@@ -279,6 +278,7 @@ impl fmt::Display for Code {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{MANAGED_BY, MANAGER};
 
     #[test]
     fn numbers_and_names_are_unique_and_every_code_has_a_meaning() {
@@ -288,5 +288,11 @@ mod tests {
             assert!(seen.insert(code.name().to_owned()), "{} twice", code.name());
             assert!(!code.meaning().is_empty(), "{code} has no meaning");
         }
+    }
+
+    #[test]
+    fn advice_names_the_label_that_registrations_have() {
+        let named: Vec<&str> = Code::ALL.iter().map(|code| code.fix()).filter(|text| text.contains(MANAGED_BY)).collect();
+        assert!(!named.is_empty() && named.iter().all(|text| text.contains(&format!("`{MANAGED_BY}: {MANAGER}`"))));
     }
 }

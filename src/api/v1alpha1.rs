@@ -202,8 +202,8 @@ pub struct SidecarPolicySpec {
     /// more segments that ends in `.scpol.dev`, or exactly one that the operator was given by its flag
     /// `--initializer-name`. Used to keep the name of an older initializer when migrating.
     ///
-    /// Default: `<name of the policy>.scpol.dev`. Two policies with one name, or a configuration of somebody else that
-    /// lists it: the policy is not ready. Example: `envoy.shop.scpol.dev`.
+    /// Default: `<name of the policy>.scpol.dev`. If another policy uses the name already, or a foreign configuration lists
+    /// it, this policy is not ready. Example: `envoy.shop.scpol.dev`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = format::INITIALIZER))]
     pub initializer_name: Option<String>,

@@ -111,8 +111,9 @@ fn guarded(metrics: &Metrics, read: impl FnOnce() -> Result<Policy, Vec<Violatio
 
 fn publish(snapshots: &watch::Sender<Snapshot>, stored: &BTreeMap<String, Stored>) {
     let valid = stored.values().filter_map(|policy| policy.parsed.as_ref().ok().cloned());
+    let before = snapshots.borrow().policies.clone();
     snapshots.send_replace(Snapshot {
-        policies: Arc::new(Policies::new(valid)),
+        policies: Arc::new(Policies::after(&before, valid)),
         stored: Arc::new(stored.clone()),
         synced: true,
     });

@@ -79,6 +79,8 @@ pub struct Policy {
     pub name: String,
     /// Its UID; empty for one that comes from a file.
     pub uid: String,
+    /// When it was created, in RFC 3339; empty for one that comes from a file.
+    pub created: String,
     /// Its generation; 0 where there is none.
     pub generation: i64,
     /// The spec as parsed, defaults filled in.
@@ -149,15 +151,12 @@ impl Policy {
         if !violations.is_empty() {
             return Err(violations);
         }
-        Ok(Self::new(
-            name,
-            meta["uid"].as_str().unwrap_or_default(),
-            meta["generation"].as_i64().unwrap_or_default(),
-            spec,
-        ))
+        Ok(Self::new(meta, spec))
     }
 
-    fn new(name: &str, uid: &str, generation: i64, spec: SidecarPolicySpec) -> Self {
+    fn new(meta: &Value, spec: SidecarPolicySpec) -> Self {
+        let text = |field: &str| meta[field].as_str().unwrap_or_default();
+        let name = text("name");
         let mut kinds: Vec<Arc<Kind>> = Vec::new();
         for target in &spec.targets {
             let kind = Kind::of(&target.group, &target.resource, target.template_path.as_deref());
@@ -168,8 +167,9 @@ impl Policy {
         let globs = |list: &Vec<String>| list.iter().map(|glob| WildMatch::new(glob)).collect::<Vec<_>>();
         Self {
             name: name.to_owned(),
-            uid: uid.to_owned(),
-            generation,
+            uid: text("uid").to_owned(),
+            created: text("creationTimestamp").to_owned(),
+            generation: meta["generation"].as_i64().unwrap_or_default(),
             spec_hash: hash(&spec),
             template: Template::new(
                 name,
@@ -346,13 +346,23 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// The set of `policies`. Of two with one initializer name, the first by name keeps it.
+    /// The set of `policies`. Of two with one initializer name, the older keeps it; of two equally old, the first by name.
     pub fn new(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+        Self::after(&Self::default(), policies)
+    }
+
+    /// The set of `policies` that replaces `before`: a policy that registered under an initializer name keeps it, whatever other
+    /// policies say now.
+    pub fn after(before: &Self, policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
         let by_name: HashMap<_, _> = policies.into_iter().map(|policy| (policy.name.clone(), policy)).collect();
         let mut by_initializer: HashMap<String, String> = HashMap::new();
+        let claim = |policy: &Policy| {
+            let holder = before.by_initializer.get(&policy.initializer_name);
+            (holder != Some(&policy.name), policy.created.clone(), policy.name.clone())
+        };
         for policy in by_name.values() {
             let owner = by_initializer.entry(policy.initializer_name.clone()).or_insert_with(|| policy.name.clone());
-            if policy.name < *owner {
+            if claim(policy) < claim(&by_name[owner]) {
                 owner.clone_from(&policy.name);
             }
         }

@@ -176,6 +176,31 @@ fn policies_are_found_by_name_and_by_the_initializer_name_that_they_register() {
 }
 
 #[test]
+fn a_new_or_edited_policy_never_takes_the_initializer_name_of_another() {
+    let made = |name: &str, initializer: &str, created: &str| {
+        let mut spec = json!({"initializerName": initializer});
+        spec["template"] = json!({"containers": [{"name": "x", "image": "x"}]});
+        let meta = json!({"name": name, "creationTimestamp": created});
+        Arc::new(Policy::parse(&json!({"metadata": meta, "spec": spec}), &site()).unwrap())
+    };
+    let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let holder = |all: &Policies| all.by_initializer("sidecar.example.com").map(|policy| policy.name.clone());
+    let first = Policies::new([made("b", "sidecar.example.com", new), made("c", "c.scpol.dev", old)]);
+    // A policy whose name comes first is created.
+    let both = [made("b", "sidecar.example.com", new), made("a", "sidecar.example.com", new)];
+    assert_eq!(holder(&Policies::after(&first, both.clone())).as_deref(), Some("b"));
+    // An older policy is edited.
+    let edited = [made("b", "sidecar.example.com", new), made("c", "sidecar.example.com", old)];
+    assert_eq!(holder(&Policies::after(&first, edited.clone())).as_deref(), Some("b"));
+    // An operator that has just started knows no more than their age.
+    assert_eq!(holder(&Policies::new(edited)).as_deref(), Some("c"));
+    assert_eq!(holder(&Policies::new(both)).as_deref(), Some("a"));
+    // Once the holder has another name, or is gone, the name is free.
+    let left = [made("b", "b.scpol.dev", new), made("a", "sidecar.example.com", new)];
+    assert_eq!(holder(&Policies::after(&first, left)).as_deref(), Some("a"));
+}
+
+#[test]
 fn a_message_that_says_nothing_or_more_than_one_line_gives_way_to_the_other() {
     let told = |expression: &str| {
         let validation = json!({"expression": "false", "message": "written", "messageExpression": expression});

@@ -224,7 +224,7 @@ impl Shared {
         let (site, mut valid) = (self.site(), Vec::new());
         let parse = |object: Object| valid.extend(Policy::parse(&object.value(), &site).ok().map(Arc::new));
         Pages::new(api, ListParams::default()).each(parse).await?;
-        let policies = Arc::new(Policies::new(valid));
+        let policies = Arc::new(Policies::after(&self.snapshot().policies, valid));
         *read = Some((Instant::now(), policies.clone()));
         Ok(policies)
     }

@@ -225,8 +225,8 @@ fn table(exceptions: &[Exception]) -> Result<String> {
 /// In as few words as possible.
 fn places(setups: &[Setup]) -> String {
     let is_all = |version: Option<Version>| {
-        let meant = Setup::ALL.into_iter().filter(|setup| version.is_none_or(|version| setup.version == version));
-        meant.into_iter().all(|setup| setups.contains(&setup))
+        let mut meant = Setup::ALL.into_iter().filter(|setup| version.is_none_or(|version| setup.version == version));
+        meant.clone().next().is_some() && meant.all(|setup| setups.contains(&setup))
     };
     if is_all(None) {
         return "all".to_owned();
