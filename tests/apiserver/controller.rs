@@ -153,11 +153,11 @@ async fn foreign_configurations_are_never_touched_and_never_doubled() -> Result<
     wait_condition(&world.cluster, "old", "Programmed", "False", "ForeignConfiguration").await?;
     world
         .policy(
-            "older",
-            json!({ "initializerName": "sidecar.initializer.kubernetes.io", "template": sidecar("older")["template"] }),
+            "newer",
+            json!({ "initializerName": "sidecar.initializer.kubernetes.io", "template": sidecar("newer")["template"] }),
         )
         .await?;
-    wait_condition(&world.cluster, "older", "Accepted", "False", "DuplicateInitializerName").await?;
+    wait_condition(&world.cluster, "newer", "Accepted", "False", "DuplicateInitializerName").await?;
     world.delete(&format!("{CONFIGURATIONS}/sidecar")).await?;
     in_force(&world.cluster, "old").await?;
 
