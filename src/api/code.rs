@@ -292,7 +292,8 @@ mod tests {
 
     #[test]
     fn advice_names_the_label_that_registrations_have() {
-        let named: Vec<&str> = Code::ALL.iter().map(|code| code.fix()).filter(|text| text.contains(MANAGED_BY)).collect();
+        let named: Vec<&str> =
+            Code::ALL.iter().map(|code| code.fix()).filter(|text| text.contains(MANAGED_BY)).collect();
         assert!(!named.is_empty() && named.iter().all(|text| text.contains(&format!("`{MANAGED_BY}: {MANAGER}`"))));
     }
 }
