@@ -1,11 +1,11 @@
 //! What the server and the engines can do, as far as it has been found out.
 
-use super::entry::Entry;
+use super::lifecycle::is_lasting;
+use super::policy_state::PolicyState;
 use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
-use crate::cluster::mirror::Mirror;
 use crate::engine::registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::workload::Kind;
@@ -21,8 +21,9 @@ pub(super) type Blocked = (EngineName, Option<Arc<Kind>>);
 impl Controller {
     /// Asks the server again what it can do, if something may have changed.
     pub(super) async fn discover_when_due(&mut self) {
-        let waits = |entry: &Entry| matches!(entry.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. });
-        let is_waiting = self.entries.values().any(waits) || self.plan.as_ref().is_some_and(|plan| plan.is_undecided());
+        let waits = |state: &PolicyState| matches!(state.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. });
+        let is_waiting =
+            self.policies.values().any(waits) || self.plan.as_ref().is_some_and(|plan| plan.is_undecided());
         let timing = &self.shared.timing.controller;
         let period = match (self.is_discovery_owed, is_waiting) {
             (true, _) => timing.discovery_again,
@@ -32,8 +33,7 @@ impl Controller {
         let is_suspicious = std::mem::take(&mut self.suspicious);
         if is_suspicious {
             self.blocked.clear();
-            self.prove_joints_anew();
-            self.prove_own_anew();
+            self.verify_all();
         }
         let has_cause = self.shared.lost.swap(false, Ordering::Relaxed) || is_suspicious;
         if (has_cause && !self.is_discovery_owed) || self.discovered.elapsed() > period {
@@ -93,25 +93,14 @@ impl Controller {
         if !message.contains("forbidden") {
             return;
         }
-        let since = *self.refused.entry(resource).or_insert_with(Instant::now);
-        if self.has_read(resource) && since.elapsed() < self.shared.timing.watch.refused {
+        let since = *self.registrations.refused.entry(resource).or_insert_with(Instant::now);
+        if self.registrations.has_read(resource) && since.elapsed() < self.shared.timing.watch.refused {
             return;
         }
         let message = format!("cannot list and watch {resource}: {message}");
-        if self.unreadable.insert(resource, Unavailable::new(Code::MissingRight, message)).is_none() {
+        if self.registrations.unreadable.insert(resource, Unavailable::new(Code::MissingRight, message)).is_none() {
             self.plan = None;
         }
-    }
-
-    pub(super) fn has_read(&self, resource: &str) -> bool {
-        self.registered.get(resource).is_some_and(Mirror::is_complete)
-    }
-
-    /// True once everything has been read that can be.
-    pub(super) fn has_read_registered(&self) -> bool {
-        let own = (&resources::INITIALIZERS, self.configurations.is_complete());
-        let shared = self.registered.iter().map(|(resource, mirror)| (resource, mirror.is_complete()));
-        shared.chain([own]).all(|(resource, is_read)| is_read || self.unreadable.contains_key(resource))
     }
 
     /// Notes that `engine` does not work, on `kind` or at all, if that is why it did not.
@@ -134,11 +123,10 @@ impl Controller {
     /// Asks for the rights that were missing: somebody may have granted them. Forgets what was found out of the server's flags, where a
     /// policy waits for that.
     pub(super) fn ask_again(&mut self) {
-        let (entries, timing) = (&self.entries, &self.shared.timing.controller);
+        let (policies, timing) = (&self.policies, &self.shared.timing.controller);
         let is_awaited = |reason: &Unavailable| {
-            let is_cause =
-                |entry: &Entry| matches!(&entry.outcome, Outcome::Impossible { code, .. } if *code == reason.code);
-            entries.values().any(is_cause)
+            let is_cause = |state: &PolicyState| matches!(&state.outcome, Outcome::Impossible { code, .. } if *code == reason.code);
+            policies.values().any(is_cause)
         };
         let before = self.blocked.len();
         self.blocked.retain(|_, (reason, since)| {
@@ -170,12 +158,4 @@ impl Controller {
             self.plan = None;
         }
     }
-}
-
-/// True if and only if trying again by itself changes nothing: a right must be granted, or the server be started otherwise.
-pub(super) fn is_lasting(reason: &Unavailable) -> bool {
-    matches!(
-        reason.code,
-        Code::MissingRight | Code::AdmissionPolicyPluginOff | Code::WebhookOff | Code::InitializersPluginOff
-    )
 }

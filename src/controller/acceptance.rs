@@ -3,7 +3,7 @@
 //! The server is asked by writes that are not stored. So what it does not take is found out while everything that is in force stays as
 //! it is.
 
-use super::joint::Joint;
+use super::lifecycle::Registration;
 use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::engine::choice::Hindrance;
@@ -56,7 +56,8 @@ impl Controller {
         objects: &[Value],
     ) -> Result<(), Hindrance> {
         // It has taken that already.
-        if self.joints.get(kind).and_then(Joint::in_force).is_some_and(|in_force| in_force.is_of(engine, objects)) {
+        let in_effect = self.registrations.of_kind(kind).and_then(Registration::in_effect);
+        if in_effect.is_some_and(|in_effect| in_effect.is_of(engine, objects)) {
             return Ok(());
         }
         let print = print(objects);

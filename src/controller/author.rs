@@ -5,21 +5,22 @@
 //! operator: a check that goes away by itself protects nobody.
 
 use super::Settings;
-use super::hold::Hold;
+use super::lifecycle::{Action, Context, Event as Happened, InEffect, Observed, Registration, Report, Wanted, Wish};
 use crate::api::code::Code;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::{self, call, why};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
-use crate::engine::Unavailable;
-use crate::engine::registration::{self, revision_of};
+use crate::engine::registration::{self, Edition, Editions, Key, is_marked, revision_of};
 use crate::engine::webhook::author::{NAME, RIGHTS, probe, probed, render};
 use crate::engine::webhook::replica::Reach;
+use crate::engine::{EngineName, Unavailable};
 use crate::workloads::watch::Shared;
 use futures::StreamExt;
+use jiff::Timestamp;
 use kube::Api;
-use kube::api::{DynamicObject, PostParams};
+use kube::api::{DynamicObject, ObjectMeta, PostParams};
 use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
@@ -63,23 +64,23 @@ struct Keeper<'a> {
     shared: &'a Shared,
     settings: &'a Settings,
     resource: ApiResource,
-    /// The generation of what is registered.
-    stored: Mirror<i64>,
-    /// What we have registered, and its generation: an edit by hand raises it.
-    written: Option<(Value, i64)>,
+    /// What the watch shows.
+    stored: Mirror<Edition>,
+    state: Registration,
     /// It is new, and no trial has shown it yet.
     is_doubtful: bool,
-    /// Not to be registered again before.
-    hold: Option<Hold>,
     retry_at: Option<Instant>,
-    /// Why it is not in force, as the log has it.
+    /// Why it is not in effect, as the log has it.
     trouble: Option<Unavailable>,
 }
 
+/// Why a registration is not in effect, and what is still.
+type Failure = (Unavailable, Option<InEffect>);
+
 impl<'a> Keeper<'a> {
     fn new(shared: &'a Shared, settings: &'a Settings, resource: ApiResource) -> Self {
-        let (stored, written, is_doubtful) = (Mirror::default(), None, false);
-        Self { shared, settings, resource, stored, written, is_doubtful, hold: None, retry_at: None, trouble: None }
+        let (stored, state) = (Mirror::default(), Registration::default());
+        Self { shared, settings, resource, stored, state, is_doubtful: false, retry_at: None, trouble: None }
     }
 
     /// Keeps the registration until the server serves it otherwise.
@@ -90,7 +91,7 @@ impl<'a> Keeper<'a> {
         let mut reach = self.settings.reach.clone();
         while resource(&self.shared.capabilities()).as_ref() == Some(&self.resource) {
             self.pass().await;
-            let waits = self.hold.is_some() || self.retry_at.is_some();
+            let waits = self.state.is_held() || self.retry_at.is_some();
             tokio::select! {
                 Some(event) = events.next() => self.seen(event),
                 Ok(()) = reach.changed() => {}
@@ -100,10 +101,31 @@ impl<'a> Keeper<'a> {
     }
 
     fn seen(&mut self, event: watcher::Result<Event<Object>>) {
-        match event {
-            Ok(event) => self.stored.apply(&event, |object, _| object.generation()),
-            Err(error) => warn!(name = NAME, error = why(&error), "Cannot follow the registration; trying again"),
-        }
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                return warn!(name = NAME, error = why(&error), "Cannot follow the registration; trying again");
+            }
+        };
+        let happened = match &event {
+            Event::Delete(object) => {
+                let last = serde_json::from_value::<DynamicObject>(object.value());
+                let metadata = last.map(|object| object.metadata).unwrap_or_default();
+                Some(Happened::Deleted(self.key(), Box::new(metadata)))
+            }
+            Event::Apply(_) | Event::InitApply(_) => Some(Happened::Appeared(self.key())),
+            Event::Init | Event::InitDone => None,
+        };
+        happened.map(|happened| self.step(happened));
+        self.stored.apply(&event, |object, _| Edition::of(&object.value()));
+    }
+
+    fn key(&self) -> Key {
+        (self.resource.plural.clone(), NAME.to_owned())
+    }
+
+    fn is_registered(&self) -> bool {
+        self.stored.known().contains_key(NAME)
     }
 
     /// Compares what is to be registered with what is, and does what is missing.
@@ -111,54 +133,101 @@ impl<'a> Keeper<'a> {
         let reach = self.settings.reach.borrow().clone();
         // Before anybody answers, nothing is registered anew, and what is there stays.
         let (true, Ok(reach)) = (self.stored.is_complete(), reach) else { return };
-        self.hold = self.hold.filter(|hold| !hold.is_over());
         self.retry_at = self.retry_at.filter(|at| *at > Instant::now());
-        let stored = self.stored.known().get(NAME).copied();
-        if stored.is_none() && self.written.take().is_some() {
-            let hold = Hold::begin(self.settings.repair_hold);
-            warn!(name = NAME, until = %hold, code = %Code::RemovedByHand, "The registration was removed by hand; it is not made again before");
-            self.hold = Some(hold);
+        if self.retry_at.is_some() {
+            return;
         }
-        if stored.is_none() && self.hold.is_some() {
-            return self.tell_published(&reach);
-        }
-        if self.retry_at.is_none() {
-            self.settle(&reach, stored).await;
-        }
-    }
-
-    async fn settle(&mut self, reach: &Reach, stored: Option<i64>) {
-        let rendered = render(&self.shared.capabilities(), &reach.endpoint, reach.ca_bundle.as_deref());
-        let raised = match (rendered, &self.written) {
-            (Ok(wanted), Some((written, generation))) if wanted == *written && stored <= Some(*generation) => {
-                return self.tell_published(reach);
+        let object = match render(&self.shared.capabilities(), &reach.endpoint, reach.ca_bundle.as_deref()) {
+            Ok(object) => object,
+            Err(reason) => {
+                self.report_trouble(reason);
+                return self.publish(&reach, None);
             }
-            (Ok(wanted), _) => self.raise(&wanted).await.map(|generation| (wanted, generation)),
-            (Err(reason), _) => Err(reason),
         };
-        match raised {
-            Ok((wanted, generation)) => {
-                info!(name = NAME, revision = revision_of(&wanted), "The authors of policies are judged");
-                self.stored.expect(NAME, generation);
-                (self.written, self.trouble) = (Some((wanted, generation)), None);
-                self.tell_published(reach);
+        let (engine, policies, kinds) = (EngineName::Webhook, Vec::new(), Vec::new());
+        let wanted = Arc::new(Wanted { engine, policies, kinds, objects: vec![object] });
+        let registered = self.is_registered().then(|| self.key()).into_iter().collect();
+        let edition = self.state.settled().and_then(|in_effect| in_effect.editions.get(&self.key()));
+        let edited = edition.zip(self.stored.known().get(NAME)).filter(|(ours, stored)| stored.is_edit_of(ours));
+        let edited = edited.map(|_| self.key());
+        let observed = Observed { registered, edited, ..Observed::default() };
+        self.happened(Happened::Compared(Wish::Registered(wanted.clone()), observed)).await;
+        self.publish(&reach, Some(&wanted));
+    }
+
+    /// Takes over an event, and does what follows.
+    async fn happened(&mut self, event: Happened) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for action in self.step(event) {
+                match action {
+                    Action::Register { wanted, before } => {
+                        let result = self.register(&wanted, before.as_deref()).await;
+                        events.push(Happened::Registered(wanted, result));
+                    }
+                    // It is gone already: it has one object.
+                    Action::Unregister => events.push(Happened::Unregistered(Ok(()))),
+                    Action::Expect(in_effect, deleted) => {
+                        let written = in_effect.editions.iter().find(|(key, _)| !deleted.contains(*key));
+                        written.into_iter().for_each(|(_, edition)| self.stored.expect(NAME, edition.clone()));
+                    }
+                    Action::Report(report) => self.report(report),
+                    // It is of no policy, and never verified twice.
+                    Action::NoteFailure(..)
+                    | Action::Verify(_)
+                    | Action::AskOwners(_)
+                    | Action::Publish
+                    | Action::Forget => {}
+                }
             }
-            Err(reason) => self.tell_trouble(reason, reach),
         }
     }
 
-    fn tell_trouble(&mut self, reason: Unavailable, reach: &Reach) {
+    fn step(&mut self, event: Happened) -> Vec<Action> {
+        let context = Context {
+            now: Instant::now(),
+            wall: Timestamp::now(),
+            timing: &self.shared.timing.controller,
+            repair_hold: self.settings.repair_hold,
+            is_by_hand: &|metadata: &ObjectMeta| !is_marked(metadata),
+        };
+        let (state, actions) = std::mem::take(&mut self.state).step(event, &context);
+        self.state = state;
+        actions
+    }
+
+    fn report(&mut self, report: Report) {
+        match report {
+            Report::Registered(in_effect) => {
+                let revision = in_effect.wanted.objects.first().and_then(revision_of);
+                info!(name = NAME, revision, "The authors of policies are judged");
+                self.trouble = None;
+            }
+            Report::NotInEffect(_, reason) | Report::KeptBefore(_, reason) => self.report_trouble(reason),
+            Report::Held(_, hold) => {
+                warn!(name = NAME, until = %hold, code = %Code::RemovedByHand, "The registration was removed by hand; it is not made again before");
+            }
+            Report::Edited(..) => info!(name = NAME, "The registration was edited; repairing it"),
+            Report::NotUnregistered(error) => warn!(name = NAME, error, "Cannot be taken out; trying again"),
+        }
+    }
+
+    fn report_trouble(&mut self, reason: Unavailable) {
         self.retry_at = Some(Instant::now() + self.shared.timing.controller.retry);
         self.shared.metrics.reconcile_errors.inc();
-        let is_registered = self.stored.known().contains_key(NAME);
-        if !is_registered {
-            self.tell_published(reach);
-        }
-        let (code, message) = (reason.code, &reason.message);
+        let (code, message, is_registered) = (reason.code, &reason.message, self.is_registered());
         if self.trouble.as_ref() != Some(&reason) {
             warn!(%code, message, is_registered, "The authors of policies are not judged as they should be; trying again");
         }
         self.trouble = Some(reason);
+    }
+
+    /// Tells those who keep the certificate that nothing of ours that is registered here trusts less than `reach` says, if that is so.
+    fn publish(&self, reach: &Reach, wanted: Option<&Arc<Wanted>>) {
+        let in_effect = self.state.settled().zip(wanted);
+        if in_effect.is_some_and(|(in_effect, wanted)| in_effect.wanted.is_as(wanted)) || !self.is_registered() {
+            self.tell_published(reach);
+        }
     }
 
     /// Nothing of ours that is registered here trusts less than `reach` says.
@@ -172,8 +241,19 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Registers `wanted`, sees it in force, and gives its generation.
-    async fn raise(&mut self, wanted: &Value) -> Result<i64, Unavailable> {
+    /// Registers `wanted` and verifies it.
+    async fn register(&mut self, wanted: &Arc<Wanted>, before: Option<&InEffect>) -> Result<InEffect, Failure> {
+        let object = wanted.objects.first().cloned().unwrap_or_default();
+        match self.registered(&object).await {
+            Ok(edition) => {
+                let editions = Editions::from([(self.key(), edition)]);
+                Ok(InEffect { wanted: wanted.clone(), unverified: None, leftover: None, editions })
+            }
+            Err(reason) => Err((reason, before.cloned())),
+        }
+    }
+
+    async fn registered(&mut self, wanted: &Value) -> Result<Edition, Unavailable> {
         let client = &self.shared.client;
         let api = Api::<DynamicObject>::all_with(client.clone(), &self.resource);
         let is_there = call(api.get_opt(NAME)).await?.is_some();
@@ -190,7 +270,7 @@ impl<'a> Keeper<'a> {
             proven => {
                 proven?;
                 self.is_doubtful = false;
-                Ok(stored["metadata"]["generation"].as_i64().unwrap_or_default())
+                Ok(Edition::of(&stored))
             }
         }
     }

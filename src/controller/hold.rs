@@ -7,12 +7,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 use std::fmt;
 use std::time::{Duration, Instant};
-use tracing::warn;
 
 /// When a registration that was deleted by hand may be made again.
 ///
 /// It is judged by our own monotonic clock: wall clocks jump, and those of two replicas differ. So a new leader counts anew.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Hold {
     begun: Instant,
     period: Duration,
@@ -21,24 +20,18 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// From now on, for `period`.
-    pub(super) fn begin(period: Duration) -> Self {
-        let until = Timestamp::now().checked_add(period).unwrap_or(Timestamp::MAX);
-        Self { begun: Instant::now(), period, until }
+    /// From `now` on, which the wall clock calls `wall`, for `period`.
+    pub(super) fn begin(now: Instant, wall: Timestamp, period: Duration) -> Self {
+        let until = wall.checked_add(period).unwrap_or(Timestamp::MAX);
+        Self { begun: now, period, until }
     }
 
-    /// Of `policy`, whose registration is not there: its `status` says that it was in force by `engine`, or that an earlier
-    /// leader has begun the hold.
-    pub(super) fn found(policy: &str, status: &Value, engine: EngineName, period: Duration) -> Option<Self> {
-        let programmed = condition_in(status, "Programmed")?;
+    /// Whether the registration of a policy with `status`, which is not there, was deleted by hand: the status says that the policy was
+    /// in effect by `engine`, or that an earlier leader began a hold. An operator that removes a registration writes the status first.
+    pub(super) fn is_due(status: &Value, engine: EngineName) -> bool {
         let engines = status["engine"].as_str().unwrap_or_default();
-        // What we remove ourselves is marked in status first: nobody did here.
-        if programmed["status"] == "True" && EngineName::listed(engines).any(|listed| listed == engine) {
-            let hold = Self::begin(period);
-            warn!(policy, until = %hold, "The registration was removed by hand; it is not made again before");
-            return Some(hold);
-        }
-        Self::is_told(status).then(|| Self::begin(period))
+        let is_programmed = condition_in(status, "Programmed").is_some_and(|programmed| programmed["status"] == "True");
+        (is_programmed && EngineName::listed(engines).any(|listed| listed == engine)) || Self::is_told(status)
     }
 
     /// True if and only if `status` says that an earlier leader has begun a hold.
@@ -48,13 +41,13 @@ impl Hold {
 
     /// Why nothing may be registered, where it `is_registered` or not. One that is over stays until something is registered: it is
     /// not found a second time.
-    pub(super) fn stand(hold: &mut Option<Self>, is_registered: bool) -> Option<Unavailable> {
+    pub(super) fn stand(hold: &mut Option<Self>, is_registered: bool, now: Instant) -> Option<Unavailable> {
         *hold = hold.filter(|_| !is_registered);
-        hold.filter(|hold| !hold.is_over()).map(|hold| hold.reason())
+        hold.filter(|hold| !hold.is_over(now)).map(|hold| hold.reason())
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.begun.elapsed() >= self.period
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.begun) >= self.period
     }
 
     /// Why nothing is registered.
@@ -78,13 +71,19 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_an_earlier_leader_has_begun_counts_anew_whatever_its_clock_said() {
+    fn a_hold_that_an_earlier_leader_began_counts_anew_whatever_its_clock_said() {
         for begun in ["2001-01-01T00:00:00Z", "2101-01-01T00:00:00Z"] {
             let programmed = json!({ "type": "Programmed", "status": "False", "reason": "RemovedByHand", "lastTransitionTime": begun });
-            let status = json!({ "conditions": [programmed] });
-            let found = |period| Hold::found("envoy", &status, EngineName::Initializer, period).unwrap();
-            assert!(!found(Duration::from_secs(600)).is_over(), "{begun}");
-            assert!(found(Duration::ZERO).is_over(), "{begun}");
+            assert!(Hold::is_due(&json!({ "conditions": [programmed] }), EngineName::Initializer), "{begun}");
         }
+        let now = Instant::now();
+        let over = |period| Hold::begin(now, Timestamp::now(), period).is_over(now);
+        assert!(!over(Duration::from_secs(600)) && over(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_policy_that_was_in_effect_by_another_engine_is_not_held() {
+        let status = json!({ "engine": "Webhook", "conditions": [{ "type": "Programmed", "status": "True" }] });
+        assert!(Hold::is_due(&status, EngineName::Webhook) && !Hold::is_due(&status, EngineName::Initializer));
     }
 }

@@ -7,41 +7,40 @@
 //! | file | what |
 //! |---|---|
 //! | `plan` | what is to be: which engine delivers which policy on which resource, or why none does |
-//! | `own` | the registrations that policies have of their own, on the Initializer engine |
-//! | `joint` | the registrations that all policies on one resource share, on the other engines |
+//! | `lifecycle` | how a registration comes into effect and goes again: the rules, pure |
+//! | `registrations` | watches the registrations, asks `lifecycle`, and does what it says |
 //! | `hold` | the emergency brake: what was deleted by hand stays away for a while |
 //! | `acceptance` | whether the server would take what is to be registered, asked before anything changes |
 //! | `abilities` | what the server and the engines turned out to be able to do |
 //! | `author` | the registration by which the authors of policies are judged |
 //! | `watches` | which kinds of workloads are watched, and when they are counted anew |
-//! | `entry` | what is known of one policy |
+//! | `policy_state` | what is known of one policy |
 //! | `status` | how it stands with each policy, and when users are told |
 
 mod abilities;
 mod acceptance;
 pub mod author;
-mod entry;
 mod hold;
-mod joint;
-mod own;
+mod lifecycle;
 mod plan;
+mod policy_state;
+mod registrations;
 mod status;
 mod watches;
 
 use self::abilities::Blocked;
 use self::acceptance::{Acceptance, Acceptances};
-use self::entry::Entry;
-use self::joint::{InForce, Joint, Wanted};
+use self::lifecycle::{Event, InEffect, Wanted};
 use self::plan::{Plan, Trial, Trials};
+use self::policy_state::PolicyState;
+use self::registrations::{Registrations, Slot};
 use self::status::Force;
 use self::watches::{Recounts, Watching, any_progress};
-use crate::cluster::mirror::Mirror;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::Unavailable;
 use crate::engine::initializer::queue::{Key, Queue};
-use crate::engine::initializer::types::InitializerConfiguration;
-use crate::engine::registration::{Edition, Unproven};
+use crate::engine::registration::Verification;
 use crate::engine::webhook::certs::Certificates;
 use crate::engine::webhook::replica::Reachable;
 use crate::workload::Kind;
@@ -84,23 +83,14 @@ pub struct Controller {
     settings: Settings,
     snapshots: watch::Receiver<Snapshot>,
     ready: Arc<AtomicBool>,
-    entries: BTreeMap<String, Entry>,
-    /// What anybody has registered for Initializers.
-    configurations: Mirror<InitializerConfiguration>,
+    policies: BTreeMap<String, PolicyState>,
+    registrations: Registrations,
     /// What is to be; none when something that it depends on has changed.
     plan: Option<Arc<Plan>>,
     trials: Trials,
     acceptances: Acceptances,
     trial_slots: Arc<Semaphore>,
     rising_slots: Arc<Semaphore>,
-    /// The registrations that policies share, by resource.
-    joints: BTreeMap<Arc<Kind>, Joint>,
-    /// The generation of everything of ours that is registered for several policies, by the plural name of what it is.
-    registered: BTreeMap<&'static str, Mirror<Edition>>,
-    /// What of all that is registered cannot be read.
-    unreadable: BTreeMap<&'static str, Unavailable>,
-    /// Since when the server has refused a list that it once gave: an API server that has just started knows no rights yet.
-    refused: BTreeMap<&'static str, Instant>,
     /// What engines turned out not to do, though they seemed to be able to; and since when that is known.
     blocked: BTreeMap<Blocked, (Unavailable, Instant)>,
     /// A watch was begun anew: perhaps the server is another one now.
@@ -138,17 +128,15 @@ pub struct Controller {
 
 /// What a task has come to.
 enum Finished {
-    Rose(String, Box<InitializerConfiguration>, Result<Option<Unproven>, Unavailable>),
-    Fell(String, Result<(), String>),
+    /// After a failure with what is in effect still.
+    Registered(Slot, Arc<Wanted>, Result<InEffect, (Unavailable, Option<InEffect>)>),
+    Unregistered(Slot, Result<(), String>),
+    Verified(Slot, Arc<Wanted>, Verification),
+    /// Whether one of the policies that own the registration still exists.
+    OwnersAsked(Slot, bool),
     Tried((String, String, Arc<Kind>), Trial),
     /// What the server has said of objects that it was asked about, by their print.
     Rehearsed(String, Acceptance),
-    /// What was registered; or why not, and what is in force as before.
-    Raised(Arc<Kind>, Arc<Wanted>, Result<InForce, (Unavailable, Option<InForce>)>),
-    Lowered(Arc<Kind>, Result<(), String>),
-    /// Whether what could not be proven can be now: of a policy's own registration, and of one that policies share.
-    ProvedOwn(String, Box<InitializerConfiguration>, Result<Option<Unproven>, Unavailable>),
-    Proved(Arc<Kind>, Arc<Wanted>, Result<Option<Unproven>, Unavailable>),
     /// Whether the right is there that was missing.
     Asked(Blocked, bool),
     /// All of that kind has been counted; and what seems to wait.
@@ -172,17 +160,13 @@ impl Controller {
             settings,
             snapshots,
             ready,
-            entries: BTreeMap::new(),
-            configurations: Mirror::default(),
+            policies: BTreeMap::new(),
+            registrations: Registrations::default(),
             plan: None,
             trials: Trials::new(),
             acceptances: Acceptances::new(),
             trial_slots: Arc::new(Semaphore::new(TRIALS)),
             rising_slots: Arc::new(Semaphore::new(RISING)),
-            joints: BTreeMap::new(),
-            registered: BTreeMap::new(),
-            unreadable: BTreeMap::new(),
-            refused: BTreeMap::new(),
             blocked: BTreeMap::new(),
             suspicious: false,
             is_served_otherwise: false,
@@ -224,7 +208,7 @@ impl Controller {
                 Some(event) = registered.next() => self.registered_changed(event),
                 Ok(()) = self.settings.reach.changed() => self.plan = None,
                 Some(finished) = self.tasks.join_next() => match finished {
-                    Ok(finished) => self.finished(finished),
+                    Ok(finished) => self.finished(finished).await,
                     // Nobody else would ever say what has become of it: begun anew, everything is looked at anew.
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Err(_) => {}
@@ -251,7 +235,7 @@ impl Controller {
     /// Looks at everything once.
     async fn pass(&mut self) {
         let snapshot = self.snapshots.borrow().clone();
-        if !snapshot.synced || !self.has_read_registered() {
+        if !snapshot.synced || !self.registrations.has_read_all() {
             return;
         }
         self.note_registered();
@@ -265,30 +249,22 @@ impl Controller {
         self.settle_watches(&snapshot);
         let pending = |queue: &mut Queue| queue.waiting().0.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
         self.pending = self.shared.queue(pending);
-        for (name, stored) in snapshot.stored.iter() {
-            self.settle_own(name, stored).await;
-        }
-        self.settle_joints(&snapshot).await;
+        self.settle_registrations(&snapshot).await;
         for (name, stored) in snapshot.stored.iter() {
             self.conclude(name);
             self.write_status(name, stored, Force::No).await;
         }
-        self.prune(&snapshot);
     }
 
     fn policies_changed(&mut self) {
         let snapshot = self.snapshots.borrow_and_update().clone();
         let mut changed = false;
         for (name, stored) in snapshot.stored.iter() {
-            let known = self.entries.get(name).is_some_and(|entry| entry.uid == stored.uid);
+            let known = self.policies.get(name).is_some_and(|state| state.uid == stored.uid);
             if !known {
                 // A policy of this name that was deleted and made again starts anew, but for what is under way.
-                let old = self.entries.remove(name);
-                let mut entry = Entry::new(&stored.uid);
-                if let Some(old) = old {
-                    (entry.phase, entry.kinds, entry.deleted) = (old.phase, old.kinds, old.deleted);
-                }
-                self.entries.insert(name.clone(), entry);
+                self.policies.insert(name.clone(), PolicyState::new(&stored.uid));
+                self.resumed(&Slot::of_policy(name));
                 changed = true;
             }
         }
@@ -311,25 +287,21 @@ impl Controller {
             self.fingerprint = fingerprint;
             self.shared.pair_up(&snapshot.policies);
             self.recount_soon();
-            for entry in self.entries.values_mut() {
-                entry.retry_at = None;
-            }
+            self.registrations.retry_own();
         }
     }
 
-    fn finished(&mut self, finished: Finished) {
+    async fn finished(&mut self, finished: Finished) {
         match finished {
-            Finished::Rose(name, configuration, risen) => self.rose(&name, configuration, risen),
-            Finished::Fell(name, fallen) => self.fell(&name, fallen),
+            Finished::Registered(slot, wanted, result) => self.happened(slot, Event::Registered(wanted, result)).await,
+            Finished::Unregistered(slot, result) => self.happened(slot, Event::Unregistered(result)).await,
+            Finished::Verified(slot, wanted, result) => self.happened(slot, Event::Verified(wanted, result)).await,
+            Finished::OwnersAsked(slot, exist) => self.happened(slot, Event::OwnersExist(exist)).await,
             Finished::Tried(key, trial) => {
                 self.trials.insert(key, trial);
                 self.plan = None;
             }
             Finished::Rehearsed(print, acceptance) => self.rehearsed(print, acceptance),
-            Finished::Raised(kind, wanted, risen) => self.raised(&kind, &wanted, risen),
-            Finished::Lowered(kind, fallen) => self.lowered(&kind, fallen),
-            Finished::ProvedOwn(name, there, proven) => self.proved_own(&name, &there, proven),
-            Finished::Proved(kind, wanted, proven) => self.proved(&kind, &wanted, proven),
             Finished::Asked(blocked, is_granted) => self.asked(&blocked, is_granted),
             Finished::Recounted(kind, untold) => self.recounted(kind, untold),
             Finished::LookedAgain(kind) => self.looked_again(kind),
@@ -358,7 +330,7 @@ impl Controller {
             return;
         }
         let until = Instant::now() + self.shared.timing.process.stop_report;
-        self.withdraw_joints(&snapshot.stored, until).await;
+        self.withdraw_kinds(&snapshot.stored, until).await;
         self.withdraw_own(&snapshot.stored, until).await;
     }
 }

@@ -2,8 +2,8 @@
 //! that it depends on has changed.
 
 use super::acceptance::Questions;
-use super::entry::{Phase, outcome_of};
-use super::joint::{Joint, Wanted};
+use super::lifecycle::{Registration, Wanted};
+use super::policy_state::outcome_of;
 use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
@@ -13,7 +13,6 @@ use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::choice::{self, Choice, Hindrance};
 use crate::engine::initializer::render;
-use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::{EngineName, Unavailable, admission_policy, targets, trial, webhook};
 use crate::policy::Policy;
 use crate::workload::Kind;
@@ -41,7 +40,7 @@ pub(super) struct Plan {
 pub(super) struct Placed {
     pub(super) policy: Arc<Policy>,
     /// Its own registration, on the Initializer engine.
-    pub(super) own: Option<InitializerConfiguration>,
+    pub(super) own: Option<Arc<Wanted>>,
     /// The kinds whose registration it shares with others.
     pub(super) shared: Vec<Arc<Kind>>,
     /// Why it is not the engine that would have come first, on one of its kinds.
@@ -141,7 +140,7 @@ impl Controller {
             if let (Ok(policy), Some(Err(outcome))) = (&stored.parsed, plan.policies.get(name))
                 && is_undecided(outcome)
             {
-                let may_be_in_force = |kind: &&Arc<Kind>| self.may_be_in_force(kind, stored, name);
+                let may_be_in_force = |kind: &&Arc<Kind>| self.may_be_in_effect(kind, stored, name);
                 plan.undecided.extend(policy.kinds.iter().filter(may_be_in_force).cloned());
             }
         }
@@ -204,13 +203,14 @@ impl Controller {
     /// The engine of every resource.
     fn choose(&self, policies: &[Arc<Policy>], snapshot: &Snapshot, questions: &Questions) -> Choice {
         // As it is now: what is in force may be an earlier form of it.
-        let is_in_force = |kind: &Arc<Kind>, policy: &Policy| match self.joints.get(kind).and_then(Joint::in_force) {
-            Some(in_force) => in_force.has(policy),
+        let in_effect = |kind: &Arc<Kind>| self.registrations.of_kind(kind).and_then(Registration::in_effect);
+        let is_in_force = |kind: &Arc<Kind>, policy: &Policy| match in_effect(kind) {
+            Some(in_effect) => in_effect.wanted.has(policy),
             None => {
-                let is_up = self.entries.get(&policy.name).is_some_and(super::entry::Entry::is_up);
+                let is_up = self.registrations.is_own_in_effect(&policy.name);
                 let is_told = |stored: &Stored| {
                     stored.status["observedSpecHash"] == policy.spec_hash.as_str()
-                        && self.may_be_in_force(kind, stored, &policy.name)
+                        && self.may_be_in_effect(kind, stored, &policy.name)
                 };
                 is_up || snapshot.stored.get(&policy.name).is_some_and(is_told)
             }
@@ -234,7 +234,7 @@ impl Controller {
     ) -> Result<Vec<Vec<Value>>, Unavailable> {
         let (capabilities, site) = (self.shared.capabilities(), self.shared.site());
         engine.check(&capabilities)?;
-        let unreadable = engine.registers().iter().find_map(|resource| self.unreadable.get(resource));
+        let unreadable = engine.registers().iter().find_map(|resource| self.registrations.unreadable.get(resource));
         if let Some(reason) = self.why_blocked(engine, kind).or(unreadable) {
             return Err(reason.clone());
         }
@@ -262,7 +262,7 @@ impl Controller {
             webhook::render::render(kind, policies, &capabilities, &site, &reach.endpoint, reach.ca_bundle.as_deref())?;
         let is_readable = [resources::VALIDATING_POLICIES, resources::VALIDATING_BINDINGS]
             .iter()
-            .all(|resource| !self.unreadable.contains_key(resource));
+            .all(|resource| !self.registrations.unreadable.contains_key(resource));
         let mut drafts = Vec::new();
         if is_readable
             && capabilities.registration(resources::VALIDATING_POLICIES).is_some_and(|served| served.version == "v1")
@@ -285,8 +285,8 @@ impl Controller {
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
     ) -> Result<Vec<Value>, Hindrance> {
-        let in_force = self.joints.get(kind).and_then(Joint::in_force);
-        let are_in_force = in_force.is_some_and(|in_force| in_force.has_all(engine, policies));
+        let in_effect = self.registrations.of_kind(kind).and_then(Registration::in_effect);
+        let are_in_force = in_effect.is_some_and(|in_effect| in_effect.has_all(engine, policies));
         let mut refused = None;
         for objects in self.drafts(engine, kind, policies)? {
             if objects.is_empty() {
@@ -307,8 +307,10 @@ impl Controller {
 
     /// The policy as it was before an edit, if it is in force as that.
     fn before_edit(&self, policy: &Policy) -> Option<Arc<Policy>> {
-        let in_force = self.joints.values().filter_map(Joint::in_force).flat_map(|in_force| in_force.policies());
-        let mut others = in_force.filter(|other| other.name == policy.name && other.uid == policy.uid);
+        let in_effect = self.registrations.of_kinds().filter_map(|(_, state)| state.in_effect());
+        let mut others = in_effect
+            .flat_map(|in_effect| in_effect.policies())
+            .filter(|other| other.name == policy.name && other.uid == policy.uid);
         others.find(|other| other.spec_hash != policy.spec_hash).cloned()
     }
 
@@ -388,13 +390,18 @@ impl Controller {
         let (own, shared): (Vec<_>, Vec<_>) = policy.kinds.iter().partition(by);
         let own: Vec<_> = own.into_iter().cloned().collect();
         if !own.is_empty() {
-            self.check_foreign(policy)?;
+            self.registrations.check_foreign(policy)?;
         }
         let capabilities = self.shared.capabilities();
         Ok(Placed {
             passed_over: shared.iter().find_map(|kind| choice.passed_over.get(*kind).cloned()),
             policy: policy.clone(),
-            own: (!own.is_empty()).then(|| render::configuration(policy, &own, &capabilities)),
+            own: (!own.is_empty()).then(|| {
+                let configuration = render::configuration(policy, &own, &capabilities);
+                let object = serde_json::to_value(configuration).expect("a configuration is JSON");
+                let (engine, policies, objects) = (EngineName::Initializer, vec![policy.clone()], vec![object]);
+                Arc::new(Wanted { engine, policies, kinds: own, objects })
+            }),
             shared: shared.into_iter().cloned().collect(),
         })
     }
@@ -417,18 +424,10 @@ impl Controller {
             let meeting: Vec<_> = placed.iter().filter(|placed| placed.shared.contains(kind)).collect();
             let policies: Vec<_> = meeting.iter().map(|placed| placed.policy.clone()).collect();
             let objects = self.registration(questions, *engine, kind, &policies).ok()?;
-            Some((kind.clone(), Arc::new(Wanted { engine: *engine, policies, objects })))
+            let wanted = Wanted { engine: *engine, policies, kinds: vec![kind.clone()], objects };
+            Some((kind.clone(), Arc::new(wanted)))
         };
         engines.filter_map(joint).collect()
-    }
-
-    /// The engines by which `policy` is in force.
-    pub(super) fn engines_of(&self, name: &str) -> Vec<EngineName> {
-        let own = self.entries.get(name).is_some_and(|entry| matches!(entry.phase, Phase::Up(_)));
-        let own = own.then_some(EngineName::Initializer);
-        let shared = self.joints.values().filter_map(|joint| joint.engine_of(name));
-        let engines: std::collections::BTreeSet<_> = own.into_iter().chain(shared).collect();
-        engines.into_iter().collect()
     }
 
     /// What is to become of the policy `name`.

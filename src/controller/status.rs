@@ -1,6 +1,7 @@
 //! How it stands with each policy: what its status, events and gauges say, and when a status is written.
 
 use super::Controller;
+use super::lifecycle::Registration;
 use crate::api::code::Code;
 use crate::api::condition::{self, Outcome};
 use crate::api::v1alpha1::SidecarPolicyStatus;
@@ -37,9 +38,11 @@ impl Controller {
     /// Says how it stands with a policy, once everything that it needs has been looked at.
     pub(super) fn conclude(&mut self, name: &str) {
         let Ok(placed) = self.placed(name) else { return };
-        let entry = self.entries.get(name);
-        if placed.own.as_ref().is_some_and(|own| !entry.is_some_and(|entry| entry.is_up_as(own))) {
-            return;
+        let of_own = placed.own.as_ref().and_then(|own| self.shortfall_of_own(name, own));
+        match of_own {
+            None => {}
+            Some(Outcome::FirstSight) => return,
+            Some(outcome) => return self.set_outcome(name, outcome),
         }
         match self.shortfall(&placed.policy, &placed.shared) {
             None => self.describe(&placed.policy, placed.passed_over.as_ref()),
@@ -61,24 +64,21 @@ impl Controller {
                 counts.collided
             )
         });
-        let on_pods = self
-            .entries
-            .get(name)
-            .filter(|entry| entry.is_up())
-            .is_some_and(|entry| entry.kinds.iter().any(|kind| kind.group.is_empty() && kind.resource == "pods"));
+        let own = self.registrations.of_policy(name).and_then(Registration::settled);
+        let on_pods =
+            own.is_some_and(|own| own.wanted.kinds.iter().any(|kind| kind.group.is_empty() && kind.resource == "pods"));
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
-        let unproven = self.entries.get(name).and_then(|entry| entry.unproven.clone());
         let lasting =
             self.shared.ledger(|ledger| ledger.lasting(name, Instant::now(), self.shared.timing.workloads.trouble));
-        let degraded = lasting.or(restriction).or(unproven);
+        let degraded = lasting.or(restriction);
         let degraded = degraded.or_else(|| self.doubt(name)).or_else(|| self.trouble_of_webhook(name));
         let instead = passed_over.map(|Unavailable { code, message }| {
             let engines: Vec<_> = self.engines_of(name).into_iter().map(EngineName::as_str).collect();
             format!("in force by {}, since {code}: {message}", engines.join(","))
         });
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.outcome = Outcome::InForce { conflicts, degraded, instead };
-            entry.concluded = Some(policy.spec_hash.clone());
+        if let Some(state) = self.policies.get_mut(name) {
+            state.outcome = Outcome::InForce { conflicts, degraded, instead };
+            state.concluded = Some(policy.spec_hash.clone());
         }
     }
 
@@ -92,8 +92,8 @@ impl Controller {
     }
 
     pub(super) fn set_outcome(&mut self, name: &str, outcome: Outcome) {
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.outcome = outcome;
+        if let Some(state) = self.policies.get_mut(name) {
+            state.outcome = outcome;
         }
     }
 
@@ -129,20 +129,20 @@ impl Controller {
 
     /// Writes the status if it says something new. False if the server has not taken it.
     pub(super) async fn write_status(&mut self, name: &str, stored: &Stored, force: Force) -> bool {
-        let Some(entry) = self.entries.get(name) else { return true };
+        let Some(state) = self.policies.get(name) else { return true };
         let timing = &self.shared.timing.controller;
         let known = condition_in(&stored.status, "Ready").is_some();
-        let early = entry.outcome == Outcome::FirstSight && (known || entry.seen.elapsed() < timing.first_status);
-        let soon = entry.written.is_some_and(|written| written.elapsed() < timing.status_period);
+        let early = state.outcome == Outcome::FirstSight && (known || state.seen.elapsed() < timing.first_status);
+        let soon = state.written.is_some_and(|written| written.elapsed() < timing.status_period);
         let programmed = is_programmed(stored);
-        let leaves = programmed && !matches!(entry.outcome, Outcome::InForce { .. } | Outcome::FirstSight);
+        let leaves = programmed && !matches!(state.outcome, Outcome::InForce { .. } | Outcome::FirstSight);
         // An edited policy that was in force still is as it was before: of the edit that is not true yet.
-        let is_edited = matches!(entry.outcome, Outcome::InForce { .. })
-            && stored.parsed.as_ref().is_ok_and(|policy| entry.concluded.as_ref() != Some(&policy.spec_hash));
+        let is_edited = matches!(state.outcome, Outcome::InForce { .. })
+            && stored.parsed.as_ref().is_ok_and(|policy| state.concluded.as_ref() != Some(&policy.spec_hash));
         if force == Force::No && !leaves && (early || soon || is_edited) {
             return true;
         }
-        let body = shortened(self.status(name, stored, &entry.outcome));
+        let body = shortened(self.status(name, stored, &state.outcome));
         if !differs(&stored.status, &body) {
             return true;
         }
@@ -150,8 +150,8 @@ impl Controller {
         let patch = Patch::Merge(json!({ "status": with_nulls(&stored.status, body.clone()) }));
         let written = call(api.patch_status(name, &PatchParams::default(), &patch)).await;
         self.announce(name, stored, &body);
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.written = Some(Instant::now());
+        if let Some(state) = self.policies.get_mut(name) {
+            state.written = Some(Instant::now());
         }
         match written {
             Err(error) if error.code() != 404 => {
@@ -191,13 +191,13 @@ impl Controller {
     /// An event where Ready's reason changes; once, even if the server refuses the status.
     fn announce(&mut self, name: &str, stored: &Stored, status: &Value) {
         let Some(ready) = condition_in(status, "Ready") else { return };
-        let Some(entry) = self.entries.get_mut(name) else { return };
+        let Some(state) = self.policies.get_mut(name) else { return };
         let is_known = condition_in(&stored.status, "Ready").is_some_and(|old| old["reason"] == ready["reason"]);
-        let last = entry.announced.replace(ready["reason"].clone());
+        let last = state.announced.replace(ready["reason"].clone());
         if is_known || last.is_some_and(|last| last == ready["reason"]) {
             return;
         }
-        let (reason, code, message) = match &entry.outcome {
+        let (reason, code, message) = match &state.outcome {
             Outcome::InForce { .. } => (
                 EventReason::PolicyAccepted,
                 Code::Programmed,
@@ -221,7 +221,7 @@ impl Controller {
         let now = Instant::now();
         self.shared.queue(|queue| {
             let (by_policy, oldest) = queue.waiting();
-            for name in self.entries.keys() {
+            for name in self.policies.keys() {
                 metrics.set_pending(name, by_policy.get(name.as_str()).copied().unwrap_or_default());
             }
             let age =
@@ -230,11 +230,11 @@ impl Controller {
             metrics.oldest_foreign_pending.set(age(queue.oldest_foreign()));
         });
         let count =
-            |wanted: fn(&Outcome) -> bool| self.entries.values().filter(|entry| wanted(&entry.outcome)).count() as i64;
+            |wanted: fn(&Outcome) -> bool| self.policies.values().filter(|state| wanted(&state.outcome)).count() as i64;
         let ready =
             count(|outcome| matches!(outcome, Outcome::InForce { .. } | Outcome::Suspended | Outcome::Audit { .. }));
         let unknown = count(|outcome| matches!(outcome, Outcome::FirstSight));
-        metrics.set_policies(ready, self.entries.len() as i64 - ready - unknown, unknown);
+        metrics.set_policies(ready, self.policies.len() as i64 - ready - unknown, unknown);
     }
 }
 

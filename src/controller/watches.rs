@@ -1,6 +1,5 @@
 //! Which kinds are watched: what policies target, and no more.
 
-use super::entry::Entry;
 use super::{Controller, Finished};
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::Progress;
@@ -102,7 +101,7 @@ impl Controller {
             };
             self.namespaces = Some(Watching { resource: None, task: tokio::spawn(follow).abort_handle(), progress });
         }
-        let busy = self.entries.values().any(Entry::is_busy);
+        let busy = self.registrations.is_any_own_busy();
         let shared = &self.shared;
         self.watches.retain(|kind, _| {
             let keep = busy || wanted.contains_key(kind);
@@ -128,7 +127,7 @@ impl Controller {
         let is_first = self.shared.capabilities().initializers && !std::mem::replace(&mut self.has_looked_back, true);
         // Jobs are never registered, and Secrets are read only for policies that target them: it takes a right of its own.
         let any = KINDS.iter().filter(|kind| is_first && !kind.is_job() && kind.pod_path.is_some());
-        let own = self.own_configurations().flat_map(|(_, configuration)| configuration.kinds());
+        let own = self.registrations.configurations().flat_map(|(_, configuration)| configuration.kinds());
         let kinds: Vec<Arc<Kind>> = any.cloned().chain(own).collect();
         self.registered_at.extend(kinds.into_iter().map(|kind| (kind, now)));
         let longest_create = self.shared.timing.initializer.longest_create();

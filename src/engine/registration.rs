@@ -259,8 +259,29 @@ impl Edition {
     }
 }
 
-/// Why nobody knows whether a registration is in force: the server refuses every object that we could try.
-pub type Unproven = (Code, String);
+/// Why nobody can verify a registration, with its code: the server rejects every object that we could try.
+pub type Unverified = (Code, String);
+
+/// The result of verifying a registration by creates that are not stored.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verification {
+    /// It shows on a create.
+    Proven,
+    /// Nobody can tell.
+    Unverified(Unverified),
+    /// It does not show, or it cannot be tried.
+    NotInEffect(Unavailable),
+}
+
+impl From<Result<Option<Unverified>, Unavailable>> for Verification {
+    fn from(verified: Result<Option<Unverified>, Unavailable>) -> Self {
+        match verified {
+            Ok(None) => Self::Proven,
+            Ok(Some(reason)) => Self::Unverified(reason),
+            Err(reason) => Self::NotInEffect(reason),
+        }
+    }
+}
 
 /// What refuses while what injects changes: it must never demand what is not injected yet, or any more.
 pub enum Meanwhile {
@@ -275,14 +296,14 @@ pub enum Meanwhile {
 ///
 /// # Errors
 /// Why they are not in force. Some of them may be registered then: see [`restore`].
-pub async fn bring_up(
+pub async fn register(
     place: &Place,
     engine: EngineName,
     objects: &[Value],
     meanwhile: &Meanwhile,
-) -> Result<(Option<Unproven>, Editions), Unavailable> {
+) -> Result<(Option<Unverified>, Editions), Unavailable> {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
-    let (mut unproven, mut editions) = (None, Editions::new());
+    let (mut unverified, mut editions) = (None, Editions::new());
     if let Meanwhile::Only(meanwhile) = meanwhile {
         let meanwhile: Vec<_> = meanwhile.iter().collect();
         establish(place, engine, &meanwhile, Shows::Refuses, &mut Editions::new()).await?;
@@ -299,9 +320,9 @@ pub async fn bring_up(
     }
     for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
         let doubt = establish(place, engine, &step, shows, &mut editions).await?;
-        unproven = unproven.or(doubt);
+        unverified = unverified.or(doubt);
     }
-    Ok((unproven, editions))
+    Ok((unverified, editions))
 }
 
 /// Puts back what was registered `before`, which was in force, where `objects` could not be brought up in its place; what injects comes
@@ -313,7 +334,7 @@ pub async fn restore(place: &Place, objects: &[Value], before: &[Value]) -> Resu
     let is_before = |key: &Key| before.iter().any(|object| place.key_of(object).as_ref() == Some(key));
     let keys = objects.iter().filter_map(|object| place.key_of(object)).filter(|key| !is_before(key));
     let mut editions = Editions::new();
-    take_down(place, &keys.collect::<Vec<_>>()).await?;
+    unregister(place, &keys.collect::<Vec<_>>()).await?;
     let (refusing, injecting): (Vec<_>, Vec<_>) = before.iter().partition(|object| refuses(object));
     for object in injecting.into_iter().chain(refusing) {
         let (Some(resource), Some(key)) = (place.resource_of(object), place.key_of(object)) else { continue };
@@ -327,7 +348,7 @@ pub async fn restore(place: &Place, objects: &[Value], before: &[Value]) -> Resu
 ///
 /// # Errors
 /// If the server cannot be reached; to be called again then.
-pub async fn take_down(place: &Place, keys: &[Key]) -> Result<(), CallError> {
+pub async fn unregister(place: &Place, keys: &[Key]) -> Result<(), CallError> {
     for resource in resources::ALL {
         let Some(served) = place.capabilities.registration(resource) else { continue };
         for (_, name) in keys.iter().filter(|(other, _)| other == resource) {
@@ -442,7 +463,7 @@ async fn establish(
     objects: &[&Value],
     shows: Shows,
     editions: &mut Editions,
-) -> Result<Option<Unproven>, Unavailable> {
+) -> Result<Option<Unverified>, Unavailable> {
     for object in objects {
         let Some(resource) = place.resource_of(object) else {
             let message = format!("the server does not serve {} any more", object["kind"]);
@@ -460,7 +481,7 @@ async fn show(
     engine: EngineName,
     objects: &[&Value],
     shows: Shows,
-) -> Result<Option<Unproven>, Unavailable> {
+) -> Result<Option<Unverified>, Unavailable> {
     // A binding has no revision of its own.
     let Some(revision) = objects.iter().find_map(|object| revision_of(object)) else { return Ok(None) };
     let since = Instant::now();
@@ -478,17 +499,18 @@ async fn show(
     }
 }
 
-/// Proves once more by creates that are not stored that `objects`, which `engine` has rendered and which are registered, are in force.
-/// Gives what could not be proven. Changes nothing.
-///
-/// # Errors
-/// Why they are not in force, or cannot be tried.
-pub async fn prove(place: &Place, engine: EngineName, objects: &[Value]) -> Result<Option<Unproven>, Unavailable> {
+/// Verifies by creates that are not stored that `objects`, which `engine` has rendered and which are registered, are in effect. Changes
+/// nothing.
+pub async fn verify(place: &Place, engine: EngineName, objects: &[Value]) -> Verification {
+    verified(place, engine, objects).await.into()
+}
+
+async fn verified(place: &Place, engine: EngineName, objects: &[Value]) -> Result<Option<Unverified>, Unavailable> {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
     for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
-        let unproven = show(place, engine, &step, shows).await?;
-        if unproven.is_some() {
-            return Ok(unproven);
+        let unverified = show(place, engine, &step, shows).await?;
+        if unverified.is_some() {
+            return Ok(unverified);
         }
     }
     Ok(None)

@@ -9,7 +9,7 @@ use super::types::{self, InitializerConfiguration};
 use crate::api::code::Code;
 use crate::cluster::client::{CallError, backoff};
 use crate::engine::Unavailable;
-use crate::engine::registration::{self, Unproven};
+use crate::engine::registration::{self, Unverified, Verification};
 use crate::engine::trial::{self, Strictness};
 use crate::policy::Policy;
 use crate::timing::CREATE_LIMIT;
@@ -22,26 +22,26 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::info;
 
-/// Registers `policy` as `wanted`, which covers `kinds`, and proves that it is in force. Gives what could not be proven: somebody
-/// else may refuse whatever we could try.
+/// Registers `policy` as `wanted`, which covers `kinds`, and verifies it. The result is why nobody can verify it, if nobody can:
+/// another admission plugin may reject whatever we try.
 ///
 /// The watches of its kinds must be in sync.
 ///
 /// # Errors
 /// Why it is not in force; nothing is registered then.
-pub async fn bring_up(
+pub async fn register(
     shared: &Shared,
     policy: &Policy,
     kinds: &[Arc<Kind>],
-    wanted: &InitializerConfiguration,
-) -> Result<Option<Unproven>, Unavailable> {
+    wanted: &Value,
+) -> Result<Option<Unverified>, Unavailable> {
     check_rights(shared, kinds).await?;
-    apply(&shared.client, wanted).await?;
-    match prove(shared, policy, kinds).await {
-        Ok(unproven) => {
-            let is_proven = unproven.is_none();
+    registration::apply(&shared.client, &types::resource(), wanted).await?;
+    match verified(shared, policy, kinds).await {
+        Ok(unverified) => {
+            let is_proven = unverified.is_none();
             info!(policy = policy.name, initializer = policy.initializer_name, is_proven, "Registered");
-            Ok(unproven)
+            Ok(unverified)
         }
         // Perhaps it is in force: who cannot ask must not take it away, and could not.
         Err(unavailable) if unavailable.code == Code::ServerAway => Err(unavailable),
@@ -68,20 +68,12 @@ async fn check_rights(shared: &Shared, kinds: &[Arc<Kind>]) -> Result<(), Unavai
     Ok(())
 }
 
-/// True if and only if `stored` is what we `wanted`, however the server has completed it.
+/// Whether `stored` is what we `wanted`, however the server has completed it.
 pub fn is_as(stored: &InitializerConfiguration, wanted: &InitializerConfiguration) -> bool {
     stored.initializers == wanted.initializers
         && stored.metadata.labels == wanted.metadata.labels
         && !registration::is_marked(&stored.metadata)
         && stored.metadata.owner_references == wanted.metadata.owner_references
-}
-
-/// Creates or replaces a configuration of ours.
-///
-/// # Errors
-/// If one of that name exists that is not ours, or the server refuses.
-pub async fn apply(client: &Client, wanted: &InitializerConfiguration) -> Result<(), Unavailable> {
-    registration::apply(client, &types::resource(), &value(wanted)).await.map(drop)
 }
 
 /// Deletes the configuration of the policy `name`, if it is ours.
@@ -92,16 +84,14 @@ pub async fn remove(client: &Client, name: &str) -> Result<(), CallError> {
     registration::remove(client, &types::resource(), &render::name(name)).await
 }
 
-fn value(configuration: &InitializerConfiguration) -> Value {
-    serde_json::to_value(configuration).expect("a configuration is JSON")
+/// Verifies the registration of `policy` on `kinds`: creates an object of each kind in our own namespace without storing it, until our
+/// name shows on it.
+pub async fn verify(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Verification {
+    verified(shared, policy, kinds).await.into()
 }
 
-/// Creates an object of each kind in our own namespace without storing it, until our name shows on it. Gives what could not be proven.
-///
-/// # Errors
-/// Why it does not show, or cannot be tried.
-pub async fn prove(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Result<Option<Unproven>, Unavailable> {
-    let (timing, mut unproven) = (&shared.timing.initializer, None);
+async fn verified(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Result<Option<Unverified>, Unavailable> {
+    let (timing, mut unverified) = (&shared.timing.initializer, None);
     for kind in kinds {
         let since = Instant::now();
         loop {
@@ -110,7 +100,7 @@ pub async fn prove(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Res
                 Shows::NotYet => {}
                 Shows::CannotTell(message) => {
                     tokio::time::sleep(timing.settling).await;
-                    unproven = Some((Code::ProbeFailed, message));
+                    unverified = Some((Code::ProbeFailed, message));
                     break;
                 }
             }
@@ -125,7 +115,7 @@ pub async fn prove(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Res
             tokio::time::sleep(timing.probe_pause).await;
         }
     }
-    Ok(unproven)
+    Ok(unverified)
 }
 
 /// Whether our name shows on a new object.
@@ -171,7 +161,7 @@ fn probed(shared: &Shared, policy: &Policy, kind: &Kind) -> Option<ApiResource> 
 ///
 /// # Errors
 /// If the server does not unregister it; to be called again then.
-pub async fn take_down(shared: &Shared, name: &str, kinds: &[Arc<Kind>]) -> Result<(), CallError> {
+pub async fn unregister(shared: &Shared, name: &str, kinds: &[Arc<Kind>]) -> Result<(), CallError> {
     remove(&shared.client, name).await?;
     tokio::time::sleep(shared.timing.initializer.settling).await;
     drain(shared, kinds).await;

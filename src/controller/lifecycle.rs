@@ -1,0 +1,623 @@
+//! The life of one registration, as a pure state machine: from unregistered over registering to in effect, and back.
+//!
+//! A registration belongs to one policy (Initializer), to all policies on one kind (the other engines), or to none (the author
+//! check). All of them live by the same rules. [`Registration::step`] takes what has happened and says what to do; who calls it
+//! does it, and reports the result as the next event. It reads no clock and asks nobody.
+//!
+//! | state | an event leads to |
+//! |---|---|
+//! | [`Phase::Unregistered`] | `Registering`, unless a hold or a pause after a failure forbids it |
+//! | [`Phase::Registering`] | `InEffect`; after a failure back to what was in effect before, or `Unregistered` |
+//! | [`Phase::InEffect`] | `Registering` after a change or an edit by hand; `AskingOwners` when a part was deleted |
+//! | [`Phase::AskingOwners`] | a hold if the owners still exist, because then a person deleted it; else `Unregistered` |
+//! | [`Phase::Unregistering`] | `Unregistered` |
+
+use super::hold::Hold;
+use crate::api::code::Code;
+use crate::engine::registration::{Editions, Key, Unverified, Verification, is_marked};
+use crate::engine::{EngineName, Unavailable};
+use crate::policy::Policy;
+use crate::timing;
+use crate::workload::Kind;
+use jiff::Timestamp;
+use kube::api::ObjectMeta;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A registration as an engine has rendered it.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) engine: EngineName,
+    /// The policies that it delivers, in order of priority.
+    pub(super) policies: Vec<Arc<Policy>>,
+    /// The kinds on which it delivers them.
+    pub(super) kinds: Vec<Arc<Kind>>,
+    /// What is written to the API server.
+    pub(super) objects: Vec<Value>,
+}
+
+impl PartialEq for Wanted {
+    fn eq(&self, other: &Self) -> bool {
+        self.engine == other.engine && self.objects == other.objects
+    }
+}
+
+impl Wanted {
+    /// Whether the API server gets the same for both.
+    pub(super) fn is_as(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        Arc::ptr_eq(self, other) || self == other
+    }
+
+    /// Whether it delivers `policy` in the form that `policy` has now.
+    pub(super) fn has(&self, policy: &Policy) -> bool {
+        self.policies.iter().any(|other| other.name == policy.name && other.spec_hash == policy.spec_hash)
+    }
+}
+
+/// A registration that is verified, or that nobody can verify.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct InEffect {
+    pub(super) wanted: Arc<Wanted>,
+    /// Why nobody can verify it.
+    pub(super) unverified: Option<Unverified>,
+    /// Why an earlier registration is still there beside it.
+    pub(super) leftover: Option<Unverified>,
+    /// Each object as we wrote it: an edit by hand makes another edition.
+    pub(super) editions: Editions,
+}
+
+impl InEffect {
+    /// The policies that it delivers.
+    pub(super) fn policies(&self) -> &[Arc<Policy>] {
+        &self.wanted.policies
+    }
+
+    /// Whether it is `objects` of `engine`.
+    pub(super) fn is_of(&self, engine: EngineName, objects: &[Value]) -> bool {
+        self.wanted.engine == engine && self.wanted.objects == objects
+    }
+
+    /// Whether it is of `engine` and delivers all of `policies` unchanged.
+    pub(super) fn has_all(&self, engine: EngineName, policies: &[Arc<Policy>]) -> bool {
+        self.wanted.engine == engine && policies.iter().all(|policy| self.wanted.has(policy))
+    }
+
+    /// When to verify it again, or to try again to remove what is left beside it; never if there is nothing to do.
+    fn due(&self, context: &Context<'_>) -> Option<Instant> {
+        // No dry run of a custom resource ever tells.
+        let is_doubtful = self.unverified.is_some() && self.wanted.kinds.iter().all(|kind| kind.is_in_table());
+        let timing = context.timing;
+        let pause = self.leftover.as_ref().map(|_| timing.retry).or(is_doubtful.then_some(timing.verify_again))?;
+        Some(context.now + pause)
+    }
+
+    /// Takes over `wanted`, if nothing else would be written for it: the two are not compared again.
+    fn adopt(self: &mut Arc<Self>, wanted: &Arc<Wanted>) {
+        if !Arc::ptr_eq(&self.wanted, wanted) && self.wanted.is_as(wanted) {
+            Arc::make_mut(self).wanted = wanted.clone();
+        }
+    }
+}
+
+/// What the rules depend on beside the state and the event.
+pub(super) struct Context<'a> {
+    pub(super) now: Instant,
+    /// The same moment by the wall clock, for messages.
+    pub(super) wall: Timestamp,
+    pub(super) timing: &'a timing::Controller,
+    /// How long a registration that a person deleted is not made again.
+    pub(super) repair_hold: Duration,
+    /// Whether a person deleted the object that had this metadata: not we, nor another leader, nor the garbage collector.
+    pub(super) is_by_hand: &'a dyn Fn(&ObjectMeta) -> bool,
+}
+
+/// What the planner wants.
+#[derive(Clone, Debug)]
+pub(super) enum Wish {
+    Registered(Arc<Wanted>),
+    /// It is to be registered, but not yet; with the reason where that is an error.
+    Later(Arc<Wanted>, Option<Unavailable>),
+    /// The planner cannot tell: nothing changes.
+    Keep,
+    /// Nothing is to be registered. For a policy of its own that ends a hold.
+    Unregistered {
+        ends_hold: bool,
+    },
+}
+
+/// What the watches show of a registration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Observed {
+    /// Its objects, ours and there.
+    pub(super) registered: BTreeSet<Key>,
+    /// The resources whose objects cannot be read now, by plural name.
+    pub(super) unreadable: BTreeSet<String>,
+    /// An object that is not as we wrote it.
+    pub(super) edited: Option<Key>,
+    /// The status of its policies says that it was deleted by hand, see [`Hold::is_due`].
+    pub(super) is_held: bool,
+}
+
+/// Something that has happened.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    /// The loop compares what is wanted with what is there.
+    Compared(Wish, Observed),
+    /// [`Action::Register`] has ended; after a failure with what is in effect still.
+    Registered(Arc<Wanted>, Result<InEffect, (Unavailable, Option<InEffect>)>),
+    /// [`Action::Unregister`] has ended; with the error as text.
+    Unregistered(Result<(), String>),
+    /// [`Action::Verify`] has ended.
+    Verified(Arc<Wanted>, Verification),
+    /// [`Action::AskOwners`] has ended: whether one of them still exists.
+    OwnersExist(bool),
+    /// The watch shows that an object is gone.
+    Deleted(Key, Box<ObjectMeta>),
+    /// The watch shows that an object is there.
+    Appeared(Key),
+    /// A user resumed a policy, or made it anew: holds and pauses end.
+    Resumed,
+    /// The API server may be another one now.
+    ServerChanged,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Action {
+    /// Write `wanted`, verify it, and remove everything else of this registration. `before` is in effect until then.
+    Register {
+        wanted: Arc<Wanted>,
+        before: Option<Arc<InEffect>>,
+    },
+    /// Remove every object of this registration.
+    Unregister,
+    /// Verify once more. It stays as it is meanwhile.
+    Verify(Arc<Wanted>),
+    /// Ask the server whether one of the policies that own it still exists.
+    AskOwners(Arc<InEffect>),
+    /// Take these objects for registered, though the watch may not have shown them yet.
+    Expect(Arc<InEffect>, BTreeSet<Key>),
+    /// Note that the server rejected `wanted`, so that the planner looks for another engine or another set of policies.
+    NoteFailure(Arc<Wanted>, Unavailable),
+    /// What is in effect has changed.
+    Publish,
+    Report(Report),
+    /// Nothing is left to remember.
+    Forget,
+}
+
+/// What users and operators are told.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Report {
+    Registered(Arc<InEffect>),
+    /// It is not in effect.
+    NotInEffect(Arc<Wanted>, Unavailable),
+    /// The new form is not in effect, and the old one is.
+    KeptBefore(Arc<Wanted>, Unavailable),
+    /// A person deleted the object.
+    Held(Option<Key>, Hold),
+    /// A person edited the object.
+    Edited(Arc<Wanted>, Key),
+    NotUnregistered(String),
+}
+
+/// How far it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum Phase {
+    #[default]
+    Unregistered,
+    /// A task writes and verifies; what was in effect before.
+    Registering(Option<Arc<InEffect>>),
+    InEffect(Arc<InEffect>),
+    /// An object is gone, and a task asks whether its owners are, too.
+    AskingOwners(Arc<InEffect>, Key),
+    /// A task removes it.
+    Unregistering,
+}
+
+/// The new form that could not replace what is in effect.
+#[derive(Clone, Debug, PartialEq)]
+struct Rejected {
+    wanted: Arc<Wanted>,
+    reason: Unavailable,
+    /// It is not tried again before.
+    until: Instant,
+}
+
+/// The state of one registration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Registration {
+    phase: Phase,
+    /// It was deleted by hand.
+    hold: Option<Hold>,
+    /// While unregistered: not to be tried again before.
+    retry_at: Option<Instant>,
+    /// While in effect: when to verify it again.
+    verify_at: Option<Instant>,
+    /// Why it is not in effect.
+    reason: Option<Unavailable>,
+    rejected: Option<Rejected>,
+    /// Its objects whose deletion the watch has shown and that have not come back, as they were.
+    deleted: BTreeMap<Key, ObjectMeta>,
+    /// This leader has registered, held or removed it before: what an earlier leader wrote into a status is old.
+    is_known: bool,
+}
+
+impl Registration {
+    /// What is in effect, also while it is being changed.
+    pub(super) fn in_effect(&self) -> Option<&Arc<InEffect>> {
+        match &self.phase {
+            Phase::InEffect(in_effect) | Phase::Registering(Some(in_effect)) | Phase::AskingOwners(in_effect, _) => {
+                Some(in_effect)
+            }
+            _ => None,
+        }
+    }
+
+    /// What is in effect and not being changed.
+    pub(super) fn settled(&self) -> Option<&Arc<InEffect>> {
+        match &self.phase {
+            Phase::InEffect(in_effect) => Some(in_effect),
+            _ => None,
+        }
+    }
+
+    /// Whether a task works on it.
+    pub(super) fn is_busy(&self) -> bool {
+        !matches!(self.phase, Phase::Unregistered | Phase::InEffect(_))
+    }
+
+    /// Whether nothing of it is registered, as far as we know.
+    pub(super) fn is_unregistered(&self) -> bool {
+        self.phase == Phase::Unregistered
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// Why it is not in effect as it is wanted.
+    pub(super) fn reason(&self) -> Option<&Unavailable> {
+        self.reason.as_ref().or_else(|| self.rejected.as_ref().map(|rejected| &rejected.reason))
+    }
+
+    /// Ends a pause after a failure.
+    pub(super) fn retry_now(&mut self) {
+        self.retry_at = None;
+    }
+
+    /// The next state, and what to do.
+    pub(super) fn step(mut self, event: Event, context: &Context<'_>) -> (Self, Vec<Action>) {
+        let actions = match event {
+            Event::Compared(wish, observed) => self.compared(wish, &observed, context),
+            Event::Registered(wanted, result) => self.registered(wanted, result, context),
+            Event::Unregistered(result) => self.unregistered(result, context),
+            Event::Verified(wanted, verification) => self.verified(&wanted, verification, context),
+            Event::OwnersExist(exist) => self.owners_exist(exist, context),
+            Event::Deleted(key, metadata) => {
+                self.deleted.insert(key, *metadata);
+                Vec::new()
+            }
+            Event::Appeared(key) => self.appeared(&key),
+            Event::Resumed => self.resumed(),
+            Event::ServerChanged => {
+                self.verify_at = self.settled().map(|_| context.now);
+                Vec::new()
+            }
+        };
+        (self, actions)
+    }
+
+    fn compared(&mut self, wish: Wish, observed: &Observed, context: &Context<'_>) -> Vec<Action> {
+        if self.is_busy() {
+            return Vec::new();
+        }
+        match wish {
+            Wish::Keep => Vec::new(),
+            Wish::Unregistered { ends_hold } => self.end(ends_hold, observed, context),
+            Wish::Registered(wanted) if self.settled().is_some() => self.compare(&wanted, true, observed, context),
+            Wish::Later(wanted, reason) if self.settled().is_some() => {
+                self.reason = reason.or(self.reason.take());
+                self.compare(&wanted, false, observed, context)
+            }
+            Wish::Registered(wanted) => self.begin(Ok(wanted), observed, context),
+            Wish::Later(_, reason) => self.begin(Err(reason), observed, context),
+        }
+    }
+
+    /// Removes what is registered.
+    fn end(&mut self, ends_hold: bool, observed: &Observed, context: &Context<'_>) -> Vec<Action> {
+        if ends_hold {
+            self.hold = None;
+        }
+        if self.is_unregistered() && self.is_paused(context) {
+            return Vec::new();
+        }
+        if observed.registered.is_empty() {
+            let was_in_effect = self.settled().is_some();
+            self.leave();
+            let publish = was_in_effect.then_some(Action::Publish);
+            return publish.into_iter().chain(self.hold.is_none().then_some(Action::Forget)).collect();
+        }
+        self.phase = Phase::Unregistering;
+        vec![Action::Unregister]
+    }
+
+    /// Compares what is in effect with what is `wanted`, which may be written only if it `is_ready`.
+    fn compare(
+        &mut self,
+        wanted: &Arc<Wanted>,
+        is_ready: bool,
+        observed: &Observed,
+        context: &Context<'_>,
+    ) -> Vec<Action> {
+        let Phase::InEffect(in_effect) = &mut self.phase else { return Vec::new() };
+        in_effect.adopt(wanted);
+        let in_effect = in_effect.clone();
+        if let Some(missing) = self.missing(&in_effect, observed) {
+            return self.lost(&in_effect, missing, context);
+        }
+        if !is_ready {
+            return Vec::new();
+        }
+        if !in_effect.wanted.is_as(wanted) {
+            let waits = |rejected: &Rejected| rejected.until > context.now && rejected.wanted.is_as(wanted);
+            let is_to_wait = self.rejected.as_ref().is_some_and(waits);
+            return if is_to_wait { Vec::new() } else { self.register(wanted.clone(), Some(in_effect)) };
+        }
+        if let Some(edited) = &observed.edited {
+            let report = Action::Report(Report::Edited(wanted.clone(), edited.clone()));
+            return [report].into_iter().chain(self.register(wanted.clone(), Some(in_effect))).collect();
+        }
+        if self.verify_at.is_none_or(|at| at > context.now) {
+            return Vec::new();
+        }
+        if in_effect.leftover.is_some() {
+            return self.register(wanted.clone(), Some(in_effect));
+        }
+        self.verify_at = in_effect.due(context);
+        vec![Action::Verify(in_effect.wanted.clone())]
+    }
+
+    /// An object of `in_effect` that is gone; or that somebody else deleted and a task of ours has made again.
+    fn missing(&self, in_effect: &InEffect, observed: &Observed) -> Option<Key> {
+        let is_by_others = |key: &Key| self.deleted.get(key).is_some_and(|last| !is_marked(last));
+        let is_missing = |key: &&Key| {
+            !observed.unreadable.contains(&key.0) && (!observed.registered.contains(*key) || is_by_others(key))
+        };
+        in_effect.editions.keys().find(is_missing).cloned()
+    }
+
+    /// An object of `in_effect` is gone.
+    fn lost(&mut self, in_effect: &Arc<InEffect>, missing: Key, context: &Context<'_>) -> Vec<Action> {
+        if !self.deleted.get(&missing).is_none_or(context.is_by_hand) {
+            // The next comparison registers it again.
+            self.leave();
+            return Vec::new();
+        }
+        if in_effect.policies().is_empty() {
+            return self.hold_back(Some(missing), context);
+        }
+        self.phase = Phase::AskingOwners(in_effect.clone(), missing);
+        vec![Action::AskOwners(in_effect.clone())]
+    }
+
+    fn owners_exist(&mut self, exist: bool, context: &Context<'_>) -> Vec<Action> {
+        let Phase::AskingOwners(_, missing) = &self.phase else { return Vec::new() };
+        let missing = missing.clone();
+        if exist {
+            return self.hold_back(Some(missing), context);
+        }
+        // The garbage collector removed it.
+        self.leave();
+        Vec::new()
+    }
+
+    /// Whether a hold that an earlier leader began would count.
+    pub(super) fn is_new(&self) -> bool {
+        !self.is_known && self.hold.is_none() && self.reason.is_none() && self.retry_at.is_none()
+    }
+
+    /// Registers what is wanted, unless a hold or a pause forbids it, or it is too early for a reason.
+    fn begin(
+        &mut self,
+        wanted: Result<Arc<Wanted>, Option<Unavailable>>,
+        observed: &Observed,
+        context: &Context<'_>,
+    ) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let is_registered = !observed.registered.is_empty();
+        let may_be_by_hand = self.deleted.values().all(context.is_by_hand);
+        if self.is_new() && observed.is_held && !is_registered && may_be_by_hand {
+            let hold = Hold::begin(context.now, context.wall, context.repair_hold);
+            self.hold = Some(hold);
+            actions.push(Action::Report(Report::Held(None, hold)));
+        }
+        if let Some(reason) = Hold::stand(&mut self.hold, is_registered, context.now) {
+            self.reason = Some(reason);
+            return actions;
+        }
+        if self.is_paused(context) {
+            return actions;
+        }
+        match wanted {
+            Ok(wanted) => actions.extend(self.register(wanted, None)),
+            Err(reason) => self.reason = reason.or(self.reason.take()),
+        }
+        actions
+    }
+
+    fn is_paused(&self, context: &Context<'_>) -> bool {
+        self.retry_at.is_some_and(|at| at > context.now)
+    }
+
+    fn register(&mut self, wanted: Arc<Wanted>, before: Option<Arc<InEffect>>) -> Vec<Action> {
+        self.phase = Phase::Registering(before.clone());
+        self.deleted.clear();
+        self.is_known = true;
+        vec![Action::Register { wanted, before }]
+    }
+
+    /// Nothing is registered any more.
+    fn leave(&mut self) {
+        self.phase = Phase::Unregistered;
+        (self.verify_at, self.rejected) = (None, None);
+        if self.hold.is_none() {
+            self.reason = None;
+        }
+    }
+
+    /// A person deleted an object: what is left of the registration goes, too.
+    fn hold_back(&mut self, key: Option<Key>, context: &Context<'_>) -> Vec<Action> {
+        let hold = Hold::begin(context.now, context.wall, context.repair_hold);
+        (self.hold, self.reason) = (Some(hold), Some(hold.reason()));
+        (self.retry_at, self.verify_at, self.rejected) = (None, None, None);
+        (self.phase, self.is_known) = (Phase::Unregistering, true);
+        vec![Action::Report(Report::Held(key, hold)), Action::Unregister]
+    }
+
+    fn registered(
+        &mut self,
+        wanted: Arc<Wanted>,
+        result: Result<InEffect, (Unavailable, Option<InEffect>)>,
+        context: &Context<'_>,
+    ) -> Vec<Action> {
+        if !matches!(self.phase, Phase::Registering(_)) {
+            return Vec::new();
+        }
+        let by_hand = self.deleted.iter().find(|(_, last)| (context.is_by_hand)(last)).map(|(key, _)| key.clone());
+        if result.is_err() && by_hand.is_some() {
+            return self.hold_back(by_hand, context);
+        }
+        self.rejected = None;
+        let (in_effect, reason) = match result {
+            Ok(in_effect) => (in_effect, None),
+            Err((reason, Some(kept))) => (kept, Some(reason)),
+            Err((reason, None)) => return self.not_registered(wanted, reason, context),
+        };
+        let in_effect = Arc::new(in_effect);
+        (self.hold, self.reason, self.retry_at) = (None, None, None);
+        self.verify_at = in_effect.due(context);
+        self.phase = Phase::InEffect(in_effect.clone());
+        let mut actions = vec![Action::Expect(in_effect.clone(), self.deleted.keys().cloned().collect())];
+        match reason {
+            None => actions.extend([Action::Report(Report::Registered(in_effect)), Action::Publish]),
+            Some(reason) => {
+                let until = context.now + context.timing.retry;
+                self.rejected = Some(Rejected { wanted: wanted.clone(), reason: reason.clone(), until });
+                let report = Report::KeptBefore(wanted.clone(), reason.clone());
+                actions.extend([Action::Report(report), Action::NoteFailure(wanted, reason)]);
+            }
+        }
+        actions
+    }
+
+    fn not_registered(&mut self, wanted: Arc<Wanted>, reason: Unavailable, context: &Context<'_>) -> Vec<Action> {
+        self.leave();
+        if self.deleted.values().any(|last| !is_marked(last)) {
+            // The garbage collector removed it together with its policies: no dry run could show it.
+            return Vec::new();
+        }
+        // After a lasting reason the planner has another engine tried at once.
+        if !is_lasting(&reason) {
+            (self.retry_at, self.reason) = (Some(context.now + context.timing.retry), Some(reason.clone()));
+        }
+        vec![Action::Report(Report::NotInEffect(wanted.clone(), reason.clone())), Action::NoteFailure(wanted, reason)]
+    }
+
+    fn unregistered(&mut self, result: Result<(), String>, context: &Context<'_>) -> Vec<Action> {
+        if self.phase != Phase::Unregistering {
+            return Vec::new();
+        }
+        self.leave();
+        self.retry_at = None;
+        match result {
+            Ok(()) => vec![Action::Publish],
+            Err(error) => {
+                self.retry_at = Some(context.now + context.timing.retry);
+                vec![Action::Report(Report::NotUnregistered(error))]
+            }
+        }
+    }
+
+    fn verified(&mut self, wanted: &Arc<Wanted>, verification: Verification, context: &Context<'_>) -> Vec<Action> {
+        let Phase::InEffect(in_effect) = &mut self.phase else { return Vec::new() };
+        if !in_effect.wanted.is_as(wanted) {
+            return Vec::new();
+        }
+        match judge(verification, in_effect.unverified.is_some(), context.timing) {
+            Judgement::AskAgain(pause) => self.verify_at = Some(context.now + pause),
+            Judgement::InEffect(unverified) => {
+                Arc::make_mut(in_effect).unverified = unverified;
+                self.verify_at = in_effect.due(context);
+            }
+            Judgement::WithoutEffect => {
+                let before = in_effect.clone();
+                return self.register(before.wanted.clone(), Some(before));
+            }
+        }
+        Vec::new()
+    }
+
+    /// If a task of ours has made the object again that somebody else deleted, that is not forgotten.
+    fn appeared(&mut self, key: &Key) -> Vec<Action> {
+        if !self.is_busy() || self.deleted.get(key).is_some_and(is_marked) {
+            self.deleted.remove(key);
+        }
+        Vec::new()
+    }
+
+    fn resumed(&mut self) -> Vec<Action> {
+        if self.hold.take().is_some() {
+            self.reason = None;
+            self.is_known = true;
+        }
+        self.retry_at = None;
+        Vec::new()
+    }
+}
+
+/// What a repeated verification means for a registration that was in effect.
+#[derive(Debug, PartialEq)]
+enum Judgement {
+    /// It stays as it is, and is verified again after that pause.
+    AskAgain(Duration),
+    /// It is in effect, as far as anybody can tell.
+    InEffect(Option<Unverified>),
+    WithoutEffect,
+}
+
+/// What `verification` means for a registration that `was_doubtful` before, or not.
+fn judge(verification: Verification, was_doubtful: bool, timing: &timing::Controller) -> Judgement {
+    match verification {
+        Verification::Proven => Judgement::InEffect(None),
+        Verification::Unverified(_) if !was_doubtful => Judgement::AskAgain(timing.verify_again),
+        Verification::Unverified(reason) => Judgement::InEffect(Some(reason)),
+        Verification::NotInEffect(reason) if reason.code == Code::ServerAway => Judgement::AskAgain(timing.retry),
+        // Without the right to ask there is no answer; and what once had an effect, and was not switched off, will have it again.
+        Verification::NotInEffect(reason)
+            if reason.code == Code::MissingRight || !(was_doubtful || is_lasting(&reason)) =>
+        {
+            Judgement::InEffect(Some((reason.code, reason.message)))
+        }
+        Verification::NotInEffect(_) => Judgement::WithoutEffect,
+    }
+}
+
+/// Whether trying again by itself changes nothing: somebody must grant a right, or start the server otherwise.
+pub(super) fn is_lasting(reason: &Unavailable) -> bool {
+    matches!(
+        reason.code,
+        Code::MissingRight | Code::AdmissionPolicyPluginOff | Code::WebhookOff | Code::InitializersPluginOff
+    )
+}
+
+/// Whether the server rejected the registration itself, so that what was in effect before still is.
+pub(super) fn is_rejection(reason: &Unavailable) -> bool {
+    matches!(reason.code, Code::ServerAway | Code::NotExpressible | Code::RegistrationRefused | Code::NameTaken)
+}
+
+#[cfg(test)]
+mod tests;

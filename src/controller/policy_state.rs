@@ -1,0 +1,52 @@
+//! What the controller knows of one policy, beside its registrations.
+
+use crate::api::code::Code;
+use crate::api::condition::Outcome;
+use crate::engine::Unavailable;
+use serde_json::Value;
+use std::time::Instant;
+
+/// What we know of one policy.
+pub(super) struct PolicyState {
+    pub(super) uid: String,
+    pub(super) outcome: Outcome,
+    /// It was suspended, or in Audit mode, when it was last looked at.
+    pub(super) is_off: bool,
+    pub(super) seen: Instant,
+    /// When its status was last written.
+    pub(super) written: Option<Instant>,
+    /// The hash of the last spec that was found to be in effect.
+    pub(super) concluded: Option<String>,
+    /// The reason of Ready that the last event named.
+    pub(super) announced: Option<Value>,
+}
+
+impl PolicyState {
+    pub(super) fn new(uid: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            outcome: Outcome::FirstSight,
+            is_off: false,
+            seen: Instant::now(),
+            written: None,
+            concluded: None,
+            announced: None,
+        }
+    }
+}
+
+pub(super) fn outcome_of(unavailable: Unavailable) -> Outcome {
+    let Unavailable { code, message } = unavailable;
+    match code {
+        // Something of ours is on its way.
+        Code::Reconciling => Outcome::FirstSight,
+        Code::TemplateInvalid => Outcome::Rejected { code, message },
+        Code::MissingRight
+        | Code::ServerAway
+        | Code::NotSynced
+        | Code::ProbeFailed
+        | Code::RemovedByHand
+        | Code::WebhookUnreachable => Outcome::Waiting { code, message },
+        _ => Outcome::Impossible { code, message },
+    }
+}

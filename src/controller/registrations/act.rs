@@ -1,0 +1,387 @@
+//! Does what the lifecycle of a registration says.
+
+use crate::api::code::Code;
+use crate::api::condition::Outcome;
+use crate::cluster::capabilities::registration as resources;
+use crate::cluster::client::call;
+use crate::cluster::object::Object;
+use crate::cluster::policies::{self};
+use crate::controller::lifecycle::{Action, Context, Event, InEffect, Report, Wanted, is_rejection};
+use crate::controller::status::Force;
+use crate::controller::{Controller, Finished};
+use crate::engine::initializer::types::InitializerConfiguration;
+use crate::engine::initializer::{self};
+use crate::engine::registration::{self, Edition, Editions, Key, Meanwhile, Place, Unverified, Verification};
+use crate::engine::{EngineName, Unavailable};
+use crate::policy::{Policies, Policy};
+use crate::workload::Kind;
+use crate::workloads::watch::Shared;
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+use tracing::{info, warn};
+
+use super::{Slot, key_of};
+
+impl Controller {
+    /// Takes over an event, and does what follows.
+    pub(in crate::controller) async fn happened(&mut self, slot: Slot, event: Event) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for action in self.step(&slot, event) {
+                events.extend(self.act(&slot, action).await);
+            }
+        }
+    }
+
+    /// Takes over `event`, and gives what follows.
+    pub(super) fn step(&mut self, slot: &Slot, event: Event) -> Vec<Action> {
+        let state = self.registrations.states.remove(slot).unwrap_or_default();
+        let context = Context {
+            now: Instant::now(),
+            wall: Timestamp::now(),
+            timing: &self.shared.timing.controller,
+            repair_hold: self.settings.repair_hold,
+            is_by_hand: &|metadata| self.is_deleted_by_hand(metadata),
+        };
+        let (state, actions) = state.step(event, &context);
+        self.registrations.states.insert(slot.clone(), state);
+        actions
+    }
+
+    /// Has everything that is in effect verified: perhaps the server was started otherwise.
+    pub(in crate::controller) fn verify_all(&mut self) {
+        let slots: Vec<Slot> = self.registrations.states.keys().cloned().collect();
+        for slot in slots {
+            self.step(&slot, Event::ServerChanged);
+        }
+    }
+
+    /// Does what follows; gives what has happened thereby.
+    async fn act(&mut self, slot: &Slot, action: Action) -> Option<Event> {
+        match action {
+            Action::Register { wanted, before } => self.register(slot, wanted, before),
+            Action::Unregister => return self.unregister(slot).await,
+            Action::Verify(wanted) => self.verify(slot, wanted),
+            Action::AskOwners(in_effect) => self.ask_owners(slot, in_effect),
+            Action::Expect(in_effect, deleted) => self.expect(&in_effect, &deleted),
+            Action::NoteFailure(wanted, reason) => self.note_failure(&wanted, &reason),
+            Action::Publish => self.publish_delivered(),
+            Action::Report(report) => self.report(slot, report),
+            Action::Forget => self.forget(slot),
+        }
+        None
+    }
+
+    fn register(&mut self, slot: &Slot, wanted: Arc<Wanted>, before: Option<Arc<InEffect>>) {
+        let task = slot.clone();
+        match slot {
+            Slot::Policy(_) => {
+                let (shared, slots) = (self.shared.clone(), self.rising_slots.clone());
+                self.tasks.spawn(async move {
+                    let _slot = slots.acquire_owned().await;
+                    let result = register_own(&shared, &wanted, before.as_deref()).await;
+                    Finished::Registered(task, wanted, result)
+                });
+            }
+            Slot::Kind(kind) => {
+                let place = self.place_of(kind);
+                let nothing = || Meanwhile::Only(Vec::new());
+                let meanwhile = before.as_ref().map_or_else(nothing, |before| self.meanwhile(kind, before, &wanted));
+                let kept: BTreeSet<Key> = wanted.objects.iter().filter_map(|object| place.key_of(object)).collect();
+                let registered = self.registrations.registered(slot);
+                let obsolete: Vec<Key> = registered.into_iter().filter(|key| !kept.contains(key)).collect();
+                self.tasks.spawn(async move {
+                    let result = register_shared(&place, &wanted, before.as_deref(), &meanwhile, &obsolete).await;
+                    Finished::Registered(task, wanted, result)
+                });
+            }
+        }
+    }
+
+    /// What rejects workloads while `wanted` replaces `before`: what both demand.
+    fn meanwhile(&self, kind: &Arc<Kind>, before: &InEffect, wanted: &Wanted) -> Meanwhile {
+        let judging = |policies: &[Arc<Policy>]| policies.iter().filter(|policy| policy.judges()).count();
+        let both: Vec<_> = before.policies().iter().filter(|policy| wanted.has(policy)).cloned().collect();
+        if judging(&both) == judging(before.policies()) {
+            return Meanwhile::AsIs;
+        }
+        // As it is registered now: by the same kinds of objects.
+        let kinds =
+            |objects: &[Value]| objects.iter().map(|object| object["kind"].to_string()).collect::<BTreeSet<_>>();
+        let drafts = self.drafts(before.wanted.engine, kind, &both).unwrap_or_default();
+        let mut drafts = drafts.into_iter().filter(|draft| kinds(draft).is_subset(&kinds(&before.wanted.objects)));
+        let objects = drafts.next().unwrap_or_default();
+        Meanwhile::Only(objects.into_iter().filter(registration::refuses).collect())
+    }
+
+    async fn unregister(&mut self, slot: &Slot) -> Option<Event> {
+        let keys: Vec<Key> = self.registrations.registered(slot).into_iter().collect();
+        if keys.is_empty() {
+            return Some(Event::Unregistered(Ok(())));
+        }
+        let task = slot.clone();
+        match slot {
+            Slot::Policy(name) => {
+                // First the status says that the policy is out, so that a new leader does not take it for a removal by hand.
+                let stored = self.snapshots.borrow().stored.get(name).cloned();
+                match stored {
+                    Some(stored) => drop(self.write_status(name, &stored, Force::Now).await),
+                    None => info!(policy = name, "The policy is gone; unregistering"),
+                }
+                let named = self.registrations.configuration_of(name).map(InitializerConfiguration::kinds);
+                let mut kinds: Vec<Arc<Kind>> = named.into_iter().flatten().collect();
+                if kinds.is_empty() {
+                    kinds = self.watched();
+                }
+                let (shared, name) = (self.shared.clone(), name.clone());
+                self.tasks.spawn(async move {
+                    let result = initializer::registration::unregister(&shared, &name, &kinds).await;
+                    Finished::Unregistered(task, result.map_err(|error| error.to_string()))
+                });
+            }
+            Slot::Kind(kind) => {
+                let place = self.place_of(kind);
+                self.tasks.spawn(async move {
+                    let result = registration::unregister(&place, &keys).await;
+                    Finished::Unregistered(task, result.map_err(|error| error.to_string()))
+                });
+            }
+        }
+        None
+    }
+
+    fn verify(&mut self, slot: &Slot, wanted: Arc<Wanted>) {
+        let task = slot.clone();
+        match slot {
+            Slot::Policy(_) => {
+                let shared = self.shared.clone();
+                self.tasks.spawn(async move {
+                    let verification = match wanted.policies.first() {
+                        Some(policy) => initializer::registration::verify(&shared, policy, &wanted.kinds).await,
+                        None => Verification::Proven,
+                    };
+                    Finished::Verified(task, wanted, verification)
+                });
+            }
+            Slot::Kind(kind) => {
+                let place = self.place_of(kind);
+                self.tasks.spawn(async move {
+                    let verification = registration::verify(&place, wanted.engine, &wanted.objects).await;
+                    Finished::Verified(task, wanted, verification)
+                });
+            }
+        }
+    }
+
+    fn ask_owners(&mut self, slot: &Slot, in_effect: Arc<InEffect>) {
+        let (client, slot) = (self.shared.client.clone(), slot.clone());
+        self.tasks.spawn(async move {
+            let exist = is_any_stored(client, in_effect.policies()).await;
+            Finished::OwnersAsked(slot, exist)
+        });
+    }
+
+    /// Takes what we have written for registered: the watch may not have shown it yet, or that it is gone again.
+    fn expect(&mut self, in_effect: &InEffect, deleted: &BTreeSet<Key>) {
+        for (key @ (resource, name), edition) in in_effect.editions.iter().filter(|(key, _)| !deleted.contains(*key)) {
+            if key.0 == resources::INITIALIZERS {
+                let configuration = in_effect.wanted.objects.first().cloned().unwrap_or_default();
+                let configuration = serde_json::from_value(configuration).unwrap_or_default();
+                self.registrations.configurations.expect(name, configuration);
+            } else if let Some(mirror) = self.registrations.shared.get_mut(resource.as_str()) {
+                mirror.expect(name, edition.clone());
+            }
+        }
+    }
+
+    /// Has another engine, or another set of policies, be tried, if that may help.
+    fn note_failure(&mut self, wanted: &Wanted, reason: &Unavailable) {
+        for kind in &wanted.kinds {
+            self.block(wanted.engine, kind, reason);
+        }
+        if wanted.engine != EngineName::Initializer
+            && matches!(reason.code, Code::NotExpressible | Code::RegistrationRefused)
+        {
+            self.note_refusal(&wanted.objects, reason);
+        }
+    }
+
+    /// Tells the workloads which engine has delivered what.
+    fn publish_delivered(&self) {
+        let in_effect = self.registrations.of_kinds().filter_map(|(kind, state)| Some((kind, state.in_effect()?)));
+        let delivered = in_effect.map(|(kind, in_effect)| {
+            let policies = Policies::new(in_effect.policies().iter().cloned());
+            (kind.clone(), (in_effect.wanted.engine, Arc::new(policies)))
+        });
+        self.shared.set_delivered(delivered.collect());
+    }
+
+    fn report(&mut self, slot: &Slot, report: Report) {
+        let slot_name = match slot {
+            Slot::Policy(name) => name.as_str(),
+            Slot::Kind(kind) => kind.resource.as_str(),
+        };
+        match report {
+            Report::Registered(in_effect) => self.report_registered(slot, &in_effect),
+            Report::NotInEffect(wanted, reason) => {
+                warn!(of = slot_name, engine = %wanted.engine, code = %reason.code, message = reason.message, "Not in force");
+                self.shared.metrics.reconcile_errors.inc();
+            }
+            Report::KeptBefore(wanted, reason) => {
+                warn!(of = slot_name, engine = %wanted.engine, code = %reason.code, message = reason.message, "Not in force; what was in force before stays so");
+                self.shared.metrics.reconcile_errors.inc();
+            }
+            Report::Held(key, hold) => {
+                let name = key.map_or_else(|| slot_name.to_owned(), |(resource, name)| format!("{resource} {name}"));
+                warn!(name, until = %hold, "The registration was removed by hand; it is not made again before");
+            }
+            Report::Edited(wanted, (resource, name)) => {
+                info!(resource, name, "The registration was edited; repairing it");
+                for policy in wanted.policies.iter().filter(|_| matches!(slot, Slot::Kind(_))) {
+                    let message = format!("{resource} `{name}` was edited by hand, and has been repaired");
+                    let (code, now) = (Code::RegistrationEdited, Instant::now());
+                    self.shared.ledger(|ledger| ledger.trouble(&policy.name, code, message, now));
+                }
+            }
+            Report::NotUnregistered(error) => {
+                warn!(of = slot_name, error, "Could not be taken out; trying again");
+                self.shared.metrics.reconcile_errors.inc();
+            }
+        }
+    }
+
+    fn report_registered(&mut self, slot: &Slot, in_effect: &InEffect) {
+        let is_proven = in_effect.unverified.is_none();
+        match slot {
+            // Whether the policy is in effect is said once it is on all its kinds; what it waited for has come.
+            Slot::Policy(name) => {
+                let state = self.policies.get_mut(name);
+                if let Some(state) = state.filter(|state| !matches!(state.outcome, Outcome::InForce { .. })) {
+                    state.outcome = Outcome::FirstSight;
+                }
+            }
+            Slot::Kind(kind) => {
+                let (engine, policies) = (in_effect.wanted.engine, in_effect.policies().len());
+                info!(resource = kind.resource, %engine, policies, is_proven, "Registered");
+            }
+        }
+    }
+
+    /// Forgets a slot of which nothing is left; and a policy that is gone.
+    pub(super) fn forget(&mut self, slot: &Slot) {
+        match slot {
+            Slot::Kind(_) => drop(self.registrations.states.remove(slot)),
+            Slot::Policy(name) if !self.snapshots.borrow().stored.contains_key(name) => {
+                self.registrations.states.remove(slot);
+                if self.policies.remove(name).is_some() {
+                    self.shared.metrics.forget(name);
+                    self.shared.ledger(|ledger| ledger.forget(name));
+                }
+            }
+            Slot::Policy(_) => {}
+        }
+    }
+
+    pub(in crate::controller) fn place_of(&self, kind: &Arc<Kind>) -> Place {
+        Place {
+            client: self.shared.client.clone(),
+            capabilities: self.shared.capabilities(),
+            namespace: self.shared.site().operator_namespace.clone(),
+            kind: kind.clone(),
+            timing: &self.shared.timing.registration,
+        }
+    }
+}
+
+/// Registers `wanted` for its only policy.
+///
+/// # Errors
+/// Why it is not in effect, and what is still.
+async fn register_own(
+    shared: &Shared,
+    wanted: &Arc<Wanted>,
+    before: Option<&InEffect>,
+) -> Result<InEffect, (Unavailable, Option<InEffect>)> {
+    let (Some(policy), Some(object)) = (wanted.policies.first(), wanted.objects.first()) else {
+        return Err((Unavailable::new(Code::Reconciling, "nothing is to be registered"), None));
+    };
+    match initializer::registration::register(shared, policy, &wanted.kinds, object).await {
+        Ok(unverified) => {
+            let editions = Editions::from([(key_of(&policy.name), Edition::default())]);
+            Ok(InEffect { wanted: wanted.clone(), unverified, leftover: None, editions })
+        }
+        // The server has rejected it: what was there before still is.
+        Err(reason) if is_rejection(&reason) => Err((reason, before.cloned())),
+        Err(reason) => Err((reason, None)),
+    }
+}
+
+/// Registers `wanted`, and removes what is `obsolete` beside it. If that fails, restores what was in effect `before`.
+///
+/// # Errors
+/// Why it is not in effect, and what is still.
+async fn register_shared(
+    place: &Place,
+    wanted: &Arc<Wanted>,
+    before: Option<&InEffect>,
+    meanwhile: &Meanwhile,
+    obsolete: &[Key],
+) -> Result<InEffect, (Unavailable, Option<InEffect>)> {
+    let reason = match registration::register(place, wanted.engine, &wanted.objects, meanwhile).await {
+        Ok((unverified, editions)) => {
+            let leftover =
+                registration::unregister(place, obsolete).await.err().map(|error| still_there(&error.into()));
+            return Ok(InEffect { wanted: wanted.clone(), unverified, leftover, editions });
+        }
+        Err(reason) => reason,
+    };
+    // What an earlier leader may have put in effect there stays.
+    if before.is_none() && is_rejection(&reason) {
+        return Err((reason, None));
+    }
+    // Where the engine turned out to be off, it was off before, too.
+    let before = before.filter(|before| before.wanted.engine != wanted.engine || !is_of_engine(&reason));
+    let objects = before.map(|before| before.wanted.objects.as_slice()).unwrap_or_default();
+    let kept = match registration::restore(place, &wanted.objects, objects).await {
+        Ok(editions) => before.map(|before| InEffect { editions, ..before.clone() }),
+        // It is compared with what is there once that can be read.
+        Err(error) => {
+            warn!(resource = place.kind.resource, %error, "What was in force before cannot be put back; trying again");
+            before.cloned()
+        }
+    };
+    Err((reason, kept))
+}
+
+/// Whether the engine is off, whatever is registered.
+fn is_of_engine(reason: &Unavailable) -> bool {
+    crate::controller::lifecycle::is_lasting(reason) && reason.code != Code::MissingRight
+}
+
+fn still_there(reason: &Unavailable) -> Unverified {
+    (reason.code, format!("what another engine had registered cannot be taken away: {reason}"))
+}
+
+/// Whether one of `policies` is still stored, and was not deleted and made again. The server is asked, because their own watch may lag
+/// behind. Without an answer they count as stored.
+async fn is_any_stored(client: kube::Client, policies: &[Arc<Policy>]) -> bool {
+    let api = Api::<Object>::all_with(client, &policies::resource());
+    for policy in policies {
+        let by_name = ListParams::default().fields(&format!("metadata.name={}", policy.name));
+        let is_same = |stored: &Object| stored.uid().as_deref() == Some(policy.uid.as_str());
+        let is_stored = match call(api.list(&by_name)).await {
+            Ok(stored) => stored.items.iter().any(is_same),
+            // Their definition is gone, and they with it.
+            Err(error) => error.code() != 404,
+        };
+        if is_stored {
+            return true;
+        }
+    }
+    false
+}

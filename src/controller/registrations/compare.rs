@@ -1,0 +1,249 @@
+//! Compares what every slot is to have with what it has.
+
+use crate::api::code::Code;
+use crate::api::condition::Outcome;
+use crate::cluster::capabilities::registration as resources;
+use crate::cluster::client::Progress;
+use crate::cluster::policies::{Snapshot, Stored};
+use crate::controller::Controller;
+use crate::controller::hold::Hold;
+use crate::controller::lifecycle::{Event, InEffect, Observed, Registration, Wanted, Wish};
+use crate::controller::plan::{Placed, is_undecided};
+use crate::controller::status::is_programmed;
+use crate::engine::initializer::render;
+use crate::engine::object::kind_of;
+use crate::engine::{EngineName, Unavailable};
+use crate::policy::Policy;
+use crate::workload::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Slot, is_of_webhooks};
+
+impl Controller {
+    /// Compares what every slot is to have with what it has, and starts what is missing.
+    pub(in crate::controller) async fn settle_registrations(&mut self, snapshot: &Snapshot) {
+        let Some(plan) = self.plan.clone() else { return };
+        for (name, stored) in snapshot.stored.iter() {
+            self.note_resumed(name, stored);
+        }
+        let orphans: BTreeSet<String> = self
+            .registrations
+            .configurations()
+            .filter_map(|(name, _)| render::policy_of(name).map(str::to_owned))
+            .chain(self.policies.keys().cloned())
+            .filter(|name| !snapshot.stored.contains_key(name))
+            .collect();
+        for (name, stored) in snapshot.stored.iter() {
+            let wish = self.wish_of_policy(name, stored);
+            self.settle(Slot::of_policy(name), wish, Some(stored)).await;
+        }
+        for name in orphans {
+            self.settle(Slot::Policy(name), Wish::Unregistered { ends_hold: true }, None).await;
+        }
+        let registered = self.registrations.all_shared().filter_map(|(_, name)| kind_of(name));
+        let known = self.registrations.of_kinds().map(|(kind, _)| kind.clone());
+        let kinds: BTreeSet<Arc<Kind>> = plan.joints.keys().cloned().chain(known).chain(registered).collect();
+        for kind in kinds.into_iter().filter(|kind| !plan.undecided.contains(kind)) {
+            let wish = self.wish_of_kind(&kind, plan.joints.get(&kind));
+            self.settle_kind(kind, wish, snapshot).await;
+        }
+        self.report_published(&plan.joints);
+    }
+
+    async fn settle_kind(&mut self, kind: Arc<Kind>, wish: Wish, snapshot: &Snapshot) {
+        let is_held = match &wish {
+            Wish::Registered(wanted) => wanted.policies.iter().any(|policy| {
+                let Some(status) = snapshot.stored.get(&policy.name).map(|stored| &stored.status) else { return false };
+                // By what an edited policy is in effect is not known; that it was held is.
+                let is_same = status["observedSpecHash"] == policy.spec_hash.as_str();
+                (is_same || Hold::is_told(status)) && Hold::is_due(status, wanted.engine)
+            }),
+            _ => false,
+        };
+        self.compare(Slot::Kind(kind), wish, is_held).await;
+    }
+
+    async fn settle(&mut self, slot: Slot, wish: Wish, stored: Option<&Stored>) {
+        let is_held = stored.is_some_and(|stored| Hold::is_due(&stored.status, EngineName::Initializer));
+        self.compare(slot, wish, is_held).await;
+    }
+
+    async fn compare(&mut self, slot: Slot, wish: Wish, is_held: bool) {
+        let registrations = &self.registrations;
+        let state = registrations.states.get(&slot);
+        let registered = registrations.registered(&slot);
+        // Most policies have no registration of their own, and are to have none.
+        if state.is_none() && registered.is_empty() && matches!(wish, Wish::Unregistered { .. } | Wish::Keep) {
+            self.forget(&slot);
+            return;
+        }
+        let edited = state.and_then(Registration::settled).and_then(|in_effect| registrations.edited(in_effect));
+        let unreadable = resources::ALL
+            .iter()
+            .filter(|resource| !registrations.has_read(resource) || registrations.unreadable.contains_key(**resource));
+        let unreadable = unreadable.map(|resource| (*resource).to_owned()).collect();
+        let observed = Observed { registered, unreadable, edited, is_held };
+        self.happened(slot, Event::Compared(wish, observed)).await;
+    }
+
+    /// What the plan wants for the policy `name` alone.
+    fn wish_of_policy(&mut self, name: &str, stored: &Stored) -> Wish {
+        let placed = self.placed(name);
+        let own = placed.as_ref().ok().and_then(|placed| placed.own.clone());
+        if let Some(wanted) = own {
+            return match self.why_not_yet(&wanted) {
+                Ok(()) => Wish::Registered(wanted),
+                Err(reason) => Wish::Later(wanted, reason),
+            };
+        }
+        if self.is_leaving(name, &placed) || self.is_undecided_elsewhere(&placed) {
+            return Wish::Keep;
+        }
+        let is_up = self.registrations.is_own_in_effect(name);
+        if let Some(reason) = placed.as_ref().err().filter(|reason| is_undecided(reason))
+            && self.stays_as_it_is(name, stored)
+        {
+            let state = self.policies.get_mut(name).filter(|_| is_up && !is_programmed(stored));
+            if let Some(state) = state.filter(|state| !matches!(state.outcome, Outcome::InForce { .. })) {
+                state.outcome = reason.clone();
+            }
+            return Wish::Keep;
+        }
+        if let Err(outcome) = placed {
+            self.set_outcome(name, outcome);
+        }
+        // To suspend a policy and to resume it is how a user ends the hold after a removal by hand.
+        Wish::Unregistered { ends_hold: true }
+    }
+
+    /// What the plan wants for all policies on `kind`.
+    fn wish_of_kind(&self, kind: &Arc<Kind>, wanted: Option<&Arc<Wanted>>) -> Wish {
+        let in_effect = self.registrations.of_kind(kind).and_then(Registration::settled);
+        match wanted {
+            Some(wanted) => Wish::Registered(wanted.clone()),
+            // The policies go to the Initializer engine, and are not in effect there yet.
+            None if in_effect.is_some_and(|in_effect| self.is_handing_over(in_effect)) => Wish::Keep,
+            // To suspend a policy does not end the hold on its kinds: others there would be in effect at once.
+            None => Wish::Unregistered { ends_hold: false },
+        }
+    }
+
+    fn is_handing_over(&self, in_effect: &InEffect) -> bool {
+        let is_awaited = |policy: &Arc<Policy>| {
+            let placed = self.plan.as_ref().and_then(|plan| plan.policies.get(&policy.name)?.as_ref().ok());
+            placed.is_some_and(|placed| placed.own.is_some()) && !self.registrations.is_own_in_effect(&policy.name)
+        };
+        in_effect.policies().iter().any(is_awaited)
+    }
+
+    /// Whether the watches are in sync that `wanted` needs, or why they will not be: the API server must not put our name on objects
+    /// before we see them.
+    fn why_not_yet(&self, wanted: &Wanted) -> Result<(), Option<Unavailable>> {
+        let kinds = wanted.kinds.iter().map(|kind| (kind.resource.as_str(), self.watches.get(kind)));
+        let by_namespaces = wanted.policies.iter().any(|policy| policy.reads_namespaces());
+        let namespaces = by_namespaces.then_some(("namespaces", self.namespaces.as_ref()));
+        for (resource, watching) in kinds.chain(namespaces) {
+            match watching.map(|watching| watching.progress.borrow().clone()) {
+                Some(Progress::Synced) => {}
+                Some(Progress::Failed(error)) => {
+                    let code = if error.contains("forbidden") { Code::MissingRight } else { Code::NotSynced };
+                    let message = format!("cannot list and watch {resource}: {error}");
+                    return Err(Some(Unavailable::new(code, message)));
+                }
+                _ => return Err(None),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends holds when a policy is resumed.
+    fn note_resumed(&mut self, name: &str, stored: &Stored) {
+        let Ok(policy) = &stored.parsed else { return };
+        let Some(state) = self.policies.get_mut(name) else { return };
+        let was_off = std::mem::replace(&mut state.is_off, !policy.is_enforced());
+        if was_off && policy.is_enforced() {
+            for kind in &policy.kinds {
+                self.resumed(&Slot::of_kind(kind));
+            }
+        }
+    }
+
+    /// Ends the hold and the pause of a slot.
+    pub(in crate::controller) fn resumed(&mut self, slot: &Slot) {
+        if self.registrations.states.contains_key(slot) {
+            self.step(slot, Event::Resumed);
+        }
+    }
+
+    /// Whether an earlier leader has said that the policy is in effect, and nothing speaks against it.
+    fn was_in_effect(&self, name: &str, stored: &Stored) -> bool {
+        let is_same = |policy: &Arc<Policy>| stored.status["observedSpecHash"] == policy.spec_hash.as_str();
+        let is_registered = self.registrations.configuration_of(name).is_some();
+        is_programmed(stored) && (is_registered || stored.parsed.as_ref().is_ok_and(is_same))
+    }
+
+    /// Whether to keep the current state of the policy while nobody can tell the desired one: it is registered, alone or with others, was
+    /// in effect under an earlier leader, or is held.
+    fn stays_as_it_is(&self, name: &str, stored: &Stored) -> bool {
+        let own = self.registrations.of_policy(name);
+        let is_held = own.is_some_and(Registration::is_held) || Hold::is_told(&stored.status);
+        let is_registered =
+            self.registrations.is_own_in_effect(name) || self.registrations.configuration_of(name).is_some();
+        let is_shared =
+            |policy: &Arc<Policy>| policy.kinds.iter().any(|kind| self.may_be_in_effect(kind, stored, name));
+        is_held || is_registered || self.was_in_effect(name, stored) || stored.parsed.as_ref().is_ok_and(is_shared)
+    }
+
+    /// Whether there may be a configuration of the policy, also one that an earlier leader made.
+    pub(super) fn may_be_registered(&self, name: &str, stored: &Stored) -> bool {
+        let is_begun = self.registrations.of_policy(name).is_some_and(|own| !own.is_unregistered());
+        let is_read = self.registrations.configurations.is_complete();
+        is_begun || self.registrations.configuration_of(name).is_some() || (!is_read && is_programmed(stored))
+    }
+
+    /// Whether the policy goes from Initializers to another engine, and is not in effect there yet.
+    fn is_leaving(&self, name: &str, placed: &Result<Arc<Placed>, Outcome>) -> bool {
+        let Ok(placed) = placed else { return false };
+        self.registrations.is_own_in_effect(name) && self.shortfall(&placed.policy, &placed.shared).is_some()
+    }
+
+    /// Whether it is not known yet by which engine the policy is to be delivered on one of its kinds.
+    fn is_undecided_elsewhere(&self, placed: &Result<Arc<Placed>, Outcome>) -> bool {
+        let Some((placed, plan)) = placed.as_ref().ok().zip(self.plan.as_ref()) else { return false };
+        placed.shared.iter().any(|kind| plan.undecided.contains(kind))
+    }
+
+    /// Whether the registration of `kind` may deliver the policy `name`: it does, or an earlier leader has said so.
+    pub(in crate::controller) fn may_be_in_effect(&self, kind: &Arc<Kind>, stored: &Stored, name: &str) -> bool {
+        match self.registrations.of_kind(kind).and_then(Registration::in_effect) {
+            Some(in_effect) => in_effect.policies().iter().any(|policy| policy.name == name),
+            None => is_programmed(stored) && !self.registrations.registered(&Slot::of_kind(kind)).is_empty(),
+        }
+    }
+
+    /// Tells those who keep the certificate once every registration has the authorities that may sign it.
+    fn report_published(&self, wanted: &BTreeMap<Arc<Kind>, Arc<Wanted>>) {
+        let Some(certificates) = &self.settings.certificates else { return };
+        let reach = self.settings.reach.borrow().clone();
+        let Some(bundle) = reach.ok().and_then(|reach| reach.ca_bundle.clone()) else { return };
+        let has_it = |(kind, state): (&Arc<Kind>, &Registration)| match (state.settled(), wanted.get(kind)) {
+            (Some(in_effect), Some(wanted)) => in_effect.wanted.is_as(wanted),
+            // An edit that the server rejects leaves what was there before.
+            (None, _) if state.is_unregistered() => !self
+                .registrations
+                .registered(&Slot::of_kind(kind))
+                .iter()
+                .any(|(resource, _)| is_of_webhooks(resource)),
+            _ => false,
+        };
+        let author_check = self.settings.author_check.as_ref();
+        let is_left = author_check.is_some_and(|published| published.borrow().as_ref() != Some(&bundle));
+        let registered = self.registrations.all_shared().filter(|(resource, _)| is_of_webhooks(resource));
+        let is_known =
+            |(_, name): (_, &String)| kind_of(name).is_none_or(|kind| self.registrations.of_kind(&kind).is_some());
+        if { registered }.all(is_known) && self.registrations.of_kinds().all(has_it) && !is_left {
+            certificates.is_published(&bundle);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Unregisters when the last replica stops.
+
+use crate::cluster::policies::Stored;
+use crate::controller::Controller;
+use crate::controller::lifecycle::Registration;
+use crate::engine::EngineName;
+use crate::engine::initializer::{self};
+use crate::engine::object::kind_of;
+use crate::engine::registration::{self, Key};
+use crate::policy::Policy;
+use crate::workload::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+use tracing::{error, warn};
+
+use super::{Slot, is_of_webhooks};
+
+impl Controller {
+    /// What this process serves and what rejects nothing: it can go when the process goes. With it what an earlier leader has registered,
+    /// and this one has not come to yet.
+    fn leaving_kinds(&self, stored: &BTreeMap<String, Stored>) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
+        let by_us = self.registrations.all_shared().filter(|(resource, _)| is_of_webhooks(resource));
+        let in_effect = self.registrations.of_kinds().filter(|(_, state)| state.in_effect().is_some());
+        let in_effect = in_effect.map(|(kind, _)| kind.clone());
+        let kinds: BTreeSet<Arc<Kind>> = by_us.filter_map(|(_, name)| kind_of(name)).chain(in_effect).collect();
+        let targeting = |kind: &Arc<Kind>| {
+            let policies = stored.values().filter_map(|stored| stored.parsed.clone().ok());
+            policies.filter(|policy| policy.is_enforced() && policy.kinds.contains(kind)).collect()
+        };
+        let served = |kind: Arc<Kind>| match self.registrations.of_kind(&kind).and_then(Registration::in_effect) {
+            Some(in_effect) if in_effect.wanted.engine == EngineName::Webhook => {
+                Some((kind, in_effect.policies().to_vec()))
+            }
+            Some(_) => None,
+            None => Some((kind.clone(), targeting(&kind))),
+        };
+        let is_open = |(_, policies): &(Arc<Kind>, Vec<Arc<Policy>>)| policies.iter().all(|policy| !policy.refuses());
+        kinds.into_iter().filter_map(served).filter(is_open).collect()
+    }
+
+    /// Unregisters what needs this process and rejects nothing; writes that into the status first, as far as it can until `until`.
+    pub(in crate::controller) async fn withdraw_kinds(&mut self, stored: &BTreeMap<String, Stored>, until: Instant) {
+        let open = self.leaving_kinds(stored);
+        let policies: BTreeSet<&str> =
+            open.iter().flat_map(|(_, policies)| policies).map(|policy| policy.name.as_str()).collect();
+        let named = policies.into_iter().filter_map(|name| Some((name, stored.get(name)?))).collect();
+        let message = "the operator stopped in good order and unregistered its webhook; start it again";
+        self.tell_stopped(named, message, until).await;
+        let removals = open.iter().map(|(kind, _)| async {
+            let keys: Vec<Key> = self.registrations.registered(&Slot::of_kind(kind)).into_iter().collect();
+            if let Err(error) = registration::unregister(&self.place_of(kind), &keys).await {
+                warn!(resource = kind.resource, %error, "Cannot unregister the webhook; creates of its targets take longer until the operator is back");
+            }
+        });
+        futures::future::join_all(removals).await;
+    }
+
+    /// The same for the registrations that policies have of their own.
+    pub(in crate::controller) async fn withdraw_own(&mut self, stored: &BTreeMap<String, Stored>, until: Instant) {
+        let leaving: Vec<_> = stored
+            .iter()
+            .filter_map(|(name, stored)| Some((name.clone(), stored.parsed.clone().ok()?)))
+            .filter(|(name, policy)| !policy.refuses() && self.may_be_registered(name, &stored[name]))
+            .collect();
+        let kinds: BTreeSet<_> = leaving.iter().flat_map(|(_, policy)| policy.kinds.iter().cloned()).collect();
+        let named = leaving.iter().map(|(name, _)| (name.as_str(), &stored[name])).collect();
+        let message = "the operator stopped in good order and unregistered, so that creates go on without the sidecar; start it again";
+        self.tell_stopped(named, message, until).await;
+        let removals = leaving.iter().map(|(name, _)| {
+            let shared = self.shared.clone();
+            async move {
+                if let Err(error) = initializer::registration::remove(&shared.client, name).await {
+                    error!(policy = name, %error, "Cannot unregister; creates of its targets will wait until the operator is back");
+                }
+            }
+        });
+        futures::future::join_all(removals).await;
+        if leaving.is_empty() {
+            return;
+        }
+        tokio::time::sleep(self.shared.timing.initializer.settling).await;
+        initializer::registration::drain(&self.shared, &Vec::from_iter(kinds)).await;
+    }
+}

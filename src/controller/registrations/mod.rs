@@ -1,0 +1,246 @@
+//! Keeps the registrations as the plan wants them: watches them, feeds [`lifecycle`](super::lifecycle) with what has happened, and
+//! does what it says.
+//!
+//! | file | what |
+//! |---|---|
+//! | `follow` | the watches of everything that engines register |
+//! | `compare` | what the plan wants for each slot, against what is there |
+//! | `act` | what the lifecycle wants done |
+//! | `leave` | what goes when the last replica stops |
+
+mod act;
+mod compare;
+mod follow;
+mod leave;
+
+use crate::api::code::Code;
+use crate::api::condition::Outcome;
+use crate::cluster::capabilities::registration as resources;
+use crate::cluster::mirror::Mirror;
+use crate::controller::Controller;
+use crate::controller::lifecycle::{InEffect, Registration, Wanted};
+use crate::controller::policy_state::outcome_of;
+use crate::engine::initializer::types::InitializerConfiguration;
+use crate::engine::initializer::{self, render};
+use crate::engine::object::kind_of;
+use crate::engine::registration::{Edition, Key, Unverified, is_ours};
+use crate::engine::{EngineName, Unavailable};
+use crate::policy::Policy;
+use crate::workload::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Whom a registration belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Slot {
+    /// One policy, by name, on the Initializer engine.
+    Policy(String),
+    /// All policies on a kind, on the other engines. It changes by being written over, and goes to another engine by being there twice
+    /// for a moment: the second finds the marker and does nothing.
+    Kind(Arc<Kind>),
+}
+
+impl Slot {
+    pub(super) fn of_policy(name: &str) -> Self {
+        Self::Policy(name.to_owned())
+    }
+
+    pub(super) fn of_kind(kind: &Arc<Kind>) -> Self {
+        Self::Kind(kind.clone())
+    }
+}
+
+/// The registrations and what the watches show of them.
+#[derive(Default)]
+pub(super) struct Registrations {
+    states: BTreeMap<Slot, Registration>,
+    /// Every InitializerConfiguration, foreign ones included.
+    configurations: Mirror<InitializerConfiguration>,
+    /// Every object of ours that several policies share, by the plural name of its resource.
+    shared: BTreeMap<&'static str, Mirror<Edition>>,
+    /// The resources that cannot be read, and why.
+    pub(super) unreadable: BTreeMap<&'static str, Unavailable>,
+    /// Since when the server has refused a list that it once gave: an API server that has just started knows no rights yet.
+    pub(super) refused: BTreeMap<&'static str, Instant>,
+}
+
+impl Registrations {
+    pub(super) fn of_policy(&self, name: &str) -> Option<&Registration> {
+        self.states.get(&Slot::of_policy(name))
+    }
+
+    pub(super) fn of_kind(&self, kind: &Arc<Kind>) -> Option<&Registration> {
+        self.states.get(&Slot::of_kind(kind))
+    }
+
+    /// Whether the policy has a registration of its own that is in effect.
+    pub(super) fn is_own_in_effect(&self, name: &str) -> bool {
+        self.of_policy(name).is_some_and(|registration| registration.settled().is_some())
+    }
+
+    /// The registrations of kinds.
+    pub(super) fn of_kinds(&self) -> impl Iterator<Item = (&Arc<Kind>, &Registration)> {
+        self.states.iter().filter_map(|(slot, state)| match slot {
+            Slot::Kind(kind) => Some((kind, state)),
+            Slot::Policy(_) => None,
+        })
+    }
+
+    /// Ends the pauses after failures of the registrations of policies.
+    pub(super) fn retry_own(&mut self) {
+        for (slot, state) in &mut self.states {
+            if matches!(slot, Slot::Policy(_)) {
+                state.retry_now();
+            }
+        }
+    }
+
+    /// Whether a task works on the registration of a policy.
+    pub(super) fn is_any_own_busy(&self) -> bool {
+        self.states.iter().any(|(slot, state)| matches!(slot, Slot::Policy(_)) && state.is_busy())
+    }
+
+    pub(super) fn has_read(&self, resource: &str) -> bool {
+        if resource == resources::INITIALIZERS {
+            return self.configurations.is_complete();
+        }
+        self.shared.get(resource).is_some_and(Mirror::is_complete)
+    }
+
+    /// Whether everything has been read that can be.
+    pub(super) fn has_read_all(&self) -> bool {
+        let shared = self.shared.keys().copied();
+        shared
+            .chain([resources::INITIALIZERS])
+            .all(|resource| self.has_read(resource) || self.unreadable.contains_key(resource))
+    }
+
+    /// The InitializerConfigurations that are ours, by name.
+    pub(super) fn configurations(&self) -> impl Iterator<Item = (&String, &InitializerConfiguration)> {
+        self.configurations.known().iter().filter(|(_, configuration)| is_ours(&configuration.metadata))
+    }
+
+    /// The InitializerConfiguration of the policy `name`, if it is ours.
+    pub(super) fn configuration_of(&self, name: &str) -> Option<&InitializerConfiguration> {
+        self.configurations.known().get(&render::name(name)).filter(|configuration| is_ours(&configuration.metadata))
+    }
+
+    /// Looks for foreign configurations that are in the way of `policy`.
+    pub(super) fn check_foreign(&self, policy: &Policy) -> Result<(), Outcome> {
+        for (other, configuration) in
+            self.configurations.known().iter().filter(|(_, configuration)| !is_ours(&configuration.metadata))
+        {
+            if *other == render::name(&policy.name) {
+                let message =
+                    format!("an InitializerConfiguration `{other}` exists that we did not make; delete or rename it");
+                return Err(Outcome::Impossible { code: Code::NameTaken, message });
+            }
+            if configuration.initializers.iter().any(|entry| entry.name == policy.initializer_name) {
+                let message = format!(
+                    "the InitializerConfiguration `{other}`, which is not ours, lists `{}`; remove it there",
+                    policy.initializer_name
+                );
+                return Err(Outcome::Impossible { code: Code::ForeignConfiguration, message });
+            }
+        }
+        Ok(())
+    }
+
+    /// Every shared object of ours: the plural name of its resource, and its own.
+    fn all_shared(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        self.shared.iter().flat_map(|(resource, mirror)| mirror.known().keys().map(move |name| (*resource, name)))
+    }
+
+    /// The objects of `slot` that are there.
+    pub(super) fn registered(&self, slot: &Slot) -> BTreeSet<Key> {
+        match slot {
+            Slot::Policy(name) => self.configuration_of(name).map(|_| key_of(name)).into_iter().collect(),
+            Slot::Kind(kind) => {
+                let of_kind = |(_, name): &(&str, &String)| kind_of(name).as_deref() == Some(kind);
+                let found = self.all_shared().filter(of_kind);
+                found.map(|(resource, name)| (resource.to_owned(), name.clone())).collect()
+            }
+        }
+    }
+
+    /// An object of `in_effect` that is not as we wrote it.
+    fn edited(&self, in_effect: &InEffect) -> Option<Key> {
+        let is_edited = |(key, ours): &(&Key, &Edition)| {
+            if key.0 == resources::INITIALIZERS {
+                let wanted = in_effect.wanted.objects.first();
+                let wanted = wanted.and_then(|wanted| serde_json::from_value(wanted.clone()).ok());
+                let stored = self.configurations.known().get(&key.1).filter(|stored| is_ours(&stored.metadata));
+                return stored
+                    .zip(wanted)
+                    .is_some_and(|(stored, wanted)| !initializer::registration::is_as(stored, &wanted));
+            }
+            let stored = self.shared.get(key.0.as_str()).and_then(|mirror| mirror.known().get(&key.1));
+            stored.is_some_and(|stored| stored.is_edit_of(ours))
+        };
+        in_effect.editions.iter().find(is_edited).map(|(key, _)| key.clone())
+    }
+
+    /// The slot of an object.
+    fn slot_of(resource: &str, name: &str) -> Option<Slot> {
+        if resource == resources::INITIALIZERS {
+            return render::policy_of(name).map(Slot::of_policy);
+        }
+        kind_of(name).map(Slot::Kind)
+    }
+}
+
+/// The key of the InitializerConfiguration of the policy `name`.
+fn key_of(name: &str) -> Key {
+    (resources::INITIALIZERS.to_owned(), render::name(name))
+}
+
+impl Controller {
+    /// Why `policy` is not in effect on one of `kinds`, or that it is not known yet; none if it is.
+    pub(super) fn shortfall(&self, policy: &Policy, kinds: &[Arc<Kind>]) -> Option<Outcome> {
+        let mut unknown = None;
+        for kind in kinds {
+            let state = self.registrations.of_kind(kind);
+            if state.and_then(Registration::settled).is_some_and(|in_effect| in_effect.wanted.has(policy)) {
+                continue;
+            }
+            if let Some(reason) = state.and_then(Registration::reason) {
+                return Some(outcome_of(reason.clone()));
+            }
+            unknown = Some(Outcome::FirstSight);
+        }
+        unknown
+    }
+
+    /// Why the registration that `policy` is to have of its own is not in effect, or that it is not known yet; none if it is.
+    pub(super) fn shortfall_of_own(&self, policy: &str, wanted: &Arc<Wanted>) -> Option<Outcome> {
+        let state = self.registrations.of_policy(policy);
+        if state.and_then(Registration::settled).is_some_and(|in_effect| in_effect.wanted.is_as(wanted)) {
+            return None;
+        }
+        let reason = state.and_then(Registration::reason);
+        Some(reason.map_or(Outcome::FirstSight, |reason| outcome_of(reason.clone())))
+    }
+
+    /// Why nobody can verify that `policy` is in effect.
+    pub(super) fn doubt(&self, policy: &str) -> Option<Unverified> {
+        let own = self.registrations.of_policy(policy).and_then(Registration::settled);
+        let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.in_effect());
+        let shared = shared.filter(|in_effect| in_effect.policies().iter().any(|other| other.name == policy));
+        let mut all = own.into_iter().chain(shared);
+        all.find_map(|in_effect| in_effect.unverified.clone().or_else(|| in_effect.leftover.clone()))
+    }
+
+    /// The engines by which `policy` is in effect.
+    pub(super) fn engines_of(&self, name: &str) -> Vec<EngineName> {
+        let own = self.registrations.is_own_in_effect(name).then_some(EngineName::Initializer);
+        let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.in_effect());
+        let shared = shared.filter(|in_effect| in_effect.policies().iter().any(|policy| policy.name == name));
+        let engines: BTreeSet<_> = own.into_iter().chain(shared.map(|in_effect| in_effect.wanted.engine)).collect();
+        engines.into_iter().collect()
+    }
+}
+
+fn is_of_webhooks(resource: &str) -> bool {
+    [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS].contains(&resource)
+}
