@@ -1,7 +1,7 @@
 //! The corpus: expressions by topic, each with its verdict. `tests/apiserver/cel.rs` asks a real server about them.
 
 use crate::cel_corpus_files::{Entry, entries};
-use sidecar_policy::cel::{Budget, Expression, Gives, Variables};
+use admission_cel::{Budget, Expression, Gives, Variables};
 
 /// What we make of an entry, and why.
 fn verdict(entry: &Entry) -> (&'static str, String) {

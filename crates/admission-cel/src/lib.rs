@@ -36,7 +36,7 @@ mod convert;
 mod error;
 mod eval;
 mod format;
-pub(crate) mod formats;
+mod formats;
 mod lexer;
 mod lists;
 mod macros;
