@@ -13,7 +13,7 @@
 //! before anything is allocated. What an expression builds is at most 256 levels deep. Nothing panics.
 //!
 //! # Agreement
-//! `tests/cel` has an expression for everything that is known of the server, with its verdict; what differs is kept there
+//! `tests/corpus` has an expression for everything that is known of the server, with its verdict; what differs is kept there
 //! by name and reason (`differs`). `tests/apiserver/cel.rs` asks a real server about all of them.
 //!
 //! # Files

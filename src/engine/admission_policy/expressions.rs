@@ -9,7 +9,7 @@ use crate::workload::OF_THE_SERVER;
 use admission_cel::{Expression, Place};
 
 /// Words that do not mean on every server what they mean on one of 1.36, by which we judge: the minor versions, first and last, on which
-/// they do. The corpus in `tests/cel` was asked of servers of 1.30, 1.34 and 1.37.
+/// they do. The corpus of `admission_cel` was asked of servers of 1.30, 1.34 and 1.37.
 const DIALECTS: [(&str, u32, u32); 9] = [
     ("format", 34, u32::MAX),
     ("indexOf", 34, 36),
