@@ -1,25 +1,41 @@
-//! CEL, in the dialect of Kubernetes' own admission: what a ValidatingAdmissionPolicy of a server of 1.36 takes, means
-//! and refuses, over JSON.
+//! The CEL of Kubernetes admission: what a ValidatingAdmissionPolicy of a server of 1.36 accepts, refuses and means, over
+//! JSON.
 //!
-//! # Why not a crate
-//! The crates for CEL bound neither time nor memory, check no types (half of what a server refuses), and disagree with
-//! it on verdicts: on `has()` of a scalar, on equality of maps, on what is absent. With any of them the checker, the
-//! signatures, Kubernetes' functions and the accounting would still be ours, and its evaluator in the way of them. The
-//! grammar is the small part.
+//! [`Expression::compile`] parses and checks an expression. [`Expression::test`] evaluates it and charges a [`Budget`].
+//!
+//! ```
+//! use admission_cel::{Budget, Expression, Gives, Variables};
+//! use serde_json::json;
+//!
+//! let object = json!({ "spec": { "replicas": 7 } });
+//! let namespace = json!({ "metadata": { "name": "shop", "labels": { "team": "payments" } } });
+//! let variables = Variables { object: &object, namespace: Some(&namespace) };
+//! let mut budget = Budget::validations();
+//!
+//! let demand = Expression::compile("object.spec.replicas <= 5 || namespaceObject.metadata.name == 'shop'", Gives::Bool)?;
+//! assert_eq!(demand.test(&variables, &mut budget), Ok(true));
+//!
+//! let message = Expression::compile("'found ' + string(object.spec.replicas)", Gives::String)?;
+//! assert_eq!(message.text(&variables, &mut budget).as_deref(), Ok("found 7"));
+//!
+//! let failing = Expression::compile("object.spec.missing == 1", Gives::Bool)?;
+//! assert_eq!(failing.test(&variables, &mut budget).unwrap_err().to_string(), "no such key: missing");
+//! # Ok::<(), admission_cel::CompileError>(())
+//! ```
 //!
 //! # Bounds
 //! An expression has at most 100,000 characters and 250 levels, as on the server. An evaluation costs at most
-//! [`COST_PER_EXPRESSION`], counted nearly as the server counts, and a bounded amount of real work beside it; both are paid
-//! before anything is allocated. What an expression builds is at most 256 levels deep. Nothing panics.
+//! [`COST_PER_EXPRESSION`] units, counted nearly as the server counts, and a bounded amount of real work. Both are paid
+//! before memory is allocated. A value that an expression builds is at most 256 levels deep. Nothing panics.
 //!
-//! # Agreement
-//! `tests/corpus` has an expression for everything that is known of the server, with its verdict; what differs is kept there
-//! by name and reason (`differs`). `tests/apiserver/cel.rs` asks a real server about all of them.
+//! # Agreement with the server
+//! `tests/corpus` has an expression for each known behaviour of the server, with its verdict. A difference is kept there by
+//! name and reason (`differs`). The README lists versions, differences, and what is not covered.
 //!
 //! # Files
 //! - Source to plan: [`lexer`], [`parser`] with [`macros`] into [`ast`], [`check`] with [`types`], [`namespace`] and
 //!   [`suggest`] into [`plan`].
-//! - What an expression looks at: [`places`].
+//! - The places of a variable in an expression: [`places`].
 //! - Every function and operator: the table of [`signatures`].
 //! - Evaluation: [`eval`] over [`value`], paid from [`budget`]; [`error`].
 //! - Functions: [`arithmetic`], [`compare`], [`convert`], [`format`], [`formats`], [`lists`], [`moment`], [`network`],
@@ -61,6 +77,11 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use budget::{Budget, COST_OF_MATCH_CONDITIONS, COST_OF_VALIDATIONS, COST_PER_EXPRESSION};
 pub use error::{CompileError, Failure};
 pub use places::Place;
@@ -70,14 +91,14 @@ use plan::Plan;
 use serde_json::Value;
 use value::Val;
 
-/// An expression that has been parsed and checked. It does not change, and can be used from several threads.
+/// An expression that was parsed and checked. It is immutable, and can be shared between threads.
 #[derive(Debug)]
 pub struct Expression {
     source: String,
     plan: Plan,
 }
 
-/// What an expression must give: the server demands exactly this type.
+/// The type that an expression must have: the server accepts no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gives {
     /// For validations and match conditions.
@@ -86,12 +107,12 @@ pub enum Gives {
     String,
 }
 
-/// What the variables of an expression stand for.
+/// The values of the variables of an expression.
 #[derive(Clone, Copy, Debug)]
 pub struct Variables<'a> {
     /// `object`.
     pub object: &'a Value,
-    /// `namespaceObject`; null where there is none.
+    /// `namespaceObject`; null if there is none, as for an object without a namespace.
     pub namespace: Option<&'a Value>,
 }
 
@@ -99,29 +120,29 @@ impl Expression {
     /// Parses and checks `source`.
     ///
     /// # Errors
-    /// If the server would refuse it: where, what is wrong and what is there instead.
+    /// If the server would refuse it: the position, the fault, and where possible the remedy.
     pub fn compile(source: &str, gives: Gives) -> Result<Self, CompileError> {
         let plan = parser::parse(source).and_then(|node| check::check(&node, gives));
         let plan = plan.map_err(|fault| CompileError::new(source, fault))?;
         Ok(Self { source: source.to_owned(), plan })
     }
 
-    /// As it was written.
+    /// The source that it was compiled from.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Every place where it says `object`, and which fields it selects right there; in the order of the source.
+    /// Every place that reads `object`, with the fields selected there, in the order of the source.
     pub fn places_of_object(&self) -> Vec<Place> {
-        // It has been parsed before.
+        // No error, because `compile` parsed the same source.
         parser::parse(&self.source).map(|node| places::of(&node, "object")).unwrap_or_default()
     }
 
-    /// Whether it holds.
+    /// The verdict of an expression that was compiled as [`Gives::Bool`].
     ///
     /// # Errors
-    /// If it fails, or costs more than one expression may or `budget` has left; and if it was not compiled as
-    /// [`Gives::Bool`].
+    /// If the evaluation fails, costs more than [`COST_PER_EXPRESSION`] or than `budget` has left, or if the expression was
+    /// compiled as [`Gives::String`].
     pub fn test(&self, variables: &Variables<'_>, budget: &mut Budget) -> Result<bool, Failure> {
         self.evaluate(variables, budget, |value| match value {
             Val::Bool(value) => Some(*value),
@@ -129,10 +150,10 @@ impl Expression {
         })
     }
 
-    /// The text that it gives.
+    /// The text of an expression that was compiled as [`Gives::String`].
     ///
     /// # Errors
-    /// As for [`Self::test`]; and if it was not compiled as [`Gives::String`].
+    /// As for [`Self::test`], with the types the other way round.
     pub fn text(&self, variables: &Variables<'_>, budget: &mut Budget) -> Result<String, Failure> {
         self.evaluate(variables, budget, |value| match value {
             Val::Text(text) => Some(text.to_string()),
