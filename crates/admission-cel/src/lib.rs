@@ -36,7 +36,7 @@
 //! - Source to plan: [`lexer`], [`parser`] with [`macros`] into [`ast`], [`check`] with [`types`], [`namespace`] and
 //!   [`suggest`] into [`plan`].
 //! - The places of a variable in an expression: [`places`].
-//! - Every function and operator: the table of [`signatures`].
+//! - Every function and operator: the table of [`library`], of [`signatures`].
 //! - Evaluation: [`eval`] over [`value`], paid from [`budget`]; [`error`].
 //! - Functions: [`arithmetic`], [`compare`], [`convert`], [`format`], [`formats`], [`lists`], [`moment`], [`network`],
 //!   [`optional`], [`quantity`], [`regexes`], [`semver`], [`sets`], [`strings`], [`url`].
@@ -54,6 +54,7 @@ mod eval;
 mod format;
 mod formats;
 mod lexer;
+mod library;
 mod lists;
 mod macros;
 mod moment;

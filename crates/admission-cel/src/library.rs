@@ -1,0 +1,458 @@
+//! Every function and operator: one table, which the checker reads for types and the evaluator for what to run.
+//!
+//! The rows are those of a server of 1.36 (k8s.io/apiserver/pkg/cel/environment/base.go): cel-go's standard library
+//! (common/stdlib/standard.go), its extensions strings v2, lists v3, sets, optionals, two-variable comprehensions, and
+//! Kubernetes' own (pkg/cel/library).
+
+use super::signatures::{Means, Native, Overload, Run};
+use super::types::{Opaque, Type};
+use super::{
+    arithmetic, compare, convert, format, formats, lists, moment, network, optional, quantity, regexes, semver, sets,
+    strings, url,
+};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+type Row = (&'static str, Means);
+
+const fn run(signature: &'static str, run: Run) -> Row {
+    (signature, Means::Strict(run))
+}
+
+const fn native(signature: &'static str, native: Native) -> Row {
+    (signature, Means::Native(native))
+}
+
+/// A signature is `function(types) -> type`, or `type.function(types) -> type` for a member.
+///
+/// `A` and `B` are any types. The other letters stand for one row for each of their types: see [`CLASSES`].
+///
+/// The rows of one function are in the server's order. It matters where a type is not known: the first row that fits
+/// makes it known, and the others do not fit any more.
+const ROWS: &[Row] = &[
+    // Operators
+    native("_==_(A, A) -> bool", Native::Equal),
+    native("_!=_(A, A) -> bool", Native::NotEqual),
+    native("@in(A, list<A>) -> bool", Native::In),
+    native("@in(A, map<A, B>) -> bool", Native::In),
+    native("_?_:_(bool, A, A) -> A", Native::Choice),
+    native("_[_](list<A>, int) -> A", Native::Index),
+    native("_[_](map<A, B>, A) -> B", Native::Index),
+    native("_[_](optional<list<A>>, int) -> optional<A>", Native::Index),
+    native("_[_](optional<map<A, B>>, A) -> optional<B>", Native::Index),
+    native("_[?_](list<A>, int) -> optional<A>", Native::OptionalIndex),
+    native("_[?_](optional<list<A>>, int) -> optional<A>", Native::OptionalIndex),
+    native("_[?_](map<A, B>, A) -> optional<B>", Native::OptionalIndex),
+    native("_[?_](optional<map<A, B>>, A) -> optional<B>", Native::OptionalIndex),
+    run("!_(bool) -> bool", arithmetic::not),
+    run("-_(double) -> double", arithmetic::negate),
+    run("-_(int) -> int", arithmetic::negate),
+    run("_<_(bool, bool) -> bool", arithmetic::less),
+    run("_<_(int, I) -> bool", arithmetic::less),
+    run("_<_(uint, U) -> bool", arithmetic::less),
+    run("_<_(double, D) -> bool", arithmetic::less),
+    run("_<_(O, O) -> bool", arithmetic::less),
+    run("_<=_(bool, bool) -> bool", arithmetic::less_or_equal),
+    run("_<=_(int, I) -> bool", arithmetic::less_or_equal),
+    run("_<=_(uint, U) -> bool", arithmetic::less_or_equal),
+    run("_<=_(double, D) -> bool", arithmetic::less_or_equal),
+    run("_<=_(O, O) -> bool", arithmetic::less_or_equal),
+    run("_>_(bool, bool) -> bool", arithmetic::greater),
+    run("_>_(int, I) -> bool", arithmetic::greater),
+    run("_>_(uint, U) -> bool", arithmetic::greater),
+    run("_>_(double, D) -> bool", arithmetic::greater),
+    run("_>_(O, O) -> bool", arithmetic::greater),
+    run("_>=_(bool, bool) -> bool", arithmetic::greater_or_equal),
+    run("_>=_(int, I) -> bool", arithmetic::greater_or_equal),
+    run("_>=_(uint, U) -> bool", arithmetic::greater_or_equal),
+    run("_>=_(double, D) -> bool", arithmetic::greater_or_equal),
+    run("_>=_(O, O) -> bool", arithmetic::greater_or_equal),
+    run("_+_(bytes, bytes) -> bytes", arithmetic::concatenate_bytes),
+    run("_+_(double, double) -> double", arithmetic::add),
+    run("_+_(duration, duration) -> duration", moment::add),
+    run("_+_(duration, timestamp) -> timestamp", moment::add),
+    run("_+_(timestamp, duration) -> timestamp", moment::add),
+    run("_+_(int, int) -> int", arithmetic::add),
+    run("_+_(list<A>, list<A>) -> list<A>", lists::concatenate),
+    run("_+_(string, string) -> string", arithmetic::concatenate),
+    run("_+_(uint, uint) -> uint", arithmetic::add),
+    run("_-_(double, double) -> double", arithmetic::subtract),
+    run("_-_(duration, duration) -> duration", moment::subtract),
+    run("_-_(int, int) -> int", arithmetic::subtract),
+    run("_-_(timestamp, duration) -> timestamp", moment::subtract),
+    run("_-_(timestamp, timestamp) -> duration", moment::subtract),
+    run("_-_(uint, uint) -> uint", arithmetic::subtract),
+    run("_*_(N, N) -> N", arithmetic::multiply),
+    run("_/_(N, N) -> N", arithmetic::divide),
+    run("_%_(int, int) -> int", arithmetic::remainder),
+    run("_%_(uint, uint) -> uint", arithmetic::remainder),
+    // Conversions
+    run("bool(bool) -> bool", convert::to_bool),
+    run("bool(string) -> bool", convert::to_bool),
+    run("bytes(bytes) -> bytes", convert::to_bytes),
+    run("bytes(string) -> bytes", convert::to_bytes),
+    run("double(double) -> double", convert::to_double),
+    run("double(int) -> double", convert::to_double),
+    run("double(string) -> double", convert::to_double),
+    run("double(uint) -> double", convert::to_double),
+    run("duration(duration) -> duration", convert::to_duration),
+    run("duration(int) -> duration", convert::to_duration),
+    run("duration(string) -> duration", convert::to_duration),
+    run("dyn(A) -> dyn", convert::to_dyn),
+    run("int(int) -> int", convert::to_int),
+    run("int(double) -> int", convert::to_int),
+    run("int(duration) -> int", convert::to_int),
+    run("int(string) -> int", convert::to_int),
+    run("int(timestamp) -> int", convert::to_int),
+    run("int(uint) -> int", convert::to_int),
+    run("string(string) -> string", convert::to_text),
+    run("string(bool) -> string", convert::to_text),
+    run("string(bytes) -> string", convert::to_text),
+    run("string(double) -> string", convert::to_text),
+    run("string(duration) -> string", convert::to_text),
+    run("string(int) -> string", convert::to_text),
+    run("string(timestamp) -> string", convert::to_text),
+    run("string(uint) -> string", convert::to_text),
+    run("string(ip) -> string", convert::to_text),
+    run("string(cidr) -> string", convert::to_text),
+    run("timestamp(timestamp) -> timestamp", convert::to_timestamp),
+    run("timestamp(int) -> timestamp", convert::to_timestamp),
+    run("timestamp(string) -> timestamp", convert::to_timestamp),
+    run("type(A) -> type", convert::to_type),
+    run("uint(uint) -> uint", convert::to_uint),
+    run("uint(double) -> uint", convert::to_uint),
+    run("uint(int) -> uint", convert::to_uint),
+    run("uint(string) -> uint", convert::to_uint),
+    // Sizes
+    run("size(bytes) -> int", lists::size),
+    run("size(list<A>) -> int", lists::size),
+    run("size(map<A, B>) -> int", lists::size),
+    run("size(string) -> int", lists::size),
+    run("bytes.size() -> int", lists::size),
+    run("list<A>.size() -> int", lists::size),
+    run("map<A, B>.size() -> int", lists::size),
+    run("string.size() -> int", lists::size),
+    // Strings, and what lists have before them
+    run("list<A>.indexOf(A) -> int", lists::index_of),
+    run("list<A>.lastIndexOf(A) -> int", lists::last_index_of),
+    run("string.contains(string) -> bool", strings::contains),
+    run("string.startsWith(string) -> bool", strings::starts_with),
+    run("string.endsWith(string) -> bool", strings::ends_with),
+    run("string.charAt(int) -> string", strings::char_at),
+    run("string.indexOf(string) -> int", strings::index_of),
+    run("string.indexOf(string, int) -> int", strings::index_of),
+    run("string.lastIndexOf(string) -> int", strings::last_index_of),
+    run("string.lastIndexOf(string, int) -> int", strings::last_index_of),
+    run("string.lowerAscii() -> string", strings::lower_ascii),
+    run("string.upperAscii() -> string", strings::upper_ascii),
+    run("string.replace(string, string) -> string", strings::replace),
+    run("string.replace(string, string, int) -> string", strings::replace),
+    run("string.split(string) -> list<string>", strings::split),
+    run("string.split(string, int) -> list<string>", strings::split),
+    run("string.substring(int) -> string", strings::substring),
+    run("string.substring(int, int) -> string", strings::substring),
+    run("string.trim() -> string", strings::trim),
+    run("string.format(list<dyn>) -> string", format::format),
+    run("strings.quote(string) -> string", strings::quote),
+    run("list<string>.join() -> string", strings::join),
+    run("list<string>.join(string) -> string", strings::join),
+    // Regular expressions
+    run("matches(string, string) -> bool", regexes::matches),
+    run("string.matches(string) -> bool", regexes::matches),
+    run("string.find(string) -> string", regexes::find),
+    run("string.findAll(string) -> list<string>", regexes::find_all),
+    run("string.findAll(string, int) -> list<string>", regexes::find_all),
+    // Timestamps and durations
+    run("timestamp.getFullYear() -> int", moment::full_year),
+    run("timestamp.getFullYear(string) -> int", moment::full_year),
+    run("timestamp.getMonth() -> int", moment::month),
+    run("timestamp.getMonth(string) -> int", moment::month),
+    run("timestamp.getDate() -> int", moment::date),
+    run("timestamp.getDate(string) -> int", moment::date),
+    run("timestamp.getDayOfMonth() -> int", moment::day_of_month),
+    run("timestamp.getDayOfMonth(string) -> int", moment::day_of_month),
+    run("timestamp.getDayOfWeek() -> int", moment::day_of_week),
+    run("timestamp.getDayOfWeek(string) -> int", moment::day_of_week),
+    run("timestamp.getDayOfYear() -> int", moment::day_of_year),
+    run("timestamp.getDayOfYear(string) -> int", moment::day_of_year),
+    run("timestamp.getHours() -> int", moment::hours),
+    run("timestamp.getHours(string) -> int", moment::hours),
+    run("timestamp.getMinutes() -> int", moment::minutes),
+    run("timestamp.getMinutes(string) -> int", moment::minutes),
+    run("timestamp.getSeconds() -> int", moment::seconds),
+    run("timestamp.getSeconds(string) -> int", moment::seconds),
+    run("timestamp.getMilliseconds() -> int", moment::milliseconds),
+    run("timestamp.getMilliseconds(string) -> int", moment::milliseconds),
+    run("duration.getHours() -> int", moment::total_hours),
+    run("duration.getMinutes() -> int", moment::total_minutes),
+    run("duration.getSeconds() -> int", moment::total_seconds),
+    run("duration.getMilliseconds() -> int", moment::total_milliseconds),
+    // Lists
+    run("list<C>.isSorted() -> bool", lists::is_sorted),
+    run("list<S>.sum() -> S", lists::sum),
+    run("list<C>.max() -> C", lists::max),
+    run("list<C>.min() -> C", lists::min),
+    run("list<A>.slice(int, int) -> list<A>", lists::slice),
+    ("list<list<A>>.flatten() -> list<A>", Means::Unguarded(lists::flatten)),
+    run("list<dyn>.flatten(int) -> list<dyn>", lists::flatten),
+    run("list<C>.sort() -> list<C>", lists::sort),
+    run("lists.range(int) -> list<int>", lists::range),
+    run("list<A>.reverse() -> list<A>", lists::reverse),
+    run("list<A>.distinct() -> list<A>", lists::distinct),
+    run("sets.contains(list<A>, list<A>) -> bool", sets::contains),
+    run("sets.equivalent(list<A>, list<A>) -> bool", sets::equivalent),
+    run("sets.intersects(list<A>, list<A>) -> bool", sets::intersects),
+    // Optionals
+    run("optional.of(A) -> optional<A>", optional::of),
+    run("optional.ofNonZeroValue(A) -> optional<A>", optional::of_non_zero_value),
+    run("optional.none() -> optional<A>", optional::none),
+    run("optional<A>.value() -> A", optional::value),
+    run("optional<A>.hasValue() -> bool", optional::has_value),
+    native("optional<A>.or(optional<A>) -> optional<A>", Native::Or),
+    native("optional<A>.orValue(A) -> A", Native::OrValue),
+    run("list<A>.first() -> optional<A>", optional::first),
+    run("list<A>.last() -> optional<A>", optional::last),
+    run("optional.unwrap(list<optional<A>>) -> list<A>", optional::unwrap),
+    run("list<optional<A>>.unwrapOpt() -> list<A>", optional::unwrap),
+    // Quantities
+    run("quantity(string) -> quantity", quantity::quantity),
+    run("isQuantity(string) -> bool", quantity::is_quantity),
+    run("sign(quantity) -> int", quantity::sign),
+    run("quantity.isGreaterThan(quantity) -> bool", compare::is_greater_than),
+    run("quantity.isLessThan(quantity) -> bool", compare::is_less_than),
+    run("quantity.compareTo(quantity) -> int", compare::compare_to),
+    run("quantity.asApproximateFloat() -> double", quantity::as_approximate_float),
+    run("quantity.asInteger() -> int", quantity::as_integer),
+    run("quantity.isInteger() -> bool", quantity::is_integer),
+    run("quantity.add(quantity) -> quantity", quantity::add),
+    run("quantity.add(int) -> quantity", quantity::add),
+    run("quantity.sub(quantity) -> quantity", quantity::subtract),
+    run("quantity.sub(int) -> quantity", quantity::subtract),
+    // URLs
+    run("url(string) -> url", url::url),
+    run("isURL(string) -> bool", url::is_url),
+    run("url.getScheme() -> string", url::scheme),
+    run("url.getHost() -> string", url::host),
+    run("url.getHostname() -> string", url::hostname),
+    run("url.getPort() -> string", url::port),
+    run("url.getEscapedPath() -> string", url::escaped_path),
+    run("url.getQuery() -> map<string, list<string>>", url::query),
+    // Addresses
+    run("ip(string) -> ip", network::ip),
+    run("isIP(string) -> bool", network::is_ip),
+    run("ip.isCanonical(string) -> bool", network::is_canonical),
+    run("<ip>.family() -> int", network::family),
+    run("<ip>.isUnspecified() -> bool", network::is_unspecified),
+    run("<ip>.isLoopback() -> bool", network::is_loopback),
+    run("<ip>.isLinkLocalMulticast() -> bool", network::is_link_local_multicast),
+    run("<ip>.isLinkLocalUnicast() -> bool", network::is_link_local_unicast),
+    run("<ip>.isGlobalUnicast() -> bool", network::is_global_unicast),
+    run("cidr(string) -> cidr", network::cidr),
+    run("isCIDR(string) -> bool", network::is_cidr),
+    run("<cidr>.containsIP(string) -> bool", network::contains_ip),
+    run("<cidr>.containsIP(ip) -> bool", network::contains_ip),
+    run("<cidr>.containsCIDR(string) -> bool", network::contains_cidr),
+    run("<cidr>.containsCIDR(cidr) -> bool", network::contains_cidr),
+    run("<cidr>.ip() -> ip", network::ip_of_cidr),
+    run("<cidr>.prefixLength() -> int", network::prefix_length),
+    run("<cidr>.masked() -> cidr", network::masked),
+    // Named formats
+    run("format.named(string) -> optional<format>", formats::named),
+    run("format.dns1123Label() -> format", formats::dns1123_label),
+    run("format.dns1123Subdomain() -> format", formats::dns1123_subdomain),
+    run("format.dns1035Label() -> format", formats::dns1035_label),
+    run("format.qualifiedName() -> format", formats::qualified_name),
+    run("format.dns1123LabelPrefix() -> format", formats::dns1123_label_prefix),
+    run("format.dns1123SubdomainPrefix() -> format", formats::dns1123_subdomain_prefix),
+    run("format.dns1035LabelPrefix() -> format", formats::dns1035_label_prefix),
+    run("format.labelValue() -> format", formats::label_value),
+    run("format.uri() -> format", formats::uri),
+    run("format.uuid() -> format", formats::uuid),
+    run("format.byte() -> format", formats::byte),
+    run("format.date() -> format", formats::date),
+    run("format.datetime() -> format", formats::datetime),
+    run("<format>.validate(string) -> optional<list<string>>", formats::validate),
+    // Semantic versions
+    run("semver(string) -> semver", semver::semver),
+    run("semver(string, bool) -> semver", semver::semver),
+    run("isSemver(string) -> bool", semver::is_semver),
+    run("isSemver(string, bool) -> bool", semver::is_semver),
+    run("semver.isGreaterThan(semver) -> bool", compare::is_greater_than),
+    run("semver.isLessThan(semver) -> bool", compare::is_less_than),
+    run("semver.compareTo(semver) -> int", compare::compare_to),
+    run("semver.major() -> int", semver::major),
+    run("semver.minor() -> int", semver::minor),
+    run("semver.patch() -> int", semver::patch),
+];
+
+/// Letters that stand for several types: one row for each.
+const CLASSES: [(&str, &[&str]); 7] = [
+    ("N", &["double", "int", "uint"]),
+    // What int, uint and double are compared with.
+    ("I", &["int", "double", "uint"]),
+    ("U", &["uint", "double", "int"]),
+    ("D", &["double", "int", "uint"]),
+    // What else has an order.
+    ("O", &["string", "bytes", "timestamp", "duration"]),
+    // What has an order in lists.
+    ("C", &["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]),
+    // What has a sum.
+    ("S", &["int", "uint", "double", "duration"]),
+];
+
+/// The names of types in signatures.
+const TYPES: [(&str, Type); 17] = [
+    ("dyn", Type::Dyn),
+    ("bool", Type::Bool),
+    ("int", Type::Int),
+    ("uint", Type::Uint),
+    ("double", Type::Double),
+    ("string", Type::Text),
+    ("bytes", Type::Bytes),
+    ("timestamp", Type::Timestamp),
+    ("duration", Type::Duration),
+    ("type", Type::Meta),
+    ("quantity", Type::Opaque(Opaque::Quantity)),
+    ("url", Type::Opaque(Opaque::Url)),
+    ("ip", Type::Opaque(Opaque::Ip)),
+    ("cidr", Type::Opaque(Opaque::Cidr)),
+    ("semver", Type::Opaque(Opaque::Semver)),
+    ("format", Type::Opaque(Opaque::Format)),
+    ("A", Type::Parameter(0)),
+];
+
+static TABLE: LazyLock<HashMap<String, Vec<Overload>>> = LazyLock::new(|| {
+    let mut table: HashMap<String, Vec<Overload>> = HashMap::new();
+    for (signature, means) in ROWS {
+        for signature in expanded(signature) {
+            // Every row is readable: a test says so.
+            if let Some((name, overload)) = read(&signature, *means) {
+                table.entry(name).or_default().push(overload);
+            }
+        }
+    }
+    table
+});
+
+/// The overloads of a function, none if there is no such function.
+pub(super) fn overloads(function: &str) -> &'static [Overload] {
+    TABLE.get(function).map_or(&[], Vec::as_slice)
+}
+
+/// The names of all functions.
+pub(super) fn functions() -> impl Iterator<Item = &'static str> {
+    TABLE.keys().map(String::as_str)
+}
+
+/// One signature for each type that a letter in it stands for.
+fn expanded(signature: &str) -> Vec<String> {
+    let words: Vec<&str> = words(signature).collect();
+    let Some((letter, types)) = CLASSES.into_iter().find(|(letter, _)| words.contains(letter)) else {
+        return vec![signature.to_owned()];
+    };
+    let with = |of: &str| words.iter().map(|word| if *word == letter { of } else { word }).collect::<String>();
+    types.iter().flat_map(|of| expanded(&with(of))).collect()
+}
+
+/// Names, and what is between them.
+fn words(signature: &str) -> impl Iterator<Item = &str> {
+    let mut rest = signature;
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let end = rest.find(|c| is_name(c) != is_name(first)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at_checked(end)?;
+        rest = after;
+        Some(word)
+    })
+}
+
+fn read(signature: &str, means: Means) -> Option<(String, Overload)> {
+    let (call, gives) = signature.split_once(" -> ")?;
+    let (function, arguments) = call.strip_suffix(')')?.rsplit_once('(')?;
+    let (target, name) = target(function);
+    let mut takes: Vec<Type> = target.into_iter().collect();
+    for argument in split(arguments) {
+        takes.push(type_of(argument)?);
+    }
+    let parameters = ["A", "B"].into_iter().filter(|letter| words(signature).any(|word| word == *letter)).count();
+    let overload =
+        Overload { is_member: function.len() != name.len(), takes, gives: type_of(gives)?, parameters, means };
+    Some((name.to_owned(), overload))
+}
+
+/// The type of the target of a member, and its name. What stands before the dot may also be part of the name of a
+/// global function (`optional.of`, `format.uri`): it is so unless it is a type, and types that are also such a prefix
+/// are written `<ip>`.
+fn target(function: &str) -> (Option<Type>, &str) {
+    const PREFIXES: [&str; 6] = ["optional", "lists", "sets", "strings", "ip", "format"];
+    match function.rsplit_once('.') {
+        Some((target, name)) if !PREFIXES.contains(&target) => {
+            let bare = target.strip_prefix('<').and_then(|bare| bare.strip_suffix('>')).unwrap_or(target);
+            (type_of(bare), name)
+        }
+        _ => (None, function),
+    }
+}
+
+fn type_of(text: &str) -> Option<Type> {
+    if let Some((_, found)) = TYPES.iter().find(|(name, _)| *name == text) {
+        return Some(found.clone());
+    }
+    if text == "B" {
+        return Some(Type::Parameter(1));
+    }
+    let (name, inner) = text.strip_suffix('>')?.split_once('<')?;
+    let mut inner = split(inner).into_iter().map(type_of);
+    let first = inner.next()??;
+    match name {
+        "list" => Some(Type::list(first)),
+        "optional" => Some(Type::optional(first)),
+        "map" => Some(Type::map(first, inner.next()??)),
+        _ => None,
+    }
+}
+
+/// Parts between commas that are not within brackets.
+fn split(text: &str) -> Vec<&str> {
+    let mut depth = 0_usize;
+    let parts = text.split(move |c: char| {
+        match c {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    });
+    parts.map(str::trim).filter(|part| !part.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_readable() {
+        for (signature, means) in ROWS {
+            for signature in expanded(signature) {
+                let (name, overload) = read(&signature, *means).expect(&signature);
+                let dots = signature.split('(').next().expect("a name").contains('.');
+                assert_eq!(overload.is_member, dots && !name.contains('.'), "{signature}: {name}");
+                let names_parameter = |of: &Type| format!("{of:?}").contains("Parameter(1)");
+                assert!(overload.parameters == 2 || !overload.takes.iter().any(names_parameter), "{signature}");
+                assert_eq!(overload.takes.len(), {
+                    let arguments = signature.split_once('(').expect("(").1.rsplit_once(')').expect(")").0;
+                    split(arguments).len() + usize::from(overload.is_member)
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn letters_stand_for_their_types() {
+        assert_eq!(expanded("_+_(N, N) -> N").len(), 3);
+        assert_eq!(expanded("_<_(int, I) -> bool").len(), 3);
+        assert_eq!(expanded("list<C>.max() -> C").len(), 8);
+        assert_eq!(expanded("list<S>.sum() -> S")[3], "list<duration>.sum() -> duration");
+    }
+}
