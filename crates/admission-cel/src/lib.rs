@@ -39,7 +39,7 @@
 //! - Every function and operator: the table of [`library`], of [`signatures`].
 //! - Evaluation: [`eval`] over [`value`], paid from [`budget`]; [`error`].
 //! - Functions: [`arithmetic`], [`compare`], [`convert`], [`format`], [`formats`], [`lists`], [`moment`], [`network`],
-//!   [`optional`], [`quantity`], [`regexes`], [`semver`], [`sets`], [`strings`], [`url`].
+//!   [`optional`], [`quantity`], [`regexes`] with [`patterns`], [`semver`], [`sets`], [`strings`], [`url`].
 
 #![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
 
@@ -62,6 +62,7 @@ mod namespace;
 mod network;
 mod optional;
 mod parser;
+mod patterns;
 mod places;
 mod plan;
 mod quantity;

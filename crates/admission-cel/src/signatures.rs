@@ -2,7 +2,7 @@
 //! [`library`](super::library).
 
 use super::budget::Meter;
-use super::regexes::{Pattern, Patterns};
+use super::patterns::{Pattern, Patterns};
 use super::types::{Opaque, Type};
 use super::value::{Outcome, Val};
 
