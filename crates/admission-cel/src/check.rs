@@ -4,6 +4,7 @@ use super::ast::{self, Entry, Form, Item, Kind, Literal, Node};
 use super::budget::Meter;
 use super::error::Fault;
 use super::eval::Evaluator;
+use super::format;
 use super::library;
 use super::namespace::NAMESPACE;
 use super::patterns::Pattern;
@@ -12,8 +13,16 @@ use super::signatures::{Means, Native, Overload};
 use super::suggest::{self, closest};
 use super::types::{Bindings, Type, most_general};
 use super::value::{Outcome, Text, TypeName, Val};
-use super::{Gives, format};
 use serde_json::Value;
+
+/// The type that an expression must have: the server accepts no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gives {
+    /// For validations and match conditions.
+    Bool,
+    /// For messages.
+    String,
+}
 
 /// The variables that there are.
 const VARIABLES: [&str; 2] = ["object", "namespaceObject"];

@@ -85,6 +85,7 @@ mod tests;
 struct Readme;
 
 pub use budget::{Budget, COST_OF_MATCH_CONDITIONS, COST_OF_VALIDATIONS, COST_PER_EXPRESSION};
+pub use check::Gives;
 pub use error::{CompileError, Failure};
 pub use places::Place;
 
@@ -98,15 +99,6 @@ use value::Val;
 pub struct Expression {
     source: String,
     plan: Plan,
-}
-
-/// The type that an expression must have: the server accepts no other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gives {
-    /// For validations and match conditions.
-    Bool,
-    /// For messages.
-    String,
 }
 
 /// The values of the variables of an expression.
