@@ -31,7 +31,7 @@ test: assets test-offline test-servers ## All tests, real servers included
 test-offline: ## What needs no server: one to two minutes
 	@cargo test --locked --workspace --no-run
 	@mkdir -p target/seconds
-	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --lib --bins --test offline --test rules --test smoke \
+	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --lib --bins --test corpus --test offline --test rules --test smoke \
 		-- -Z unstable-options --report-time | tee target/seconds/offline.log
 	@cargo test --locked --workspace --doc
 

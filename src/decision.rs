@@ -6,11 +6,11 @@
 
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
-use crate::cel::Budget;
 use crate::inject::{self, Conflict, Template};
 use crate::policy::checks::{self, Common};
 use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide_with};
 use crate::workload::Workload;
+use admission_cel::Budget;
 use json_patch::Patch;
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -18,7 +18,7 @@
 //! | a field, a bound, a rule of the custom resource | [`api`] (`v1alpha1`, `rules`, `crd`), then `make crds` |
 //! | a reason and its text | [`api::code`] |
 //! | which workload a policy matches | [`policy::checks`] |
-//! | what expressions mean | [`cel`] |
+//! | what expressions mean | [`admission_cel`], a crate of its own in `crates/` |
 //! | what an injected workload looks like, and conflicts | [`inject`] |
 //! | what becomes of one workload under many policies | [`decision`] |
 //! | which engine serves which resource | [`engine::choice`], [`controller`] (`plan`) |
@@ -43,7 +43,6 @@
 //! that.
 
 pub mod api;
-pub mod cel;
 pub mod cli;
 pub mod cluster;
 pub mod controller;

@@ -561,7 +561,11 @@ fn what_the_image_copies_is_let_into_its_context() {
 
 fn pages() -> Vec<PathBuf> {
     let mut pages = files("docs", ".md");
-    pages.extend(["README.md", "CHANGELOG.md", "tests/controlplane/README.md"].iter().map(|page| root().join(page)));
+    pages.extend(
+        ["README.md", "CHANGELOG.md", "crates/admission-cel/README.md", "tests/controlplane/README.md"]
+            .iter()
+            .map(|page| root().join(page)),
+    );
     pages
 }
 
@@ -643,7 +647,7 @@ fn every_threat_has_an_answer_and_every_test_that_it_names_is_there() {
     for row in &threats {
         assert!(row[3].contains('`') || row[2].contains("**Not ours**"), "{row:?}");
     }
-    let named = Regex::new(r"`((?:src|tests)/[\w./-]+)(?:::(\w+))?`").unwrap();
+    let named = Regex::new(r"`((?:src|tests|crates)/[\w./-]+)(?:::(\w+))?`").unwrap();
     let mut seen = 0;
     for found in named.captures_iter(&page) {
         let path = root().join(&found[1]);

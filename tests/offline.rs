@@ -2,8 +2,6 @@
 
 mod access;
 mod architecture;
-mod cel_corpus;
-mod cel_corpus_files;
 mod commands;
 mod convert;
 mod crd;

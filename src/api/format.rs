@@ -109,6 +109,11 @@ fn is_label(text: &str) -> bool {
     is_word(text, is_lower, b"-")
 }
 
+/// Whether `text` is a DNS label of RFC 1123 with at most 63 characters, as the name of a Namespace is.
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && is_label(text)
+}
+
 fn is_subdomain(text: &str) -> bool {
     text.split('.').all(is_label)
 }

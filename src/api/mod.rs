@@ -14,7 +14,7 @@ mod targets;
 pub mod trust;
 pub mod v1alpha1;
 
-pub(crate) use format::mount_path;
+pub(crate) use format::{is_dns_label, mount_path};
 pub use judge::judge;
 pub(crate) use schema::similar;
 

@@ -12,7 +12,7 @@ use super::schema::{self, Fault, FaultKind};
 use super::targets;
 use super::trust::Trust;
 use super::v1alpha1::{EngineChoice, Operator, RawObject, Requirement, SidecarPolicySpec, Template};
-use crate::cel::{Expression, Gives};
+use admission_cel::{Expression, Gives};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};

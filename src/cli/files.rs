@@ -1,9 +1,9 @@
 //! What the commands on files share: which files, which policies, how a workload is called.
 
 use super::output::remark;
+use crate::api::is_dns_label;
 use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
-use crate::cel::formats::is_label;
 use crate::decision::Decision;
 use crate::lint;
 use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Place, Twin, Walk};
@@ -226,7 +226,7 @@ pub(super) struct Operator {
 
 /// The name of a Namespace; empty where an environment variable is.
 pub(super) fn namespace_name(text: &str) -> Result<String, String> {
-    if text.is_empty() || is_label(text) {
+    if text.is_empty() || is_dns_label(text) {
         return Ok(text.to_owned());
     }
     Err("no Namespace can have this name; write whole names, lower case, without `*`, as in `logging,shop`".to_owned())

@@ -3,7 +3,7 @@
 use super::{Context, Note};
 use crate::api::code::Code;
 use crate::api::v1alpha1::SidecarPolicySpec;
-use crate::cel::{Budget, Expression, Gives, Variables};
+use admission_cel::{Budget, Expression, Gives, Variables};
 use serde_json::Value;
 
 /// Conditions and validations that are the same for every object.

@@ -4,9 +4,9 @@ use super::{Policy, Reason, Site, Verdict};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{AnnotationSelector, HostNetworkPods, LabelSelector, Operator, OptOut, Requirement};
 use crate::api::{INJECT_KEY, similar};
-use crate::cel::{Budget, Variables};
 use crate::inject::marker;
 use crate::workload::Workload;
+use admission_cel::{Budget, Variables};
 use std::collections::BTreeMap;
 
 /// A row: why nothing is to be done, or that it cannot be told; or nothing.

@@ -4,19 +4,20 @@
 //! The server is asked by ValidatingAdmissionPolicies that warn: a validation that is false says so by its message, one
 //! that fails by its error, and one that does not compile makes the whole policy invalid, with its index.
 
-#[path = "../cel_corpus_files/mod.rs"]
-mod cel_corpus_files;
+#[path = "../../crates/admission-cel/tests/corpus_files/mod.rs"]
+mod corpus_files;
 
 use crate::support::{LIMIT, within};
 use crate::world::request;
 use anyhow::{Context, Result, bail, ensure};
-use cel_corpus_files::{Entry, entries};
 use controlplane::{ControlPlane, Version};
+use corpus_files::Entry;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 crate::tests![expressions_mean_what_they_mean_to_the_server,];
 
@@ -31,6 +32,10 @@ const JUDGED: usize = 10;
 const PARALLEL: usize = 4;
 /// Something in a message that tells that a policy is in force.
 const SENTINEL: &str = "sentinel";
+
+fn entries() -> Vec<Entry> {
+    corpus_files::entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/admission-cel"))
+}
 
 async fn expressions_mean_what_they_mean_to_the_server() -> Result<()> {
     let cluster = ControlPlane::builder(Version::V1_36).start().await?;

@@ -183,7 +183,7 @@ pub(super) fn list_of(items: &[(String, String)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cel::{Budget, Expression, Gives, Variables};
+    use admission_cel::{Budget, Expression, Gives, Variables};
     use serde_json::json;
     use wildmatch::WildMatch;
 

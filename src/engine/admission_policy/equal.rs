@@ -202,8 +202,8 @@ fn quantity(nanos: i128, actual: &str, plain: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cel::{Budget, Expression, Gives, Variables};
     use crate::workload::Kind as Resource;
+    use admission_cel::{Budget, Expression, Gives, Variables};
     use proptest::prelude::*;
     use serde_json::json;
 

@@ -3,13 +3,13 @@
 
 use super::Inexpressible;
 use super::variables::Variables;
-use crate::cel::{Expression, Place};
 use crate::cluster::capabilities::Capabilities;
 use crate::policy::Policy;
 use crate::workload::OF_THE_SERVER;
+use admission_cel::{Expression, Place};
 
 /// Words that do not mean on every server what they mean on one of 1.36, by which we judge: the minor versions, first and last, on which
-/// they do. The corpus in `tests/cel` was asked of servers of 1.30, 1.34 and 1.37.
+/// they do. The corpus of `admission_cel` was asked of servers of 1.30, 1.34 and 1.37.
 const DIALECTS: [(&str, u32, u32); 9] = [
     ("format", 34, u32::MAX),
     ("indexOf", 34, 36),
@@ -117,8 +117,8 @@ fn seen() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cel::{Budget, Gives, Variables as Seen};
     use crate::workload::{Kind, Workload};
+    use admission_cel::{Budget, Gives, Variables as Seen};
     use serde_json::{Value, json};
 
     fn compile(source: &str) -> Expression {

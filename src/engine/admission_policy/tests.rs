@@ -222,7 +222,7 @@ fn is_decoded(value: &Value) -> bool {
 
 /// Whether `policy` fits into `workload`, by the expressions and by [`inject::check`], for each form of its template that is for it.
 fn verdicts(policy: &Policy, workload: &Workload, site: &Site) -> Vec<(bool, Result<(), Conflict>, String)> {
-    use crate::cel::{Budget, Expression, Gives, Variables as Seen};
+    use admission_cel::{Budget, Expression, Gives, Variables as Seen};
     let mut variables = super::variables::Variables::default();
     let access = super::access::Access::of(&workload.kind, &mut variables);
     let deliveries = super::delivery::Delivery::all(policy, "true", &workload.kind, site, &access, &mut variables);

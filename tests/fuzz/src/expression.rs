@@ -1,7 +1,7 @@
 //! Expressions: compiled, and evaluated within a budget.
 
+use admission_cel::{Budget, COST_PER_EXPRESSION, Expression, Failure, Gives, Variables};
 use serde_json::{Value, json};
-use sidecar_policy::cel::{Budget, COST_PER_EXPRESSION, Expression, Failure, Gives, Variables};
 use std::sync::LazyLock;
 
 /// Objects to ask about, with their namespaces.

@@ -48,7 +48,7 @@ pub(crate) fn policies() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// One for each expression of `tests/cel`.
+/// One for each expression of the corpus of CEL.
 pub(crate) fn expressions() -> Vec<Vec<u8>> {
     let entries = |bytes: Vec<u8>| {
         // The files are lists, and a manifest is an object.
@@ -58,7 +58,7 @@ pub(crate) fn expressions() -> Vec<Vec<u8>> {
         entries.flatten().collect::<Vec<_>>()
     };
     let expression = |entry: Value| Some(entry["expression"].as_str()?.as_bytes().to_vec());
-    files("tests/cel", is_yaml).into_iter().flat_map(entries).filter_map(expression).collect()
+    files("crates/admission-cel/tests/corpus", is_yaml).into_iter().flat_map(entries).filter_map(expression).collect()
 }
 
 /// The policies and the workload of each golden case, in one file.

@@ -1,5 +1,7 @@
 //! `oracle`: judges a run of the operator by the API server's audit log.
 
+#![allow(clippy::print_stdout, reason = "findings go to standard output")]
+
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use oracle::{Digest, Oracle, Rest, Site, State, Target, rules};

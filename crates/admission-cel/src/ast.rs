@@ -2,6 +2,11 @@
 //!
 //! A comprehension is one node and no fold over an accumulator, as cel-go has it: nothing is copied per iteration.
 
+use super::error::Fault;
+
+/// How deep an expression may be: `maxRecursionDepth` of cel-go's parser, which counts each rule of the grammar by itself.
+pub(super) const MAX_DEPTH: u16 = 250;
+
 /// A part of an expression.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -10,6 +15,25 @@ pub(super) struct Node {
     /// How many nodes deep it is; bounded by the parser, so that recursion over nodes is.
     pub(super) height: u16,
     pub(super) kind: Kind,
+}
+
+impl Node {
+    /// A node at the byte `at` of the source.
+    ///
+    /// # Errors
+    /// If it is deeper than [`MAX_DEPTH`].
+    pub(super) fn new(at: usize, kind: Kind) -> Result<Self, Fault> {
+        let height = kind.inner_height() + 1;
+        if height > MAX_DEPTH {
+            return Err(too_deep(at));
+        }
+        Ok(Self { at, height, kind })
+    }
+}
+
+/// The fault of an expression that is deeper than [`MAX_DEPTH`].
+pub(super) fn too_deep(at: usize) -> Fault {
+    Fault::new(at, format!("expression recursion limit exceeded: {MAX_DEPTH}"))
 }
 
 /// What a part is.

@@ -2,7 +2,6 @@
 
 use super::ast::{Call, Comprehension, Form, Kind, Node, OptionalMap, SortBy};
 use super::error::Fault;
-use super::parser::node;
 
 /// A macro of one or two iteration variables.
 struct Macro {
@@ -42,10 +41,10 @@ const COMPREHENSIONS: [Macro; 16] = [
 /// If it is a macro, and its arguments are not what it takes.
 pub(super) fn global(at: usize, function: String, mut arguments: Vec<Node>) -> Result<Node, Fault> {
     if function != "has" || arguments.len() != 1 {
-        return node(at, Kind::Call(Box::new(Call { function, is_member: false, arguments })));
+        return Node::new(at, Kind::Call(Box::new(Call { function, is_member: false, arguments })));
     }
     match arguments.pop().map(|argument| (argument.at, argument.kind)) {
-        Some((_, Kind::Select { operand, field, is_optional: false })) => node(at, Kind::Has { operand, field }),
+        Some((_, Kind::Select { operand, field, is_optional: false })) => Node::new(at, Kind::Has { operand, field }),
         Some((at, _)) => {
             Err(Fault::new(at, "invalid argument to has() macro: it takes a field, as in has(object.spec)"))
         }
@@ -66,7 +65,10 @@ pub(super) fn member(at: usize, target: Node, function: &str, arguments: Vec<Nod
         ("optMap" | "optFlatMap", Ok([variable, body])) => {
             let message = format!("{function}() variable name must be a simple identifier");
             let variable = simple_name(&variable).ok_or_else(|| Fault::new(variable.at, message))?;
-            node(at, Kind::OptionalMap(Box::new(OptionalMap { target, variable, body, is_flat: function != "optMap" })))
+            Node::new(
+                at,
+                Kind::OptionalMap(Box::new(OptionalMap { target, variable, body, is_flat: function != "optMap" })),
+            )
         }
         ("sortBy", Ok([variable, key])) => sort_by(at, target, &variable, key),
         (_, Ok(arguments)) => plain(at, target, function, arguments.into()),
@@ -76,7 +78,7 @@ pub(super) fn member(at: usize, target: Node, function: &str, arguments: Vec<Nod
 
 fn plain(at: usize, target: Node, function: &str, mut arguments: Vec<Node>) -> Result<Node, Fault> {
     arguments.insert(0, target);
-    node(at, Kind::Call(Box::new(Call { function: function.to_owned(), is_member: true, arguments })))
+    Node::new(at, Kind::Call(Box::new(Call { function: function.to_owned(), is_member: true, arguments })))
 }
 
 fn expand(at: usize, of: &Macro, range: Node, arguments: Vec<Node>) -> Result<Node, Fault> {
@@ -95,7 +97,7 @@ fn expand(at: usize, of: &Macro, range: Node, arguments: Vec<Node>) -> Result<No
     };
     let filter = of.has_filter.then(&mut next).transpose()?;
     let body = next()?;
-    node(at, Kind::Comprehension(Box::new(Comprehension { form: of.form, range, variable, second, filter, body })))
+    Node::new(at, Kind::Comprehension(Box::new(Comprehension { form: of.form, range, variable, second, filter, body })))
 }
 
 fn sort_by(at: usize, range: Node, variable: &Node, key: Node) -> Result<Node, Fault> {
@@ -104,7 +106,7 @@ fn sort_by(at: usize, range: Node, variable: &Node, key: Node) -> Result<Node, F
         return Err(Fault::new(range.at, message));
     }
     let variable = self::variable(variable)?;
-    node(at, Kind::SortBy(Box::new(SortBy { range, variable, key })))
+    Node::new(at, Kind::SortBy(Box::new(SortBy { range, variable, key })))
 }
 
 /// The name that an argument declares.

@@ -1,14 +1,12 @@
 //! Tokens into nodes: recursive descent over the grammar of cel-go (parser/gen/CEL.g4).
 
-use super::ast::{Call, Entry, Item, Kind, Literal, Node};
+use super::ast::{Call, Entry, Item, Kind, Literal, MAX_DEPTH, Node, too_deep};
 use super::error::Fault;
 use super::lexer::{self, Token, TokenKind};
 use super::macros;
 
 /// How long an expression may be, in characters: cel-go's default, which the server leaves as it is.
 const MAX_LENGTH: usize = 100_000;
-/// How deep it may be: `maxRecursionDepth` of cel-go's parser, which counts each rule of the grammar by itself.
-const MAX_DEPTH: u16 = 250;
 
 /// Words that are kept for later: neither variables nor functions are called so, but fields may be.
 const RESERVED: [&str; 17] = [
@@ -63,22 +61,6 @@ pub(super) fn parse(source: &str) -> Result<Node, Fault> {
         Token { kind: TokenKind::End, .. } => Ok(node),
         other => Err(unexpected(&other, "the end of the expression, or an operator")),
     }
-}
-
-/// A node, unless it is too deep.
-///
-/// # Errors
-/// If it is.
-pub(super) fn node(at: usize, kind: Kind) -> Result<Node, Fault> {
-    let height = kind.inner_height() + 1;
-    if height > MAX_DEPTH {
-        return Err(too_deep(at));
-    }
-    Ok(Node { at, height, kind })
-}
-
-fn too_deep(at: usize) -> Fault {
-    Fault::new(at, format!("expression recursion limit exceeded: {MAX_DEPTH}"))
 }
 
 fn unexpected(token: &Token, expected: &str) -> Fault {
@@ -199,7 +181,7 @@ impl Parser {
             TokenKind::Double(value) => Literal::Double(if is_negative { -value } else { *value }),
             _ => return Err(unexpected(&token, "a number")),
         };
-        node(token.at, Kind::Literal(literal))
+        Node::new(token.at, Kind::Literal(literal))
     }
 
     fn member(&mut self) -> Result<Node, Fault> {
@@ -231,7 +213,7 @@ impl Parser {
         let token = self.next();
         let TokenKind::Name(field) = token.kind else { return Err(unexpected(&token, "the name of a field")) };
         if is_optional || !self.skip("(") {
-            return node(at, Kind::Select { operand: Box::new(operand), field, is_optional });
+            return Node::new(at, Kind::Select { operand: Box::new(operand), field, is_optional });
         }
         let arguments = self.arguments()?;
         macros::member(at, operand, &field, arguments)
@@ -271,7 +253,7 @@ impl Parser {
             TokenKind::Bytes(bytes) => Literal::Bytes(bytes),
             _ => return Err(unexpected(&token, "a value")),
         };
-        node(token.at, Kind::Literal(literal))
+        Node::new(token.at, Kind::Literal(literal))
     }
 
     fn parenthesis(&mut self) -> Result<Node, Fault> {
@@ -294,7 +276,7 @@ impl Parser {
             return Err(Fault::new(at, format!("reserved identifier: {name}")));
         }
         if !self.skip("(") {
-            return node(at, Kind::Name(name));
+            return Node::new(at, Kind::Name(name));
         }
         let arguments = self.arguments()?;
         macros::global(at, name, arguments)
@@ -310,7 +292,7 @@ impl Parser {
                 break;
             }
         }
-        node(at, Kind::List(items))
+        Node::new(at, Kind::List(items))
     }
 
     fn map(&mut self, at: usize) -> Result<Node, Fault> {
@@ -325,13 +307,13 @@ impl Parser {
                 break;
             }
         }
-        node(at, Kind::Map(entries))
+        Node::new(at, Kind::Map(entries))
     }
 }
 
 /// A call of a function that is no member.
 fn call(at: usize, function: &str, arguments: Vec<Node>) -> Result<Node, Fault> {
-    node(at, Kind::Call(Box::new(Call { function: function.to_owned(), is_member: false, arguments })))
+    Node::new(at, Kind::Call(Box::new(Call { function: function.to_owned(), is_member: false, arguments })))
 }
 
 /// Two operands. Chains of `&&` and of `||` become one node, since the server does not count them as depth.
@@ -354,7 +336,7 @@ fn combine(at: usize, function: &str, left: Node, right: Node) -> Result<Node, F
             }
         }
     };
-    node(at, kind)
+    Node::new(at, kind)
 }
 
 fn integer(digits: &str, is_negative: bool) -> Option<i64> {

@@ -81,7 +81,7 @@ impl Walk<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::cel::{Expression, Gives};
+    use crate::{Expression, Gives};
 
     fn places(source: &str) -> Vec<(usize, String)> {
         let expression = Expression::compile(source, Gives::Bool).unwrap();

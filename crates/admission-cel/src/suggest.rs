@@ -1,7 +1,8 @@
 //! Faults of calls, and what may have been meant.
 
 use super::error::Fault;
-use super::signatures::{self, Overload};
+use super::library;
+use super::signatures::Overload;
 use super::types::Type;
 
 /// How many overloads a message shows.
@@ -13,8 +14,8 @@ const MAX_NAME: usize = 64;
 
 /// There is no such function.
 pub(super) fn undeclared_function(at: usize, name: &str, is_member: bool) -> Fault {
-    let known = signatures::functions()
-        .filter(|known| signatures::overloads(known).iter().any(|overload| overload.is_member == is_member));
+    let known = library::functions()
+        .filter(|known| library::overloads(known).iter().any(|overload| overload.is_member == is_member));
     let meant = closest(name, known).map(|meant| format!(", did you mean '{meant}'?")).unwrap_or_default();
     Fault::new(at, format!("undeclared reference to '{name}' (in container ''){meant}"))
 }
@@ -22,7 +23,7 @@ pub(super) fn undeclared_function(at: usize, name: &str, is_member: bool) -> Fau
 /// There is such a function, but not for such arguments.
 pub(super) fn no_matching_overload(at: usize, name: &str, is_member: bool, types: &[Type]) -> Fault {
     let given = call(is_member, types);
-    let known: Vec<String> = signatures::overloads(name).iter().map(|overload| shown(name, overload)).collect();
+    let known: Vec<String> = library::overloads(name).iter().map(|overload| shown(name, overload)).collect();
     let mut shown = known.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     if known.len() > SHOWN {
         shown.push_str(", …");

@@ -3,8 +3,6 @@
 
 use super::budget::Meter;
 use super::error::Failure;
-use super::signatures::Work;
-use super::value::{Outcome, Text, Val};
 use regex::{Regex, RegexBuilder};
 use std::iter::Peekable;
 use std::rc::Rc;
@@ -22,7 +20,7 @@ const KEPT: usize = 8;
 /// A pattern, ready to match.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
-    regex: Regex,
+    pub(super) regex: Regex,
     /// How long it was written.
     length: usize,
     /// How many characters it would have without repetitions.
@@ -48,7 +46,7 @@ impl Pattern {
     }
 
     /// Pays for looking through `text`: what the server charges, and what it takes at worst.
-    fn charge(&self, meter: &mut Meter, text: &str) -> Result<(), Failure> {
+    pub(super) fn charge(&self, meter: &mut Meter, text: &str) -> Result<(), Failure> {
         let length = text.len() as u64;
         meter.charge((length + 1).div_ceil(10).saturating_mul((self.length as u64).div_ceil(4)))?;
         meter.work(length.saturating_mul(self.weight.max(8)) / 8)
@@ -60,7 +58,7 @@ impl Pattern {
 pub(super) struct Patterns(Vec<(Rc<str>, Rc<Pattern>)>);
 
 impl Patterns {
-    fn get(&mut self, meter: &mut Meter, pattern: &str) -> Result<Rc<Pattern>, Failure> {
+    pub(super) fn get(&mut self, meter: &mut Meter, pattern: &str) -> Result<Rc<Pattern>, Failure> {
         meter.work(pattern.len() as u64 / 8)?;
         if let Some((_, found)) = self.0.iter().find(|(known, _)| **known == *pattern) {
             return Ok(Rc::clone(found));
@@ -75,54 +73,6 @@ impl Patterns {
         }
         self.0.push((pattern.into(), Rc::clone(&compiled)));
         Ok(compiled)
-    }
-}
-
-pub(super) fn matches<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    with_pattern(work, values, |_, pattern, text| Ok(Val::Bool(pattern.regex.is_match(text))))
-}
-
-pub(super) fn find<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    with_pattern(work, values, |_, pattern, text| {
-        Ok(pattern.regex.find(text).map_or(Val::Text(Text::Borrowed("")), |found| part(text, found.range())))
-    })
-}
-
-pub(super) fn find_all<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let limit = match values {
-        [_, _, Val::Int(limit)] => usize::try_from(*limit).unwrap_or(usize::MAX),
-        _ => usize::MAX,
-    };
-    with_pattern(work, values, |meter, pattern, text| {
-        let mut parts = Vec::new();
-        for found in pattern.regex.find_iter(text).take(limit) {
-            meter.charge_items(1)?;
-            meter.work(4)?;
-            parts.push(part(text, found.range()));
-        }
-        Val::list(parts)
-    })
-}
-
-fn with_pattern<'a>(
-    work: &mut Work<'_>,
-    values: &[Val<'a>],
-    run: impl FnOnce(&mut Meter, &Pattern, &Text<'a>) -> Outcome<'a>,
-) -> Outcome<'a> {
-    let [Val::Text(text), Val::Text(pattern), ..] = values else { return Err(Failure::no_such_overload()) };
-    if let Some(pattern) = work.pattern {
-        pattern.charge(work.meter, text)?;
-        return run(work.meter, pattern, text);
-    }
-    let pattern = work.patterns.get(work.meter, pattern)?;
-    pattern.charge(work.meter, text)?;
-    run(work.meter, &pattern, text)
-}
-
-fn part<'a>(text: &Text<'a>, range: std::ops::Range<usize>) -> Val<'a> {
-    match text {
-        Text::Borrowed(text) => Val::Text(Text::Borrowed(text.get(range).unwrap_or_default())),
-        Text::Built(text) => Val::text(text.get(range).unwrap_or_default()),
     }
 }
 

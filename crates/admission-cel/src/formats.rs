@@ -69,8 +69,7 @@ fn is_dns(text: &str) -> bool {
     ends.into_iter().all(|end| end.is_some_and(is_lower)) && text.bytes().all(|byte| is_lower(byte) || byte == b'-')
 }
 
-/// True if and only if `text` is a DNS label as RFC 1123 has it: the name of a Namespace, for one.
-pub(crate) fn is_label(text: &str) -> bool {
+fn is_label(text: &str) -> bool {
     text.len() <= MAX_LABEL && is_dns(text)
 }
 

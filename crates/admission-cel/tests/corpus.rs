@@ -1,7 +1,14 @@
-//! The corpus: expressions by topic, each with its verdict. `tests/apiserver/cel.rs` asks a real server about them.
+//! The corpus: expressions by topic, each with its verdict. The project's server tests compare it with real servers.
 
-use crate::cel_corpus_files::{Entry, entries};
-use sidecar_policy::cel::{Budget, Expression, Gives, Variables};
+mod corpus_files;
+
+use admission_cel::{Budget, Expression, Gives, Variables};
+use corpus_files::Entry;
+use std::path::Path;
+
+fn entries() -> Vec<Entry> {
+    corpus_files::entries(Path::new(env!("CARGO_MANIFEST_DIR")))
+}
 
 /// What we make of an entry, and why.
 fn verdict(entry: &Entry) -> (&'static str, String) {

@@ -1,5 +1,5 @@
-//! The files of `tests/cel`: one list of entries for each topic, and `defaults.yaml` with the object and the namespace of
-//! entries that have none of their own.
+//! The files of `tests/corpus`: one list of entries for each topic, and `defaults.yaml` with the object and the namespace
+//! of entries that have none of their own.
 
 #![allow(unreachable_pub, dead_code, reason = "shared between test programs")]
 
@@ -84,13 +84,13 @@ struct Defaults {
     namespace_object: Value,
 }
 
-/// Every entry, in the order of files.
-pub fn entries() -> Vec<Entry> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cel");
+/// Every entry of the corpus, in the order of files. `package` is the folder of this crate.
+pub fn entries(package: &Path) -> Vec<Entry> {
+    let folder = package.join("tests/corpus");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect(name);
     let defaults: Defaults = serde_saphyr::from_str(&read("defaults.yaml")).expect("defaults.yaml");
     let mut names: Vec<String> = std::fs::read_dir(&folder)
-        .expect("tests/cel")
+        .expect("tests/corpus")
         .filter_map(|file| file.expect("a file").file_name().into_string().ok())
         .filter(|name| name.ends_with(".yaml") && name != "defaults.yaml")
         .collect();

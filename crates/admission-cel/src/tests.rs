@@ -1,5 +1,5 @@
 //! Laws of the whole: bounds that hold for any expression, and what callers rely on. What single expressions mean is in
-//! the corpus, `tests/cel`.
+//! the corpus, `tests/corpus`.
 
 use super::{Budget, COST_PER_EXPRESSION, Expression, Failure, Gives, Variables};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! An expression that has been checked: every name is resolved, every call has its overloads.
 
 use super::ast::{Entry, Form, Item};
-use super::regexes::Pattern;
+use super::patterns::Pattern;
 use super::signatures::{Native, Overload};
 use super::value::TypeName;
 

@@ -4,15 +4,25 @@ use super::ast::{self, Entry, Form, Item, Kind, Literal, Node};
 use super::budget::Meter;
 use super::error::Fault;
 use super::eval::Evaluator;
+use super::format;
+use super::library;
 use super::namespace::NAMESPACE;
+use super::patterns::Pattern;
 use super::plan::{self, Constant, Plan};
-use super::regexes::Pattern;
-use super::signatures::{self, Means, Native, Overload};
+use super::signatures::{Means, Native, Overload};
 use super::suggest::{self, closest};
 use super::types::{Bindings, Type, most_general};
 use super::value::{Outcome, Text, TypeName, Val};
-use super::{Gives, format};
 use serde_json::Value;
+
+/// The type that an expression must have: the server accepts no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gives {
+    /// For validations and match conditions.
+    Bool,
+    /// For messages.
+    String,
+}
 
 /// The variables that there are.
 const VARIABLES: [&str; 2] = ["object", "namespaceObject"];
@@ -167,7 +177,7 @@ impl Checker {
         // `a.b(x)` is the function `a.b` if there is one.
         let prefix = call.arguments.first().filter(|_| call.is_member).and_then(qualified);
         let whole = prefix.map(|prefix| format!("{prefix}.{}", call.function));
-        let whole = whole.filter(|name| !signatures::overloads(name).is_empty());
+        let whole = whole.filter(|name| !library::overloads(name).is_empty());
         let (name, is_member, arguments) = match &whole {
             Some(name) => (name.as_str(), false, call.arguments.get(1..).unwrap_or_default()),
             None => (call.function.as_str(), call.is_member, call.arguments.as_slice()),
@@ -192,7 +202,7 @@ impl Checker {
         is_member: bool,
         types: &[Type],
     ) -> Result<(Vec<&'static Overload>, Type), Fault> {
-        let known = signatures::overloads(name);
+        let known = library::overloads(name);
         if known.is_empty() {
             return Err(suggest::undeclared_function(at, name, is_member));
         }

@@ -1,0 +1,169 @@
+//! The CEL of Kubernetes admission: what a ValidatingAdmissionPolicy of a server of 1.36 accepts, refuses and means, over
+//! JSON.
+//!
+//! [`Expression::compile`] parses and checks an expression. [`Expression::test`] evaluates it and charges a [`Budget`].
+//!
+//! ```
+//! use admission_cel::{Budget, Expression, Gives, Variables};
+//! use serde_json::json;
+//!
+//! let object = json!({ "spec": { "replicas": 7 } });
+//! let namespace = json!({ "metadata": { "name": "shop", "labels": { "team": "payments" } } });
+//! let variables = Variables { object: &object, namespace: Some(&namespace) };
+//! let mut budget = Budget::validations();
+//!
+//! let demand = Expression::compile("object.spec.replicas <= 5 || namespaceObject.metadata.name == 'shop'", Gives::Bool)?;
+//! assert_eq!(demand.test(&variables, &mut budget), Ok(true));
+//!
+//! let message = Expression::compile("'found ' + string(object.spec.replicas)", Gives::String)?;
+//! assert_eq!(message.text(&variables, &mut budget).as_deref(), Ok("found 7"));
+//!
+//! let failing = Expression::compile("object.spec.missing == 1", Gives::Bool)?;
+//! assert_eq!(failing.test(&variables, &mut budget).unwrap_err().to_string(), "no such key: missing");
+//! # Ok::<(), admission_cel::CompileError>(())
+//! ```
+//!
+//! # Bounds
+//! An expression has at most 100,000 characters and 250 levels, as on the server. An evaluation costs at most
+//! [`COST_PER_EXPRESSION`] units, counted nearly as the server counts, and a bounded amount of real work. Both are paid
+//! before memory is allocated. A value that an expression builds is at most 256 levels deep. Nothing panics.
+//!
+//! # Agreement with the server
+//! `tests/corpus` has an expression for each known behaviour of the server, with its verdict. A difference is kept there by
+//! name and reason (`differs`). The README lists versions, differences, and what is not covered.
+//!
+//! # Files
+//! - Source to plan: [`lexer`], [`parser`] with [`macros`] into [`ast`], [`check`] with [`types`], [`namespace`] and
+//!   [`suggest`] into [`plan`].
+//! - The places of a variable in an expression: [`places`].
+//! - Every function and operator: the table of [`library`], of [`signatures`].
+//! - Evaluation: [`eval`] over [`value`], paid from [`budget`]; [`error`].
+//! - Functions: [`arithmetic`], [`compare`], [`convert`], [`format`], [`formats`], [`lists`], [`moment`], [`network`],
+//!   [`optional`], [`quantity`], [`regexes`] with [`patterns`], [`semver`], [`sets`], [`strings`], [`url`].
+
+#![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
+
+mod arithmetic;
+mod ast;
+mod budget;
+mod check;
+mod compare;
+mod convert;
+mod error;
+mod eval;
+mod format;
+mod formats;
+mod lexer;
+mod library;
+mod lists;
+mod macros;
+mod moment;
+mod namespace;
+mod network;
+mod optional;
+mod parser;
+mod patterns;
+mod places;
+mod plan;
+mod quantity;
+mod regexes;
+mod semver;
+mod sets;
+mod signatures;
+mod strings;
+mod suggest;
+mod types;
+mod url;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+pub use budget::{Budget, COST_OF_MATCH_CONDITIONS, COST_OF_VALIDATIONS, COST_PER_EXPRESSION};
+pub use check::Gives;
+pub use error::{CompileError, Failure};
+pub use places::Place;
+
+use eval::Evaluator;
+use plan::Plan;
+use serde_json::Value;
+use value::Val;
+
+/// An expression that was parsed and checked. It is immutable, and can be shared between threads.
+#[derive(Debug)]
+pub struct Expression {
+    source: String,
+    plan: Plan,
+}
+
+/// The values of the variables of an expression.
+#[derive(Clone, Copy, Debug)]
+pub struct Variables<'a> {
+    /// `object`.
+    pub object: &'a Value,
+    /// `namespaceObject`; null if there is none, as for an object without a namespace.
+    pub namespace: Option<&'a Value>,
+}
+
+impl Expression {
+    /// Parses and checks `source`.
+    ///
+    /// # Errors
+    /// If the server would refuse it: the position, the fault, and where possible the remedy.
+    pub fn compile(source: &str, gives: Gives) -> Result<Self, CompileError> {
+        let plan = parser::parse(source).and_then(|node| check::check(&node, gives));
+        let plan = plan.map_err(|fault| CompileError::new(source, fault))?;
+        Ok(Self { source: source.to_owned(), plan })
+    }
+
+    /// The source that it was compiled from.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Every place that reads `object`, with the fields selected there, in the order of the source.
+    pub fn places_of_object(&self) -> Vec<Place> {
+        // No error, because `compile` parsed the same source.
+        parser::parse(&self.source).map(|node| places::of(&node, "object")).unwrap_or_default()
+    }
+
+    /// The verdict of an expression that was compiled as [`Gives::Bool`].
+    ///
+    /// # Errors
+    /// If the evaluation fails, costs more than [`COST_PER_EXPRESSION`] or than `budget` has left, or if the expression was
+    /// compiled as [`Gives::String`].
+    pub fn test(&self, variables: &Variables<'_>, budget: &mut Budget) -> Result<bool, Failure> {
+        self.evaluate(variables, budget, |value| match value {
+            Val::Bool(value) => Some(*value),
+            _ => None,
+        })
+    }
+
+    /// The text of an expression that was compiled as [`Gives::String`].
+    ///
+    /// # Errors
+    /// As for [`Self::test`], with the types the other way round.
+    pub fn text(&self, variables: &Variables<'_>, budget: &mut Budget) -> Result<String, Failure> {
+        self.evaluate(variables, budget, |value| match value {
+            Val::Text(text) => Some(text.to_string()),
+            _ => None,
+        })
+    }
+
+    fn evaluate<T>(
+        &self,
+        variables: &Variables<'_>,
+        budget: &mut Budget,
+        read: fn(&Val<'_>) -> Option<T>,
+    ) -> Result<T, Failure> {
+        let mut evaluator = Evaluator::new(variables.object, variables.namespace, budget.meter());
+        let value = evaluator.value(&self.plan);
+        budget.spend(&evaluator.meter);
+        read(&value?).ok_or_else(Failure::no_such_overload)
+    }
+}
