@@ -47,7 +47,7 @@ mod optional;
 mod parser;
 mod places;
 mod plan;
-mod quantity;
+pub mod quantity;
 mod regexes;
 mod semver;
 mod sets;

@@ -10,8 +10,8 @@
 //!   choice between its fields: a volume with another source is another volume.
 
 use super::content::Fields;
-use super::quantity;
 use crate::api::v1alpha1::RawObject;
+use crate::cel::quantity;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt;

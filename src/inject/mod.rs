@@ -11,7 +11,6 @@ pub mod marker;
 mod merge;
 pub(crate) mod needs;
 pub(crate) mod pod;
-pub(crate) mod quantity;
 pub(crate) mod references;
 mod undo;
 pub(crate) mod unmet;

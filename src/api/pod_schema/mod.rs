@@ -10,7 +10,7 @@ mod table;
 use super::code::Code;
 use super::rules::Violation;
 use super::schema::{kind_of, listed, quoted, similar};
-use crate::inject::quantity;
+use crate::cel::quantity;
 use serde_json::{Map, Value};
 use table::{Field, NEWEST, OLDEST, Type};
 

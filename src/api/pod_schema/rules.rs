@@ -4,7 +4,8 @@
 use super::super::format;
 use super::super::schema::{listed, quoted, similar};
 use super::{FaultKind, Walk};
-use crate::inject::{is_native_sidecar, quantity};
+use crate::cel::quantity;
+use crate::inject::is_native_sidecar;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
