@@ -145,13 +145,41 @@ pub(crate) fn protocol(value: &Value) -> &str {
     value.as_str().filter(|name| !name.is_empty()).unwrap_or("TCP")
 }
 
-/// A list whose items Kubernetes tells apart by a key, so that their order means nothing.
+/// A list whose items have a key in Kubernetes, so that their order means nothing.
 pub(crate) struct Keyed {
     pub(crate) field: &'static str,
-    pub(crate) key: fn(&Value) -> Option<String>,
+    pub(crate) key: Key,
     pub(crate) fields: Fields,
     /// Whether an item of the workload that is not wanted makes a difference.
     pub(crate) others: Others,
+}
+
+/// The key of an item.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// A field that holds text.
+    Text(&'static str),
+    /// The number of a port with its protocol.
+    Port,
+}
+
+impl Key {
+    /// The field that an item must have.
+    pub(crate) fn field(self) -> &'static str {
+        match self {
+            Self::Text(field) => field,
+            Self::Port => "containerPort",
+        }
+    }
+
+    /// The key of `item`, if it has one.
+    pub(crate) fn of(self, item: &Value) -> Option<String> {
+        let value = item.get(self.field())?;
+        match self {
+            Self::Text(_) => Some(value.as_str()?.to_owned()),
+            Self::Port => Some(format!("{value}/{}", protocol(&item["protocol"]))),
+        }
+    }
 }
 
 #[derive(PartialEq, Eq)]
@@ -161,30 +189,22 @@ pub(crate) enum Others {
     Ignored,
 }
 
-pub(crate) static KEYED: [Keyed; 4] = [
-    Keyed { field: "env", key: |item| text(item, "name"), fields: Fields::Closed, others: Others::Differ },
-    Keyed {
-        field: "ports",
-        key: |item| Some(format!("{}/{}", item.get("containerPort")?, protocol(&item["protocol"]))),
-        fields: Fields::Open,
-        others: Others::Differ,
-    },
-    Keyed { field: "volumeMounts", key: |item| text(item, "mountPath"), fields: Fields::Open, others: Others::Ignored },
-    Keyed {
-        field: "volumeDevices",
-        key: |item| text(item, "devicePath"),
-        fields: Fields::Open,
-        others: Others::Differ,
-    },
+static KEYED: [Keyed; 4] = [
+    Keyed { field: "env", key: Key::Text("name"), fields: Fields::Closed, others: Others::Differ },
+    Keyed { field: "ports", key: Key::Port, fields: Fields::Open, others: Others::Differ },
+    Keyed { field: "volumeMounts", key: Key::Text("mountPath"), fields: Fields::Open, others: Others::Ignored },
+    Keyed { field: "volumeDevices", key: Key::Text("devicePath"), fields: Fields::Open, others: Others::Differ },
 ];
 
-fn text(item: &Value, field: &str) -> Option<String> {
-    Some(item.get(field)?.as_str()?.to_owned())
+impl Keyed {
+    /// The list that the field `name` holds, if its items have a key.
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        KEYED.iter().find(|keyed| keyed.field == name)
+    }
 }
 
 fn compare_lists(wanted: &[Value], actual: &[Value], name: &str) -> Option<Difference> {
-    let keyed = KEYED.iter().find(|keyed| keyed.field == name);
-    let by_key = keyed.and_then(|keyed| Some((keyed, index(wanted, keyed)?, index(actual, keyed)?)));
+    let by_key = Keyed::named(name).and_then(|keyed| Some((keyed, index(wanted, keyed)?, index(actual, keyed)?)));
     match by_key {
         Some((keyed, wanted, actual)) => compare_keyed(&wanted, &actual, keyed),
         None => compare_ordered(wanted, actual, name),
@@ -195,7 +215,7 @@ fn compare_lists(wanted: &[Value], actual: &[Value], name: &str) -> Option<Diffe
 fn index<'a>(items: &'a [Value], keyed: &Keyed) -> Option<Index<'a>> {
     let mut index = Index { order: Vec::new(), items: HashMap::new() };
     for item in items {
-        let (key, fields) = ((keyed.key)(item)?, item.as_object()?);
+        let (key, fields) = (keyed.key.of(item)?, item.as_object()?);
         if index.items.insert(key.clone(), fields).is_some() {
             return None;
         }
