@@ -1,7 +1,7 @@
 //! What makes a policy valid: one table, which is checked in three places.
 //!
 //! Bounds and formats stand in the schema, beside the fields ([`super::v1alpha1`]). What a schema cannot say is a row
-//! of `rows`: with a rule in CEL where CEL can say it, which [`super::crd`] puts into the schema for servers from
+//! of `ROWS`: with a rule in CEL where CEL can say it, which [`super::crd`] puts into the schema for servers from
 //! 1.25, and always in Rust. [`check`] goes through both, so that a policy is judged alike on every server and in
 //! files.
 
@@ -53,7 +53,7 @@ pub fn check(name: &str, spec: &SidecarPolicySpec, site: &Rules) -> Vec<Violatio
     let by_schema = schema::faults(crd::schema(), &object).into_iter().map(violation);
     let policy = Subject { name, spec, site };
     let by_rows =
-        rows().into_iter().flat_map(|row| (row.find)(&policy).into_iter().map(move |finding| row.violation(finding)));
+        ROWS.iter().flat_map(|row| (row.find)(&policy).into_iter().map(move |finding| row.violation(finding)));
     let mut seen = HashSet::new();
     by_schema.chain(by_rows).filter(|violation| seen.insert((violation.code, violation.field.clone()))).collect()
 }
@@ -96,9 +96,9 @@ pub(super) struct CelRule {
 
 /// The rules that CEL can say.
 pub(super) fn in_cel() -> impl Iterator<Item = CelRule> {
-    rows().into_iter().flat_map(|row| {
+    ROWS.iter().flat_map(|row| {
         let message = format!("{}: {}", row.code, row.must);
-        row.cel.into_iter().map(move |(at, rule)| CelRule { at, rule, message: message.clone() })
+        (row.cel)().into_iter().map(move |(at, rule)| CelRule { at, rule, message: message.clone() })
     })
 }
 
@@ -122,7 +122,7 @@ struct Row {
     /// What the field must be.
     must: &'static str,
     /// Where in the schema it stands in CEL, and how; empty where CEL cannot say it, or where it is to be lifted later.
-    cel: Vec<(&'static str, Cow<'static, str>)>,
+    cel: fn() -> Vec<(&'static str, Cow<'static, str>)>,
     /// The fields that break it.
     find: fn(&Subject<'_>) -> Vec<Finding>,
 }
@@ -152,240 +152,231 @@ impl Finding {
 }
 
 /// The table.
-fn rows() -> Vec<Row> {
-    vec![
-        Row {
-            code: Code::InvalidName,
-            must: "must not be `true` or `false`, which `scpol.dev/inject` takes for yes and no; e.g. `envoy`",
-            cel: vec![("", "!(self.metadata.name in ['true', 'false'])".into())],
-            find: |policy| found(["true", "false"].contains(&policy.name), "metadata.name"),
+static ROWS: &[Row] = &[
+    Row {
+        code: Code::InvalidName,
+        must: "must not be `true` or `false`, which `scpol.dev/inject` takes for yes and no; e.g. `envoy`",
+        cel: || vec![("", "!(self.metadata.name in ['true', 'false'])".into())],
+        find: |policy| found(["true", "false"].contains(&policy.name), "metadata.name"),
+    },
+    Row {
+        code: Code::EmptyTemplate,
+        must: "must add something, unless there are `validations`; e.g. \
+               `{containers: [{name: envoy, image: \"envoyproxy/envoy:v1.31.0\"}]}`",
+        cel: || vec![("spec", adds_something().into())],
+        find: |policy| {
+            found(
+                policy.spec.validations.is_empty() && policy.spec.template.as_ref().is_none_or(is_empty),
+                "spec.template",
+            )
         },
-        Row {
-            code: Code::EmptyTemplate,
-            must: "must add something, unless there are `validations`; e.g. \
-                   `{containers: [{name: envoy, image: \"envoyproxy/envoy:v1.31.0\"}]}`",
-            cel: vec![("spec", adds_something().into())],
-            find: |policy| {
-                found(
-                    policy.spec.validations.is_empty() && policy.spec.template.as_ref().is_none_or(is_empty),
-                    "spec.template",
-                )
-            },
-        },
-        Row {
-            code: Code::EmptySelector,
-            must: "must have at least one requirement; leave it out to match all",
-            cel: vec![
+    },
+    Row {
+        code: Code::EmptySelector,
+        must: "must have at least one requirement; leave it out to match all",
+        cel: || {
+            vec![
                 ("spec.namespaceSelector", has_any(&["matchLabels", "matchExpressions"]).into()),
                 ("spec.annotationSelector", has_any(&["matchAnnotations", "matchExpressions"]).into()),
                 ("spec.labelSelector", has_any(&["matchLabels", "matchExpressions"]).into()),
-            ],
-            find: empty_selectors,
+            ]
         },
-        Row {
-            code: Code::InvalidSelector,
-            must: "must have at least one value for `In` and `NotIn`, and none for `Exists` and `DoesNotExist`",
-            cel: [
+        find: empty_selectors,
+    },
+    Row {
+        code: Code::InvalidSelector,
+        must: "must have at least one value for `In` and `NotIn`, and none for `Exists` and `DoesNotExist`",
+        cel: || {
+            [
                 "spec.namespaceSelector.matchExpressions[]",
                 "spec.annotationSelector.matchExpressions[]",
                 "spec.labelSelector.matchExpressions[]",
             ]
             .map(|at| (at, "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)".into()))
-            .into(),
-            find: |policy| {
-                let faulty =
-                    requirements(policy.spec).into_iter().filter(|(_, requirement)| has_wrong_values(requirement));
-                faulty
-                    .map(|(path, requirement)| {
-                        Finding::with(
-                            format!("{path}.values"),
-                            format!("the operator is `{}`", requirement.operator.as_str()),
-                        )
-                    })
-                    .collect()
-            },
+            .into()
         },
-        Row {
-            code: Code::TargetRefused,
-            must: "must be a namespaced resource that carries a pod template, or `pods`, and nothing that others are made \
-                   from or by; e.g. `deployments`",
-            cel: vec![("spec.targets[]", targets::refuses_resources().into())],
-            find: |policy| {
-                blamed_targets(policy.spec, |class| matches!(class, targets::Class::Refused).then(String::new))
-            },
-        },
-        Row {
-            code: Code::TargetRefused,
-            must: "must not be `jobs` with `spec.engine: Initializer`: the pod template of a Job cannot be changed once it is \
-                   stored; use `spec.engine: Auto`, or `{group: \"\", resource: pods}`",
-            cel: vec![("spec", targets::spares_jobs().into())],
-            find: |policy| {
-                let by_initializer = policy.spec.engine == EngineChoice::Initializer;
-                let jobs = |class| (by_initializer && matches!(class, targets::Class::Job)).then(String::new);
-                blamed_targets(policy.spec, jobs)
-            },
-        },
-        Row {
-            code: Code::TargetRefused,
-            must: "must carry a pod template that something can be put into, since the policy has a `template`; leave that \
-                   out, or use `deployments`",
-            cel: Vec::new(),
-            find: |policy| {
-                let injects = policy.spec.template.is_some();
-                let bare = blamed_targets(policy.spec, |class| matches!(class, targets::Class::Bare).then(String::new));
-                if injects { bare } else { Vec::new() }
-            },
-        },
-        Row {
-            code: Code::TargetRefused,
-            must: "must be a resource in the plural, in its own group",
-            cel: Vec::new(),
-            find: |policy| {
-                blamed_targets(policy.spec, |class| {
-                    if let targets::Class::Misnamed(kind) = class { Some(targets::spelt(kind)) } else { None }
+        find: |policy| {
+            let faulty = requirements(policy.spec).into_iter().filter(|(_, requirement)| has_wrong_values(requirement));
+            faulty
+                .map(|(path, requirement)| {
+                    Finding::with(
+                        format!("{path}.values"),
+                        format!("the operator is `{}`", requirement.operator.as_str()),
+                    )
                 })
-            },
+                .collect()
         },
-        Row {
-            code: Code::InvalidField,
-            must: "must be left out: it is for custom resources",
-            cel: Vec::new(),
-            find: |policy| {
-                let targets = policy.spec.targets.iter().enumerate();
-                let wrong = targets.filter_map(|(index, target)| Some((index, targets::wrong_path(target)?)));
-                wrong.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
-            },
+    },
+    Row {
+        code: Code::TargetRefused,
+        must: "must be a namespaced resource that carries a pod template, or `pods`, and nothing that others are made \
+               from or by; e.g. `deployments`",
+        cel: || vec![("spec.targets[]", targets::refuses_resources().into())],
+        find: |policy| blamed_targets(policy.spec, |class| matches!(class, targets::Class::Refused).then(String::new)),
+    },
+    Row {
+        code: Code::TargetRefused,
+        must: "must not be `jobs` with `spec.engine: Initializer`: the pod template of a Job cannot be changed once it is \
+               stored; use `spec.engine: Auto`, or `{group: \"\", resource: pods}`",
+        cel: || vec![("spec", targets::spares_jobs().into())],
+        find: |policy| {
+            let by_initializer = policy.spec.engine == EngineChoice::Initializer;
+            let jobs = |class| (by_initializer && matches!(class, targets::Class::Job)).then(String::new);
+            blamed_targets(policy.spec, jobs)
         },
-        Row {
-            code: Code::AmbiguousTemplatePath,
-            must: "must be the same in all targets of one resource, since an object has one pod template",
-            cel: Vec::new(),
-            find: |policy| {
-                let second = targets::second_paths(&policy.spec.targets).into_iter();
-                second.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
-            },
+    },
+    Row {
+        code: Code::TargetRefused,
+        must: "must carry a pod template that something can be put into, since the policy has a `template`; leave that \
+               out, or use `deployments`",
+        cel: Vec::new,
+        find: |policy| {
+            let injects = policy.spec.template.is_some();
+            let bare = blamed_targets(policy.spec, |class| matches!(class, targets::Class::Bare).then(String::new));
+            if injects { bare } else { Vec::new() }
         },
-        Row {
-            code: Code::DuplicateName,
-            must: "must differ from the names of all other containers and init containers of the template",
-            cel: vec![("spec.template", has_distinct_containers().into())],
-            find: shared_container_names,
+    },
+    Row {
+        code: Code::TargetRefused,
+        must: "must be a resource in the plural, in its own group",
+        cel: Vec::new,
+        find: |policy| {
+            blamed_targets(policy.spec, |class| {
+                if let targets::Class::Misnamed(kind) = class { Some(targets::spelt(kind)) } else { None }
+            })
         },
-        Row {
-            code: Code::DuplicateName,
-            must: "must be unique in the container",
-            cel: Vec::new(),
-            find: |policy| {
-                policy
-                    .containers()
-                    .into_iter()
-                    .flat_map(|(path, container)| duplicates_within(&path, container))
-                    .collect()
-            },
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must be left out: it is for custom resources",
+        cel: Vec::new,
+        find: |policy| {
+            let targets = policy.spec.targets.iter().enumerate();
+            let wrong = targets.filter_map(|(index, target)| Some((index, targets::wrong_path(target)?)));
+            wrong.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
         },
-        Row {
-            code: Code::DuplicateName,
-            must: "must be used by one container of the template only",
-            cel: Vec::new(),
-            find: duplicate_host_ports,
+    },
+    Row {
+        code: Code::AmbiguousTemplatePath,
+        must: "must be the same in all targets of one resource, since an object has one pod template",
+        cel: Vec::new,
+        find: |policy| {
+            let second = targets::second_paths(&policy.spec.targets).into_iter();
+            second.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
         },
-        Row {
-            code: Code::TemplateTooLarge,
-            must: "must have at most 64 containers and init containers together",
-            cel: vec![("spec.template", has_few_containers().into())],
-            find: too_many_together,
+    },
+    Row {
+        code: Code::DuplicateName,
+        must: "must differ from the names of all other containers and init containers of the template",
+        cel: || vec![("spec.template", has_distinct_containers().into())],
+        find: shared_container_names,
+    },
+    Row {
+        code: Code::DuplicateName,
+        must: "must be unique in the container",
+        cel: Vec::new,
+        find: |policy| {
+            policy.containers().into_iter().flat_map(|(path, container)| duplicates_within(&path, container)).collect()
         },
-        Row {
-            code: Code::TemplateTooLarge,
-            must: "must have at most 64 KiB of JSON; put content into a ConfigMap that the template mounts",
-            cel: Vec::new(),
-            find: too_large,
+    },
+    Row {
+        code: Code::DuplicateName,
+        must: "must be used by one container of the template only",
+        cel: Vec::new,
+        find: duplicate_host_ports,
+    },
+    Row {
+        code: Code::TemplateTooLarge,
+        must: "must have at most 64 containers and init containers together",
+        cel: || vec![("spec.template", has_few_containers().into())],
+        find: too_many_together,
+    },
+    Row {
+        code: Code::TemplateTooLarge,
+        must: "must have at most 64 KiB of JSON; put content into a ConfigMap that the template mounts",
+        cel: Vec::new,
+        find: too_large,
+    },
+    Row {
+        code: Code::TemplateInvalid,
+        must: "must be a list of objects",
+        cel: Vec::new,
+        find: |policy| {
+            policy.containers().into_iter().flat_map(|(path, container)| malformed_lists(&path, container)).collect()
         },
-        Row {
-            code: Code::TemplateInvalid,
-            must: "must be a list of objects",
-            cel: Vec::new(),
-            find: |policy| {
-                policy
-                    .containers()
-                    .into_iter()
-                    .flat_map(|(path, container)| malformed_lists(&path, container))
-                    .collect()
-            },
+    },
+    Row {
+        code: Code::TemplateInvalid,
+        must: "must be a key such as `example.com/name`, and none under `scpol.dev`, which are ours",
+        cel: Vec::new,
+        find: foreign_keys,
+    },
+    Row {
+        code: Code::TemplateInvalid,
+        must: "must have either `value` or `valueFrom`",
+        cel: Vec::new,
+        find: |policy| {
+            let has = |item: &RawObject, field: &str| item.get(field).is_some_and(|value| !value.is_null());
+            added(policy, "env", |template| &template.env, |item| has(item, "value") && has(item, "valueFrom"), "")
         },
-        Row {
-            code: Code::TemplateInvalid,
-            must: "must be a key such as `example.com/name`, and none under `scpol.dev`, which are ours",
-            cel: Vec::new(),
-            find: foreign_keys,
+    },
+    Row {
+        code: Code::TemplateInvalid,
+        must: "must have either `configMapRef` or `secretRef`, with its `name`; e.g. `{configMapRef: {name: proxy}}`",
+        cel: Vec::new,
+        find: |policy| added(policy, "envFrom", |template| &template.env_from, |item| source(item).is_none(), ""),
+    },
+    Row {
+        code: Code::TemplateInvalid,
+        must: "must be the name of a volume, of the template or of the workload",
+        cel: Vec::new,
+        find: |policy| {
+            let is_nameless = |item: &RawObject| text(item, "name").is_none_or(str::is_empty);
+            added(policy, "volumeMounts", |template| &template.volume_mounts, is_nameless, ".name")
         },
-        Row {
-            code: Code::TemplateInvalid,
-            must: "must have either `value` or `valueFrom`",
-            cel: Vec::new(),
-            find: |policy| {
-                let has = |item: &RawObject, field: &str| item.get(field).is_some_and(|value| !value.is_null());
-                added(policy, "env", |template| &template.env, |item| has(item, "value") && has(item, "valueFrom"), "")
-            },
+    },
+    Row {
+        code: Code::DuplicateName,
+        must: "must be unique in the list",
+        cel: Vec::new,
+        find: repeated_in_own_containers,
+    },
+    Row {
+        code: Code::InvalidExpression,
+        must: "must be an expression that a server of 1.36 takes, over `object` and `namespaceObject`",
+        cel: Vec::new,
+        find: faulty_expressions,
+    },
+    Row {
+        code: Code::InvalidInitializerName,
+        must: "must end in `.scpol.dev`, or be a name that the operator was given by `--initializer-name`; e.g. \
+               `envoy.scpol.dev`",
+        cel: Vec::new,
+        find: |policy| {
+            let foreign =
+                |name: &&String| !name.ends_with(".scpol.dev") && !policy.site.initializer_names.contains(*name);
+            found(policy.spec.initializer_name.as_ref().is_some_and(|name| foreign(&name)), "spec.initializerName")
         },
-        Row {
-            code: Code::TemplateInvalid,
-            must: "must have either `configMapRef` or `secretRef`, with its `name`; e.g. `{configMapRef: {name: proxy}}`",
-            cel: Vec::new(),
-            find: |policy| added(policy, "envFrom", |template| &template.env_from, |item| source(item).is_none(), ""),
-        },
-        Row {
-            code: Code::TemplateInvalid,
-            must: "must be the name of a volume, of the template or of the workload",
-            cel: Vec::new(),
-            find: |policy| {
-                let is_nameless = |item: &RawObject| text(item, "name").is_none_or(str::is_empty);
-                added(policy, "volumeMounts", |template| &template.volume_mounts, is_nameless, ".name")
-            },
-        },
-        Row {
-            code: Code::DuplicateName,
-            must: "must be unique in the list",
-            cel: Vec::new(),
-            find: repeated_in_own_containers,
-        },
-        Row {
-            code: Code::InvalidExpression,
-            must: "must be an expression that a server of 1.36 takes, over `object` and `namespaceObject`",
-            cel: Vec::new(),
-            find: faulty_expressions,
-        },
-        Row {
-            code: Code::InvalidInitializerName,
-            must: "must end in `.scpol.dev`, or be a name that the operator was given by `--initializer-name`; e.g. \
-                   `envoy.scpol.dev`",
-            cel: Vec::new(),
-            find: |policy| {
-                let foreign =
-                    |name: &&String| !name.ends_with(".scpol.dev") && !policy.site.initializer_names.contains(*name);
-                found(policy.spec.initializer_name.as_ref().is_some_and(|name| foreign(&name)), "spec.initializerName")
-            },
-        },
-        Row {
-            code: Code::PodSecurity,
-            must: "must keep to the Pod Security Standards",
-            cel: Vec::new(),
-            find: |policy| trusted(policy.site.trust.beyond_level(policy.spec)),
-        },
-        Row {
-            code: Code::PowerNotGranted,
-            must: "must be allowed by the operator, since it reaches beyond the pod",
-            cel: Vec::new(),
-            find: |policy| trusted(policy.site.trust.not_granted(policy.spec)),
-        },
-        Row {
-            code: Code::ImageNotAllowed,
-            must: "must be an image that the operator allows (`--allowed-images`)",
-            cel: Vec::new(),
-            find: |policy| trusted(policy.site.trust.foreign_images(policy.spec)),
-        },
-    ]
-}
+    },
+    Row {
+        code: Code::PodSecurity,
+        must: "must keep to the Pod Security Standards",
+        cel: Vec::new,
+        find: |policy| trusted(policy.site.trust.beyond_level(policy.spec)),
+    },
+    Row {
+        code: Code::PowerNotGranted,
+        must: "must be allowed by the operator, since it reaches beyond the pod",
+        cel: Vec::new,
+        find: |policy| trusted(policy.site.trust.not_granted(policy.spec)),
+    },
+    Row {
+        code: Code::ImageNotAllowed,
+        must: "must be an image that the operator allows (`--allowed-images`)",
+        cel: Vec::new,
+        find: |policy| trusted(policy.site.trust.foreign_images(policy.spec)),
+    },
+];
 
 fn trusted(fields: Vec<(String, String)>) -> Vec<Finding> {
     fields.into_iter().map(|(field, detail)| Finding::with(field, detail)).collect()
