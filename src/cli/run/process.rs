@@ -14,7 +14,7 @@ use crate::controller;
 use crate::engine::Unavailable;
 use crate::engine::webhook::certs::{self, Certificates};
 use crate::engine::webhook::render::Endpoint;
-use crate::engine::webhook::replica::Replica;
+use crate::engine::webhook::replica::{Reachable, Replica};
 use crate::metrics::Metrics;
 use crate::policy::Site;
 use crate::serving::{self, Health};
@@ -80,44 +80,19 @@ pub(super) struct Process {
 impl Process {
     /// Connects, and checks what it cannot do without.
     pub(super) async fn start(options: &Options) -> Result<Self> {
-        let namespace = own_namespace(options.operator_namespace.as_deref());
-        let mut site = Site::new(&namespace, options.protected_namespaces.clone(), options.initializer_names.clone());
-        site.trust = options.trust.trust();
-        let site = Arc::new(site);
-        let identity = options.pod_name.clone().unwrap_or_else(|| format!("scpol-{:08x}", fastrand::u32(..)));
-        let metrics = Arc::new(Metrics::new());
-        let config = options.kubeconfig.access().config()?;
+        let Base { client, site, metrics, health, capabilities, identity, lease } = Base::reach(options).await?;
         let timing = options.waiting.timing();
-        let client = client::connect(config, &metrics)?;
-        let health = Arc::new(Health::new(&timing.process));
-        let listener = TcpListener::bind(options.listen)
-            .await
-            .with_context(|| format!("--listen {} cannot be used", options.listen))?;
-        info!(address = %listener.local_addr()?, "Serving");
-        tokio::spawn(serving::serve(listener, metrics.clone(), health.clone()));
-        let capabilities = health.alive(reach::server(&client, &timing.process)).await?;
-        let version = capabilities
-            .lease_version
-            .clone()
-            .context("this server has no Leases (coordination.k8s.io), which it needs from Kubernetes 1.12")?;
-        info!(server = capabilities.version, operator = env!("CARGO_PKG_VERSION"), namespace, identity, "Connected");
-        let (recorder, recording) = Recorder::new(client.clone(), identity.clone(), metrics.clone());
-        let (sender, snapshots) = watch::channel(Snapshot::default());
-        tokio::spawn({
-            let (client, site, resync, metrics) = (client.clone(), site.clone(), options.resync, metrics.clone());
-            async move {
-                let begin = || policies::follow(client.clone(), site.clone(), resync, &sender, &metrics, &timing.watch);
-                survival::persist(&metrics, &timing.process, "watching policies", begin).await;
-            }
-        });
-        let (reached, reach) =
-            watch::channel(Err(Unavailable::new(Code::Reconciling, "the webhook does not serve yet")));
-        let (demand, demanded) = watch::channel(options.author_check);
-        let (endpoint, names) = endpoint(options.webhook_url.as_ref(), &namespace);
+        let (recorder, recording) = Recorder::new(client.clone(), identity, metrics.clone());
+        let snapshots = follow_policies(&client, &site, &metrics, options.resync, timing);
+        let (endpoint, names) = endpoint(options.webhook_url.as_ref(), &site.operator_namespace);
         let certificates = Arc::new(match &options.webhook_cert_dir {
             Some(folder) => Certificates::of_files(folder, names, metrics.clone(), &timing.webhook),
-            None => Certificates::of_secret(client.clone(), &namespace, names, metrics.clone(), &timing.webhook),
+            None => {
+                let namespace = &site.operator_namespace;
+                Certificates::of_secret(client.clone(), namespace, names, metrics.clone(), &timing.webhook)
+            }
         });
+        let (demand, demanded) = watch::channel(options.author_check);
         let replica = Replica {
             client: client.clone(),
             capabilities: Arc::new(capabilities.clone()),
@@ -132,12 +107,11 @@ impl Process {
             demanded,
             timing,
         };
-        let listener = TcpListener::bind(options.webhook_listen)
-            .await
-            .with_context(|| format!("--webhook-listen {} cannot be used", options.webhook_listen))?;
-        let (stop_webhook, stopped) = watch::channel(false);
-        let duration = options.lease_duration;
-        let lease = Lease::new(client.clone(), &version, &namespace, &identity, duration, &timing.process);
+        let Webhook { reach, serving: webhook, stop: stop_webhook } = Webhook::start(replica, options).await?;
+        let author_check = options.author_check.then(|| watch::Sender::new(None));
+        let repair_hold = options.repair_hold;
+        let settings =
+            controller::Settings { repair_hold, reach, demand, certificates: Some(certificates), author_check };
         Ok(Self {
             client,
             site,
@@ -152,16 +126,10 @@ impl Process {
             priority_lane: options.priority_lane,
             resync: options.resync,
             timing,
-            settings: controller::Settings {
-                repair_hold: options.repair_hold,
-                reach,
-                demand,
-                certificates: Some(certificates),
-                author_check: options.author_check.then(|| watch::Sender::new(None)),
-            },
+            settings,
             grace: options.shutdown_grace,
             recording: tokio::spawn(recording),
-            webhook: tokio::spawn(replica.run(listener, reached, stopped)),
+            webhook,
             stop_webhook,
         })
     }
@@ -287,6 +255,83 @@ impl Process {
         drop(tokio::time::timeout(flush, self.recording).await);
         info!(took = %humantime::format_duration(Duration::from_millis(since.elapsed().as_millis() as u64)), "Stopped");
         Ok(End::Fine)
+    }
+}
+
+/// The parts that all others need.
+struct Base {
+    client: Client,
+    site: Arc<Site>,
+    metrics: Arc<Metrics>,
+    health: Arc<Health>,
+    capabilities: Capabilities,
+    identity: String,
+    lease: Lease,
+}
+
+impl Base {
+    /// Serves metrics and probes, and waits for the API server.
+    async fn reach(options: &Options) -> Result<Self> {
+        let namespace = own_namespace(options.operator_namespace.as_deref());
+        let mut site = Site::new(&namespace, options.protected_namespaces.clone(), options.initializer_names.clone());
+        site.trust = options.trust.trust();
+        let site = Arc::new(site);
+        let identity = options.pod_name.clone().unwrap_or_else(|| format!("scpol-{:08x}", fastrand::u32(..)));
+        let metrics = Arc::new(Metrics::new());
+        let config = options.kubeconfig.access().config()?;
+        let timing = options.waiting.timing();
+        let client = client::connect(config, &metrics)?;
+        let health = Arc::new(Health::new(&timing.process));
+        let listener = TcpListener::bind(options.listen)
+            .await
+            .with_context(|| format!("--listen {} cannot be used", options.listen))?;
+        info!(address = %listener.local_addr()?, "Serving");
+        tokio::spawn(serving::serve(listener, metrics.clone(), health.clone()));
+        let capabilities = health.alive(reach::server(&client, &timing.process)).await?;
+        let version = capabilities
+            .lease_version
+            .clone()
+            .context("this server has no Leases (coordination.k8s.io), which it needs from Kubernetes 1.12")?;
+        info!(server = capabilities.version, operator = env!("CARGO_PKG_VERSION"), namespace, identity, "Connected");
+        let duration = options.lease_duration;
+        let lease = Lease::new(client.clone(), &version, &namespace, &identity, duration, &timing.process);
+        Ok(Self { client, site, metrics, health, capabilities, identity, lease })
+    }
+}
+
+/// The policies, followed for as long as the process lives.
+fn follow_policies(
+    client: &Client,
+    site: &Arc<Site>,
+    metrics: &Arc<Metrics>,
+    resync: Duration,
+    timing: &'static Timing,
+) -> watch::Receiver<Snapshot> {
+    let (sender, snapshots) = watch::channel(Snapshot::default());
+    let (client, site, metrics) = (client.clone(), site.clone(), metrics.clone());
+    tokio::spawn(async move {
+        let begin = || policies::follow(client.clone(), site.clone(), resync, &sender, &metrics, &timing.watch);
+        survival::persist(&metrics, &timing.process, "watching policies", begin).await;
+    });
+    snapshots
+}
+
+/// The webhook of this replica, which serves from when a policy may need it.
+struct Webhook {
+    reach: watch::Receiver<Reachable>,
+    serving: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Webhook {
+    async fn start(replica: Replica, options: &Options) -> Result<Self> {
+        let listener = TcpListener::bind(options.webhook_listen)
+            .await
+            .with_context(|| format!("--webhook-listen {} cannot be used", options.webhook_listen))?;
+        let (reached, reach) =
+            watch::channel(Err(Unavailable::new(Code::Reconciling, "the webhook does not serve yet")));
+        let (stop, stopped) = watch::channel(false);
+        Ok(Self { reach, serving: tokio::spawn(replica.run(listener, reached, stopped)), stop })
     }
 }
 
