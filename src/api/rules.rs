@@ -1,9 +1,8 @@
-//! What makes a policy valid: one table, which is checked in three places.
+//! The validation of policies: one table, which three places check.
 //!
-//! Bounds and formats stand in the schema, beside the fields ([`super::v1alpha1`]). What a schema cannot say is a row
-//! of `ROWS`: with a rule in CEL where CEL can say it, which [`super::crd`] puts into the schema for servers from
-//! 1.25, and always in Rust. [`check`] goes through both, so that a policy is judged alike on every server and in
-//! files.
+//! Bounds and formats are in the schema, beside the fields ([`super::v1alpha1`]). Every other rule is a row of `ROWS`,
+//! in Rust. Some rows have the rule in CEL, too: [`super::crd`] adds it to the schema, for servers from 1.25. [`check`]
+//! applies the schema and all rows, so that every server and files give the same result.
 
 use super::code::Code;
 use super::crd;
@@ -18,17 +17,17 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 
-/// How many containers and init containers a template may have. The schema says it for each list.
+/// The largest number of containers and init containers together. The schema has the same bound for each list.
 const MAX_CONTAINERS: usize = 64;
-/// How large a template may be, in bytes of JSON.
+/// The largest template, in bytes of JSON.
 const MAX_TEMPLATE: usize = 64 * 1024;
 
-/// What the rules need to know of the operator's own flags.
+/// The flags of the operator that the rules depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Initializer names outside `scpol.dev` that are ours (`--initializer-name`).
     pub initializer_names: BTreeSet<String>,
-    /// What templates may hold (`--pod-security` and what goes with it).
+    /// The limits of templates (`--pod-security` and the related flags).
     pub trust: Trust,
 }
 
@@ -39,15 +38,15 @@ pub struct Violation {
     pub code: Code,
     /// The field, for example `spec.template.containers[1].name`.
     pub field: String,
-    /// What the field must be, and what to write instead.
+    /// The rule for the field, and what to write instead.
     pub message: String,
 }
 
 /// Every fault of the policy `name`; none if it is valid.
 ///
 /// # Guarantees
-/// What the schema and its rules in CEL refuse is refused here as well. The order is fixed, and no field is named twice
-/// with the same code.
+/// Everything that the schema and its rules in CEL reject is a fault here, too. The order is fixed, and no field
+/// appears twice with the same code.
 pub fn check(name: &str, spec: &SidecarPolicySpec, site: &Rules) -> Vec<Violation> {
     let object = json!({ "metadata": { "name": name }, "spec": spec });
     let by_schema = schema::faults(crd::schema(), &object).into_iter().map(violation);
@@ -62,11 +61,10 @@ pub fn check(name: &str, spec: &SidecarPolicySpec, site: &Rules) -> Vec<Violatio
 static OBJECT: LazyLock<Value> =
     LazyLock::new(|| json!({ "type": "object", "properties": { "spec": crd::schema()["properties"]["spec"] } }));
 
-/// The spec from an untyped object's `spec`; `null` stands for a missing one. Fields that are null are as if absent.
+/// The spec from the `spec` of an untyped object; `null` stands for a missing one. Fields with null count as absent.
 ///
 /// # Errors
-/// Every field that is missing, unknown, or of a wrong type or choice, not only the first; and with them what else the
-/// schema refuses.
+/// Every fault of the schema, if a field is missing, unknown, or of a wrong type or choice.
 pub fn decode(raw: &Value) -> Result<SidecarPolicySpec, Vec<Violation>> {
     if raw.is_null() {
         let message =
@@ -84,17 +82,17 @@ pub fn decode(raw: &Value) -> Result<SidecarPolicySpec, Vec<Violation>> {
     })
 }
 
-/// A rule in CEL, and where in the schema it stands.
+/// A rule in CEL, with its place in the schema.
 pub(super) struct CelRule {
     /// The path of the field that is `self`; `[]` stands for the items of a list.
     pub(super) at: &'static str,
     /// The expression.
     pub(super) rule: Cow<'static, str>,
-    /// What the user reads where it is false.
+    /// The message if it is false.
     pub(super) message: String,
 }
 
-/// The rules that CEL can say.
+/// The rules that CEL can express.
 pub(super) fn in_cel() -> impl Iterator<Item = CelRule> {
     ROWS.iter().flat_map(|row| {
         let message = format!("{}: {}", row.code, row.must);
@@ -119,9 +117,10 @@ impl Subject<'_> {
 /// A rule.
 struct Row {
     code: Code,
-    /// What the field must be.
+    /// The rule in words, after the name of the field.
     must: &'static str,
-    /// Where in the schema it stands in CEL, and how; empty where CEL cannot say it, or where it is to be lifted later.
+    /// The rule in CEL, with its places in the schema. Empty if CEL cannot express it, or if a later version may lift
+    /// the rule.
     cel: fn() -> Vec<(&'static str, Cow<'static, str>)>,
     /// The fields that break it.
     find: fn(&Subject<'_>) -> Vec<Finding>,
@@ -137,7 +136,7 @@ impl Row {
 /// A field that breaks a rule.
 struct Finding {
     field: String,
-    /// What is there, where the rule alone does not say it.
+    /// The value found, if it helps to understand the fault.
     detail: String,
 }
 
@@ -451,7 +450,7 @@ fn has_any_of(object: &str, fields: &[&str]) -> String {
     fields.iter().map(has).collect::<Vec<_>>().join(" || ")
 }
 
-/// CEL: no init container is called like a container.
+/// CEL: no init container has the name of a container.
 fn has_distinct_containers() -> &'static str {
     "!has(self.containers) || !has(self.initContainers) || \
      self.containers.all(c, !self.initContainers.exists(i, i.name == c.name))"
@@ -467,7 +466,7 @@ fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {
     object.get(field)?.as_str()
 }
 
-/// The objects in a list of `container`; a list that is malformed is another rule's business.
+/// The objects in a list of `container`. Empty for a malformed list, because another rule reports it.
 fn objects<'a>(container: &'a RawObject, list: &str) -> impl Iterator<Item = (usize, &'a RawObject)> {
     let items = container.get(list).and_then(Value::as_array);
     items.into_iter().flatten().enumerate().filter_map(|(index, item)| Some((index, item.as_object()?)))
@@ -486,7 +485,7 @@ fn shared_container_names(policy: &Subject<'_>) -> Vec<Finding> {
     shared.collect()
 }
 
-/// What stands twice in one container: ports by number and protocol, names of ports, mount paths, device paths.
+/// The duplicates in one container: ports by number and protocol, names of ports, mount paths, device paths.
 fn duplicates_within(path: &str, container: &RawObject) -> Vec<Finding> {
     type Key = fn(&RawObject) -> Option<String>;
     const UNIQUE: [(&str, &str, Key); 4] = [
@@ -546,7 +545,7 @@ fn added(
     wrong.map(|(index, _)| Finding::new(format!("spec.template.{list}[{index}]{field}"))).collect()
 }
 
-/// What an item of `envFrom` refers to, if it is one thing.
+/// The reference of an item of `envFrom`, if it has exactly one.
 fn source(item: &RawObject) -> Option<String> {
     let refers = |field: &str| item.get(field).filter(|value| !value.is_null());
     let of = match (refers("configMapRef"), refers("secretRef")) {
@@ -557,7 +556,7 @@ fn source(item: &RawObject) -> Option<String> {
     Some(format!("{} {name} {}", refers("secretRef").is_some(), text(item, "prefix").unwrap_or_default()))
 }
 
-/// What the schema cannot tell: the same source, or the same path, a slash at its end or not.
+/// The duplicates that the schema cannot find: equal sources, and paths that are equal but for a slash at the end.
 fn repeated_in_own_containers(policy: &Subject<'_>) -> Vec<Finding> {
     let Some(template) = &policy.spec.template else { return Vec::new() };
     let sources = template.env_from.iter().map(source);
@@ -573,12 +572,12 @@ fn repeated_in_own_containers(policy: &Subject<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Where `mount` goes.
+/// The path of `mount`.
 fn mounted_at(mount: &RawObject) -> Option<String> {
     text(mount, "mountPath").map(|path| format::mount_path(path).to_owned())
 }
 
-/// Keys of labels and annotations that Kubernetes refuses, and those by which users and we speak to each other.
+/// Keys of labels and annotations that Kubernetes rejects, and our own keys under `scpol.dev`.
 fn foreign_keys(policy: &Subject<'_>) -> Vec<Finding> {
     let metadata = policy.spec.template.iter().filter_map(|template| template.metadata.as_ref());
     let keys = metadata.flat_map(|metadata| {
@@ -601,7 +600,7 @@ fn malformed_lists(path: &str, container: &RawObject) -> Vec<Finding> {
     malformed.map(|list| Finding::new(format!("{path}.{list}"))).collect()
 }
 
-/// One list that is too long by itself is the schema's business.
+/// Not for one list that is too long by itself, because the schema reports it.
 fn too_many_together(policy: &Subject<'_>) -> Vec<Finding> {
     let lengths =
         policy.spec.template.iter().map(|template| (template.containers.len(), template.init_containers.len()));

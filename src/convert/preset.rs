@@ -70,10 +70,10 @@ fn spec(fields: &Map<String, Value>, namespace: &str) -> Map<String, Value> {
             "annotationSelector".to_owned(),
             json!({ "matchExpressions": [{ "key": EXCLUDE, "operator": "NotIn", "values": ["true"] }] }),
         ),
-        // A PodPreset does not look at it.
+        // Because PodPresets ignore it.
         ("hostNetworkPods".to_owned(), "Inject".into()),
     ]);
-    // A PodPreset adds at the end.
+    // Because PodPresets add at the end.
     let position: Map<String, Value> = ["env", "envFrom"]
         .into_iter()
         .filter(|list| template.contains_key(*list))
@@ -83,7 +83,7 @@ fn spec(fields: &Map<String, Value>, namespace: &str) -> Map<String, Value> {
         spec.insert("position".to_owned(), position.into());
     }
     spec.insert("template".to_owned(), template.into());
-    // An empty selector selects every pod of the namespace, which a policy says by having none.
+    // Only if not empty, because an empty selector selects every pod; a policy has none then.
     if let Some(selector) = fields.get("selector").and_then(Value::as_object) {
         let mut selector = selector.clone();
         selector.retain(|_, value| !is_empty(value));
@@ -94,7 +94,7 @@ fn spec(fields: &Map<String, Value>, namespace: &str) -> Map<String, Value> {
     spec
 }
 
-/// What every policy does otherwise than every PodPreset.
+/// Reports the differences that every policy has from PodPresets.
 pub(super) fn tell_differences(work: &mut Work<'_>) {
     let init = "init containers: a PodPreset leaves them alone up to Kubernetes 1.13, and later does not; `template.includeInitContainers: true` \
                 adds to them, too";
