@@ -34,7 +34,6 @@ pub(super) const LABEL_VALUE: &str = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])
 /// A name of an environment variable.
 pub(super) const VARIABLE: &str = r"^[ -<>-~]+$";
 
-/// Every format.
 pub(super) const ALL: &[Format] = &[
     Format {
         pattern: LABEL,
@@ -85,7 +84,6 @@ pub(super) const ALL: &[Format] = &[
     },
 ];
 
-/// The format of that pattern.
 pub(super) fn find(pattern: &str) -> Option<&'static Format> {
     ALL.iter().find(|format| format.pattern == pattern)
 }

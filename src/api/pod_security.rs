@@ -301,7 +301,6 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-/// The table.
 static CONTROLS: &[Control] = {
     use Level::{Baseline, Restricted};
     use Place::{Annotations, Containers, Volumes};
@@ -518,7 +517,6 @@ pub(super) struct Field<'a> {
     pub(super) path: String,
     /// Its name, or its index in a list.
     key: String,
-    /// Its value.
     pub(super) value: &'a Value,
 }
 

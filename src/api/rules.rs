@@ -86,13 +86,11 @@ pub fn decode(raw: &Value) -> Result<SidecarPolicySpec, Vec<Violation>> {
 pub(super) struct CelRule {
     /// The path of the field that is `self`; `[]` stands for the items of a list.
     pub(super) at: &'static str,
-    /// The expression.
     pub(super) rule: Cow<'static, str>,
     /// The message if it is false.
     pub(super) message: String,
 }
 
-/// The rules that CEL can express.
 pub(super) fn in_cel() -> impl Iterator<Item = CelRule> {
     ROWS.iter().flat_map(|row| {
         let message = format!("{}: {}", row.code, row.must);
@@ -100,7 +98,6 @@ pub(super) fn in_cel() -> impl Iterator<Item = CelRule> {
     })
 }
 
-/// A policy to be judged.
 struct Subject<'a> {
     name: &'a str,
     spec: &'a SidecarPolicySpec,
@@ -114,7 +111,6 @@ impl Subject<'_> {
     }
 }
 
-/// A rule.
 struct Row {
     code: Code,
     /// The rule in words, after the name of the field.
@@ -122,7 +118,6 @@ struct Row {
     /// The rule in CEL, with its places in the schema. Empty if CEL cannot express it, or if a later version may lift
     /// the rule.
     cel: fn() -> Vec<(&'static str, Cow<'static, str>)>,
-    /// The fields that break it.
     find: fn(&Subject<'_>) -> Vec<Finding>,
 }
 
@@ -150,7 +145,6 @@ impl Finding {
     }
 }
 
-/// The table.
 static ROWS: &[Row] = &[
     Row {
         code: Code::InvalidName,
@@ -572,7 +566,6 @@ fn repeated_in_own_containers(policy: &Subject<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The path of `mount`.
 fn mounted_at(mount: &RawObject) -> Option<String> {
     text(mount, "mountPath").map(|path| format::mount_path(path).to_owned())
 }

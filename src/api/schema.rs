@@ -11,9 +11,7 @@ use serde_json::{Map, Value};
 pub(super) struct Fault {
     /// The path of the value, for example `spec.targets[0].group`.
     pub(super) path: String,
-    /// The kind of fault.
     pub(super) kind: FaultKind,
-    /// The rule, and what to write instead.
     pub(super) message: String,
 }
 

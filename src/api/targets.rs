@@ -6,7 +6,6 @@ use crate::workload::{KINDS, Kind, is_built_in};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The class of a target.
 pub(super) enum Class {
     /// A kind that can be injected; or a malformed target, which the schema reports.
     Served,
@@ -34,7 +33,6 @@ const MADE_BY_OTHERS: [&str; 9] = [
     "services",
 ];
 
-/// The cluster-scoped resources.
 const CLUSTER_SCOPED: [&str; 42] = [
     "apiservices",
     "certificatesigningrequests",
@@ -94,7 +92,6 @@ pub(super) fn spares_jobs() -> &'static str {
      target.group == 'batch' && target.resource == 'jobs')"
 }
 
-/// The class of `target`.
 pub(super) fn classify(target: &Target) -> Class {
     let resource = target.resource.as_str();
     let is_meant = |kind: &&Arc<Kind>| kind.resource == resource || kind.resource.strip_suffix('s') == Some(resource);

@@ -46,7 +46,6 @@ pub(super) struct Process {
     pub(super) annotation: Option<String>,
     /// The places of its flags.
     places: BTreeMap<&'static str, Place>,
-    /// The place of its container.
     pub(super) place: Place,
 }
 

@@ -38,7 +38,6 @@ struct Content<'a> {
     spot: Spot,
 }
 
-/// All parts of the input.
 struct Parts<'a> {
     processes: &'a [Process],
     config_maps: &'a [Source<'a>],
@@ -333,7 +332,6 @@ impl Parts<'_> {
         Some(*last)
     }
 
-    /// The injected content.
     fn content(
         &self,
         of: &Registered<'_>,

@@ -120,7 +120,6 @@ pub fn convert(files: &[File], odd_spaces: &[Place], namespace: &str, site: &Sit
     work.finish()
 }
 
-/// A conversion under way.
 struct Work<'a> {
     site: &'a Site,
     drafts: Vec<Draft>,
@@ -137,7 +136,6 @@ struct Draft {
     from: Vec<String>,
     initializer: Option<String>,
     old: steps::Old,
-    /// The source of `spec.template`.
     template: Spot,
     /// The source of all other fields.
     rest: Spot,

@@ -22,7 +22,6 @@ pub(super) struct Source<'a> {
     kind: &'a str,
     pub(super) namespace: &'a str,
     pub(super) spot: Spot,
-    /// The document with the object.
     pub(super) document: &'a Manifest,
 }
 
@@ -74,7 +73,6 @@ const KINDS: [(&str, &str); 3] =
     [("InitializerConfiguration", "admissionregistration.k8s.io"), ("PodPreset", "settings.k8s.io"), ("ConfigMap", "")];
 /// The largest number of misspelt letters in a word.
 pub(super) const TYPOS: usize = 3;
-/// The kinds of webhook injectors.
 const WEBHOOKS: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
 impl<'a> Inputs<'a> {

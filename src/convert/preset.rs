@@ -10,7 +10,6 @@ const EXCLUDE: &str = "podpreset.admission.kubernetes.io/exclude";
 /// What a PodPreset adds, under the same names in a template.
 const LISTS: [&str; 4] = ["env", "envFrom", "volumeMounts", "volumes"];
 
-/// Converts every PodPreset.
 pub(super) fn convert(inputs: &Inputs<'_>, work: &mut Work<'_>) {
     for source in &inputs.presets {
         one(source, inputs, work);

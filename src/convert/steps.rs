@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 pub(super) enum Old {
     /// An initializer.
     Initializer {
-        /// The InitializerConfigurations that list it.
         configurations: Vec<String>,
         /// The arguments for kubectl; empty if the processes are unknown.
         processes: Vec<String>,

@@ -112,7 +112,6 @@ fn mount_conflict(own: &Own<'_>, template: &Template) -> Option<Conflict> {
 
 /// The list of a container's mounts.
 pub(crate) const VOLUME_MOUNTS: &str = "volumeMounts";
-/// Whether a container is privileged.
 pub(crate) const PRIVILEGED: &[&str] = &["securityContext", "privileged"];
 /// The field for the propagation of mounts between a container and its node.
 pub(crate) const PROPAGATION: &str = "mountPropagation";

@@ -29,7 +29,6 @@ pub(crate) enum Scope {
     Containers,
     /// Volumes, the volume claim templates of a StatefulSet included.
     Volumes,
-    /// References to Secrets.
     PullSecrets,
 }
 
@@ -81,7 +80,6 @@ pub(crate) static LISTS: [List; 4] = [
 
 /// The annotation that names the default container of kubectl's `exec` and `logs`.
 pub(crate) const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-/// The field of the containers.
 pub(crate) const CONTAINERS: &str = "containers";
 /// The field of the init containers.
 pub(crate) const INIT_CONTAINERS: &str = "initContainers";

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// The only version so far.
 const VERSION: u32 = 1;
 
 /// The additions of a policy to a workload.

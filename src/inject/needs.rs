@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 /// All needs of one template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Needs {
-    /// The conditions on the pod.
     pub(crate) list: Vec<Need>,
     /// The requests of its containers, in their order: init containers first.
     pub(crate) usage: Vec<Usage>,
@@ -47,7 +46,7 @@ pub(crate) enum Want {
     FieldOf { container: String, path: &'static [&'static str], inherits: bool, allowed: Vec<String> },
     /// An annotation of the pod that has one of these values, if it is there.
     Annotation { key: String, allowed: Vec<String> },
-    /// A resource claim.
+    /// A resource claim of that name.
     Claim(String),
     /// A volume of that name, if the workload has it, is of that kind.
     Volume(String, Source),
@@ -62,7 +61,6 @@ pub(crate) enum Want {
 pub(crate) enum Test {
     /// One of these texts; `""` stands for absence.
     OneOf(Vec<String>),
-    /// None of these texts.
     NoneOf(Vec<String>),
     /// That value.
     Is(bool),
@@ -490,7 +488,6 @@ impl Template {
         !self.needs.security.is_empty()
     }
 
-    /// Its needs.
     pub(crate) fn needs(&self) -> &Needs {
         &self.needs
     }

@@ -206,7 +206,6 @@ impl<'a> Own<'a> {
         items.filter_map(Value::as_object).find(|item| (inner.key)(item) == key)
     }
 
-    /// The container itself.
     pub(super) fn item(&self) -> &'a RawObject {
         self.item
     }

@@ -191,10 +191,8 @@ impl Note {
     }
 }
 
-/// A check of one policy.
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
-/// Every check.
 const CHECKS: [Check; 15] = [
     selection::contradictions,
     selection::namespaces,

@@ -154,7 +154,6 @@ fn listed(path: &str, map: &str, wanted: &BTreeMap<String, String>, requirements
     exact.chain(others).filter(|demand| demand.operator != Operator::In || !demand.values.is_empty()).collect()
 }
 
-/// Requirements that cannot hold together.
 pub(super) fn contradictions(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     let mut notes = Vec::new();
     for (noun, demands) in demands(spec, &context.site) {

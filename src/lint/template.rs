@@ -69,7 +69,6 @@ pub(super) fn requests(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     spec.template.iter().flat_map(staying).filter_map(note).collect()
 }
 
-/// A deprecated name.
 struct Old {
     /// The field, the key, or the prefix of keys if it ends in `/`.
     name: &'static str,
@@ -349,7 +348,6 @@ struct Idle {
     is: fn(&SidecarPolicySpec) -> bool,
 }
 
-/// Such fields.
 const IDLE: [Idle; 4] = [
     Idle {
         field: "spec.template.appContainers",
@@ -384,7 +382,6 @@ fn adds_within(template: &Template) -> bool {
     [&template.env, &template.env_from, &template.volume_mounts].into_iter().any(|list| !list.is_empty())
 }
 
-/// Fields without effect.
 pub(super) fn without_effect(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let idle = IDLE.iter().filter(|idle| (idle.is)(spec));
     idle.map(|idle| Note::new(Code::NoEffect, idle.field, idle.because)).collect()

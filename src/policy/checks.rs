@@ -87,7 +87,6 @@ pub fn is_judged(common: &Common, policy: &Policy, workload: &Workload, site: &S
     unknown.map_or(Ok(true), Err)
 }
 
-/// Row 7.
 const SELECTION: &[Check] = &[target, namespace, namespace_labels, annotations, labels, conditions];
 
 /// False if `spec.targets` or the lists of namespaces exclude `workload`. Cheap, because it gives no reason.

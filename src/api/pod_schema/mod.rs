@@ -108,7 +108,6 @@ pub fn in_metadata(metadata: &Value) -> Vec<Fault> {
     walk.faults
 }
 
-/// A walk through pod content.
 struct Walk {
     minor: u32,
     /// The version in messages.

@@ -13,7 +13,6 @@ type Members = Map<String, Value>;
 /// A rule for objects of one definition; the text is the object's path.
 type Rule = fn(&mut Walk, &Members, &str);
 
-/// The rules, by definition.
 const RULES: [(&str, Rule); 26] = [
     ("PodTemplateSpec", pod_template),
     ("PodSpec", pod_spec),
@@ -589,7 +588,6 @@ fn resources(walk: &mut Walk, members: &Members, path: &str) {
     }
 }
 
-/// The largest user and group.
 const MAX_ID: i64 = i32::MAX as i64;
 
 fn security_context(walk: &mut Walk, members: &Members, path: &str) {
