@@ -71,10 +71,11 @@ soak: assets ## Memory under an hour's load and ten minutes' rest, then ten time
 	@SCPOL_TEST_TIMING=documented SCPOL_UNINSTALLS=10 cargo test --locked --test apiserver -- uninstall::of_a_server_that_was_fresh
 
 .PHONY: lint
-lint: ## Formatting and lints; warnings are errors
+lint: ## Formatting, lints and dependencies; warnings of rustc, clippy and rustdoc are errors
 	@cargo fmt --all --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	@tests/deny.sh
 
 .PHONY: crds
 crds: ## Write the CRDs, docs/codes.md and docs/fields.md anew

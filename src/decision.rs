@@ -1,8 +1,9 @@
-//! What is to become of one workload: every policy asked, every conflict seen. Pure.
+//! The decision on one workload: every policy, and every conflict between them. Pure.
 //!
-//! [`decide`](crate::policy::decide) knows one policy, [`plan`](inject::plan) knows templates. [`Decision::of`] puts
-//! them together in the one way that the loop, `scpol inject` and `scpol explain` share: first who matches, then pairs
-//! that contradict each other, then each survivor against the workload. Nothing depends on the order of the policies.
+//! [`decide`](crate::policy::decide) judges one policy; [`plan`](inject::plan) merges templates. [`Decision::of`]
+//! combines them, for the operator, `scpol inject` and `scpol explain` alike: first the policies that match, then pairs
+//! that contradict each other, then each remaining policy against the workload. The order of the policies changes
+//! nothing.
 
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
@@ -15,16 +16,16 @@ use json_patch::Patch;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// How one policy ends for one workload. It is also the label `result` of a metric.
+/// The result of one policy for one workload. It is also the label `result` of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The template goes in.
+    /// The template is injected.
     Injected,
-    /// Nothing is to be done.
+    /// The policy does not apply.
     Skipped,
-    /// It cannot be injected, and the workload is let through.
+    /// The template cannot be injected; the workload is created without it.
     Failed,
-    /// It cannot be injected, and the create is refused.
+    /// The template cannot be injected; the create is rejected.
     Rejected,
 }
 
@@ -51,20 +52,20 @@ pub struct Left {
     pub reason: Reason,
 }
 
-/// What is to become of one workload.
+/// The decision on one workload.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
-    /// Whose template goes in, in priority order.
+    /// The policies whose template is injected, in priority order.
     pub inject: Vec<Arc<Policy>>,
-    /// Who adds nothing, and why: skipped ones by name, then what failed.
+    /// The policies that add nothing, with the reason: first the skipped ones by name, then the failed ones.
     pub rest: Vec<Left>,
-    /// Every policy that matches, whether or not it can be injected: what they name is not the user's own.
+    /// Every policy that matches, injected or not: containers that they name are not the user's own.
     matching: Vec<Arc<Policy>>,
-    /// Whose validations the workload must satisfy.
+    /// The policies whose validations the workload must satisfy.
     judges: Vec<Arc<Policy>>,
     /// Whether containers can be delivered as native sidecars.
     native_sidecars: bool,
-    /// The patch of [`Self::inject`], while nobody has been taken out since it was made.
+    /// The patch of [`Self::inject`]; none after a policy was removed from it.
     planned: Option<Patch>,
 }
 
@@ -72,7 +73,7 @@ impl Decision {
     /// Asks every policy in `policies` about `workload`.
     ///
     /// # Guarantees
-    /// Pure. Policies that are suspended or in Audit mode add nothing and stand in nobody's way.
+    /// Pure. Policies that are suspended or in Audit mode add nothing, and conflict with none.
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
         let mut decision = Self { native_sidecars: site.native_sidecars, ..Self::default() };
         let common = Common::of(workload, site);
@@ -85,20 +86,19 @@ impl Decision {
         decision
     }
 
-    /// `workload` with its pod where those that are injected take it to lie.
+    /// `workload` with its pod at the path that the injected policies give.
     fn view<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
         self.inject.first().map_or(Cow::Borrowed(workload), |policy| policy.view(workload))
     }
 
-    /// Policies that take the pod of a custom resource to lie in different places cannot all be right: of such, none is
-    /// injected.
+    /// Fails the policies that give different paths for the pod of a custom resource, because at most one can be right.
     fn leave_out_disagreements(&mut self, workload: &Workload) {
         let [first, others @ ..] = &self.inject[..] else { return };
         let kind = &workload.kind;
         if kind.is_in_table() || others.iter().all(|other| first.disagreement(other, kind).is_none()) {
             return;
         }
-        // Where two differ, each differs from one of them.
+        // Enough, because where two policies differ every other one differs from one of the two.
         let matching = self.inject.clone();
         for policy in &matching {
             let differs = |other: &Arc<Policy>| Some((other.name.clone(), policy.disagreement(other, kind)?));
@@ -121,7 +121,7 @@ impl Decision {
             match checks::is_judged(common, policy, workload, site) {
                 Ok(true) => self.judges.push(policy.clone()),
                 Ok(false) => {}
-                // Where the verdict says so, it is said below.
+                // Only for a skipped policy, because the match below handles an error itself.
                 Err(reason) if matches!(verdict, Verdict::Skip(_)) => self.fail(policy.clone(), reason),
                 Err(_) => {}
             }
@@ -137,13 +137,14 @@ impl Decision {
         }
     }
 
-    /// First pairs, from templates alone and among all policies that match; then each survivor against the workload.
+    /// Fails the policies that conflict: first pairs of templates, among all policies that match; then each remaining
+    /// one against the workload.
     fn leave_out_conflicts(&mut self, workload: &Workload) {
         self.matching = self.inject.clone();
         let matching = self.matching.clone();
         let templates = self.templates(&matching, workload);
         let templates = references(&templates);
-        // Nearly always nothing is in the way: then this is all there is to do.
+        // First, because there is nearly always no conflict, and then the work is done.
         if let Ok(patch) = inject::plan(workload, &templates, &templates) {
             self.planned = Some(patch);
             return;
@@ -163,7 +164,7 @@ impl Decision {
                 self.fail(policy.clone(), conflict.into());
             }
         }
-        // What only shows when all that are left are planned together keeps all of them out, and is known from here on.
+        // Planned here, because a conflict of all templates together fails all of them.
         self.planned = Some(self.plan_anew(workload));
     }
 
@@ -176,7 +177,7 @@ impl Decision {
         policies.iter().filter_map(|policy| delivery(policy, workload, self.native_sidecars).ok()).collect()
     }
 
-    /// Keeps the policies for which `asked` is true; the others have been heard, and are none of the caller's business.
+    /// Keeps the policies for which `asked` is true. The others have had their effect on conflicts.
     pub fn retain(&mut self, asked: impl Fn(&Policy) -> bool) {
         let before = self.inject.len();
         self.inject.retain(|policy| asked(policy));
@@ -191,7 +192,7 @@ impl Decision {
         Self { inject: vec![policy.clone()], rest: Vec::new(), judges: Vec::new(), planned: None, ..self.clone() }
     }
 
-    /// Takes `policy` out: it cannot be injected, for `reason`.
+    /// Removes `policy` from the injected ones: it failed for `reason`.
     pub fn fail(&mut self, policy: Arc<Policy>, reason: Reason) {
         self.inject.retain(|other| other.name != policy.name);
         self.planned = None;
@@ -199,23 +200,23 @@ impl Decision {
         self.rest.push(Left { policy, outcome, reason });
     }
 
-    /// Whose validations the workload must satisfy, and does: [`Self::plan`] has judged it.
+    /// The policies whose validations [`Self::plan`] found satisfied.
     pub fn satisfied(&self) -> impl Iterator<Item = &Arc<Policy>> {
         let failed =
             |policy: &Policy| self.rest.iter().any(|left| left.reason.row == JUDGED && left.policy.name == policy.name);
         self.judges.iter().filter(move |policy| !failed(policy))
     }
 
-    /// The first policy that refuses the create because it could not be injected.
+    /// The first policy that rejects the create.
     pub fn refusal(&self) -> Option<&Left> {
         self.rest.iter().find(|left| left.outcome == Outcome::Rejected)
     }
 
-    /// The patch that injects what is to be injected. What only shows when all are planned together, such as host ports
-    /// on the host's network, is a conflict of them all.
+    /// The patch that injects all templates. A conflict that only all of them together have fails all of them: host
+    /// ports on the host's network, for example.
     ///
-    /// The validations are judged on what comes out: afterwards, [`Self::refusal`] tells. The first call is for the workload
-    /// that was decided on; later ones may be for another form of it.
+    /// Validations see the patched workload; [`Self::refusal`] has the result. The first call must pass the workload of
+    /// the decision; later calls may pass another form of it.
     pub fn plan(&mut self, workload: &Workload) -> Patch {
         let workload = &*self.view(workload);
         let patch = self.planned.take().unwrap_or_else(|| self.plan_anew(workload));
@@ -223,12 +224,11 @@ impl Decision {
         patch
     }
 
-    /// Judges an object that will change no more: `stored` came out of every mutation, and this decision is about `before`,
-    /// which is the same without what we have added. Who is to be injected and has no marker there was not served: that is
-    /// one more who fails. Afterwards, [`Self::refusal`] tells.
+    /// Judges the object after every mutation, `stored`. This decision is about `before`: the same object without our
+    /// additions. An injected policy without a marker in `stored` fails. [`Self::refusal`] has the result.
     pub fn judge_stored(&mut self, before: &Workload, stored: &Workload) {
         if self.planned.take().is_none() {
-            // What only shows when all are planned together has kept them out, and is the reason to give.
+            // Planned first, because a conflict of all templates together is the reason to report.
             let before = &*self.view(before);
             self.plan_anew(before);
         }
@@ -255,9 +255,9 @@ impl Decision {
         }
     }
 
-    /// Judges `workload` as it will be stored, once `patch` has been applied.
+    /// Runs the validations on `workload` with `patch`.
     fn judge(&mut self, workload: &Workload, patch: &Patch) {
-        // What was planned before may have been judged already.
+        // Because an earlier plan may have added verdicts.
         self.rest.retain(|left| left.reason.row != JUDGED);
         if self.judges.is_empty() {
             return;
@@ -287,7 +287,7 @@ fn references<'a>(templates: &'a [Cow<'_, Template>]) -> Vec<&'a Template> {
     templates.iter().map(AsRef::as_ref).collect()
 }
 
-/// What `policy` would do to `workload` if it were in force; none if nothing.
+/// The effect that `policy` would have on `workload` if it were in force; none if there is none.
 pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<String> {
     let mut enforced = policy.clone();
     enforced.spec.mode = Mode::Enforce;
@@ -304,11 +304,11 @@ pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<St
     Some(format!("changing nothing; {name} would get {}", added.join(", ")))
 }
 
-/// The row of the validations, behind those that decide on injection.
+/// The row of the validations. It follows the rows that decide on injection.
 pub const JUDGED: u8 = 9;
 
-/// The template of `policy` in the form that `workload` needs: a plain container would keep a pod that ends by itself from
-/// ending.
+/// The template of `policy` in the form that `workload` needs: a plain container would keep a pod that ends by itself
+/// from ending.
 fn delivery<'a>(policy: &'a Policy, workload: &Workload, native_sidecars: bool) -> Result<Cow<'a, Template>, Reason> {
     let template = &policy.template;
     let is_wanted = match policy.spec.native_sidecars {

@@ -36,79 +36,41 @@ impl Metrics {
     /// A fresh set, registered.
     pub fn new() -> Self {
         let registry = Registry::new();
-        let duration = HistogramVec::new(
-            // From 1 ms to 33 s: the server gives up on a create after 30 s.
-            HistogramOpts::new("scpol_injection_duration_seconds", "From seeing a workload to what was done being done: a PATCH that is answered, or the answer to a review.")
-                .buckets(prometheus::exponential_buckets(0.001, 2.0, 16).expect("constants are in range")),
-            &["engine"],
-        );
-        let duration = register(&registry, duration);
-        let build = register(
-            &registry,
-            IntGaugeVec::new(Opts::new("scpol_build_info", "1; the label tells the version."), &["version"]),
-        );
+        let counter = |name, help| register(&registry, IntCounter::new(name, help));
+        let counters =
+            |name, help, labels: &[&str]| register(&registry, IntCounterVec::new(Opts::new(name, help), labels));
+        let gauge = |name, help| register(&registry, IntGauge::new(name, help));
+        let gauges = |name, help, labels: &[&str]| register(&registry, IntGaugeVec::new(Opts::new(name, help), labels));
+        let seconds = |name, help| register(&registry, Gauge::new(name, help));
+        let build = gauges("scpol_build_info", "1; the label tells the version.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Self {
-            injections: register(
-                &registry,
-                IntCounterVec::new(
-                    Opts::new(
-                        "scpol_injections_total",
-                        "Decisions on new workloads, by policy, engine, result and reason.",
-                    ),
-                    &["policy", "engine", "result", "reason"],
-                ),
+            injections: counters(
+                "scpol_injections_total",
+                "Decisions on new workloads, by policy, engine, result and reason.",
+                &["policy", "engine", "result", "reason"],
             ),
-            injection_duration: duration,
-            pending: register(
-                &registry,
-                IntGaugeVec::new(Opts::new("scpol_pending_objects", "Objects that wait for us now."), &["policy"]),
+            injection_duration: register(&registry, injection_duration()),
+            pending: gauges("scpol_pending_objects", "Objects that wait for us now.", &["policy"]),
+            oldest_pending: seconds("scpol_oldest_pending_seconds", "Age of the oldest object that waits for us."),
+            oldest_foreign_pending: seconds(
+                "scpol_oldest_foreign_pending_seconds",
+                "Age of the oldest object that waits for a foreign initializer in front of us.",
             ),
-            oldest_pending: register(
-                &registry,
-                Gauge::new("scpol_oldest_pending_seconds", "Age of the oldest object that waits for us."),
+            policies: gauges("scpol_policies", "Policies by the status of their Ready condition.", &["ready"]),
+            workers: gauge("scpol_workers", "How many PATCHes may be under way at once."),
+            api_requests: counters(
+                "scpol_api_requests_total",
+                "Requests to the API server by verb and status code; code 0 is no answer.",
+                &["verb", "code"],
             ),
-            oldest_foreign_pending: register(
-                &registry,
-                Gauge::new(
-                    "scpol_oldest_foreign_pending_seconds",
-                    "Age of the oldest object that waits for a foreign initializer in front of us.",
-                ),
-            ),
-            policies: register(
-                &registry,
-                IntGaugeVec::new(
-                    Opts::new("scpol_policies", "Policies by the status of their Ready condition."),
-                    &["ready"],
-                ),
-            ),
-            workers: register(&registry, IntGauge::new("scpol_workers", "How many PATCHes may be under way at once.")),
-            api_requests: register(
-                &registry,
-                IntCounterVec::new(
-                    Opts::new(
-                        "scpol_api_requests_total",
-                        "Requests to the API server by verb and status code; code 0 is no answer.",
-                    ),
-                    &["verb", "code"],
-                ),
-            ),
-            reconciles: register(&registry, IntCounter::new("scpol_reconcile_total", "Passes of the controller.")),
-            reconcile_errors: register(
-                &registry,
-                IntCounter::new("scpol_reconcile_errors_total", "Passes of the controller that failed."),
-            ),
-            panics: register(
-                &registry,
-                IntCounter::new("scpol_panics_total", "Panics that were caught; each is a defect."),
-            ),
-            leader: register(&registry, IntGauge::new("scpol_leader", "1 if this replica leads.")),
-            webhook_cert_expiry: register(
-                &registry,
-                IntGauge::new(
-                    "scpol_webhook_cert_expiry_timestamp_seconds",
-                    "When the certificate that the webhook shows expires; 0 while there is none.",
-                ),
+            reconciles: counter("scpol_reconcile_total", "Passes of the controller."),
+            reconcile_errors: counter("scpol_reconcile_errors_total", "Passes of the controller that failed."),
+            panics: counter("scpol_panics_total", "Panics that were caught; each is a defect."),
+            leader: gauge("scpol_leader", "1 if this replica leads."),
+            webhook_cert_expiry: gauge(
+                "scpol_webhook_cert_expiry_timestamp_seconds",
+                "When the certificate that the webhook shows expires; 0 while there is none.",
             ),
             registry,
         }
@@ -157,6 +119,14 @@ impl Default for Metrics {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Buckets from 1 ms to 33 s, because the server gives up on a create after 30 s.
+fn injection_duration() -> prometheus::Result<HistogramVec> {
+    let help =
+        "From seeing a workload to what was done being done: a PATCH that is answered, or the answer to a review.";
+    let buckets = prometheus::exponential_buckets(0.001, 2.0, 16)?;
+    HistogramVec::new(HistogramOpts::new("scpol_injection_duration_seconds", help).buckets(buckets), &["engine"])
 }
 
 fn register<C: prometheus::core::Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {

@@ -1,7 +1,11 @@
 //! Logs: JSON in a cluster, text on a terminal, one line per decision.
 
+use crate::api::code::Code;
+use crate::decision::Outcome;
+use crate::workload::Workload;
 use clap::ValueEnum;
 use std::io::IsTerminal;
+use tracing::{debug, info, warn};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -41,4 +45,23 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     };
     tracing_subscriber::registry().with(lines.with_filter(levels)).init();
     Ok(())
+}
+
+/// Logs what became of `workload` under `policy`. A workload that has no name yet appears by its `generateName`.
+pub(crate) fn decided(workload: &Workload, policy: &str, outcome: Outcome, code: Code, detail: &str) {
+    let (resource, namespace, result) = (&workload.kind.resource, workload.namespace(), outcome.label());
+    let name = Some(workload.name()).filter(|name| !name.is_empty());
+    let name = name.or_else(|| workload.body["metadata"]["generateName"].as_str()).unwrap_or_default();
+    match outcome {
+        Outcome::Failed | Outcome::Rejected => {
+            warn!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided");
+        }
+        Outcome::Injected => {
+            info!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided");
+        }
+        // Debug, because most policies skip most workloads: with hundreds of policies a create would log hundreds of lines.
+        Outcome::Skipped => {
+            debug!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided");
+        }
+    }
 }

@@ -561,11 +561,15 @@ fn what_the_image_copies_is_let_into_its_context() {
 
 fn pages() -> Vec<PathBuf> {
     let mut pages = files("docs", ".md");
-    pages.extend(
-        ["README.md", "CHANGELOG.md", "crates/admission-cel/README.md", "tests/controlplane/README.md"]
-            .iter()
-            .map(|page| root().join(page)),
-    );
+    let others = [
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "crates/admission-cel/README.md",
+        "tests/controlplane/README.md",
+    ];
+    pages.extend(others.iter().map(|page| root().join(page)));
     pages
 }
 

@@ -1,7 +1,7 @@
 //! Conditions of a policy: their types, the one [`set`], and the table from [`Outcome`] to what `status` says.
 //!
-//! Tools that know nothing of us read them: `kubectl wait`, Flux and Argo CD by the rules of kstatus. So `Ready` is
-//! always there, `Reconciling` and `Stalled` stand only while they are true, and never both.
+//! Generic tools read them: `kubectl wait`, and Flux and Argo CD by the rules of kstatus. So `Ready` always exists;
+//! `Reconciling` and `Stalled` exist only while they are true, and never both.
 
 use super::code::Code;
 use jiff::Timestamp;
@@ -12,22 +12,22 @@ const MESSAGE_LIMIT: usize = 512;
 /// The longest message of every other condition, in bytes: `Ready` has more of it.
 const SHORT_MESSAGE_LIMIT: usize = 160;
 
-/// What a condition is about. The order is the order in `status.conditions`.
+/// The type of a condition, in the order of `status.conditions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConditionType {
-    /// The summary that columns and tools show: all is as the spec wants it.
+    /// The summary for columns and tools: the policy works as the spec says.
     Ready,
     /// The spec is valid.
     Accepted,
     /// The policy is in force on this server.
     Programmed,
-    /// Some workloads are left out, because something else uses a name of the template differently.
+    /// Some workloads are not injected, because of a conflict over a name of the template.
     Conflicted,
-    /// In force, with a restriction that an administrator should know.
+    /// The policy is in force, with a restriction that an administrator should know.
     Degraded,
-    /// The operator is still working on it, or waits for something that may come by itself.
+    /// The operator is still working, or waits for a change that may come by itself.
     Reconciling,
-    /// Nothing will change before somebody edits the policy or the server.
+    /// The policy needs an edit, or the server a change of its configuration.
     Stalled,
 }
 
@@ -64,7 +64,7 @@ pub enum Status {
     True,
     /// It does not.
     False,
-    /// Nobody can tell yet.
+    /// It is not known yet.
     Unknown,
 }
 
@@ -79,25 +79,25 @@ impl Status {
     }
 }
 
-/// How it stands with a policy.
+/// The state of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Seen, nothing decided.
     FirstSight,
     /// In force.
     InForce {
-        /// What is left out because of a conflict, and with whom.
+        /// The conflicts: content that is not injected, and the other policy.
         conflicts: Option<String>,
         /// A restriction that an administrator should know.
         degraded: Option<(Code, String)>,
-        /// By which engine, and why not by the one that would have come first.
+        /// The engine, with the reason why it is not the preferred one.
         instead: Option<String>,
     },
     /// Kept, and without effect: `spec.suspend`.
     Suspended,
     /// Observing only: `spec.mode: Audit`.
     Audit {
-        /// What it would do to one of the stored workloads.
+        /// The effect that it would have on one stored workload.
         sample: Option<String>,
     },
     /// The spec is wrong: nothing changes before it is edited.
@@ -111,19 +111,19 @@ pub enum Outcome {
     Impossible {
         /// Why.
         code: Code,
-        /// What to change.
+        /// The necessary change.
         message: String,
     },
-    /// The spec is right, and something is missing that may come by itself: a right, the server, the end of a hold.
+    /// The spec is right; a precondition is missing that may come by itself: a right, the server, the end of a hold.
     Waiting {
         /// Why.
         code: Code,
-        /// What is missing.
+        /// The missing precondition.
         message: String,
     },
 }
 
-/// The conditions of a policy of `generation` with that `outcome`, which had the conditions `previous`.
+/// The conditions for `outcome` at `generation`, after the conditions `previous`.
 ///
 /// # Guarantees
 /// Pure, in a fixed order, and the same again when given its own result: a status at rest is not written. At most
@@ -143,7 +143,7 @@ pub fn conditions(outcome: &Outcome, previous: &[Condition], generation: i64, no
     conditions
 }
 
-/// One cell of the table of states: what `outcome` says about `type_`, or that the condition is absent.
+/// One cell of the table of states: the condition `type_` for `outcome`; none if it is absent.
 fn row(outcome: &Outcome, type_: ConditionType) -> Option<(Status, Code, &str)> {
     use ConditionType as T;
     use Status::{False, True, Unknown};
@@ -217,12 +217,12 @@ pub fn set(
     }
 }
 
-/// Takes a condition away.
+/// Removes a condition.
 pub fn remove(conditions: &mut Vec<Condition>, type_: ConditionType) {
     conditions.retain(|condition| condition.type_ != type_.as_str());
 }
 
-/// As the API writes times: a fraction would be lost, and the status would seem to change.
+/// `now` in whole seconds, as the API stores times: a lost fraction would look like a change of the status.
 fn whole_seconds(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }

@@ -13,15 +13,15 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// Formats that API servers of every age know; they warn about others, or refuse them.
+/// Formats that API servers of every age know. Servers reject other formats, or warn about them.
 const KNOWN_FORMATS: [&str; 4] = ["date-time", "double", "int32", "int64"];
 
-/// For servers from 1.16: with defaults, and from 1.25 with the rules in CEL.
+/// The definition for servers from 1.16: with defaults, and with rules in CEL that servers evaluate from 1.25 on.
 pub fn v1() -> CustomResourceDefinition {
     serde_json::from_value(definition()).expect("the definition was made from this type")
 }
 
-/// For servers below 1.16, where a schema has neither defaults nor extensions. No field is pruned there.
+/// The definition for servers below 1.16, where a schema has neither defaults nor extensions, and prunes no field.
 pub fn v1beta1() -> Value {
     let mut definition = definition();
     let spec = &mut definition["spec"];
@@ -44,11 +44,12 @@ pub fn v1beta1() -> Value {
 /// If it cannot be written as YAML.
 pub fn yaml(definition: &impl Serialize) -> Result<String, serde_saphyr::ser::Error> {
     let text = serde_saphyr::to_string(definition)?;
-    // Empty lines within a text get its indentation, which editors and `git diff` take for a mistake.
+    // Trimmed, because empty lines within a text get its indentation, which editors and `git diff` mark as a mistake.
     Ok(text.lines().map(|line| line.trim_end().to_owned() + "\n").collect())
 }
 
-/// The schema of the whole object, without the rules in CEL, and of what is described only the examples: the operator keeps it.
+/// The schema of the whole object, without the rules in CEL, and with the examples of descriptions only, because it
+/// stays in memory.
 pub(super) fn schema() -> &'static Value {
     static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
         let mut schema = described();
@@ -85,7 +86,7 @@ fn described() -> Value {
 fn definition() -> Value {
     let mut definition = serde_json::to_value(SidecarPolicy::crd()).expect("a definition is JSON");
     let mut schema = described();
-    // Every object has a name by the time it is stored, and one with `generateName` has none before.
+    // Because an object with `generateName` has no name before it is stored.
     if let Some(metadata) = schema["properties"]["metadata"].as_object_mut() {
         metadata.remove("required");
     }
@@ -109,11 +110,11 @@ fn at<'a>(schema: &'a mut Value, path: &str) -> &'a mut Map<String, Value> {
     found.as_object_mut().expect("rules name fields of the schema")
 }
 
-/// Takes out what servers do not need or know, and gives each paragraph of a description one line: `kubectl explain`
-/// wraps them itself.
+/// Removes the keywords that servers do not need or know. Gives each paragraph of a description one line, because
+/// `kubectl explain` wraps them itself.
 fn tidy(schema: &mut Value) {
     for_each_schema(schema, &mut |schema| {
-        // Where null may stand, it stands for absent: servers take it away before they look at it.
+        // Removed, because servers prune null before validation, and null means absent here.
         schema.remove("nullable");
         schema.remove("title");
         if schema.get("format").is_some_and(|format| !KNOWN_FORMATS.iter().any(|known| format == known)) {

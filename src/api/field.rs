@@ -1,7 +1,7 @@
-//! Paths of fields, as users read them: `spec.template.containers[1].name`. Keys may have dots in them, so that a path alone does
-//! not say where one key ends.
+//! Paths of fields, as users read them: `spec.template.containers[1].name`. A path alone does not show the end of a
+//! key, because keys may have dots.
 
-/// What `path` may begin with: up to its end, or to any `.` or `[` but a first one; the longest first.
+/// The prefixes of `path` that may be a key: up to its end, or up to any `.` or `[` but a first one; the longest first.
 pub(crate) fn beginnings(path: &str) -> impl Iterator<Item = &str> {
     let ends = path.char_indices().rev().filter(|(at, char)| *at > 0 && ['.', '['].contains(char)).map(|(at, _)| at);
     let all = (!path.is_empty()).then_some(path.len()).into_iter().chain(ends);

@@ -1,7 +1,7 @@
 //! The formats of strings in the schema: as a pattern for the API server, as a predicate for us, in words for users. A
-//! test holds the three together.
+//! test compares the three.
 
-/// What a string must look like.
+/// The format of a string.
 pub(super) struct Format {
     /// For the API server: an RE2 expression.
     pub(super) pattern: &'static str,
@@ -34,7 +34,6 @@ pub(super) const LABEL_VALUE: &str = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])
 /// A name of an environment variable.
 pub(super) const VARIABLE: &str = r"^[ -<>-~]+$";
 
-/// Every format.
 pub(super) const ALL: &[Format] = &[
     Format {
         pattern: LABEL,
@@ -85,12 +84,11 @@ pub(super) const ALL: &[Format] = &[
     },
 ];
 
-/// The format of that pattern.
 pub(super) fn find(pattern: &str) -> Option<&'static Format> {
     ALL.iter().find(|format| format.pattern == pattern)
 }
 
-/// Where something is mounted: a slash at the end makes no other place.
+/// `path` without a slash at its end, because both name one mount point.
 pub(crate) fn mount_path(path: &str) -> &str {
     if path == "/" { path } else { path.trim_end_matches('/') }
 }

@@ -1,5 +1,5 @@
-//! Every fault of a policy at once. [`decode`] stops where a spec cannot be read, since nothing can be said of what it means
-//! then; here, what cannot be read is taken away, and the rest is judged all the same.
+//! Every fault of a policy at once. [`decode`] stops at an unreadable spec. This module removes the unreadable fields
+//! and validates the rest.
 
 use super::crd;
 use super::field::beginnings;
@@ -9,14 +9,14 @@ use super::v1alpha1::SidecarPolicySpec;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// How often something may have to be taken away because something else was.
+/// The number of passes: a removed field may make another one unreadable.
 const PASSES: usize = 8;
 
-/// Every fault of the policy `name` whose untyped `spec` is `raw`, and what of the spec can be read.
+/// Every fault of the policy `name` whose untyped `spec` is `raw`, and the readable part of the spec.
 ///
 /// # Guarantees
-/// What [`decode`] or, after it, [`check`] finds is found here, first and in the same order. Nothing is said of a field that
-/// is only missing because it, or something in it, could not be read.
+/// The faults of [`decode`] or, after it, [`check`] come first, in the same order. A field that was removed as
+/// unreadable is not reported as missing.
 pub fn judge(name: &str, raw: &Value, site: &Rules) -> (Option<SidecarPolicySpec>, Vec<Violation>) {
     let mut violations = match decode(raw) {
         Ok(spec) => {
@@ -37,11 +37,11 @@ pub fn judge(name: &str, raw: &Value, site: &Rules) -> (Option<SidecarPolicySpec
     (spec, violations)
 }
 
-/// The fields that had to be taken away.
+/// The removed fields.
 #[derive(Default)]
 struct Gone {
     fields: HashSet<String>,
-    /// Those, and all that they lie in.
+    /// The removed fields, and all fields around them.
     around: HashSet<String>,
 }
 
@@ -57,18 +57,18 @@ impl Gone {
         self.around.extend(beginnings(field).map(str::to_owned));
     }
 
-    /// True if and only if `field` is one of them, or lies in one.
+    /// True if and only if `field` is removed, or is inside a removed one.
     fn holds(&self, field: &str) -> bool {
         beginnings(field).any(|beginning| self.fields.contains(beginning))
     }
 
-    /// The same, or one of them lies in `field`.
+    /// The same, or `field` contains a removed one.
     fn concerns(&self, field: &str) -> bool {
         self.holds(field) || self.around.contains(field)
     }
 }
 
-/// What of a spec can be read, and the fields that had to be taken away for it.
+/// The readable part of a spec, and the fields that were removed for it.
 fn readable(raw: &Value) -> Option<(SidecarPolicySpec, Gone)> {
     let schema = &crd::schema()["properties"]["spec"];
     let around = json!({ "type": "object", "properties": { "spec": schema } });
@@ -92,13 +92,14 @@ fn readable(raw: &Value) -> Option<(SidecarPolicySpec, Gone)> {
     None
 }
 
-/// True if and only if a spec with such a fault cannot be read. The items of templates are kept raw, whatever they lack.
+/// True if and only if a spec with such a fault cannot be read. The items of templates are kept raw, whatever they
+/// lack.
 fn is_in_the_way(fault: &Fault) -> bool {
     fault.kind.is_structural() && !(fault.kind == FaultKind::Missing && fault.path.starts_with("spec.template."))
 }
 
-/// Takes the field `path` out of `object`; instead of an item, or of what an item lacks, the whole list, so that the places of
-/// the others remain. Gives what was taken.
+/// Removes the field `path` from `object`. For an item, or a missing field of an item, removes the whole list, so that
+/// no index changes. Returns the path that was removed.
 fn take_away(object: &mut Value, path: &str) -> Option<String> {
     let (mut steps, is_there) = steps(object, path);
     if !is_there || steps.last()?.is_index {
@@ -117,12 +118,12 @@ fn take_away(object: &mut Value, path: &str) -> Option<String> {
 struct Step {
     name: String,
     is_index: bool,
-    /// Where it ends in the path.
+    /// The offset of its end in the path.
     end: usize,
 }
 
-/// The way that `path` takes through `value`, and whether all of it is there. Keys may have dots in them: the longest one
-/// counts.
+/// The steps of `path` through `value`, and whether all of them exist. The longest key wins, because keys may have
+/// dots.
 fn steps(mut value: &Value, path: &str) -> (Vec<Step>, bool) {
     let mut steps: Vec<Step> = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! What users see of the cluster's API: the custom resource, its conditions, its codes.
+//! The API for users: the custom resource, its conditions, its codes.
 
 pub mod code;
 pub mod condition;
@@ -20,13 +20,13 @@ pub(crate) use schema::similar;
 
 /// The API group of everything that users write.
 pub const GROUP: &str = "scpol.dev";
-/// The label that marks what the operator generates; its value is [`MANAGER`].
+/// The label of generated objects; its value is [`MANAGER`].
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`].
 pub const MANAGER: &str = "scpol";
 /// The label that names the policy of a generated object.
 pub const POLICY_LABEL: &str = "scpol.dev/policy";
-/// The users' say, as an annotation or label on a workload or its pod template.
+/// The key for users to choose policies, as an annotation or label on a workload or its pod template.
 pub const INJECT_KEY: &str = "scpol.dev/inject";
 /// The prefix of the marker annotations; the policy's name follows.
 pub const MARKER_PREFIX: &str = "injected.scpol.dev/";

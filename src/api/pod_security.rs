@@ -1,9 +1,9 @@
-//! The Pod Security Standards, as far as a template can hold what they restrict: one row for each control.
+//! The Pod Security Standards, for the fields that a template can have: one row for each control.
 //!
-//! The controls and their values are those that `k8s.io/pod-security-admission` of Kubernetes 1.36 enforces. [`breaches`] judges a
-//! template alone, by the latest version and by what older versions have besides (seccomp by annotation, up to 1.18).
-//! [`demands`] are the same breaches for a pod in a Namespace: with the versions that have the control, and with what of
-//! the pod lifts it. What belongs to the pod itself has no row: host namespaces and sysctls. See
+//! The controls and values are those of `k8s.io/pod-security-admission` of Kubernetes 1.36. [`breaches`] checks a
+//! template alone, by the latest version and by controls that only older versions have (seccomp by annotation, up to
+//! 1.18). [`demands`] returns the breaches for a pod in a Namespace: with the versions that have the control, and the
+//! fields of the pod that lift it. Fields of the pod itself have no row: host namespaces and sysctls. See
 //! <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.
 
 use super::v1alpha1::{RawObject, Template};
@@ -51,23 +51,23 @@ pub struct Breach {
     pub control: &'static str,
     /// The lowest level that has the control.
     pub level: Level,
-    /// What the control allows.
+    /// The allowed values.
     pub allowed: &'static str,
-    /// What is there, as JSON; none if the field is missing.
+    /// The value, as JSON; none if the field is missing.
     pub found: Option<String>,
 }
 
 /// Every field of `template` that is not allowed at `level`.
 ///
 /// # Guarantees
-/// Raw JSON is judged, whatever its shape: a field that is there is allowed only if its value is one that the control names.
+/// Any JSON is checked, whatever its shape: a field passes only if the control allows its value.
 pub fn breaches(template: &Template, level: Level) -> Vec<Breach> {
-    // What is allowed at a level is the business of those controls that it, or a more lenient one, has.
+    // Because a level has its own controls and those of more lenient levels.
     let controls = CONTROLS.iter().filter(|control| level <= control.level && !control.is_superseded);
     controls.flat_map(|control| control.breaches(template)).collect()
 }
 
-/// Something that a Namespace of a level does not admit in a pod with a template, unless the pod itself makes up for it.
+/// A field of a template that a Namespace of a level rejects, unless the pod itself makes up for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// The field of the template.
@@ -78,9 +78,9 @@ pub struct Demand {
     pub level: Level,
     /// The minor versions of the standard that have it.
     pub versions: Range<u32>,
-    /// Which pods are let off, whatever their containers set.
+    /// The pods that are exempt, whatever their containers set.
     pub lifted: Lifted,
-    /// The field of the pod's `spec` that stands in for the missing one of a container, and the values that do.
+    /// The field of the pod's `spec` that replaces a container's missing field, and the values that do.
     pub inherits: Option<(&'static [&'static str], Inherited)>,
 }
 
@@ -102,7 +102,7 @@ pub const WINDOWS_SINCE: u32 = 25;
 /// The version of the standard from which on it lifts controls for pods in a user namespace.
 pub const USER_NAMESPACES_SINCE: u32 = 35;
 
-/// What a field of the pod must be to stand in for one of its containers.
+/// The values of a field of the pod that replace a container's missing field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inherited {
     /// `true`.
@@ -111,12 +111,12 @@ pub enum Inherited {
     OneOf(&'static [&'static str]),
 }
 
-/// What a Namespace enforces.
+/// The level that a Namespace enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enforced {
     /// The level.
     pub level: Level,
-    /// The minor version of the standard; [`LATEST`] where the label names none that can be read.
+    /// The minor version of the standard; [`LATEST`] if the label is missing or unreadable.
     pub minor: u32,
 }
 
@@ -124,14 +124,14 @@ pub struct Enforced {
 pub const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 /// The label of a Namespace that names the version of the standard.
 pub const ENFORCE_VERSION: &str = "pod-security.kubernetes.io/enforce-version";
-/// What [`ENFORCE_VERSION`] must look like to name a version.
+/// The format of a version in [`ENFORCE_VERSION`].
 pub const VERSION_PATTERN: &str = "^v1[.](0|[1-9][0-9]{0,5})$";
 /// Above every minor version.
 pub const LATEST: u32 = 1_000_000;
 
 impl Enforced {
-    /// What `namespace`, the whole object, enforces by its labels; none if nothing. A level that is none is `restricted`, as the
-    /// API server has it. What the server's own configuration adds is not known.
+    /// The level that `namespace`, a whole object, enforces by its labels; none without a label. An invalid level means
+    /// `restricted`, as on the API server. The server's own configuration is unknown here.
     pub fn by(namespace: &Value) -> Option<Self> {
         let labels = namespace.get("metadata")?.get("labels")?;
         let level = match labels.get(ENFORCE)?.as_str()? {
@@ -152,12 +152,12 @@ fn minor(text: &str) -> Option<u32> {
     (is_number && is_canonical).then(|| digits.parse().ok())?
 }
 
-/// What a Namespace may not admit in a pod with `template`: each control once, by the first field that breaks it.
+/// The controls that may reject a pod with `template`: each once, with the first field that breaks it.
 pub fn demands(template: &Template) -> Vec<Demand> {
     let mut demands: Vec<Demand> = Vec::new();
     for control in CONTROLS {
         for breach in control.breaches(template) {
-            // What is set is wrong; what is missing, the pod may have.
+            // Only for a missing field, because the pod cannot override a wrong one.
             let inherits = control.inherits.filter(|_| breach.found.is_none());
             let demand = Demand {
                 field: breach.field,
@@ -178,7 +178,7 @@ pub fn demands(template: &Template) -> Vec<Demand> {
     demands
 }
 
-/// Where in a template the fields of a control are.
+/// The part of a template with the fields of a control.
 #[derive(Clone, Copy)]
 enum Place {
     /// In each container and init container.
@@ -200,17 +200,17 @@ struct Control {
     is_required: bool,
     /// The minor versions of the standard that have the control.
     versions: Range<u32>,
-    /// Whether a control of later versions has taken its place, so that it counts only where a version is named.
+    /// Whether later versions replace it with another control, so that it counts only for a given version.
     is_superseded: bool,
     lifted: Lifted,
     /// As for a [`Demand`].
     inherits: Option<(&'static [&'static str], Inherited)>,
-    /// What is allowed, in words, and whether a field's value is. Of `*`, the name of the field is given.
+    /// The allowed values in words, and a test of a value. For `*` the test gets the name of the field.
     allowed: &'static str,
     allows: fn(&str, &Value) -> bool,
 }
 
-/// A control on fields that may be left out.
+/// A control on optional fields.
 const fn optional(
     level: Level,
     name: &'static str,
@@ -269,7 +269,7 @@ impl Control {
     }
 }
 
-/// What container runtimes give every container, which is what may be asked for at `baseline`.
+/// The capabilities that container runtimes give every container: these are allowed at `baseline`.
 const DEFAULT_CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -301,7 +301,6 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-/// The table.
 static CONTROLS: &[Control] = {
     use Level::{Baseline, Restricted};
     use Place::{Annotations, Containers, Volumes};
@@ -512,18 +511,17 @@ impl Control {
     }
 }
 
-/// A field that is there.
+/// A field with a value.
 pub(super) struct Field<'a> {
-    /// Its path from where it was looked for.
+    /// Its path from the start of the search.
     pub(super) path: String,
     /// Its name, or its index in a list.
     key: String,
-    /// What it holds.
     pub(super) value: &'a Value,
 }
 
-/// The fields that `wanted` names in `item`: `a.b`, `[]` behind a list for its items, `*` for every field. What is null is as if
-/// it were absent.
+/// The fields that `wanted` names in `item`: `a.b`, `[]` behind a list for its items, `*` for every field. Null counts
+/// as absent.
 pub(super) fn fields<'a>(item: &'a Value, wanted: &str) -> Vec<Field<'a>> {
     let mut found = vec![Field { path: String::new(), key: String::new(), value: item }];
     for step in wanted.split('.') {

@@ -1,9 +1,8 @@
-//! What makes a policy valid: one table, which is checked in three places.
+//! The validation of policies: one table, which three places check.
 //!
-//! Bounds and formats stand in the schema, beside the fields ([`super::v1alpha1`]). What a schema cannot say is a row
-//! of `rows`: with a rule in CEL where CEL can say it, which [`super::crd`] puts into the schema for servers from
-//! 1.25, and always in Rust. [`check`] goes through both, so that a policy is judged alike on every server and in
-//! files.
+//! Bounds and formats are in the schema, beside the fields ([`super::v1alpha1`]). Every other rule is a row of `ROWS`,
+//! in Rust. Some rows have the rule in CEL, too: [`super::crd`] adds it to the schema, for servers from 1.25. [`check`]
+//! applies the schema and all rows, so that every server and files give the same result.
 
 use super::code::Code;
 use super::crd;
@@ -18,17 +17,17 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 
-/// How many containers and init containers a template may have. The schema says it for each list.
+/// The largest number of containers and init containers together. The schema has the same bound for each list.
 const MAX_CONTAINERS: usize = 64;
-/// How large a template may be, in bytes of JSON.
+/// The largest template, in bytes of JSON.
 const MAX_TEMPLATE: usize = 64 * 1024;
 
-/// What the rules need to know of the operator's own flags.
+/// The flags of the operator that the rules depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// Initializer names outside `scpol.dev` that are ours (`--initializer-name`).
     pub initializer_names: BTreeSet<String>,
-    /// What templates may hold (`--pod-security` and what goes with it).
+    /// The limits of templates (`--pod-security` and the related flags).
     pub trust: Trust,
 }
 
@@ -39,21 +38,21 @@ pub struct Violation {
     pub code: Code,
     /// The field, for example `spec.template.containers[1].name`.
     pub field: String,
-    /// What the field must be, and what to write instead.
+    /// The rule for the field, and what to write instead.
     pub message: String,
 }
 
 /// Every fault of the policy `name`; none if it is valid.
 ///
 /// # Guarantees
-/// What the schema and its rules in CEL refuse is refused here as well. The order is fixed, and no field is named twice
-/// with the same code.
+/// Everything that the schema and its rules in CEL reject is a fault here, too. The order is fixed, and no field
+/// appears twice with the same code.
 pub fn check(name: &str, spec: &SidecarPolicySpec, site: &Rules) -> Vec<Violation> {
     let object = json!({ "metadata": { "name": name }, "spec": spec });
     let by_schema = schema::faults(crd::schema(), &object).into_iter().map(violation);
     let policy = Subject { name, spec, site };
     let by_rows =
-        rows().into_iter().flat_map(|row| (row.find)(&policy).into_iter().map(move |finding| row.violation(finding)));
+        ROWS.iter().flat_map(|row| (row.find)(&policy).into_iter().map(move |finding| row.violation(finding)));
     let mut seen = HashSet::new();
     by_schema.chain(by_rows).filter(|violation| seen.insert((violation.code, violation.field.clone()))).collect()
 }
@@ -62,11 +61,10 @@ pub fn check(name: &str, spec: &SidecarPolicySpec, site: &Rules) -> Vec<Violatio
 static OBJECT: LazyLock<Value> =
     LazyLock::new(|| json!({ "type": "object", "properties": { "spec": crd::schema()["properties"]["spec"] } }));
 
-/// The spec from an untyped object's `spec`; `null` stands for a missing one. Fields that are null are as if absent.
+/// The spec from the `spec` of an untyped object; `null` stands for a missing one. Fields with null count as absent.
 ///
 /// # Errors
-/// Every field that is missing, unknown, or of a wrong type or choice, not only the first; and with them what else the
-/// schema refuses.
+/// Every fault of the schema, if a field is missing, unknown, or of a wrong type or choice.
 pub fn decode(raw: &Value) -> Result<SidecarPolicySpec, Vec<Violation>> {
     if raw.is_null() {
         let message =
@@ -84,25 +82,22 @@ pub fn decode(raw: &Value) -> Result<SidecarPolicySpec, Vec<Violation>> {
     })
 }
 
-/// A rule in CEL, and where in the schema it stands.
+/// A rule in CEL, with its place in the schema.
 pub(super) struct CelRule {
     /// The path of the field that is `self`; `[]` stands for the items of a list.
     pub(super) at: &'static str,
-    /// The expression.
     pub(super) rule: Cow<'static, str>,
-    /// What the user reads where it is false.
+    /// The message if it is false.
     pub(super) message: String,
 }
 
-/// The rules that CEL can say.
 pub(super) fn in_cel() -> impl Iterator<Item = CelRule> {
-    rows().into_iter().flat_map(|row| {
+    ROWS.iter().flat_map(|row| {
         let message = format!("{}: {}", row.code, row.must);
-        row.cel.into_iter().map(move |(at, rule)| CelRule { at, rule, message: message.clone() })
+        (row.cel)().into_iter().map(move |(at, rule)| CelRule { at, rule, message: message.clone() })
     })
 }
 
-/// A policy to be judged.
 struct Subject<'a> {
     name: &'a str,
     spec: &'a SidecarPolicySpec,
@@ -116,14 +111,13 @@ impl Subject<'_> {
     }
 }
 
-/// A rule.
 struct Row {
     code: Code,
-    /// What the field must be.
+    /// The rule in words, after the name of the field.
     must: &'static str,
-    /// Where in the schema it stands in CEL, and how; empty where CEL cannot say it, or where it is to be lifted later.
-    cel: Vec<(&'static str, Cow<'static, str>)>,
-    /// The fields that break it.
+    /// The rule in CEL, with its places in the schema. Empty if CEL cannot express it, or if a later version may lift
+    /// the rule.
+    cel: fn() -> Vec<(&'static str, Cow<'static, str>)>,
     find: fn(&Subject<'_>) -> Vec<Finding>,
 }
 
@@ -137,7 +131,7 @@ impl Row {
 /// A field that breaks a rule.
 struct Finding {
     field: String,
-    /// What is there, where the rule alone does not say it.
+    /// The value found, if it helps to understand the fault.
     detail: String,
 }
 
@@ -151,241 +145,231 @@ impl Finding {
     }
 }
 
-/// The table.
-fn rows() -> Vec<Row> {
-    vec![
-        Row {
-            code: Code::InvalidName,
-            must: "must not be `true` or `false`, which `scpol.dev/inject` takes for yes and no; e.g. `envoy`",
-            cel: vec![("", "!(self.metadata.name in ['true', 'false'])".into())],
-            find: |policy| found(["true", "false"].contains(&policy.name), "metadata.name"),
+static ROWS: &[Row] = &[
+    Row {
+        code: Code::InvalidName,
+        must: "must not be `true` or `false`, which `scpol.dev/inject` takes for yes and no; e.g. `envoy`",
+        cel: || vec![("", "!(self.metadata.name in ['true', 'false'])".into())],
+        find: |policy| found(["true", "false"].contains(&policy.name), "metadata.name"),
+    },
+    Row {
+        code: Code::EmptyTemplate,
+        must: "must add something, unless there are `validations`; e.g. \
+               `{containers: [{name: envoy, image: \"envoyproxy/envoy:v1.31.0\"}]}`",
+        cel: || vec![("spec", adds_something().into())],
+        find: |policy| {
+            found(
+                policy.spec.validations.is_empty() && policy.spec.template.as_ref().is_none_or(is_empty),
+                "spec.template",
+            )
         },
-        Row {
-            code: Code::EmptyTemplate,
-            must: "must add something, unless there are `validations`; e.g. \
-                   `{containers: [{name: envoy, image: \"envoyproxy/envoy:v1.31.0\"}]}`",
-            cel: vec![("spec", adds_something().into())],
-            find: |policy| {
-                found(
-                    policy.spec.validations.is_empty() && policy.spec.template.as_ref().is_none_or(is_empty),
-                    "spec.template",
-                )
-            },
-        },
-        Row {
-            code: Code::EmptySelector,
-            must: "must have at least one requirement; leave it out to match all",
-            cel: vec![
+    },
+    Row {
+        code: Code::EmptySelector,
+        must: "must have at least one requirement; leave it out to match all",
+        cel: || {
+            vec![
                 ("spec.namespaceSelector", has_any(&["matchLabels", "matchExpressions"]).into()),
                 ("spec.annotationSelector", has_any(&["matchAnnotations", "matchExpressions"]).into()),
                 ("spec.labelSelector", has_any(&["matchLabels", "matchExpressions"]).into()),
-            ],
-            find: empty_selectors,
+            ]
         },
-        Row {
-            code: Code::InvalidSelector,
-            must: "must have at least one value for `In` and `NotIn`, and none for `Exists` and `DoesNotExist`",
-            cel: [
+        find: empty_selectors,
+    },
+    Row {
+        code: Code::InvalidSelector,
+        must: "must have at least one value for `In` and `NotIn`, and none for `Exists` and `DoesNotExist`",
+        cel: || {
+            [
                 "spec.namespaceSelector.matchExpressions[]",
                 "spec.annotationSelector.matchExpressions[]",
                 "spec.labelSelector.matchExpressions[]",
             ]
             .map(|at| (at, "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)".into()))
-            .into(),
-            find: |policy| {
-                let faulty =
-                    requirements(policy.spec).into_iter().filter(|(_, requirement)| has_wrong_values(requirement));
-                faulty
-                    .map(|(path, requirement)| {
-                        Finding::with(
-                            format!("{path}.values"),
-                            format!("the operator is `{}`", requirement.operator.as_str()),
-                        )
-                    })
-                    .collect()
-            },
+            .into()
         },
-        Row {
-            code: Code::TargetRefused,
-            must: "must be a namespaced resource that carries a pod template, or `pods`, and nothing that others are made \
-                   from or by; e.g. `deployments`",
-            cel: vec![("spec.targets[]", targets::refuses_resources().into())],
-            find: |policy| {
-                blamed_targets(policy.spec, |class| matches!(class, targets::Class::Refused).then(String::new))
-            },
-        },
-        Row {
-            code: Code::TargetRefused,
-            must: "must not be `jobs` with `spec.engine: Initializer`: the pod template of a Job cannot be changed once it is \
-                   stored; use `spec.engine: Auto`, or `{group: \"\", resource: pods}`",
-            cel: vec![("spec", targets::spares_jobs().into())],
-            find: |policy| {
-                let by_initializer = policy.spec.engine == EngineChoice::Initializer;
-                let jobs = |class| (by_initializer && matches!(class, targets::Class::Job)).then(String::new);
-                blamed_targets(policy.spec, jobs)
-            },
-        },
-        Row {
-            code: Code::TargetRefused,
-            must: "must carry a pod template that something can be put into, since the policy has a `template`; leave that \
-                   out, or use `deployments`",
-            cel: Vec::new(),
-            find: |policy| {
-                let injects = policy.spec.template.is_some();
-                let bare = blamed_targets(policy.spec, |class| matches!(class, targets::Class::Bare).then(String::new));
-                if injects { bare } else { Vec::new() }
-            },
-        },
-        Row {
-            code: Code::TargetRefused,
-            must: "must be a resource in the plural, in its own group",
-            cel: Vec::new(),
-            find: |policy| {
-                blamed_targets(policy.spec, |class| {
-                    if let targets::Class::Misnamed(kind) = class { Some(targets::spelt(kind)) } else { None }
+        find: |policy| {
+            let faulty = requirements(policy.spec).into_iter().filter(|(_, requirement)| has_wrong_values(requirement));
+            faulty
+                .map(|(path, requirement)| {
+                    Finding::with(
+                        format!("{path}.values"),
+                        format!("the operator is `{}`", requirement.operator.as_str()),
+                    )
                 })
-            },
+                .collect()
         },
-        Row {
-            code: Code::InvalidField,
-            must: "must be left out: it is for custom resources",
-            cel: Vec::new(),
-            find: |policy| {
-                let targets = policy.spec.targets.iter().enumerate();
-                let wrong = targets.filter_map(|(index, target)| Some((index, targets::wrong_path(target)?)));
-                wrong.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
-            },
+    },
+    Row {
+        code: Code::TargetRefused,
+        must: "must be a namespaced resource that carries a pod template, or `pods`, and nothing that others are made \
+               from or by; e.g. `deployments`",
+        cel: || vec![("spec.targets[]", targets::refuses_resources().into())],
+        find: |policy| blamed_targets(policy.spec, |class| matches!(class, targets::Class::Refused).then(String::new)),
+    },
+    Row {
+        code: Code::TargetRefused,
+        must: "must not be `jobs` with `spec.engine: Initializer`: the pod template of a Job cannot be changed once it is \
+               stored; use `spec.engine: Auto`, or `{group: \"\", resource: pods}`",
+        cel: || vec![("spec", targets::spares_jobs().into())],
+        find: |policy| {
+            let by_initializer = policy.spec.engine == EngineChoice::Initializer;
+            let jobs = |class| (by_initializer && matches!(class, targets::Class::Job)).then(String::new);
+            blamed_targets(policy.spec, jobs)
         },
-        Row {
-            code: Code::AmbiguousTemplatePath,
-            must: "must be the same in all targets of one resource, since an object has one pod template",
-            cel: Vec::new(),
-            find: |policy| {
-                let second = targets::second_paths(&policy.spec.targets).into_iter();
-                second.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
-            },
+    },
+    Row {
+        code: Code::TargetRefused,
+        must: "must carry a pod template that something can be put into, since the policy has a `template`; leave that \
+               out, or use `deployments`",
+        cel: Vec::new,
+        find: |policy| {
+            let injects = policy.spec.template.is_some();
+            let bare = blamed_targets(policy.spec, |class| matches!(class, targets::Class::Bare).then(String::new));
+            if injects { bare } else { Vec::new() }
         },
-        Row {
-            code: Code::DuplicateName,
-            must: "must differ from the names of all other containers and init containers of the template",
-            cel: vec![("spec.template", has_distinct_containers().into())],
-            find: shared_container_names,
+    },
+    Row {
+        code: Code::TargetRefused,
+        must: "must be a resource in the plural, in its own group",
+        cel: Vec::new,
+        find: |policy| {
+            blamed_targets(policy.spec, |class| {
+                if let targets::Class::Misnamed(kind) = class { Some(targets::spelt(kind)) } else { None }
+            })
         },
-        Row {
-            code: Code::DuplicateName,
-            must: "must be unique in the container",
-            cel: Vec::new(),
-            find: |policy| {
-                policy
-                    .containers()
-                    .into_iter()
-                    .flat_map(|(path, container)| duplicates_within(&path, container))
-                    .collect()
-            },
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must be left out: it is for custom resources",
+        cel: Vec::new,
+        find: |policy| {
+            let targets = policy.spec.targets.iter().enumerate();
+            let wrong = targets.filter_map(|(index, target)| Some((index, targets::wrong_path(target)?)));
+            wrong.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
         },
-        Row {
-            code: Code::DuplicateName,
-            must: "must be used by one container of the template only",
-            cel: Vec::new(),
-            find: duplicate_host_ports,
+    },
+    Row {
+        code: Code::AmbiguousTemplatePath,
+        must: "must be the same in all targets of one resource, since an object has one pod template",
+        cel: Vec::new,
+        find: |policy| {
+            let second = targets::second_paths(&policy.spec.targets).into_iter();
+            second.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
         },
-        Row {
-            code: Code::TemplateTooLarge,
-            must: "must have at most 64 containers and init containers together",
-            cel: vec![("spec.template", has_few_containers().into())],
-            find: too_many_together,
+    },
+    Row {
+        code: Code::DuplicateName,
+        must: "must differ from the names of all other containers and init containers of the template",
+        cel: || vec![("spec.template", has_distinct_containers().into())],
+        find: shared_container_names,
+    },
+    Row {
+        code: Code::DuplicateName,
+        must: "must be unique in the container",
+        cel: Vec::new,
+        find: |policy| {
+            policy.containers().into_iter().flat_map(|(path, container)| duplicates_within(&path, container)).collect()
         },
-        Row {
-            code: Code::TemplateTooLarge,
-            must: "must have at most 64 KiB of JSON; put content into a ConfigMap that the template mounts",
-            cel: Vec::new(),
-            find: too_large,
+    },
+    Row {
+        code: Code::DuplicateName,
+        must: "must be used by one container of the template only",
+        cel: Vec::new,
+        find: duplicate_host_ports,
+    },
+    Row {
+        code: Code::TemplateTooLarge,
+        must: "must have at most 64 containers and init containers together",
+        cel: || vec![("spec.template", has_few_containers().into())],
+        find: too_many_together,
+    },
+    Row {
+        code: Code::TemplateTooLarge,
+        must: "must have at most 64 KiB of JSON; put content into a ConfigMap that the template mounts",
+        cel: Vec::new,
+        find: too_large,
+    },
+    Row {
+        code: Code::TemplateInvalid,
+        must: "must be a list of objects",
+        cel: Vec::new,
+        find: |policy| {
+            policy.containers().into_iter().flat_map(|(path, container)| malformed_lists(&path, container)).collect()
         },
-        Row {
-            code: Code::TemplateInvalid,
-            must: "must be a list of objects",
-            cel: Vec::new(),
-            find: |policy| {
-                policy
-                    .containers()
-                    .into_iter()
-                    .flat_map(|(path, container)| malformed_lists(&path, container))
-                    .collect()
-            },
+    },
+    Row {
+        code: Code::TemplateInvalid,
+        must: "must be a key such as `example.com/name`, and none under `scpol.dev`, which are ours",
+        cel: Vec::new,
+        find: foreign_keys,
+    },
+    Row {
+        code: Code::TemplateInvalid,
+        must: "must have either `value` or `valueFrom`",
+        cel: Vec::new,
+        find: |policy| {
+            let has = |item: &RawObject, field: &str| item.get(field).is_some_and(|value| !value.is_null());
+            added(policy, "env", |template| &template.env, |item| has(item, "value") && has(item, "valueFrom"), "")
         },
-        Row {
-            code: Code::TemplateInvalid,
-            must: "must be a key such as `example.com/name`, and none under `scpol.dev`, which are ours",
-            cel: Vec::new(),
-            find: foreign_keys,
+    },
+    Row {
+        code: Code::TemplateInvalid,
+        must: "must have either `configMapRef` or `secretRef`, with its `name`; e.g. `{configMapRef: {name: proxy}}`",
+        cel: Vec::new,
+        find: |policy| added(policy, "envFrom", |template| &template.env_from, |item| source(item).is_none(), ""),
+    },
+    Row {
+        code: Code::TemplateInvalid,
+        must: "must be the name of a volume, of the template or of the workload",
+        cel: Vec::new,
+        find: |policy| {
+            let is_nameless = |item: &RawObject| text(item, "name").is_none_or(str::is_empty);
+            added(policy, "volumeMounts", |template| &template.volume_mounts, is_nameless, ".name")
         },
-        Row {
-            code: Code::TemplateInvalid,
-            must: "must have either `value` or `valueFrom`",
-            cel: Vec::new(),
-            find: |policy| {
-                let has = |item: &RawObject, field: &str| item.get(field).is_some_and(|value| !value.is_null());
-                added(policy, "env", |template| &template.env, |item| has(item, "value") && has(item, "valueFrom"), "")
-            },
+    },
+    Row {
+        code: Code::DuplicateName,
+        must: "must be unique in the list",
+        cel: Vec::new,
+        find: repeated_in_own_containers,
+    },
+    Row {
+        code: Code::InvalidExpression,
+        must: "must be an expression that a server of 1.36 takes, over `object` and `namespaceObject`",
+        cel: Vec::new,
+        find: faulty_expressions,
+    },
+    Row {
+        code: Code::InvalidInitializerName,
+        must: "must end in `.scpol.dev`, or be a name that the operator was given by `--initializer-name`; e.g. \
+               `envoy.scpol.dev`",
+        cel: Vec::new,
+        find: |policy| {
+            let foreign =
+                |name: &&String| !name.ends_with(".scpol.dev") && !policy.site.initializer_names.contains(*name);
+            found(policy.spec.initializer_name.as_ref().is_some_and(|name| foreign(&name)), "spec.initializerName")
         },
-        Row {
-            code: Code::TemplateInvalid,
-            must: "must have either `configMapRef` or `secretRef`, with its `name`; e.g. `{configMapRef: {name: proxy}}`",
-            cel: Vec::new(),
-            find: |policy| added(policy, "envFrom", |template| &template.env_from, |item| source(item).is_none(), ""),
-        },
-        Row {
-            code: Code::TemplateInvalid,
-            must: "must be the name of a volume, of the template or of the workload",
-            cel: Vec::new(),
-            find: |policy| {
-                let is_nameless = |item: &RawObject| text(item, "name").is_none_or(str::is_empty);
-                added(policy, "volumeMounts", |template| &template.volume_mounts, is_nameless, ".name")
-            },
-        },
-        Row {
-            code: Code::DuplicateName,
-            must: "must be unique in the list",
-            cel: Vec::new(),
-            find: repeated_in_own_containers,
-        },
-        Row {
-            code: Code::InvalidExpression,
-            must: "must be an expression that a server of 1.36 takes, over `object` and `namespaceObject`",
-            cel: Vec::new(),
-            find: faulty_expressions,
-        },
-        Row {
-            code: Code::InvalidInitializerName,
-            must: "must end in `.scpol.dev`, or be a name that the operator was given by `--initializer-name`; e.g. \
-                   `envoy.scpol.dev`",
-            cel: Vec::new(),
-            find: |policy| {
-                let foreign =
-                    |name: &&String| !name.ends_with(".scpol.dev") && !policy.site.initializer_names.contains(*name);
-                found(policy.spec.initializer_name.as_ref().is_some_and(|name| foreign(&name)), "spec.initializerName")
-            },
-        },
-        Row {
-            code: Code::PodSecurity,
-            must: "must keep to the Pod Security Standards",
-            cel: Vec::new(),
-            find: |policy| trusted(policy.site.trust.beyond_level(policy.spec)),
-        },
-        Row {
-            code: Code::PowerNotGranted,
-            must: "must be allowed by the operator, since it reaches beyond the pod",
-            cel: Vec::new(),
-            find: |policy| trusted(policy.site.trust.not_granted(policy.spec)),
-        },
-        Row {
-            code: Code::ImageNotAllowed,
-            must: "must be an image that the operator allows (`--allowed-images`)",
-            cel: Vec::new(),
-            find: |policy| trusted(policy.site.trust.foreign_images(policy.spec)),
-        },
-    ]
-}
+    },
+    Row {
+        code: Code::PodSecurity,
+        must: "must keep to the Pod Security Standards",
+        cel: Vec::new,
+        find: |policy| trusted(policy.site.trust.beyond_level(policy.spec)),
+    },
+    Row {
+        code: Code::PowerNotGranted,
+        must: "must be allowed by the operator, since it reaches beyond the pod",
+        cel: Vec::new,
+        find: |policy| trusted(policy.site.trust.not_granted(policy.spec)),
+    },
+    Row {
+        code: Code::ImageNotAllowed,
+        must: "must be an image that the operator allows (`--allowed-images`)",
+        cel: Vec::new,
+        find: |policy| trusted(policy.site.trust.foreign_images(policy.spec)),
+    },
+];
 
 fn trusted(fields: Vec<(String, String)>) -> Vec<Finding> {
     fields.into_iter().map(|(field, detail)| Finding::with(field, detail)).collect()
@@ -460,7 +444,7 @@ fn has_any_of(object: &str, fields: &[&str]) -> String {
     fields.iter().map(has).collect::<Vec<_>>().join(" || ")
 }
 
-/// CEL: no init container is called like a container.
+/// CEL: no init container has the name of a container.
 fn has_distinct_containers() -> &'static str {
     "!has(self.containers) || !has(self.initContainers) || \
      self.containers.all(c, !self.initContainers.exists(i, i.name == c.name))"
@@ -476,7 +460,7 @@ fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {
     object.get(field)?.as_str()
 }
 
-/// The objects in a list of `container`; a list that is malformed is another rule's business.
+/// The objects in a list of `container`. Empty for a malformed list, because another rule reports it.
 fn objects<'a>(container: &'a RawObject, list: &str) -> impl Iterator<Item = (usize, &'a RawObject)> {
     let items = container.get(list).and_then(Value::as_array);
     items.into_iter().flatten().enumerate().filter_map(|(index, item)| Some((index, item.as_object()?)))
@@ -495,7 +479,7 @@ fn shared_container_names(policy: &Subject<'_>) -> Vec<Finding> {
     shared.collect()
 }
 
-/// What stands twice in one container: ports by number and protocol, names of ports, mount paths, device paths.
+/// The duplicates in one container: ports by number and protocol, names of ports, mount paths, device paths.
 fn duplicates_within(path: &str, container: &RawObject) -> Vec<Finding> {
     type Key = fn(&RawObject) -> Option<String>;
     const UNIQUE: [(&str, &str, Key); 4] = [
@@ -555,7 +539,7 @@ fn added(
     wrong.map(|(index, _)| Finding::new(format!("spec.template.{list}[{index}]{field}"))).collect()
 }
 
-/// What an item of `envFrom` refers to, if it is one thing.
+/// The reference of an item of `envFrom`, if it has exactly one.
 fn source(item: &RawObject) -> Option<String> {
     let refers = |field: &str| item.get(field).filter(|value| !value.is_null());
     let of = match (refers("configMapRef"), refers("secretRef")) {
@@ -566,7 +550,7 @@ fn source(item: &RawObject) -> Option<String> {
     Some(format!("{} {name} {}", refers("secretRef").is_some(), text(item, "prefix").unwrap_or_default()))
 }
 
-/// What the schema cannot tell: the same source, or the same path, a slash at its end or not.
+/// The duplicates that the schema cannot find: equal sources, and paths that are equal but for a slash at the end.
 fn repeated_in_own_containers(policy: &Subject<'_>) -> Vec<Finding> {
     let Some(template) = &policy.spec.template else { return Vec::new() };
     let sources = template.env_from.iter().map(source);
@@ -582,12 +566,11 @@ fn repeated_in_own_containers(policy: &Subject<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Where `mount` goes.
 fn mounted_at(mount: &RawObject) -> Option<String> {
     text(mount, "mountPath").map(|path| format::mount_path(path).to_owned())
 }
 
-/// Keys of labels and annotations that Kubernetes refuses, and those by which users and we speak to each other.
+/// Keys of labels and annotations that Kubernetes rejects, and our own keys under `scpol.dev`.
 fn foreign_keys(policy: &Subject<'_>) -> Vec<Finding> {
     let metadata = policy.spec.template.iter().filter_map(|template| template.metadata.as_ref());
     let keys = metadata.flat_map(|metadata| {
@@ -610,7 +593,7 @@ fn malformed_lists(path: &str, container: &RawObject) -> Vec<Finding> {
     malformed.map(|list| Finding::new(format!("{path}.{list}"))).collect()
 }
 
-/// One list that is too long by itself is the schema's business.
+/// Not for one list that is too long by itself, because the schema reports it.
 fn too_many_together(policy: &Subject<'_>) -> Vec<Finding> {
     let lengths =
         policy.spec.template.iter().map(|template| (template.containers.len(), template.init_containers.len()));

@@ -1,36 +1,34 @@
-//! What the API server does with the schema, done by us: for servers that did not, and for files.
+//! The API server's validation by the schema, for servers that do not validate and for files.
 //!
-//! As much of OpenAPI as our schema uses. Unlike a server it takes `null` for absent everywhere, names every fault, and
-//! says what to write instead; the example comes from the field's own documentation.
+//! It covers the part of OpenAPI that our schema uses. Unlike a server it treats `null` as absent everywhere, reports
+//! every fault, and says what to write instead. The example comes from the field's own documentation.
 
 use super::format;
 use serde_json::{Map, Value};
 
-/// Where a value does not fit the schema.
+/// A value that does not fit the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     /// The path of the value, for example `spec.targets[0].group`.
     pub(super) path: String,
-    /// How.
     pub(super) kind: FaultKind,
-    /// What it must be.
     pub(super) message: String,
 }
 
-/// How a value does not fit.
+/// The kind of fault of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FaultKind {
-    /// It is required, and absent.
+    /// A required value is absent.
     Missing,
-    /// It has another type, or does not fit into it.
+    /// The value has another type, or is out of its range.
     Type,
-    /// It is none of the values that are allowed.
+    /// The value is not one of the allowed ones.
     Choice,
-    /// There is no such field.
+    /// The field does not exist.
     Unknown,
-    /// It has too few items, or none.
+    /// The list or map has too few items, or none.
     Few,
-    /// It has too many items.
+    /// The list or map has too many items.
     Many,
     /// A string is not well-formed.
     Form,
@@ -39,7 +37,7 @@ pub(super) enum FaultKind {
 }
 
 impl FaultKind {
-    /// True if and only if such a value cannot be read at all.
+    /// True if and only if a spec with such a fault is unreadable.
     pub(super) fn is_structural(self) -> bool {
         matches!(self, Self::Missing | Self::Type | Self::Choice | Self::Unknown)
     }
@@ -52,7 +50,7 @@ pub(super) fn faults(schema: &Value, value: &Value) -> Vec<Fault> {
     walk.faults
 }
 
-/// `value` without the members that are null, but for pieces of which the schema does not know everything.
+/// `value` without members that are null. Null stays in pieces that the schema leaves open.
 pub(super) fn without_nulls(schema: &Value, value: &Value) -> Value {
     match value {
         Value::Object(members) if !is_open(schema) => members
@@ -66,7 +64,7 @@ pub(super) fn without_nulls(schema: &Value, value: &Value) -> Value {
     }
 }
 
-/// A place in a value, and what the schema says of it.
+/// A place in a value, with its schema.
 struct At<'a> {
     schema: &'a Value,
     path: String,
@@ -198,7 +196,7 @@ impl Walk {
             let message = format!("must be one of {}, not {}{hint}", listed(&choices), quoted(text));
             self.blame(&At { example: None, ..at.same() }, FaultKind::Choice, message);
         }
-        // Kubernetes counts characters, not bytes.
+        // In characters, because Kubernetes does not count bytes.
         let length = text.chars().count();
         if text.is_empty() && at.limit("minLength").is_some() {
             return self.blame(at, FaultKind::Form, "must not be empty".to_owned());
@@ -224,7 +222,7 @@ fn property<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     named.or_else(|| schema["additionalProperties"].is_object().then_some(&schema["additionalProperties"]))
 }
 
-/// True if and only if the schema lets fields through that it does not name.
+/// True if and only if the schema allows fields that it does not name.
 fn is_open(schema: &Value) -> bool {
     schema["x-kubernetes-preserve-unknown-fields"] == true
         || !(schema["properties"].is_object() || schema["additionalProperties"].is_object())
@@ -278,7 +276,7 @@ fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// `text` in quotes, cut where it is long.
+/// `text` in quotes, shortened if it is long.
 pub(super) fn quoted(text: &str) -> String {
     const LONGEST: usize = 64;
     match text.char_indices().nth(LONGEST) {
@@ -287,14 +285,14 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// What the documentation of a field gives as its example.
+/// The example in the documentation of a field.
 fn example(schema: &Value) -> Option<&str> {
     let description = schema["description"].as_str()?;
     let (_, rest) = description.split_once("Example: `").or_else(|| description.split_once("Examples: `"))?;
     rest.split_once('`').map(|(example, _)| example)
 }
 
-/// The one of `known` that somebody who wrote `name` may have meant.
+/// The one of `known` that `name` probably misspells.
 pub(crate) fn similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |known: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &known.to_lowercase());
     let (distance, known) = known.map(|known| (distance(known), known)).min()?;

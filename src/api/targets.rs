@@ -6,22 +6,21 @@ use crate::workload::{KINDS, Kind, is_built_in};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What a target is.
 pub(super) enum Class {
-    /// A kind that can be injected; or one that is not well-formed, which is the schema's business.
+    /// A kind that can be injected; or a malformed target, which the schema reports.
     Served,
-    /// A built-in kind whose pod, if it has one, nothing is put into: for validations only.
+    /// A built-in kind without injection: for validations only.
     Bare,
-    /// A Job, whose pod template cannot be changed once it is stored: for every engine but the Initializer one.
+    /// A Job: for every engine but Initializer, because the pod template of a stored Job is immutable.
     Job,
-    /// What no policy may choose.
+    /// A resource that no policy may target.
     Refused,
-    /// A built-in kind, under a name or group that it does not have.
+    /// A built-in kind with a wrong name or group.
     Misnamed(&'static Kind),
 }
 
-/// Resources of Kubernetes itself that no policy may choose. Those that others are made from or by: their owners would
-/// fight with us, or the control plane would wait for itself.
+/// Built-in resources that no policy may target, because controllers make them or make others from them: their owners
+/// would revert our changes, or the control plane would wait for itself.
 const MADE_BY_OTHERS: [&str; 9] = [
     "configmaps",
     "controllerrevisions",
@@ -34,7 +33,6 @@ const MADE_BY_OTHERS: [&str; 9] = [
     "services",
 ];
 
-/// Those that are in no namespace.
 const CLUSTER_SCOPED: [&str; 42] = [
     "apiservices",
     "certificatesigningrequests",
@@ -80,7 +78,7 @@ const CLUSTER_SCOPED: [&str; 42] = [
     "volumeattributesclasses",
 ];
 
-/// CEL: the target is none that no policy may choose.
+/// CEL: the target is not a forbidden one.
 pub(super) fn refuses_resources() -> String {
     let names: Vec<_> = MADE_BY_OTHERS.iter().chain(&CLUSTER_SCOPED).map(|name| format!("'{name}'")).collect();
     let built_in =
@@ -88,13 +86,12 @@ pub(super) fn refuses_resources() -> String {
     format!("!({built_in} && self.resource in [{}])", names.join(", "))
 }
 
-/// CEL: no target is a Job where the engine acts on what is stored.
+/// CEL: no target is a Job if the engine is Initializer.
 pub(super) fn spares_jobs() -> &'static str {
     "!has(self.engine) || self.engine != 'Initializer' || !has(self.targets) || !self.targets.exists(target, \
      target.group == 'batch' && target.resource == 'jobs')"
 }
 
-/// What `target` is.
 pub(super) fn classify(target: &Target) -> Class {
     let resource = target.resource.as_str();
     let is_meant = |kind: &&Arc<Kind>| kind.resource == resource || kind.resource.strip_suffix('s') == Some(resource);
@@ -115,7 +112,7 @@ pub(super) fn spelt(kind: &Kind) -> String {
     format!("write `{{group: \"{}\", resource: {}}}`", kind.group, kind.resource)
 }
 
-/// Where the pod template of `target` lies, if `templatePath` says something else and nothing else is there to be said.
+/// The fault of a `templatePath` in `target` that contradicts a built-in kind.
 pub(super) fn wrong_path(target: &Target) -> Option<String> {
     let said = target.template_path.as_deref()?;
     let kind = Kind::of(&target.group, &target.resource, Some(said));
@@ -127,7 +124,7 @@ pub(super) fn wrong_path(target: &Target) -> Option<String> {
     }
 }
 
-/// The targets that name a resource with another path than an earlier one does, by index, and what that one says.
+/// The targets that give a resource another path than an earlier target: index and the earlier path.
 pub(super) fn second_paths(targets: &[Target]) -> Vec<(usize, String)> {
     let mut first: HashMap<Arc<Kind>, usize> = HashMap::new();
     let mut second = Vec::new();

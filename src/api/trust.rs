@@ -1,8 +1,8 @@
-//! How much the operator's owner trusts the authors of policies: what a template may hold, by flags of the operator.
+//! The limits that the operator's owner sets on templates, by flags.
 //!
-//! A template becomes part of pods whose owners have not seen it. So it is judged by the Pod Security Standards
-//! ([`super::pod_security`]); what gives a hand on the node or an identity must be allowed besides; and its images can be
-//! limited to those that the owner knows.
+//! A template becomes part of pods whose owners have not seen it. So it must follow the Pod Security Standards
+//! ([`super::pod_security`]). Content with access to the node or to an identity needs a further flag. Images can be
+//! limited to a list.
 
 use super::pod_security::{self, Breach, Level};
 use super::v1alpha1::{RawObject, SidecarPolicySpec, Template};
@@ -11,20 +11,20 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use wildmatch::WildMatch;
 
-/// What policies are trusted with.
+/// The limits for policies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
     /// The level of the Pod Security Standards that templates keep to (`--pod-security`).
     pub level: Level,
-    /// Where they need not: for policies that are for these namespaces only, by name (`--privileged-namespaces`).
+    /// The namespaces without that level, for policies that name only these (`--privileged-namespaces`).
     pub privileged_namespaces: BTreeSet<String>,
-    /// What else they may hold (`--allow-in-templates`).
+    /// The further content that they may have (`--allow-in-templates`).
     pub powers: BTreeSet<Power>,
-    /// The images that they may name, as prefixes or globs (`--allowed-images`); all, if there are none.
+    /// The allowed images, as prefixes or globs (`--allowed-images`); empty allows all.
     pub images: Vec<String>,
 }
 
-/// What a template holds only where the operator's owner allows it, at every level of the Pod Security Standards.
+/// Content of a template that needs a flag at every level of the Pod Security Standards.
 #[derive(Serialize, Deserialize, clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "kebab-case")]
 pub enum Power {
@@ -49,7 +49,7 @@ impl Power {
         }
     }
 
-    /// The fields of `template` that give it.
+    /// The fields of `template` with this content.
     fn fields(self, template: &Template) -> Vec<String> {
         let found = match self {
             Self::HostPaths => found(template.all_volumes(), "hostPath"),
@@ -66,13 +66,13 @@ impl Trust {
         Self { level: Level::Privileged, powers: Power::ALL.into(), ..Self::default() }
     }
 
-    /// True if and only if `spec` is, by name, for nothing but privileged namespaces.
+    /// True if and only if `spec` names privileged namespaces and no others.
     fn is_privileged(&self, spec: &SidecarPolicySpec) -> bool {
         let is_known = |name: &String| self.privileged_namespaces.contains(name);
         spec.namespaces.as_ref().is_some_and(|names| !names.is_empty() && names.iter().all(is_known))
     }
 
-    /// What of the template of `spec` goes beyond the level that it is to keep to: field, and what to do.
+    /// The fields of the template of `spec` beyond the level, each with what to do.
     pub(super) fn beyond_level(&self, spec: &SidecarPolicySpec) -> Vec<(String, String)> {
         let Some(template) = &spec.template else { return Vec::new() };
         if self.is_privileged(spec) {
@@ -82,7 +82,7 @@ impl Trust {
         breaches.map(|breach| (breach.field.clone(), format!("{}; {}", told(&breach), self.remedy(spec)))).collect()
     }
 
-    /// What a policy has to do if it needs more than the level.
+    /// The advice for a policy that needs more than the level.
     fn remedy(&self, spec: &SidecarPolicySpec) -> String {
         if self.privileged_namespaces.is_empty() {
             return "change that, or have namespaces that may have it named to the operator by `--privileged-namespaces`".to_owned();
@@ -98,7 +98,7 @@ impl Trust {
         )
     }
 
-    /// What the template of `spec` holds that must be allowed by a flag, and is not: field, and what to do.
+    /// The fields of the template of `spec` that need a flag and have none, each with what to do.
     pub(super) fn not_granted(&self, spec: &SidecarPolicySpec) -> Vec<(String, String)> {
         let missing = Power::ALL.into_iter().filter(|power| !self.powers.contains(power));
         let fields = missing.flat_map(|power| {
@@ -110,7 +110,7 @@ impl Trust {
         fields.collect()
     }
 
-    /// The images of the template of `spec` that are not among those allowed: field, and what to do.
+    /// The images of the template of `spec` that are not allowed: field, and what to do.
     pub(super) fn foreign_images(&self, spec: &SidecarPolicySpec) -> Vec<(String, String)> {
         if self.images.is_empty() {
             return Vec::new();
@@ -125,8 +125,8 @@ impl Trust {
     }
 }
 
-/// True if and only if `image` is what `pattern` stands for: with `*` or `?` a glob over the whole of it; else a registry, a
-/// folder, a repository or an image, whole parts of the name only.
+/// True if and only if `pattern` matches `image`. With `*` or `?` it is a glob over the whole image; else a registry, a
+/// folder, a repository or an image, in whole parts of the name.
 fn covers(pattern: &str, image: &str) -> bool {
     if pattern.contains(['*', '?']) {
         return WildMatch::new(pattern).matches(image);
@@ -154,7 +154,7 @@ fn found<'a>(items: impl Iterator<Item = (String, &'a RawObject)>, field: &str) 
     fields.collect()
 }
 
-/// What a control has against a field.
+/// The message for a breach.
 fn told(breach: &Breach) -> String {
     let found = match &breach.found {
         Some(value) => format!("it is {value}"),

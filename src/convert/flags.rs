@@ -7,11 +7,11 @@ use crate::workload::Workload;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A flag of the tutorials' initializer, with its default as its source has it.
+/// A flag of the tutorials' initializer, with the default from its source.
 struct Known {
     name: &'static str,
     default: &'static str,
-    /// Whether it stands by itself.
+    /// Whether it takes no value.
     is_switch: bool,
 }
 
@@ -28,7 +28,7 @@ const FLAGS: [Known; 5] = [
     Known { name: ANNOTATION, default: "initializer.kubernetes.io/envoy", is_switch: false },
     Known { name: REQUIRE, default: "false", is_switch: true },
 ];
-/// Flags that say nothing about what is injected: a shell's, and those of logs and connections.
+/// Flags without effect on the injected content: of a shell, of logs and of connections.
 const WITHOUT_EFFECT: [&str; 9] =
     ["alsologtostderr", "c", "kubeconfig", "log_dir", "logtostderr", "master", "stderrthreshold", "v", "vmodule"];
 
@@ -36,27 +36,26 @@ const WITHOUT_EFFECT: [&str; 9] =
 pub(super) struct Process {
     /// Its kind and name: `Deployment sidecar-initializer`.
     pub(super) title: String,
-    /// As kubectl is told: `deployment/sidecar-initializer -n default`.
+    /// The arguments for kubectl: `deployment/sidecar-initializer -n default`.
     pub(super) handle: String,
-    /// The name that it answers to.
+    /// The initializer name that it handles.
     pub(super) initializer: String,
     pub(super) config_map: String,
     pub(super) namespace: String,
-    /// The annotation that it wants, if it wants one.
+    /// The annotation that it requires, if there is one.
     pub(super) annotation: Option<String>,
-    /// Where its flags are.
+    /// The places of its flags.
     places: BTreeMap<&'static str, Place>,
-    /// Where the container is.
     pub(super) place: Place,
 }
 
 impl Process {
-    /// Where `-initializer-name` is, and what to say if it is not there.
+    /// The place of `-initializer-name`, with a remark if the flag is missing.
     pub(super) fn named_at(&self) -> (Place, &'static str) {
         self.at(INITIALIZER)
     }
 
-    /// The same of `-configmap`.
+    /// The same for `-configmap`.
     pub(super) fn config_map_at(&self) -> (Place, &'static str) {
         self.at(CONFIG_MAP)
     }
@@ -110,7 +109,7 @@ fn tokens(container: &Value) -> Vec<(String, &str)> {
     let mut tokens = Vec::new();
     for list in ["command", "args"] {
         for (index, item) in container[list].as_array().into_iter().flatten().enumerate() {
-            // A shell's command is one text.
+            // Split, because a shell's command is one text.
             let words = item.as_str().unwrap_or_default().split_whitespace();
             tokens.extend(words.map(|word| (format!("{list}[{index}]"), word.trim_matches(['"', '\'']))));
         }
@@ -161,7 +160,7 @@ fn given(container: &Value, spot: &Spot, path: &str, work: &mut Work<'_>) -> BTr
     given
 }
 
-/// `text` with the variables of `container` put in; or the one that is not known.
+/// `text` with the variables of `container` expanded.
 fn expand(text: &str, container: &Value) -> Result<String, String> {
     let mut expanded = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Initializers: what is registered, who answers to it, and what that one injects.
+//! Initializers: the registration, the process that handles it, and the content that it injects.
 
 use super::flags::Process;
 use super::objects::{Inputs, Source, Spot, TYPOS, pass};
@@ -25,7 +25,7 @@ pub(super) fn convert(inputs: &Inputs<'_>, work: &mut Work<'_>) {
 struct Registered<'a> {
     name: String,
     ways: rules::Ways,
-    /// Where it is first.
+    /// Its first place.
     spot: Spot,
     place: Place,
     configurations: Vec<&'a Source<'a>>,
@@ -38,7 +38,6 @@ struct Content<'a> {
     spot: Spot,
 }
 
-/// Everything there is to put together.
 struct Parts<'a> {
     processes: &'a [Process],
     config_maps: &'a [Source<'a>],
@@ -46,7 +45,7 @@ struct Parts<'a> {
     names: &'a [Registered<'a>],
 }
 
-/// Which parts have found their place, by index.
+/// The indexes of the parts that a policy uses.
 #[derive(Default)]
 struct Used {
     processes: Vec<usize>,
@@ -64,7 +63,7 @@ fn processes(inputs: &Inputs<'_>, work: &mut Work<'_>) -> Vec<Process> {
     processes
 }
 
-/// The initializers by name: an object waits for a name, whichever entry has put it there.
+/// The initializers by name, because an object waits for a name, whichever entry added it.
 fn registered<'a>(inputs: &'a Inputs<'a>, work: &mut Work<'_>) -> Vec<Registered<'a>> {
     let mut registered: Vec<Registered<'a>> = Vec::new();
     for source in &inputs.configurations {
@@ -117,9 +116,9 @@ fn contents<'a>(inputs: &'a Inputs<'a>, work: &mut Work<'_>) -> Vec<Content<'a>>
     contents
 }
 
-/// What the tutorials' initializer reads.
+/// The key that the tutorials' initializer reads.
 const KEY: &str = "config";
-/// What it may have, in the words of a template; the tutorials' initializer knows the first two.
+/// The lists that it may have, as named in a template. The tutorials' initializer reads the first two.
 const LISTS: [&str; 3] = ["containers", "volumes", "initContainers"];
 
 impl<'a> Content<'a> {
@@ -155,7 +154,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// The list of a template that a field of a ConfigMap is, whose case does not matter.
+/// The list of a template with the name `field`, in any case.
 fn list(field: &str) -> Option<&'static str> {
     LISTS.into_iter().find(|list| list.eq_ignore_ascii_case(field))
 }
@@ -181,13 +180,13 @@ fn template(value: Map<String, Value>, spot: &Spot, work: &mut Work<'_>) -> Map<
     template
 }
 
-/// True if and only if it is worth while to read `text`: ConfigMaps have all sorts of texts.
+/// True if and only if `text` may be content, because ConfigMaps hold all sorts of texts.
 fn looks_like_content(text: &str) -> bool {
     let text = text.to_lowercase();
     LISTS.iter().any(|list| text.contains(&list.to_lowercase()))
 }
 
-/// An object, and where its fields are.
+/// An object, with the places of its fields.
 type Document = (Map<String, Value>, Spot);
 
 /// The object in the text of a ConfigMap; none if there is no object. The text is at `place`.
@@ -199,7 +198,7 @@ fn document(
 ) -> Result<Option<Document>, (Place, String)> {
     let begins = source.document.place.line;
     let key = source.document.text.lines().nth(place.line.saturating_sub(begins)).unwrap_or_default();
-    // The lines of a block are lines of the file. Those of any other text are not to be told.
+    // Only for a block, because its lines are lines of the file. Other texts have no lines of their own.
     let is_block = key.split_once(':').is_some_and(|(_, rest)| rest.trim_start().starts_with(['|', '>']));
     let below = |line: usize| Place { line: place.line + if is_block { line } else { 0 }, ..place.clone() };
     let file = File::parse(&place.file, text.as_bytes().to_vec()).map_err(|faults| {
@@ -256,7 +255,7 @@ impl Parts<'_> {
         });
     }
 
-    /// Who answers to the name.
+    /// The process that handles the name.
     fn process(&self, of: &Registered<'_>, used: &mut Used, work: &mut Work<'_>) -> Option<usize> {
         let answers = |index: &usize| self.processes[*index].initializer == of.name;
         let exact: Vec<usize> = (0..self.processes.len()).filter(answers).collect();
@@ -290,7 +289,8 @@ impl Parts<'_> {
         Some(index)
     }
 
-    /// Which of the processes `all`, which answer to the name, is converted: the first that wants an annotation, since it does less.
+    /// The process to convert among `all` that handle the name: the first one that requires an annotation, because it
+    /// injects less.
     fn one_of(&self, all: &[usize], of: &Registered<'_>, work: &mut Work<'_>) -> usize {
         let does = |index: &usize| {
             let Process { annotation, config_map, namespace, .. } = &self.processes[*index];
@@ -316,7 +316,7 @@ impl Parts<'_> {
         taken
     }
 
-    /// Which of the ConfigMaps `all`, which have one name and namespace, is converted: the last, as `kubectl apply` would have it.
+    /// The ConfigMap to convert among `all` with one name and namespace: the last one, as after `kubectl apply`.
     fn last_of(&self, all: &[usize], work: &mut Work<'_>) -> Option<usize> {
         let (last, others) = all.split_last()?;
         let content = &self.contents[*last];
@@ -332,7 +332,6 @@ impl Parts<'_> {
         Some(*last)
     }
 
-    /// What is injected.
     fn content(
         &self,
         of: &Registered<'_>,
@@ -363,7 +362,7 @@ impl Parts<'_> {
         let other = self.contents.iter().position(named);
         let names = || self.contents.iter().map(|content| content.source.name());
         let is_here = self.config_maps.iter().any(|source| source.name() == process.config_map);
-        // One that is here, and says nothing, is not meant to be another.
+        // No suggestion for an existing ConfigMap without content, because its name is no misspelling.
         let near = || nearest(&process.config_map, names()).filter(|_| !is_here);
         let only = || (self.contents.len() == 1 && self.names.len() == 1 && !is_here).then_some(0);
         let wanted = format!("ConfigMap {} in namespace `{}`{default}", process.config_map, process.namespace);
@@ -389,7 +388,7 @@ impl Parts<'_> {
         Some(index)
     }
 
-    /// Says which parts belong to nothing.
+    /// Reports the parts that belong to no policy.
     fn tell_what_is_left(&self, used: &Used, work: &mut Work<'_>) {
         for (index, process) in self.processes.iter().enumerate().filter(|(index, _)| !used.processes.contains(index)) {
             let (place, default) = self.processes[index].named_at();
@@ -412,17 +411,17 @@ impl Parts<'_> {
     }
 }
 
-/// Which of `names` is `word` but for a slip of the pen.
+/// The index of the name that `word` probably misspells.
 fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<usize> {
     let distances = names.map(|name| strsim::damerau_levenshtein(word, name)).enumerate();
-    // Of a short word, little may be wrong.
+    // Fewer differences for a short word, because more would match anything.
     distances
         .filter(|(_, distance)| *distance <= TYPOS.min(word.len() / 5))
         .min_by_key(|(_, distance)| *distance)
         .map(|(index, _)| index)
 }
 
-/// The spec of a policy that does the same.
+/// The spec of a policy with the same effect.
 fn spec(content: &Content<'_>, targets: Vec<Value>, annotation: Option<&str>) -> Map<String, Value> {
     let ends = |target: &Value| ["pods", "cronjobs"].iter().any(|resource| target["resource"] == *resource);
     let may_end = targets.iter().any(ends) && content.template.contains_key("containers");
@@ -431,7 +430,7 @@ fn spec(content: &Content<'_>, targets: Vec<Value>, annotation: Option<&str>) ->
         let selector = json!({ "matchExpressions": [{ "key": key, "operator": "Exists" }] });
         spec.insert("annotationSelector".to_owned(), selector);
     }
-    // The old one looked at neither.
+    // Because the old initializer checked neither.
     spec.insert("hostNetworkPods".to_owned(), "Inject".into());
     if may_end {
         spec.insert("jobs".to_owned(), "Inject".into());
@@ -441,7 +440,7 @@ fn spec(content: &Content<'_>, targets: Vec<Value>, annotation: Option<&str>) ->
     spec
 }
 
-/// What every policy does otherwise than every initializer of the tutorials.
+/// Reports the differences that every policy has from the tutorials' initializers.
 pub(super) fn tell_differences(work: &mut Work<'_>) {
     let protected: Vec<&str> = work.site.protected_namespaces.iter().map(String::as_str).collect();
     let protected = format!("the old one reached {}; no policy does", protected.join(", "));

@@ -1,7 +1,7 @@
-//! Old things into policies: initializers with a ConfigMap, and PodPresets. Pure.
+//! The conversion of initializers with a ConfigMap, and of PodPresets, to policies. Pure.
 //!
-//! [`convert`] reads manifests as somebody has applied them once, and gives policies that do the same to new objects. What
-//! it cannot carry over, had to guess, or does differently, it says, with the line.
+//! [`convert`] reads old manifests and returns policies with the same effect on new objects. It reports everything that
+//! is lost, guessed or different, with the line.
 
 mod flags;
 mod initializer;
@@ -19,14 +19,14 @@ use objects::{Inputs, Spot};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// What the old things have become.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default)]
 pub struct Conversion {
     /// Valid policies, in the order of the input.
     pub policies: Vec<Converted>,
-    /// What there is to know about them, by weight.
+    /// The findings about them, by weight.
     pub findings: Vec<Finding>,
-    /// How to switch over, step by step.
+    /// The steps to switch over.
     pub steps: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ impl Conversion {
             .collect()
     }
 
-    /// True if and only if somebody has to look: something is lost, or was guessed.
+    /// True if and only if a person must review the result, because something is lost or guessed.
     pub fn needs_attention(&self) -> bool {
         self.findings.iter().any(|finding| finding.weight <= Weight::Guessed)
     }
@@ -53,22 +53,22 @@ pub struct Converted {
     pub name: String,
     /// The whole object.
     pub object: Value,
-    /// What it was made of, such as `ConfigMap sidecar-initializer`.
+    /// Its sources, such as `ConfigMap sidecar-initializer`.
     pub from: Vec<String>,
-    /// The name of the initializer that it takes the place of; none for a PodPreset.
+    /// The name of the initializer that it replaces; none for a PodPreset.
     pub initializer: Option<String>,
-    /// What must be in the namespaces of its workloads.
+    /// The objects that the namespaces of its workloads must have.
     pub needs: BTreeSet<String>,
-    /// What it takes the place of.
+    /// The old objects that it replaces.
     old: steps::Old,
 }
 
-/// How much a finding matters.
+/// The weight of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
     /// Not carried over.
     Lost,
-    /// The input is at odds with itself, or silent: taken as it is probably meant.
+    /// The input is contradictory or incomplete; the conversion follows its probable meaning.
     Guessed,
     /// The policy does it differently.
     Differs,
@@ -91,18 +91,19 @@ impl Weight {
     }
 }
 
-/// Something to know about a conversion.
+/// A finding about a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How much it matters.
+    /// The weight.
     pub weight: Weight,
-    /// What it is about; none if that is all of it.
+    /// The place in the input; none if the finding is about all of it.
     pub place: Option<Place>,
-    /// What it is, and what to write instead.
+    /// The finding, and what to write instead.
     pub message: String,
 }
 
-/// Makes policies of what is in `files`. What names no namespace is in `namespace`. At `odd_spaces`, plain spaces were put for others.
+/// Converts the objects in `files` to policies. `namespace` is the namespace of objects that name none. At the places
+/// `odd_spaces`, plain spaces have replaced other ones.
 ///
 /// # Guarantees
 /// Every policy is one that [`Policy::parse`] takes, on a site that has [`Conversion::initializer_names`].
@@ -119,7 +120,6 @@ pub fn convert(files: &[File], odd_spaces: &[Place], namespace: &str, site: &Sit
     work.finish()
 }
 
-/// A conversion under way.
 struct Work<'a> {
     site: &'a Site,
     drafts: Vec<Draft>,
@@ -128,17 +128,16 @@ struct Work<'a> {
     listed: Vec<(String, String)>,
 }
 
-/// A policy that has not been judged yet.
+/// A policy that was not validated yet.
 struct Draft {
-    /// What it would be called; another policy may have that name.
+    /// The wanted name; another policy may have it.
     name: String,
     spec: Map<String, Value>,
     from: Vec<String>,
     initializer: Option<String>,
     old: steps::Old,
-    /// Where the content of `spec.template` comes from.
     template: Spot,
-    /// Where all the rest comes from.
+    /// The source of all other fields.
     rest: Spot,
 }
 
@@ -201,12 +200,12 @@ impl Work<'_> {
     }
 }
 
-/// True if and only if the operator owns that initializer name only if a flag says so.
+/// True if and only if the operator needs a flag to own the name `initializer`.
 fn is_foreign(initializer: &str) -> bool {
     !initializer.ends_with(".scpol.dev")
 }
 
-/// How long the name of a policy may be: it becomes the value of a label.
+/// The longest name of a policy, in bytes: the name becomes the value of a label.
 const NAME: usize = 63;
 
 /// `wanted` as the name of a policy that is none of `taken`.

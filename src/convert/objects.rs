@@ -1,4 +1,4 @@
-//! The objects of the input, and where they stand.
+//! The objects of the input, with their places.
 
 use super::{Weight, Work};
 use crate::manifest::{File, Kinds, Lines, Manifest, Object, Place};
@@ -6,7 +6,7 @@ use crate::workload::Workload;
 use serde_json::Value;
 use std::rc::Rc;
 
-/// The input, by what it can be used for.
+/// The input, sorted by its use.
 #[derive(Default)]
 pub(super) struct Inputs<'a> {
     pub(super) configurations: Vec<Source<'a>>,
@@ -22,21 +22,20 @@ pub(super) struct Source<'a> {
     kind: &'a str,
     pub(super) namespace: &'a str,
     pub(super) spot: Spot,
-    /// What it is in.
     pub(super) document: &'a Manifest,
 }
 
-/// Something with fields, and where they are.
+/// An object with the places of its fields.
 #[derive(Clone)]
 pub(super) enum Spot {
-    /// In a document: behind `prefix`, in the object that the indexes lead to.
+    /// In a document: under `prefix`, in the object at the indexes.
     Fields { lines: Rc<Lines>, indexes: Vec<usize>, prefix: &'static str },
     /// All in one place.
     Whole(Place),
 }
 
 impl Spot {
-    /// Where the field `path` is, or the nearest around it.
+    /// The place of the field `path`, or of the nearest field around it.
     pub(super) fn place(&self, path: &str) -> Place {
         match self {
             Spot::Fields { lines, indexes, prefix } => {
@@ -47,7 +46,7 @@ impl Spot {
         }
     }
 
-    /// The same, with what is behind `prefix`.
+    /// The same for the part under `field`.
     pub(super) fn within(&self, field: &'static str) -> Self {
         match self {
             Spot::Fields { lines, indexes, .. } => {
@@ -63,7 +62,7 @@ impl<'a> Source<'a> {
         self.body["metadata"]["name"].as_str().unwrap_or_default()
     }
 
-    /// How it is called in a sentence: `ConfigMap sidecar-initializer`.
+    /// Its name in a sentence: `ConfigMap sidecar-initializer`.
     pub(super) fn title(&self) -> String {
         format!("{} {}", self.kind, self.name())
     }
@@ -72,13 +71,12 @@ impl<'a> Source<'a> {
 /// The kinds that are converted, each with the end of its group.
 const KINDS: [(&str, &str); 3] =
     [("InitializerConfiguration", "admissionregistration.k8s.io"), ("PodPreset", "settings.k8s.io"), ("ConfigMap", "")];
-/// Of how many letters a word may be another.
+/// The largest number of misspelt letters in a word.
 pub(super) const TYPOS: usize = 3;
-/// What webhook injectors are made of.
 const WEBHOOKS: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
 impl<'a> Inputs<'a> {
-    /// Sorts the objects of `files`; says what is left over.
+    /// Sorts the objects of `files`, and reports those without use.
     pub(super) fn of(files: &'a [File], namespace: &'a str, work: &mut Work<'_>) -> Self {
         let mut inputs = Self::default();
         for document in files.iter().flat_map(File::manifests) {
@@ -129,13 +127,13 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Says that nothing becomes of `source`.
+/// Reports that `source` is not converted.
 pub(super) fn pass(source: &Source<'_>, work: &mut Work<'_>) {
     let message = format!("{}: nothing to convert", source.title().trim());
     work.tell(Weight::Note, source.spot.place(""), message);
 }
 
-/// What the kind of `object` is probably meant to be, if it is none.
+/// The kind that `object` probably misspells.
 fn misspelt(object: &Object<'_>) -> Option<&'static str> {
     if KINDS.iter().any(|(kind, _)| *kind == object.kind) {
         return None;

@@ -10,7 +10,6 @@ const EXCLUDE: &str = "podpreset.admission.kubernetes.io/exclude";
 /// What a PodPreset adds, under the same names in a template.
 const LISTS: [&str; 4] = ["env", "envFrom", "volumeMounts", "volumes"];
 
-/// Converts every PodPreset.
 pub(super) fn convert(inputs: &Inputs<'_>, work: &mut Work<'_>) {
     for source in &inputs.presets {
         one(source, inputs, work);
@@ -70,10 +69,10 @@ fn spec(fields: &Map<String, Value>, namespace: &str) -> Map<String, Value> {
             "annotationSelector".to_owned(),
             json!({ "matchExpressions": [{ "key": EXCLUDE, "operator": "NotIn", "values": ["true"] }] }),
         ),
-        // A PodPreset does not look at it.
+        // Because PodPresets ignore it.
         ("hostNetworkPods".to_owned(), "Inject".into()),
     ]);
-    // A PodPreset adds at the end.
+    // Because PodPresets add at the end.
     let position: Map<String, Value> = ["env", "envFrom"]
         .into_iter()
         .filter(|list| template.contains_key(*list))
@@ -83,7 +82,7 @@ fn spec(fields: &Map<String, Value>, namespace: &str) -> Map<String, Value> {
         spec.insert("position".to_owned(), position.into());
     }
     spec.insert("template".to_owned(), template.into());
-    // An empty selector selects every pod of the namespace, which a policy says by having none.
+    // Only if not empty, because an empty selector selects every pod; a policy has none then.
     if let Some(selector) = fields.get("selector").and_then(Value::as_object) {
         let mut selector = selector.clone();
         selector.retain(|_, value| !is_empty(value));
@@ -94,7 +93,7 @@ fn spec(fields: &Map<String, Value>, namespace: &str) -> Map<String, Value> {
     spec
 }
 
-/// What every policy does otherwise than every PodPreset.
+/// Reports the differences that every policy has from PodPresets.
 pub(super) fn tell_differences(work: &mut Work<'_>) {
     let init = "init containers: a PodPreset leaves them alone up to Kubernetes 1.13, and later does not; `template.includeInitContainers: true` \
                 adds to them, too";

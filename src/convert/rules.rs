@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A group, and its versions.
 type Group = (&'static str, &'static [&'static str]);
 
-/// What servers have served.
+/// The resources that servers have served.
 const SERVED: [(&str, &[Group]); 6] = [
     ("deployments", &[("apps", &["v1", "v1beta1", "v1beta2"]), ("extensions", &["v1beta1"])]),
     ("statefulsets", &[("apps", &["v1", "v1beta1", "v1beta2"])]),
@@ -20,10 +20,10 @@ const SERVED: [(&str, &[Group]); 6] = [
     ("jobs", &[("batch", &["v1"])]),
     ("pods", &[("", &["v1"])]),
 ];
-/// What kubectl takes for a resource, and the API does not.
+/// Short names that kubectl accepts for a resource, and the API does not.
 const SHORT: [(&str, &str); 5] =
     [("deploy", "deployments"), ("sts", "statefulsets"), ("ds", "daemonsets"), ("cj", "cronjobs"), ("po", "pods")];
-/// Resources that no policy may choose, and what to choose.
+/// Resources that no policy may target, with a replacement.
 const INSTEAD: [(&str, &str); 4] = [
     ("jobs", "the pod template of a Job cannot be changed once it is posted: write `pods` in group `\"\"`"),
     ("replicasets", "they are made from others: write `deployments`"),
@@ -38,12 +38,12 @@ fn kinds() -> impl Iterator<Item = &'static Arc<Kind>> {
 
 /// A way in which an object can be posted: a resource, through a group and a version.
 type Way = (&'static str, &'static str, &'static str);
-/// Everything that is matched.
+/// All ways that rules match.
 pub(super) type Ways = BTreeSet<Way>;
 
-/// What the server matches by the `rules` of one entry, which are at `path` of `spot`.
+/// The ways that the server matches by the `rules` of one entry, which are at `path` of `spot`.
 ///
-/// All of them must match, whatever the documentation of the API says.
+/// All rules must match, contrary to the documentation of the API.
 pub(super) fn matched(rules: &Value, spot: &Spot, path: &str, work: &mut Work<'_>) -> Ways {
     let rules = rules.as_array().map(Vec::as_slice).unwrap_or_default();
     let each: Vec<Ways> =
@@ -71,7 +71,7 @@ pub(super) fn matched(rules: &Value, spot: &Spot, path: &str, work: &mut Work<'_
     all
 }
 
-/// What one rule matches.
+/// The ways that one rule matches.
 fn ways(rule: &Value, spot: &Spot, path: &str, work: &mut Work<'_>) -> Ways {
     let (groups, versions) = (texts(&rule["apiGroups"]), texts(&rule["apiVersions"]));
     let mut ways = Ways::new();
@@ -128,7 +128,7 @@ fn served(resource: &str) -> String {
     format!("write apiGroups {}", groups.into_iter().collect::<Vec<_>>().join(" or "))
 }
 
-/// A resource that a policy may target; or what it is meant to be, if that can be told, and what to say.
+/// A resource that a policy may target; else the probable resource, if there is one, and a message.
 fn judge(resource: &str) -> Result<&'static str, (Option<&'static str>, String)> {
     if let Some((_, instead)) = INSTEAD.iter().find(|(known, _)| *known == resource) {
         return Err((None, format!("`{resource}` is no target: {instead}")));
@@ -157,7 +157,7 @@ fn judge(resource: &str) -> Result<&'static str, (Option<&'static str>, String)>
     }
 }
 
-/// The resource that `word` is probably meant to be: a kind, a short name, or a slip of the pen.
+/// The resource that `word` probably stands for: as a kind, a short name or a misspelling.
 pub fn suggest(word: &str) -> Option<&'static str> {
     let word = word.to_lowercase();
     let short = SHORT.iter().find(|(short, _)| *short == word).map(|(_, resource)| *resource);
@@ -166,13 +166,13 @@ pub fn suggest(word: &str) -> Option<&'static str> {
     let distance = |kind: &&Arc<Kind>| strsim::damerau_levenshtein(&word, &kind.resource);
     let near = || {
         let nearest = kinds().min_by_key(distance)?;
-        // Of a short word, little may be wrong.
+        // Fewer differences for a short word, because more would match anything.
         (distance(&nearest) <= TYPOS.min(word.len() / 3)).then_some(nearest.resource.as_str())
     };
     short.or(of_kind).or_else(near).filter(|resource| *resource != "jobs")
 }
 
-/// `ways` as `spec.targets`; says at `place` where a target reaches further.
+/// `ways` as `spec.targets`. Reports targets that reach further, at `place`.
 pub(super) fn targets(ways: &Ways, place: &Place, work: &mut Work<'_>) -> Vec<Value> {
     let mut targets = Vec::new();
     for kind in kinds() {

@@ -1,24 +1,23 @@
-//! The order of switching over: such that no create hangs, and none is missed.
+//! The steps to switch over, in an order in which no create hangs and none is missed.
 
 use super::Converted;
 use std::collections::BTreeSet;
 
-/// What a policy takes the place of.
+/// The old objects that a policy replaces.
 #[derive(Clone, Debug)]
 pub(super) enum Old {
     /// An initializer.
     Initializer {
-        /// The InitializerConfigurations that list it.
         configurations: Vec<String>,
-        /// As kubectl is told; empty if they are not known.
+        /// The arguments for kubectl; empty if the processes are unknown.
         processes: Vec<String>,
         config_map: String,
     },
-    /// A PodPreset, as kubectl is told.
+    /// A PodPreset, as arguments for kubectl.
     Preset(String),
 }
 
-/// What kubectl is told, each once.
+/// Arguments for kubectl, each once.
 #[derive(Default)]
 struct Handles {
     configurations: BTreeSet<String>,
@@ -44,7 +43,7 @@ impl Handles {
     }
 }
 
-/// What to do, in order. `listed` has every initializer name by the InitializerConfigurations that list it.
+/// The steps, in order. `listed` has each initializer name with an InitializerConfiguration that lists it.
 pub(super) fn steps(policies: &[Converted], listed: &[(String, String)]) -> Vec<String> {
     if policies.is_empty() {
         return Vec::new();
@@ -63,7 +62,7 @@ pub(super) fn steps(policies: &[Converted], listed: &[(String, String)]) -> Vec<
     steps
 }
 
-/// The flags by which an operator owns the names that are kept.
+/// The flags for the operator to own the kept names.
 fn flags(policies: &[Converted]) -> String {
     let names = policies.iter().filter_map(|policy| policy.initializer.as_deref());
     let foreign: BTreeSet<&str> = names.filter(|name| super::is_foreign(name)).collect();
@@ -109,7 +108,7 @@ fn initializers(handles: &Handles, policies: &[Converted], listed: &[(String, St
     ]
 }
 
-/// How the old registrations go: whole, or without the names that have a policy.
+/// The commands that remove the old registrations: all of them, or only the names that have a policy.
 fn unregister(handles: &Handles, policies: &[Converted], listed: &[(String, String)]) -> String {
     let is_converted = |name: &str| policies.iter().any(|policy| policy.initializer.as_deref() == Some(name));
     let is_shared =

@@ -1,4 +1,4 @@
-//! What keeps a template out of a workload, or two templates from each other.
+//! Conflicts: of a template with a workload, and of two templates with each other.
 
 use super::Template;
 use super::content::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, is_native_sidecar};
@@ -13,9 +13,10 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Conflict {
-    /// `NameConflict`, `PolicyConflict`, `VolumeMissing`, `NoPodTemplate`, or what a template needs of the workload (`SCP0225` to `SCP0230`).
+    /// `NameConflict`, `PolicyConflict`, `VolumeMissing`, `NoPodTemplate`, or an unmet need of the template (`SCP0225`
+    /// to `SCP0230`).
     pub code: Code,
-    /// What is in the way, and where. It never repeats a value that may be secret.
+    /// The obstacle and its place. It never repeats a value that may be secret.
     pub message: String,
 }
 
@@ -31,7 +32,8 @@ pub(crate) fn collisions(templates: &[&Template], network: Network) -> Vec<(usiz
         .collect()
 }
 
-/// What `template` would change in `pod`, or misses there. `matching` are the templates of all policies that match.
+/// The first thing that `template` would change in `pod` or lacks there. `matching` are the templates of all policies
+/// that match.
 pub(super) fn check(pod: &Pod<'_>, template: &Template, matching: &[&Template]) -> Result<(), Conflict> {
     let name_conflict = || {
         LISTS
@@ -50,7 +52,8 @@ pub(super) fn check(pod: &Pod<'_>, template: &Template, matching: &[&Template]) 
     conflict.map_or(Ok(()), Err)
 }
 
-/// A label or annotation that is there with another value. Values are not told: annotations may hold anything.
+/// A label or annotation that the pod has with another value. The message has no values, because annotations may hold
+/// secrets.
 fn entry_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
     let differs = |map: &'static Entries| {
         let mut entries = map.of(&template.spec);
@@ -63,7 +66,7 @@ fn entry_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
     Some(Conflict { code: Code::NameConflict, message })
 }
 
-/// Something in a container of the user's own that `template` adds differently.
+/// An item that `template` adds to a user's container, which has it with other content.
 fn inner_conflict(own: &Own<'_>, template: &Template) -> Option<Conflict> {
     for inner in &INNER {
         for item in (inner.items)(&template.spec) {
@@ -79,7 +82,7 @@ fn inner_conflict(own: &Own<'_>, template: &Template) -> Option<Conflict> {
     None
 }
 
-/// A mount that the API server does not take in a container of the user's own, for what else the container has.
+/// A mount that the API server rejects in a user's container, because of another field of the container.
 fn mount_conflict(own: &Own<'_>, template: &Template) -> Option<Conflict> {
     let mounts = INNER.iter().filter(|inner| inner.field == VOLUME_MOUNTS);
     let added = mounts.flat_map(|inner| {
@@ -109,11 +112,10 @@ fn mount_conflict(own: &Own<'_>, template: &Template) -> Option<Conflict> {
 
 /// The list of a container's mounts.
 pub(crate) const VOLUME_MOUNTS: &str = "volumeMounts";
-/// Whether a container is privileged.
 pub(crate) const PRIVILEGED: &[&str] = &["securityContext", "privileged"];
-/// How the mounts of a container get to its node.
+/// The field for the propagation of mounts between a container and its node.
 pub(crate) const PROPAGATION: &str = "mountPropagation";
-/// The way that takes a privileged container.
+/// The propagation that needs a privileged container.
 pub(crate) const BIDIRECTIONAL: &str = "Bidirectional";
 
 fn name_conflict(pod: &Pod<'_>, list: &List, item: &RawObject) -> Option<Conflict> {
@@ -158,7 +160,7 @@ fn host_port_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
         );
         return Some(Conflict { code: Code::NameConflict, message });
     }
-    // What the template has too is equal, or has conflicted by name.
+    // Without those of the template itself, because they are equal or conflicted by name before.
     let is_own = |there: &Running<'_>| running(template).any(|own| own.name() == there.name());
     let all = container_lists().flat_map(|list| pod.items(list).map(move |item| Running { list, item }));
     let theirs: Vec<Running<'_>> = all.filter(|there| !is_own(there)).collect();
@@ -173,7 +175,7 @@ fn host_port_conflict(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
     None
 }
 
-/// A port that containers of one template have twice, once container ports are ports of the host.
+/// A port that two containers of one template share if container ports become host ports.
 pub(crate) fn own_clash(template: &Template) -> Option<String> {
     let all: Vec<_> = running(template).collect();
     for (index, one) in all.iter().enumerate() {
@@ -203,7 +205,7 @@ fn missing_volume(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
     Some(Conflict { code: Code::VolumeMissing, message })
 }
 
-/// What `one` and `other`, in the order of their names, contradict each other in.
+/// The first contradiction between `one` and `other`, which come in the order of their names.
 fn collision(one: &Template, other: &Template, network: Network) -> Option<Conflict> {
     let message = name_collision(one, other)
         .or_else(|| entry_collision(one, other))
@@ -252,8 +254,8 @@ fn entry_collision(one: &Template, other: &Template) -> Option<String> {
     Some(format!("add {} `{key}` with different values", map.noun))
 }
 
-/// What both add to the user's own containers, differently. Which containers those are is not known here, unless both
-/// name theirs.
+/// An item that both add to the user's containers with different content. The containers are unknown here, unless both
+/// templates name theirs.
 fn inner_collision(one: &Template, other: &Template) -> Option<String> {
     if !may_meet(&one.spec.app_containers, &other.spec.app_containers) {
         return None;
@@ -320,7 +322,7 @@ impl Running<'_> {
         self.list.key_of(self.item)
     }
 
-    /// When it runs.
+    /// The phase in which it runs.
     pub(crate) fn phase(&self) -> Phase {
         match (self.list.field == INIT_CONTAINERS, is_native_sidecar(self.item)) {
             (false, _) => Phase::Main,
@@ -329,7 +331,7 @@ impl Running<'_> {
         }
     }
 
-    /// True if and only if both run at one time.
+    /// True if and only if both run at the same time.
     fn meets(&self, other: &Running<'_>) -> bool {
         match (self.phase(), other.phase()) {
             (Phase::Whole, _) | (_, Phase::Whole) => true,
@@ -375,7 +377,7 @@ pub(crate) struct HostPort<'a> {
     pub(crate) ip: &'a str,
 }
 
-/// The address that stands for all of them, as the scheduler has it.
+/// The address for all addresses, as in the scheduler.
 pub(crate) const ANY_IP: &str = "0.0.0.0";
 
 impl HostPort<'_> {
@@ -394,7 +396,7 @@ impl fmt::Display for HostPort<'_> {
     }
 }
 
-/// A host port that both containers want at one time.
+/// A host port that both containers need at the same time.
 fn shared_host_port<'a>(one: &'a Running<'_>, other: &Running<'_>, network: Network) -> Option<HostPort<'a>> {
     if !one.meets(other) {
         return None;

@@ -1,4 +1,4 @@
-//! What a template can add to a pod, as three tables. Everything else walks over them: a new kind of content is a new row.
+//! The content of templates, as three tables. All other code iterates over them: a new kind of content is a new row.
 
 use super::Template;
 use crate::api::mount_path;
@@ -12,7 +12,7 @@ pub(crate) struct List {
     pub(crate) field: &'static str,
     /// One of its items, in a sentence.
     pub(crate) noun: &'static str,
-    /// The lists of one scope must not have one name twice between them.
+    /// The lists of one scope share their names: a name is unique among them.
     pub(crate) scope: Scope,
     /// Whether the fields of an item exclude each other, so that one more field is another item.
     pub(crate) fields: Fields,
@@ -29,14 +29,13 @@ pub(crate) enum Scope {
     Containers,
     /// Volumes, the volume claim templates of a StatefulSet included.
     Volumes,
-    /// References to Secrets.
     PullSecrets,
 }
 
-/// What it means that an object has a field which its counterpart lacks.
+/// The meaning of a field that only one of two compared objects has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fields {
-    /// Nothing: defaulting and admission add fields.
+    /// None, because defaulting and admission add fields.
     Open,
     /// A difference: the object is a choice between its fields, such as the sources of a volume.
     Closed,
@@ -79,9 +78,8 @@ pub(crate) static LISTS: [List; 4] = [
     },
 ];
 
-/// The annotation of a pod that names the container which kubectl takes for `exec` and `logs`.
+/// The annotation that names the default container of kubectl's `exec` and `logs`.
 pub(crate) const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-/// The field of the containers.
 pub(crate) const CONTAINERS: &str = "containers";
 /// The field of the init containers.
 pub(crate) const INIT_CONTAINERS: &str = "initContainers";
@@ -127,7 +125,7 @@ pub(crate) static MAPS: [Entries; 2] = [
 ];
 
 impl Entries {
-    /// What `template` adds to it.
+    /// The entries that `template` adds.
     pub(crate) fn of<'a>(
         &self,
         template: &'a v1alpha1::Template,
@@ -143,7 +141,7 @@ pub(crate) struct Inner {
     pub(crate) field: &'static str,
     /// One of its items, in a sentence.
     pub(crate) noun: &'static str,
-    /// What tells its items apart. Two items of one key in one container contradict each other, or are the same.
+    /// The key of an item. Two items with one key in one container are equal, or conflict.
     pub(crate) key: fn(&RawObject) -> String,
     /// As for a [`List`].
     pub(crate) fields: Fields,
@@ -186,7 +184,7 @@ pub(crate) static INNER: [Inner; 3] = [
     },
 ];
 
-/// A source of variables has no name of its own: what it refers to, and the prefix.
+/// The key of a source of variables: its reference and its prefix, because it has no name.
 fn source(item: &RawObject) -> String {
     let name = |field: &str| Some(format!("{field}:{}", item.get(field)?.get("name")?.as_str()?));
     let of = name("configMapRef").or_else(|| name("secretRef")).unwrap_or_default();
@@ -200,7 +198,7 @@ fn text<'a>(item: &'a RawObject, field: &str) -> &'a str {
     item.get(field).and_then(|value| value.as_str()).unwrap_or_default()
 }
 
-/// The key of `item` within the list that is called `field`, wherever in a pod it lies.
+/// The key of `item` in a list called `field`, at any depth of a pod.
 pub(crate) fn key_in(field: &str, item: &RawObject) -> String {
     let inner = INNER.iter().find(|inner| inner.field == field);
     inner.map_or_else(|| text(item, "name").to_owned(), |inner| (inner.key)(item))

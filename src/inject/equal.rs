@@ -1,17 +1,18 @@
-//! Whether a workload has already what a template sets.
+//! Whether a workload already has the values that a template sets.
 //!
-//! `actual` is equal to `wanted` if every field that `wanted` sets has that value in it. What Kubernetes takes for the
-//! same counts as the same:
+//! `actual` is equal to `wanted` if it has the value of every field that `wanted` sets. Values that mean the same to
+//! Kubernetes are equal:
 //! - quantities are compared by value;
-//! - null, `""`, `[]`, `{}`, `false` and 0 equal absence. Null and an empty string, list or map ask for nothing; `false`
-//!   and 0 ask for that value or absence, since some fields (`runAsUser: 0`, `allowPrivilegeEscalation: false`) mean it;
+//! - null, `""`, `[]`, `{}`, `false` and 0 equal absence. Null and an empty string, list or map accept any value.
+//!   `false` and 0 accept that value or absence, because some fields mean it (`runAsUser: 0`,
+//!   `allowPrivilegeEscalation: false`);
 //! - a port without protocol is a TCP port;
-//! - fields of `actual` that `wanted` does not set come from defaulting or admission, except where an object is a
-//!   choice between its fields: a volume with another source is another volume.
+//! - a field that only `actual` has comes from defaulting or admission, and makes no difference. The exception is an
+//!   object that is a choice between its fields: a volume with another source is another volume.
 
 use super::content::Fields;
-use super::quantity;
 use crate::api::v1alpha1::RawObject;
+use admission_cel::quantity;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt;
@@ -19,11 +20,11 @@ use std::fmt;
 /// The first place where two items differ.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Difference {
-    /// The way to it, innermost first.
+    /// The path, innermost step first.
     path: Vec<Step>,
-    /// What is wanted there; null if nothing is.
+    /// The wanted value; null if there is none.
     pub(super) wanted: Value,
-    /// What is there; null if nothing is.
+    /// The actual value; null if there is none.
     pub(super) actual: Value,
 }
 
@@ -33,12 +34,12 @@ enum Step {
     Item(String),
 }
 
-/// Where `actual` lacks something that `wanted` sets; none if they are equal.
+/// The first field of `wanted` that `actual` lacks or has with another value; none if they are equal.
 pub(crate) fn difference(wanted: &RawObject, actual: &RawObject, fields: Fields) -> Option<Difference> {
     compare_fields(wanted, actual, fields, "")
 }
 
-/// Where either of two items lacks something that the other sets; none if they are equal.
+/// The same in both directions: first `one` as wanted, then `other`.
 pub(super) fn mutual_difference(one: &RawObject, other: &RawObject, fields: Fields) -> Option<Difference> {
     difference(one, other, fields).or_else(|| difference(other, one, fields).map(Difference::turned))
 }
@@ -60,11 +61,11 @@ fn compare_fields(wanted: &RawObject, actual: &RawObject, fields: Fields, name: 
     Some(Difference::at(&Value::Null, there).within(Step::Field(field.clone())))
 }
 
-/// True if and only if a wanted `field` says anything at all.
+/// True if and only if the wanted value of `field` asks for a certain value.
 pub(crate) fn asks(field: &str, value: &Value, fields: Fields) -> bool {
     match value {
         Value::Null => false,
-        // Of an environment variable, `value: ""` is a choice like any other.
+        // Because `value: ""` of an environment variable is a value like any other.
         Value::String(text) => !text.is_empty() || fields == Fields::Closed,
         Value::Array(items) => !items.is_empty(),
         Value::Object(fields) => !fields.is_empty(),
@@ -73,11 +74,11 @@ pub(crate) fn asks(field: &str, value: &Value, fields: Fields) -> bool {
     }
 }
 
-/// Numbers of probes and ports for which Kubernetes puts in something else when they are 0.
+/// Numbers of probes and ports that Kubernetes replaces by a default when they are 0.
 const ZERO_IS_DEFAULTED: [&str; 5] =
     ["timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold", "hostPort"];
 
-/// How to read scalars.
+/// How scalars are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Plain,
@@ -89,7 +90,7 @@ pub(crate) fn is_quantity(object: &str, field: &str) -> bool {
     ["limits", "requests"].contains(&object) || ["sizeLimit", "divisor"].contains(&field)
 }
 
-/// Compares what the field `name` holds.
+/// Compares two values of the field `name`.
 pub(crate) fn compare(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> Option<Difference> {
     match (wanted, actual) {
         (Value::Object(wanted), Value::Object(actual)) => compare_fields(wanted, actual, Fields::Open, name),
@@ -109,7 +110,7 @@ fn same_scalar(wanted: &Value, actual: &Value, name: &str, kind: Kind) -> bool {
     {
         return wanted == actual;
     }
-    // What is no scalar is no protocol either.
+    // Only scalars, because a list or map is no protocol.
     if name == "protocol" && !matches!(wanted, Value::Array(_) | Value::Object(_)) {
         return protocol(wanted) == protocol(actual);
     }
@@ -145,57 +146,77 @@ pub(crate) fn protocol(value: &Value) -> &str {
     value.as_str().filter(|name| !name.is_empty()).unwrap_or("TCP")
 }
 
-/// A list whose items Kubernetes tells apart by a key, so that their order means nothing.
+/// A list whose items have a key in Kubernetes, so that their order means nothing.
 pub(crate) struct Keyed {
     pub(crate) field: &'static str,
-    pub(crate) key: fn(&Value) -> Option<String>,
+    pub(crate) key: Key,
     pub(crate) fields: Fields,
-    /// Whether an item of the workload that is not wanted makes a difference.
+    /// The meaning of an item that only the workload has.
     pub(crate) others: Others,
+}
+
+/// The key of an item.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// A field that holds text.
+    Text(&'static str),
+    /// The number of a port with its protocol.
+    Port,
+}
+
+impl Key {
+    /// The field that an item must have.
+    pub(crate) fn field(self) -> &'static str {
+        match self {
+            Self::Text(field) => field,
+            Self::Port => "containerPort",
+        }
+    }
+
+    /// The key of `item`, if it has one.
+    pub(crate) fn of(self, item: &Value) -> Option<String> {
+        let value = item.get(self.field())?;
+        match self {
+            Self::Text(_) => Some(value.as_str()?.to_owned()),
+            Self::Port => Some(format!("{value}/{}", protocol(&item["protocol"]))),
+        }
+    }
 }
 
 #[derive(PartialEq, Eq)]
 pub(crate) enum Others {
     Differ,
-    /// The ServiceAccount admission plugin mounts its token into every container.
+    /// No difference, because the ServiceAccount admission plugin mounts its token into every container.
     Ignored,
 }
 
-pub(crate) static KEYED: [Keyed; 4] = [
-    Keyed { field: "env", key: |item| text(item, "name"), fields: Fields::Closed, others: Others::Differ },
-    Keyed {
-        field: "ports",
-        key: |item| Some(format!("{}/{}", item.get("containerPort")?, protocol(&item["protocol"]))),
-        fields: Fields::Open,
-        others: Others::Differ,
-    },
-    Keyed { field: "volumeMounts", key: |item| text(item, "mountPath"), fields: Fields::Open, others: Others::Ignored },
-    Keyed {
-        field: "volumeDevices",
-        key: |item| text(item, "devicePath"),
-        fields: Fields::Open,
-        others: Others::Differ,
-    },
+static KEYED: [Keyed; 4] = [
+    Keyed { field: "env", key: Key::Text("name"), fields: Fields::Closed, others: Others::Differ },
+    Keyed { field: "ports", key: Key::Port, fields: Fields::Open, others: Others::Differ },
+    Keyed { field: "volumeMounts", key: Key::Text("mountPath"), fields: Fields::Open, others: Others::Ignored },
+    Keyed { field: "volumeDevices", key: Key::Text("devicePath"), fields: Fields::Open, others: Others::Differ },
 ];
 
-fn text(item: &Value, field: &str) -> Option<String> {
-    Some(item.get(field)?.as_str()?.to_owned())
+impl Keyed {
+    /// The list that the field `name` holds, if its items have a key.
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        KEYED.iter().find(|keyed| keyed.field == name)
+    }
 }
 
 fn compare_lists(wanted: &[Value], actual: &[Value], name: &str) -> Option<Difference> {
-    let keyed = KEYED.iter().find(|keyed| keyed.field == name);
-    let by_key = keyed.and_then(|keyed| Some((keyed, index(wanted, keyed)?, index(actual, keyed)?)));
+    let by_key = Keyed::named(name).and_then(|keyed| Some((keyed, index(wanted, keyed)?, index(actual, keyed)?)));
     match by_key {
         Some((keyed, wanted, actual)) => compare_keyed(&wanted, &actual, keyed),
         None => compare_ordered(wanted, actual, name),
     }
 }
 
-/// The objects of `items` by key; none if one has no key or two have the same: then their order counts.
+/// The objects of `items` by key; none if an item has no key, or the key of another one. Then their order counts.
 fn index<'a>(items: &'a [Value], keyed: &Keyed) -> Option<Index<'a>> {
     let mut index = Index { order: Vec::new(), items: HashMap::new() };
     for item in items {
-        let (key, fields) = ((keyed.key)(item)?, item.as_object()?);
+        let (key, fields) = (keyed.key.of(item)?, item.as_object()?);
         if index.items.insert(key.clone(), fields).is_some() {
             return None;
         }
@@ -254,8 +275,8 @@ impl Difference {
         Self { path: self.path, wanted: self.actual, actual: self.wanted }
     }
 
-    /// The two values in a message, if both can be told. Only short scalars of fields that never carry a secret can:
-    /// a message may reach people who may not read the workload.
+    /// The two values for a message, if both may appear there: short scalars of fields that hold no secrets. The reader
+    /// of a message may not be allowed to read the workload.
     pub(super) fn told(&self) -> Option<(String, String)> {
         let is_public = self.path.iter().all(|step| {
             matches!(step, Step::Item(_)) || matches!(step, Step::Field(name) if !PRIVATE.contains(&name.as_str()))
@@ -270,9 +291,9 @@ impl Difference {
     }
 }
 
-/// Fields in which users have been seen to keep passwords.
+/// Fields in which users keep passwords.
 const PRIVATE: [&str; 8] = ["args", "command", "csi", "env", "exec", "flexVolume", "httpGet", "lifecycle"];
-/// The longest text, in characters, that a message repeats: an image with its digest fits.
+/// The longest text in a message, in characters: an image with its digest fits.
 const LONGEST: usize = 200;
 
 /// The path of the field, as in `resources.limits.cpu` or `env[LEVEL].value`.

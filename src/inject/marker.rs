@@ -1,8 +1,8 @@
-//! The annotation in which we note what we added to a pod.
+//! The annotation that records our additions to a pod.
 //!
-//! Users can write it: it is advice, never proof. Nothing is deleted or replaced because of it, and one that cannot
-//! be read is as good as none. Read is exactly what we write, and no other spelling of the same JSON: CEL, in which an engine
-//! decides, has no parser for JSON, and both are to mean the same.
+//! Users can write it, so it proves nothing: we delete and replace nothing because of it. An unreadable marker counts
+//! as none. Only our own spelling of the JSON is readable, because one engine reads markers in CEL, which has no parser
+//! for JSON.
 
 use super::Template;
 use crate::api::MARKER_PREFIX;
@@ -11,23 +11,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// The only version so far.
 const VERSION: u32 = 1;
 
-/// What a policy has added to a workload.
+/// The additions of a policy to a workload.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// The version of this format.
     pub v: u32,
     /// The hash of the template that was injected.
     pub hash: String,
-    /// JSON pointers from the root of the workload to all that was added. The items of a list are named by key, not
-    /// by index (`/spec/containers/envoy`); lists and maps that had to be created come before what lies in them. Of
-    /// several templates that put something into one created list, each names the list: the last to go takes it away.
+    /// JSON pointers from the root of the workload to every addition. Items of a list appear by key, not by index
+    /// (`/spec/containers/envoy`). Created lists and maps come before their contents. If several templates share a
+    /// created list, each marker names it; the last one to be undone removes it.
     #[serde(default)]
     pub added: Vec<String>,
-    /// Those created lists and maps in [`Self::added`] that were `null` before, and not absent. Servers store no such
-    /// thing, files may have it.
+    /// The created lists and maps in [`Self::added`] that were `null` before, not absent: possible in files, not on
+    /// servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nulls: Vec<String>,
 }
@@ -39,7 +38,7 @@ impl Default for Marker {
 }
 
 impl Marker {
-    /// Lists what `later` lists, too.
+    /// Adds the entries of `later`.
     pub(super) fn extend(&mut self, later: &Marker) {
         for (all, more) in [(&mut self.added, &later.added), (&mut self.nulls, &later.nulls)] {
             for pointer in more {
@@ -61,12 +60,12 @@ pub fn key(policy: &str) -> String {
     format!("{MARKER_PREFIX}{policy}")
 }
 
-/// The marker of `policy` on the pod, or pod template, of `workload`. None if there is none that can be understood.
+/// The marker of `policy` on the pod, or pod template, of `workload`. None if it is missing or unreadable.
 pub fn read(workload: &Workload, policy: &str) -> Option<Marker> {
     parse(workload.pod_annotation(&key(policy))?)
 }
 
-/// True if the pod, or pod template, of `workload` has the annotation of any policy, whatever it says.
+/// True if the pod, or pod template, of `workload` has a marker annotation, readable or not.
 pub fn is_marked(workload: &Workload) -> bool {
     policies(workload).next().is_some()
 }
@@ -77,7 +76,7 @@ fn policies(workload: &Workload) -> impl Iterator<Item = &str> {
     annotations.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(MARKER_PREFIX))
 }
 
-/// The marker that an annotation has as its `value`. None if it cannot be understood.
+/// The marker in the `value` of an annotation. None if it is unreadable.
 pub(super) fn parse(value: &str) -> Option<Marker> {
     let marker: Marker = serde_json::from_str(value).ok()?;
     let is_hash =
@@ -87,15 +86,15 @@ pub(super) fn parse(value: &str) -> Option<Marker> {
     (is_ours && serde_json::to_string(&marker).is_ok_and(|written| written == value)).then_some(marker)
 }
 
-/// What every marker begins with, up to its hash.
+/// The beginning of every marker, up to its hash.
 pub(crate) const BEGINNING: &str = r#"{"v":1,"hash":""#;
-/// What stands between the hash and the pointers.
+/// The text between the hash and the pointers.
 pub(crate) const ADDED: &str = r#"","added":["#;
-/// What stands before the list of those that were null. Within a JSON string it would have backslashes.
+/// The text before the list of nulls. It cannot occur in a JSON string, where quotes have backslashes.
 pub(crate) const NULLS: &str = r#"],"nulls":["#;
 
-/// Exactly the markers that are read here, as a regular expression of RE2, which CEL has too: every text has one marker and every
-/// marker one text, down to the escapes of JSON and of its pointers.
+/// A regular expression (RE2, as in CEL) that matches exactly the readable markers. Texts and markers correspond one to
+/// one, down to the escapes of JSON and of its pointers.
 pub(crate) fn pattern() -> String {
     let pointer = r#""([^"\\~\x00-\x1f]|~[01]|\\["\\bfnrt]|\\u00(0[0-7bef]|1[0-9a-f]))*""#;
     let pointers = format!("({pointer}(,{pointer})*)");
@@ -103,8 +102,8 @@ pub(crate) fn pattern() -> String {
     format!("^{beginning}[0-9a-f]{{16}}{added}{pointers}?({nulls}{pointers})?]\\}}$")
 }
 
-/// The names of all containers and init containers that markers on `workload` list. Not so the marker of one of `matching` with
-/// another hash: under that, the content counts as the user's own, now as well as when the marker has been replaced.
+/// The names of all containers and init containers in the markers on `workload`. A marker of one of `matching` with
+/// another hash is left out: its content counts as the user's own, before and after the marker is replaced.
 pub(super) fn containers(workload: &Workload, matching: &[&Template]) -> HashSet<String> {
     let markers = policies(workload).filter_map(|policy| {
         let is_old =
@@ -122,7 +121,7 @@ pub(super) fn containers(workload: &Workload, matching: &[&Template]) -> HashSet
         .collect()
 }
 
-/// How a person calls what a marker lists at `pointer`, which begins at the pod; none for the lists and maps around it.
+/// The words for the addition at `pointer`, which begins at the pod; none for created lists and maps.
 pub fn told(pointer: &str) -> Option<String> {
     let tokens: Vec<String> =
         pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();

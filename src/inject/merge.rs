@@ -1,4 +1,4 @@
-//! The one merge: additions to lists and maps become JSON Patch operations, and a record of what they added.
+//! The merge: it turns additions to lists and maps into JSON Patch operations and markers.
 
 use super::marker::Marker;
 use crate::api::v1alpha1::Place;
@@ -8,16 +8,16 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::iter::successors;
 
-/// Something to put into a list or a map.
+/// An addition to a list or a map.
 #[derive(Clone, Debug)]
 pub(super) struct Addition {
-    /// Whose it is: the index of its template.
+    /// The index of its template.
     pub(super) owner: usize,
     /// Its name within the list or map.
     pub(super) key: String,
     /// What is added.
     pub(super) value: Value,
-    /// On which side of what is there; without meaning in a map.
+    /// The side of the existing items; without meaning in a map.
     pub(super) place: Place,
 }
 
@@ -26,16 +26,16 @@ pub(super) struct Addition {
 pub(super) struct Group {
     /// Where the list or map lies.
     pub(super) parent: PointerBuf,
-    /// The same place as a marker has it: items of lists by key instead of index.
+    /// The same pointer as in a marker: with keys of items instead of indexes.
     pub(super) keyed: PointerBuf,
     /// Which of the two it is.
     pub(super) shape: Shape,
-    /// What goes into it: nothing that is there already.
+    /// The additions, without items that exist already.
     pub(super) additions: Vec<Addition>,
 }
 
 impl Group {
-    /// `additions` to the list or map at `parent`, which no list is on the way to.
+    /// `additions` to the list or map at `parent`. The pointer must not pass through a list.
     pub(super) fn at(parent: PointerBuf, shape: Shape, additions: Vec<Addition>) -> Self {
         Self { keyed: parent.clone(), parent, shape, additions }
     }
@@ -68,7 +68,7 @@ pub(super) fn operations(body: &Value, groups: Vec<Group>) -> Vec<PatchOperation
     operations
 }
 
-/// What each of so many `owners` adds through `groups`, as its marker has it.
+/// The marker of each of the `owners`, for its additions in `groups`.
 pub(super) fn records(body: &Value, groups: &[Group], owners: usize) -> Vec<Marker> {
     let mut records = vec![Marker::default(); owners];
     for group in groups.iter().filter(|group| !group.additions.is_empty()) {
@@ -82,7 +82,7 @@ pub(super) fn records(body: &Value, groups: &[Group], owners: usize) -> Vec<Mark
     records
 }
 
-/// What has to be created so that there is a list or map at `parent`, which a marker calls `keyed`.
+/// A marker of the lists and maps that must be created down to `parent`; `keyed` is its pointer in the marker.
 pub(super) fn record_parent(body: &Value, parent: &Pointer, keyed: &Pointer) -> Marker {
     let created = absent(body, parent);
     let named = |at: &&Pointer| PointerBuf::from_tokens(keyed.tokens().take(at.count())).to_string();
@@ -90,7 +90,7 @@ pub(super) fn record_parent(body: &Value, parent: &Pointer, keyed: &Pointer) -> 
     Marker { nulls: nulls.map(named).collect(), added: created.iter().map(named).collect(), ..Marker::default() }
 }
 
-/// `parent` and those above it that are absent or null, outermost first.
+/// `parent` and its ancestors that are absent or null, outermost first.
 fn absent<'a>(body: &Value, parent: &'a Pointer) -> Vec<&'a Pointer> {
     let is_absent = |at: &&Pointer| at.resolve(body).map_or(true, Value::is_null);
     let mut absent: Vec<&Pointer> = ancestors(parent).take_while(is_absent).collect();
@@ -98,12 +98,12 @@ fn absent<'a>(body: &Value, parent: &'a Pointer) -> Vec<&'a Pointer> {
     absent
 }
 
-/// `parent` and those above it, innermost first, without the root.
+/// `parent` and its ancestors, innermost first, without the root.
 fn ancestors(parent: &Pointer) -> impl Iterator<Item = &Pointer> {
     successors(Some(parent), |at| at.parent()).take_while(|at| !at.is_root())
 }
 
-/// Adds to a list or map that is there.
+/// Adds to an existing list or map.
 fn insert(operations: &mut Vec<PatchOperation>, group: Group) {
     let mut before = 0;
     for addition in group.additions {
@@ -119,7 +119,7 @@ fn insert(operations: &mut Vec<PatchOperation>, group: Group) {
     }
 }
 
-/// Adds a list or map that is not there, and what is missing above it down from `first`.
+/// Creates a missing list or map with its missing ancestors, from `first` down.
 fn create(first: &Pointer, group: Group) -> PatchOperation {
     let mut value = whole(group.shape, group.additions);
     let missing = group.parent.count() - first.count();

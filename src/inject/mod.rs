@@ -1,8 +1,9 @@
 //! Templates into workloads: one pure [`plan`].
 //!
-//! A [`Template`] is what a policy adds; [`collisions`] finds the templates that contradict each other, [`check`] finds
-//! what contradicts a workload, and [`plan`] gives the JSON Patch that adds the rest, with a [`marker`] that says what
-//! came from us. Nothing here knows a client or a clock: the same arguments give the same patch, byte by byte.
+//! A [`Template`] is the content that a policy adds. [`collisions`] finds templates that contradict each other, and
+//! [`check`] finds those that contradict a workload. [`plan`] gives the JSON Patch that adds the rest, with a
+//! [`marker`] that records our additions. Nothing here uses a client or a clock: the same arguments give the same
+//! patch, byte by byte.
 
 pub(crate) mod conflict;
 pub(crate) mod content;
@@ -11,7 +12,6 @@ pub mod marker;
 mod merge;
 pub(crate) mod needs;
 pub(crate) mod pod;
-pub(crate) mod quantity;
 pub(crate) mod references;
 mod undo;
 pub(crate) mod unmet;
@@ -34,21 +34,21 @@ use std::collections::BTreeSet;
 
 /// A template that is ready to be injected.
 ///
-/// Its items are expected to be those of a valid policy: every one has its name, and no name is there twice.
+/// Its items must come from a valid policy: every item has a name, and names are unique.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     /// The name of its policy.
     pub policy: String,
-    /// The key of the annotation that marks what it has added.
+    /// The key of its marker annotation.
     pub marker_key: String,
-    /// What it adds.
+    /// The content that it adds.
     pub spec: v1alpha1::Template,
-    /// On which side of the user's containers and init containers it adds them.
+    /// The side of the user's items on which its own go.
     pub position: Position,
     /// First 16 hex digits of the SHA-256 of [`Self::spec`] as canonical JSON: the same on every server, whatever
     /// the order in which the fields were written, and before native sidecars are resolved.
     pub hash: String,
-    /// Those of its variables that refer to one that it does not have.
+    /// Its variables that refer to a variable outside the template.
     pub(crate) out: BTreeSet<String>,
     needs: Needs,
 }
@@ -68,18 +68,19 @@ impl Template {
         }
     }
 
-    /// True if and only if its variable `name` refers by `$(NAME)` to one that it does not have, or to such a one.
+    /// True if and only if its variable `name` refers by `$(NAME)` to a variable outside the template, directly or
+    /// through others.
     pub(crate) fn refers_out(&self, name: &str) -> bool {
         self.out.contains(name)
     }
 
-    /// The marker of its policy on the pod, or pod template, of `workload`. None if there is none that can be understood.
+    /// The marker of its policy on the pod, or pod template, of `workload`. None if it is missing or unreadable.
     pub fn marker(&self, workload: &Workload) -> Option<Marker> {
         marker::parse(workload.pod_annotation(&self.marker_key)?)
     }
 
-    /// The same template with its containers as native sidecars: init containers that are restarted always. They start
-    /// after its own init containers that stand before the user's.
+    /// The same template with its containers as native sidecars: init containers with `restartPolicy: Always`. They
+    /// start after its own init containers that go before the user's.
     #[must_use]
     pub fn with_native_sidecars(&self) -> Self {
         let mut native = Self { needs: self.needs.as_native(), ..self.clone() };
@@ -96,23 +97,23 @@ impl Template {
         all.into_iter().any(|container| container.get("name").is_some_and(|own| own == name))
     }
 
-    /// True if and only if what it adds to the user's own containers goes into those of `list`.
+    /// True if and only if its additions to the user's containers go into those of `list`.
     pub(crate) fn reaches(&self, list: &List) -> bool {
         list.field == content::CONTAINERS || list.field == content::INIT_CONTAINERS && self.spec.include_init_containers
     }
 }
 
 fn hash(spec: &v1alpha1::Template) -> String {
-    // serde_json's maps are sorted by key, so that going through `Value` is the canonical form.
+    // A `Value` gives the canonical form, because serde_json sorts maps by key.
     let mut canonical = serde_json::to_value(spec).expect("a template is JSON");
     without_fractions(&mut canonical);
     crate::digest::short(canonical.to_string())
 }
 
-/// The largest whole number up to which all have a float of their own.
+/// The largest whole number up to which floats are exact.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Makes whole numbers of one form: a server keeps the `1e9` that a client posts, and kubectl posts 1000000000 for it.
+/// Gives whole numbers one form, because a server keeps the `1e9` that a client posts, while kubectl posts 1000000000.
 fn without_fractions(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(without_fractions),
@@ -131,17 +132,17 @@ fn without_fractions(value: &mut Value) {
 /// first.
 ///
 /// # Guarantees
-/// It depends on the two templates of a pair alone, and their order changes neither the finding nor its message.
+/// The result for a pair depends on its two templates alone. Their order changes neither the finding nor its message.
 pub fn collisions(templates: &[&Template]) -> Vec<(usize, usize, Conflict)> {
     conflict::collisions(templates, pod::Network::Own)
 }
 
-/// Whether `template` can be injected into `workload` without changing what is there. `matching` are the templates of all
-/// policies that match, this one included: what they name is not the user's own.
+/// Whether `template` can be injected into `workload` without a change of existing content. `matching` are the
+/// templates of all policies that match, this one included: containers that they name are not the user's own.
 ///
 /// # Errors
-/// The first thing in the way: a name, path or host port that the workload uses differently, a volume that is mounted and
-/// exists nowhere, a rule of the API server that the two break together, or a pod template that is missing or malformed.
+/// The first obstacle: a name, path or host port that the workload uses differently; a mounted volume that exists
+/// nowhere; a rule of the API server that both break together; or a pod template that is missing or malformed.
 pub fn check(workload: &Workload, template: &Template, matching: &[&Template]) -> Result<(), Conflict> {
     conflict::check(&Pod::of(workload)?, template, matching)
 }
@@ -152,16 +153,17 @@ pub fn check(workload: &Workload, template: &Template, matching: &[&Template]) -
 /// # Guarantees
 /// - It applies to `workload`, consists of `add` operations only, and neither changes nor removes anything of the
 ///   user's. (The marker of an earlier version of the same policy is ours, and is replaced.)
-/// - In every list: every `Before` in the order of `templates`, then what was there, then every `After`.
-/// - Where a container goes before the user's first one, the annotation `kubectl.kubernetes.io/default-container` names that one,
-///   unless somebody has set it.
-/// - An item that is there already with equal content is not added again, nor named in the marker.
+/// - Every list has first all `Before` items in the order of `templates`, then the existing items, then all `After`
+///   items.
+/// - If a container goes before the user's first one, the annotation `kubectl.kubernetes.io/default-container` names
+///   the user's, unless it is set already.
+/// - An item that exists with equal content is neither added again nor named in the marker.
 /// - After the patch, planning again gives an empty patch.
-/// - What the markers list is enough to give back the original exactly.
+/// - The markers suffice to restore the original exactly.
 ///
 /// # Errors
-/// The first [`collisions`] or [`check`] that fails: then nothing of any template may be injected. Leave out the
-/// templates that these two name, and plan again.
+/// The first failure of [`collisions`] or [`check`]: then no template may be injected. Drop the templates that they
+/// name, and plan again.
 pub fn plan(workload: &Workload, templates: &[&Template], matching: &[&Template]) -> Result<Patch, Conflict> {
     if templates.is_empty() {
         return Ok(Patch::default());
@@ -172,7 +174,7 @@ pub fn plan(workload: &Workload, templates: &[&Template], matching: &[&Template]
     }
     templates.iter().try_for_each(|template| conflict::check(&pod, template, matching))?;
     unmet::together(&pod, templates).map_or(Ok(()), Err)?;
-    // Into the user's containers first: what goes before them changes their place.
+    // The user's containers first, because items before them change their index.
     let mut groups = inner_of(&pod, templates, matching)?;
     groups.extend(content_of(&pod, templates));
     groups.extend(entries_of(&pod, templates));
@@ -181,7 +183,7 @@ pub fn plan(workload: &Workload, templates: &[&Template], matching: &[&Template]
     Ok(Patch(merge::operations(&workload.body, groups)))
 }
 
-/// What `templates` add to each list of the pod.
+/// The additions of `templates` to each list of the pod.
 fn content_of(pod: &Pod<'_>, templates: &[&Template]) -> Vec<Group> {
     let group = |list: &'static List| {
         let mut additions: Vec<Addition> = Vec::new();
@@ -199,7 +201,7 @@ fn content_of(pod: &Pod<'_>, templates: &[&Template]) -> Vec<Group> {
     LISTS.iter().filter_map(group).collect()
 }
 
-/// What `templates` add to the maps of the pod's metadata.
+/// The additions of `templates` to the maps of the pod's metadata.
 fn entries_of(pod: &Pod<'_>, templates: &[&Template]) -> Vec<Group> {
     let group = |map: &'static Entries| {
         let mut additions: Vec<Addition> = Vec::new();
@@ -220,7 +222,7 @@ fn entries_of(pod: &Pod<'_>, templates: &[&Template]) -> Vec<Group> {
     MAPS.iter().filter_map(group).collect()
 }
 
-/// What `templates` add to the lists of the user's own containers.
+/// The additions of `templates` to the lists of the user's own containers.
 fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> Result<Vec<Group>, Conflict> {
     let mut groups: Vec<Group> = Vec::new();
     for (owner, template) in templates.iter().enumerate() {
@@ -244,7 +246,8 @@ fn inner_of(pod: &Pod<'_>, templates: &[&Template], matching: &[&Template]) -> R
     Ok(groups)
 }
 
-/// kubectl takes the first container where nobody says which: with one of ours before it, the user's first is named.
+/// Names the user's first container in the annotation for kubectl if one of ours goes before it, because kubectl's
+/// default is the first container.
 fn keep_default_container(pod: &Pod<'_>, groups: &mut Vec<Group>) {
     let (Some(containers), Some(annotations)) = (
         LISTS.iter().find(|list| list.field == content::CONTAINERS),
@@ -277,7 +280,7 @@ fn is_among(additions: &[Addition], key: &str) -> bool {
     additions.iter().any(|addition| addition.key == key)
 }
 
-/// Adds the marker annotations of `templates`, whose content is in `groups`. One that is up to date is left alone.
+/// Adds the marker annotations of `templates`, whose content is in `groups`. A current marker stays as it is.
 fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>) {
     let annotations = pod.annotations_pointer();
     let body = &pod.workload.body;
@@ -293,7 +296,7 @@ fn add_markers(pod: &Pod<'_>, templates: &[&Template], groups: &mut Vec<Group>) 
         Some(Addition { owner, key: template.marker_key.clone(), value: marker.to_value(), place: Place::After })
     });
     let markers: Vec<Addition> = markers.collect();
-    // The annotations of a template lie in the same map.
+    // Into the same group, because annotations of templates go into the same map.
     match groups.iter_mut().find(|group| group.parent == annotations) {
         Some(group) => group.additions.extend(markers),
         None => groups.push(Group::at(annotations, Shape::Map, markers)),

@@ -1,7 +1,7 @@
-//! What a template asks of the pod that it goes into, worked out once, when the template is read.
+//! The needs of a template: conditions on the pod that receives it, computed once from the template.
 //!
-//! Each need is a rule of the API server's own validation in which a field of a template meets one of the workload:
-//! `docs/admission.md` lists those rules. A template without such a field asks for nothing, and costs nothing.
+//! A need is a rule of the API server's validation about a field of the template together with a field of the workload.
+//! `docs/admission.md` lists those rules. A template without such fields has no needs, and costs nothing.
 
 use super::content::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS, is_native_sidecar};
 use super::{Template, equal, marker};
@@ -11,28 +11,27 @@ use crate::api::v1alpha1::{self, Place, RawObject};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Everything that one template asks.
+/// All needs of one template.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Needs {
-    /// What must be true of the pod.
     pub(crate) list: Vec<Need>,
-    /// What its containers request, in the order in which they stand: init containers first.
+    /// The requests of its containers, in their order: init containers first.
     pub(crate) usage: Vec<Usage>,
-    /// Whether its containers are HostProcess containers of Windows, and which is; none where they leave it to the pod. Each
-    /// answer once.
+    /// Whether its containers are HostProcess containers of Windows, with the name of one; none if the pod decides.
+    /// Each answer appears once.
     pub(crate) host_process: Vec<(Option<bool>, String)>,
-    /// What a Namespace may not admit.
+    /// The controls of Pod Security that a Namespace may enforce against it.
     pub(crate) security: Vec<Demand>,
-    /// How much it adds to the annotations.
+    /// The size of its annotations.
     pub(crate) weight: Weight,
 }
 
-/// Something that must be true of the pod.
+/// A condition on the pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Need {
     /// The code of the conflict if it is not.
     pub(crate) code: Code,
-    /// What in the template asks for it, as the beginning of a sentence.
+    /// The field of the template that has the need, as the beginning of a sentence.
     pub(crate) who: String,
     pub(crate) want: Want,
 }
@@ -47,7 +46,7 @@ pub(crate) enum Want {
     FieldOf { container: String, path: &'static [&'static str], inherits: bool, allowed: Vec<String> },
     /// An annotation of the pod that has one of these values, if it is there.
     Annotation { key: String, allowed: Vec<String> },
-    /// A resource claim.
+    /// A resource claim of that name.
     Claim(String),
     /// A volume of that name, if the workload has it, is of that kind.
     Volume(String, Source),
@@ -57,12 +56,11 @@ pub(crate) enum Want {
     NotOfJobs { key: String, value: String },
 }
 
-/// What the field of a pod must be.
+/// The allowed values of a field of the pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Test {
     /// One of these texts; `""` stands for absence.
     OneOf(Vec<String>),
-    /// None of these texts.
     NoneOf(Vec<String>),
     /// That value.
     Is(bool),
@@ -72,7 +70,7 @@ pub(crate) enum Test {
     AtLeast(i64, i64),
 }
 
-/// What a volume of the workload is made of.
+/// The kind of a volume of the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A claim: it can be a device.
@@ -83,33 +81,33 @@ pub(crate) enum Source {
     NoImage,
 }
 
-/// What one container of a template takes of the resources of its pod, in billionths.
+/// The resources of one container of a template, in billionths.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Usage {
     pub(crate) name: String,
     pub(crate) turn: Turn,
-    /// The requests; where there is none, the limit, which the server takes for it.
+    /// The requests, or the limit of a resource without request, as on the server.
     pub(crate) requests: BTreeMap<String, i128>,
     pub(crate) limits: BTreeMap<String, i128>,
 }
 
-/// When a container runs, and so with which others its requests add up.
+/// The phase in which a container runs. Requests of containers that run at the same time add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// A container.
     Main,
-    /// A native sidecar, which stands before the user's init containers.
+    /// A native sidecar, before the user's init containers.
     Native,
     /// An init container that ends, on that side of the user's.
     Passing(Place),
 }
 
-/// How much a template adds to the annotations of the pod at most, its marker included.
+/// The largest size of a template's annotations on the pod, with its marker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Weight {
     /// Bytes in any case.
     fixed: usize,
-    /// Pointers in any case, each of which begins with where the pod lies.
+    /// Pointers in any case. Each begins with the pointer of the pod.
     pointers: usize,
     /// Bytes for each container that the template may reach into.
     each: usize,
@@ -117,17 +115,17 @@ pub(crate) struct Weight {
     pointers_each: usize,
 }
 
-/// How many bytes all annotations of one pod may have together, keys and values.
+/// The limit for all annotations of one pod together, in bytes of keys and values.
 pub(crate) const MAX_ANNOTATIONS: usize = 256 << 10;
 /// The longest name of a container.
 const MAX_NAME: usize = 63;
-/// What stands around a pointer in a list: two quotes and a comma.
+/// The bytes around a pointer in a list: two quotes and a comma.
 const AROUND: usize = 3;
 
 /// The labels that Kubernetes gives the pods of a Job.
 const OF_JOBS: [&str; 4] =
     ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
-/// How long a pod has to end where it does not say.
+/// The default of `terminationGracePeriodSeconds`.
 const GRACE: i64 = 30;
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
@@ -149,7 +147,7 @@ const NOT_ON_WINDOWS: [&str; 10] = [
 ];
 
 impl Needs {
-    /// What the template `spec` of `policy` asks. Init containers go to `place`.
+    /// The needs of the template `spec`, whose init containers go to `place`.
     pub(super) fn of(spec: &v1alpha1::Template, place: Place, marker_key: &str) -> Self {
         let mut needs =
             Self { security: pod_security::demands(spec), weight: Weight::of(spec, marker_key), ..Self::default() };
@@ -178,7 +176,7 @@ impl Needs {
         needs
     }
 
-    /// The same where the containers are native sidecars.
+    /// The needs of the same template with its containers as native sidecars.
     pub(super) fn as_native(&self) -> Self {
         let mut needs = self.clone();
         for usage in needs.usage.iter_mut().filter(|usage| usage.turn == Turn::Main) {
@@ -194,7 +192,7 @@ impl Needs {
         }
     }
 
-    /// That the pod goes with a field of the template.
+    /// Adds a need for a field of the pod.
     fn field(&mut self, who: String, path: &'static [&'static str], test: Test) {
         self.ask(Code::PodFieldMismatch, who, Want::Field(path, test));
     }
@@ -233,7 +231,7 @@ impl Needs {
         }
     }
 
-    /// That the container `name` has no other profile than the annotation `value` says.
+    /// Adds the need that the container `name` has the profile of the annotation `value`, or none.
     fn profile_of(&mut self, who: &str, name: &str, field: &str, value: &str, spec: &v1alpha1::Template) {
         let (kind, file) = profile(value);
         let is_app_armor = field == "appArmorProfile";
@@ -249,7 +247,7 @@ impl Needs {
         let own = all_containers(spec).find(|item| text(item, "name") == name);
         for (path, allowed) in rows.into_iter().filter(|(_, allowed)| !allowed.is_empty()) {
             match own {
-                // What it says itself stands in the template, too: then the pod is not asked.
+                // No need, because the template's own container sets the profile.
                 Some(item) if at(item, &path[..2]).is_some() => {}
                 Some(_) if is_app_armor => self.field(who.to_owned(), path, one_of(&allowed)),
                 Some(_) => {}
@@ -317,7 +315,7 @@ impl Needs {
         }
     }
 
-    /// Variables from the files of a volume of the workload's.
+    /// Adds needs for variables from files of the workload's volumes.
     fn files(&mut self, who: &str, env: &[RawObject], spec: &v1alpha1::Template) {
         for item in env {
             let Some(name) = at(item, &["valueFrom", "fileKeyRef", "volumeName"]).and_then(Value::as_str) else {
@@ -369,7 +367,7 @@ impl Needs {
 }
 
 impl Usage {
-    /// What `item` takes; none if it takes nothing.
+    /// The resources of `item`; none if it has none.
     fn of(item: &RawObject, turn: Turn) -> Option<Self> {
         let limits = amounts(item, "limits");
         let mut requests = limits.clone();
@@ -390,7 +388,7 @@ impl Weight {
         let mut weight = Self::default();
         let frame = marker::BEGINNING.len() + 16 + marker::ADDED.len() + marker::NULLS.len() + "]}".len();
         weight.fixed = marker_key.len() + frame;
-        // Twice, because what had to be created may have been null.
+        // Twice, because a created list may have been null before, and then appears in both lists of the marker.
         let mut pointer = |below: String, times: usize| {
             weight.fixed += times * (written(&below) + AROUND);
             weight.pointers += times;
@@ -405,7 +403,7 @@ impl Weight {
         for list in &LISTS {
             pointer(format!("/spec/{}", list.field), 2);
             for item in (list.items)(spec) {
-                // As a native sidecar, a container has another list.
+                // Because a container that becomes a native sidecar is in the other list.
                 pointer(format!("/spec/{INIT_CONTAINERS}/{}", escaped(list.key_of(item))), 1);
             }
         }
@@ -426,12 +424,12 @@ impl Weight {
         weight
     }
 
-    /// The bytes that come to the annotations of a pod that lies at a pointer of so many bytes.
+    /// The fixed bytes, for a pod whose pointer has `pointer` bytes.
     pub(crate) fn fixed(&self, pointer: usize) -> usize {
         self.fixed + self.pointers * pointer
     }
 
-    /// And how many more for each container of those lists that the template reaches into.
+    /// The bytes for each container in the lists that the template reaches into.
     pub(crate) fn each(&self, pointer: usize) -> usize {
         self.each + self.pointers_each * pointer
     }
@@ -447,7 +445,7 @@ fn written(text: &str) -> usize {
     Value::from(text).to_string().len() - 2
 }
 
-/// The types of a profile that the value of an annotation can stand for, and the file that it names.
+/// The profile types for the value of an annotation, and the file that it names.
 fn profile(value: &str) -> (Vec<String>, Option<&str>) {
     match value {
         "runtime/default" | "docker/default" => (vec!["RuntimeDefault".to_owned()], None),
@@ -469,7 +467,7 @@ fn is_own_volume(spec: &v1alpha1::Template, name: &str) -> bool {
     spec.volumes.iter().any(|volume| text(volume, "name") == name)
 }
 
-/// What lies in `item` at `path`; null is as if it were absent.
+/// The value in `item` at `path`; null counts as absent.
 pub(super) fn at<'a>(item: &'a RawObject, path: &[&str]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
     let value = rest.iter().try_fold(item.get(*first)?, |value, step| value.get(step))?;
@@ -485,12 +483,11 @@ pub(crate) fn text<'a>(item: &'a RawObject, field: &str) -> &'a str {
 }
 
 impl Template {
-    /// True if and only if there are levels of the Pod Security Standards that do not admit it in every pod.
+    /// True if and only if a level of the Pod Security Standards rejects it in some pods.
     pub(crate) fn is_against_a_level(&self) -> bool {
         !self.needs.security.is_empty()
     }
 
-    /// What it asks of the pod.
     pub(crate) fn needs(&self) -> &Needs {
         &self.needs
     }

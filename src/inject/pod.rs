@@ -1,4 +1,4 @@
-//! The pod of a workload, once it is known to have the shape that injection needs.
+//! The pod of a workload, with the shape that injection needs.
 
 use super::Template;
 use super::conflict::Conflict;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::HashSet;
 use wildmatch::WildMatch;
 
-/// Whose network a pod's containers listen on.
+/// The network that a pod's containers listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     /// The pod's own.
@@ -21,10 +21,10 @@ pub(crate) enum Network {
     Host,
 }
 
-/// What the name of a container cannot have: it would be another text in a marker than it is here.
+/// Characters that the name of a container must not have, because markers escape them.
 pub(crate) const UNNAMED: fn(char) -> bool = |c| c < ' ' || c == '"' || c == '\\';
 
-/// A pod, or a pod template: a `spec`, whose lists are lists, and `metadata`, whose maps are maps, where they are there.
+/// A pod, or a pod template. The lists of its `spec` are lists, and the maps of its `metadata` are maps, if they exist.
 pub(super) struct Pod<'a> {
     pub(super) workload: &'a Workload,
     spec: &'a RawObject,
@@ -85,7 +85,7 @@ impl<'a> Pod<'a> {
             || LISTS.iter().filter(|list| list.scope == Scope::Volumes).any(|list| self.find(list, name).is_some())
     }
 
-    /// A field of its `spec`; null is as if it were absent.
+    /// A field of its `spec`; null counts as absent.
     pub(super) fn value(&self, path: &[&str]) -> Option<&'a Value> {
         needs::at(self.spec, path)
     }
@@ -96,13 +96,13 @@ impl<'a> Pod<'a> {
         map.into_iter().flatten()
     }
 
-    /// The object that the pod template lies in, such as the `spec` of a Deployment; none of a pod.
+    /// The object around the pod template, such as the `spec` of a Deployment; none for a pod.
     pub(super) fn owner(&self) -> Option<&'a RawObject> {
         let (_, path) = self.workload.kind.pod_path.as_ref()?.split_last()?;
         path.iter().try_fold(&self.workload.body, |at, step| at.get(step))?.as_object()
     }
 
-    /// Whose network its containers listen on.
+    /// The network that its containers listen on.
     pub(super) fn network(&self) -> Network {
         match self.spec.get("hostNetwork") {
             Some(Value::Bool(true)) => Network::Host,
@@ -115,12 +115,12 @@ impl<'a> Pod<'a> {
         self.workload.pod()?.get("metadata")?.get(map.field)?.get(key)
     }
 
-    /// The containers that are the user's own and that `template` reaches into: none that a template of `matching` names,
-    /// and none that a marker lists, unless it is an earlier one of theirs.
+    /// The user's own containers that `template` reaches into: without those that a template of `matching` names, and
+    /// without those in markers, except in an earlier marker of a matching policy.
     ///
     /// # Errors
-    /// Where a container has no name, or none that Kubernetes could mean, or shares it, or one of its lists is none: what is
-    /// added could not be told apart.
+    /// If a container has no name, an impossible name or the name of another one, or if one of its lists is no list: a
+    /// marker could not name our additions.
     pub(super) fn own(&self, template: &Template, matching: &[&Template]) -> Result<Vec<Own<'a>>, Conflict> {
         if !content::reaches_in(&template.spec) {
             return Ok(Vec::new());
@@ -158,23 +158,23 @@ impl<'a> Pod<'a> {
         Ok(own)
     }
 
-    /// Where `list` lies in the workload.
+    /// The pointer of `list` in the workload.
     pub(super) fn pointer_of(&self, list: &List) -> PointerBuf {
         self.pointer(&["spec", list.field])
     }
 
-    /// Where `map` lies in the workload.
+    /// The pointer of `map` in the workload.
     pub(super) fn pointer_of_map(&self, map: &Entries) -> PointerBuf {
         self.pointer(&["metadata", map.field])
     }
 
-    /// Where the pod's annotations lie in the workload.
+    /// The pointer of the pod's annotations in the workload.
     pub(super) fn annotations_pointer(&self) -> PointerBuf {
         self.pointer(&["metadata", "annotations"])
     }
 
-    /// Where `inner` of `own` lies in the workload: for a patch, which counts containers, and for a marker, which names
-    /// them.
+    /// The pointers of `inner` of `own` in the workload: for a patch, with the container's index, and for a marker,
+    /// with its name.
     pub(super) fn pointers_in(&self, own: &Own<'_>, inner: &Inner) -> (PointerBuf, PointerBuf) {
         let index = own.index.to_string();
         (
@@ -192,7 +192,7 @@ impl<'a> Pod<'a> {
 
 /// A container of the user's own.
 pub(super) struct Own<'a> {
-    /// The list that it stands in.
+    /// The list with the container.
     pub(super) list: &'static List,
     index: usize,
     pub(super) name: &'a str,
@@ -206,7 +206,6 @@ impl<'a> Own<'a> {
         items.filter_map(Value::as_object).find(|item| (inner.key)(item) == key)
     }
 
-    /// The container itself.
     pub(super) fn item(&self) -> &'a RawObject {
         self.item
     }

@@ -1,4 +1,5 @@
-//! References between environment variables: `$(NAME)`, as the kubelet reads them (`third_party/forked/golang/expansion`).
+//! References between environment variables: `$(NAME)`, as the kubelet reads them
+//! (`third_party/forked/golang/expansion`).
 
 use crate::api::v1alpha1::RawObject;
 use std::collections::BTreeSet;
@@ -24,8 +25,8 @@ pub(crate) fn of(variable: &RawObject) -> Vec<&str> {
     variable.get("value").and_then(|value| value.as_str()).map(names).unwrap_or_default()
 }
 
-/// The variables that refer to one that is none of `variables`, or to such a one before them: they make sense only where others
-/// stand before.
+/// The variables that refer to a variable outside `variables`, directly or through others: they work only behind the
+/// workload's own variables.
 pub(super) fn out(variables: &[RawObject]) -> BTreeSet<String> {
     let name =
         |variable: &RawObject| variable.get("name").and_then(|name| name.as_str()).unwrap_or_default().to_owned();

@@ -1,8 +1,8 @@
-//! The way back: what the [`marker`]s list is taken away, and the original is there again.
+//! The removal of injected content: it removes the entries of [`marker`]s, and restores the original.
 //!
-//! Users can write markers, so that a marker is not believed beyond what injection could have done: it adds items to a few
-//! lists, entries to two maps, and the lists and maps themselves where they were missing. Whatever else a marker lists stays, and
-//! so does what is not there exactly once, and a volume that something still mounts; all are told.
+//! Users can write markers. So a marker counts only for content that injection can add: items of a few lists, entries
+//! of two maps, and those lists and maps. All else stays, and so do items that do not exist exactly once, and volumes
+//! that are still mounted. All of these are reported.
 
 use super::content::key_in;
 use super::marker::{self, Marker};
@@ -13,40 +13,40 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
 
-/// A workload without what policies have added to it.
+/// A workload without the additions of policies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undone {
     /// The object.
     pub body: Value,
-    /// The policies whose marker has gone, by name.
+    /// The policies whose marker was removed, by name.
     pub policies: Vec<String>,
-    /// What was left as it is, though a marker lists it.
+    /// The entries of markers that were not removed.
     pub leftovers: Vec<Leftover>,
 }
 
-/// Something that a marker lists and that was left as it is.
+/// An entry of a marker that was not removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
     /// The policy of the marker.
     pub policy: String,
-    /// What the marker lists; empty for the marker itself.
+    /// The pointer of the entry; empty for the marker itself.
     pub pointer: String,
-    /// Why it was left.
+    /// The reason.
     pub cause: Cause,
 }
 
-/// Why something was left as it is.
+/// The reason why an entry was not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The marker is not one that we can read.
+    /// The marker is unreadable.
     Unreadable,
-    /// Injection never adds such a thing.
+    /// Injection never adds such an entry.
     Foreign,
-    /// It is not there (any more).
+    /// The content does not exist (any more).
     Missing,
-    /// It is there more than once.
+    /// The content exists more than once.
     Ambiguous,
-    /// Something else is there.
+    /// Other content is in its place.
     Unexpected,
     /// A container that stays mounts it.
     Mounted,
@@ -73,12 +73,12 @@ impl fmt::Display for Leftover {
     }
 }
 
-/// `workload` without what `policy` has added to it, or without what all policies have; none if no marker is there.
+/// `workload` without the additions of `policy`, or of all policies; none if there is no marker.
 ///
 /// # Guarantees
-/// Of a workload that was injected and not changed since, and whose own mounts have volumes, it is the exact original, for
-/// whatever order of policies. It never takes away what no marker lists, nor what injection cannot have added, nor the volume of a
-/// mount that stays.
+/// The result is the exact original if the workload was not changed after the injection and its own mounts have
+/// volumes, whatever the order of policies. It never removes content outside of markers, content that injection cannot
+/// add, or the volume of a mount that stays.
 pub fn undo(workload: &Workload, policy: Option<&str>) -> Option<Undone> {
     undo_those(workload, |name| policy.is_none_or(|policy| policy == name))
 }
@@ -104,7 +104,7 @@ fn undo_those(workload: &Workload, is_wanted: impl Fn(&str) -> bool) -> Option<U
         undone.take_marker(&pod, name);
         undone.take(&pod, name, marker, |pointer| !is_of_volumes(pointer));
     }
-    // Once no mount goes any more, it is known which volumes are needed.
+    // Volumes last, because all other mounts are gone by then.
     for (name, marker) in &markers {
         undone.take(&pod, name, marker, is_of_volumes);
     }
@@ -112,8 +112,8 @@ fn undo_those(workload: &Workload, is_wanted: impl Fn(&str) -> bool) -> Option<U
     Some(undone)
 }
 
-/// The same for several policies, or for all if `policies` is empty; and wherever the pod of a custom resource lies: the markers
-/// themselves say it.
+/// The same for several policies, or for all if `policies` is empty, and for pods at any path of a custom resource: the
+/// markers show the path.
 pub fn undo_anywhere(workload: &Workload, policies: &[String]) -> Option<Undone> {
     let kinds = if is_built_in(&workload.kind.group) {
         vec![workload.kind.clone()]
@@ -138,8 +138,8 @@ pub fn undo_anywhere(workload: &Workload, policies: &[String]) -> Option<Undone>
     all
 }
 
-/// Adds the paths of all that carries a marker below `value`, which lies at `path`. An object's own annotations do not count: no
-/// custom resource is a pod.
+/// Adds the paths of all places below `value` that carry a marker; `path` is the path of `value`. The object's own
+/// annotations do not count, because no custom resource is a pod.
 fn find_places(value: &Value, path: &mut Vec<String>, places: &mut Vec<Vec<String>>) {
     let annotations = value["metadata"]["annotations"].as_object();
     if !path.is_empty() && annotations.into_iter().flatten().any(|(key, _)| key.starts_with(MARKER_PREFIX)) {
@@ -167,8 +167,8 @@ impl Undone {
         }
     }
 
-    /// Takes away what the marker of `policy` lists and is wanted, from the last to the first: what was created goes after what was
-    /// put into it.
+    /// Removes the wanted entries of the marker of `policy`, from the last to the first: a created list goes after its
+    /// items.
     fn take(&mut self, pod: &str, policy: &str, marker: &Marker, is_wanted: impl Fn(&str) -> bool) {
         for pointer in marker.added.iter().rev().filter(|pointer| is_wanted(pointer)) {
             let was = if marker.nulls.contains(pointer) { Was::Null } else { Was::Absent };
@@ -183,16 +183,16 @@ impl Undone {
     }
 }
 
-/// What was in the place of a list or map before it was created.
+/// The value in the place of a list or map before its creation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Was {
     Absent,
     Null,
 }
 
-/// What a pointer of a marker means.
+/// The meaning of a pointer in a marker.
 enum Listed<'a> {
-    /// A list or map: it goes if nothing is in it any more.
+    /// A list or map, which is removed if it is empty.
     Container,
     /// An item of the list of that name.
     Item(&'a str),
@@ -200,11 +200,11 @@ enum Listed<'a> {
     Entry,
 }
 
-/// What injection means by the pointer `tokens`, which begins at the pod.
+/// The meaning of the pointer `tokens`, which begins at the pod; none if injection never adds it.
 fn meaning<'a>(tokens: &[&'a str]) -> Option<Listed<'a>> {
     match tokens {
         ["metadata"] | ["metadata", "labels" | "annotations"] => Some(Listed::Container),
-        // Markers are nobody's but their policy's.
+        // Never a marker, because each belongs to its own policy.
         ["metadata", "annotations", key] if key.starts_with(MARKER_PREFIX) => None,
         ["metadata", "labels" | "annotations", _] => Some(Listed::Entry),
         ["spec", "volumes" | "imagePullSecrets" | "initContainers" | "containers"] => Some(Listed::Container),
@@ -262,7 +262,7 @@ fn items<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> + 
     value[list].as_array().into_iter().flatten()
 }
 
-/// What is called `token` in `at`, which is itself called `name`.
+/// The child `token` of `at`, whose own name is `name`.
 fn step<'a>(at: &'a mut Value, name: &str, token: &str) -> Result<&'a mut Value, Cause> {
     match at {
         Value::Object(fields) => fields.get_mut(token).ok_or(Cause::Missing),
@@ -275,9 +275,9 @@ fn step<'a>(at: &'a mut Value, name: &str, token: &str) -> Result<&'a mut Value,
     }
 }
 
-/// Where in `items` of the list `name` the one item with that key is.
+/// The index of the only item with that key in `items` of the list `name`.
 fn only(items: &[Value], name: &str, key: &str) -> Result<usize, Cause> {
-    // What has no key is no item of ours.
+    // Never without a key, because our items have one.
     let is_it = |item: &Value| !key.is_empty() && item.as_object().is_some_and(|item| key_in(name, item) == key);
     let mut places = (0..items.len()).filter(|&place| is_it(&items[place]));
     match (places.next(), places.next()) {
@@ -287,7 +287,7 @@ fn only(items: &[Value], name: &str, key: &str) -> Result<usize, Cause> {
     }
 }
 
-/// A list or map that was created goes once nobody has anything in it. One that is gone already needs nothing.
+/// Removes a created list or map if it is empty. A missing one is fine.
 fn remove_empty(fields: &mut Map<String, Value>, name: &str, was: Was) -> Result<(), Cause> {
     let is_empty = match fields.get(name) {
         None | Some(Value::Null) => return Ok(()),

@@ -1,4 +1,4 @@
-//! What of the needs of a template a pod does not meet: [`super::needs`], asked of a workload.
+//! The needs of a template ([`super::needs`]) that a workload does not meet.
 
 use super::Template;
 use super::conflict::Conflict;
@@ -12,7 +12,7 @@ use crate::inject::equal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The first of the needs of `template` that `pod` does not meet.
+/// The first need of `template` that `pod` does not meet.
 pub(super) fn first(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
     let needs = template.needs();
     needs
@@ -25,7 +25,7 @@ pub(super) fn first(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
         .or_else(|| forbidden(pod, template))
 }
 
-/// A label of `template` that the pods of a Job get from Kubernetes: also where they have it already, with the value of Kubernetes.
+/// A label of `template` that Kubernetes itself gives the pods of a Job, even if the pod has it already.
 pub(super) fn label_of_jobs(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
     let is_meant = |need: &&Need| matches!(need.want, Want::NotOfJobs { .. });
     template.needs().list.iter().filter(is_meant).find_map(|need| unmet(pod, need))
@@ -35,7 +35,7 @@ fn is_true(item: &RawObject, path: &[&str]) -> bool {
     needs::at(item, path).is_some_and(|value| *value == true)
 }
 
-/// What only shows when all of `templates` are in the pod.
+/// The first conflict that only all `templates` together have.
 pub(super) fn together(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
     if templates.len() < 2 {
         return None;
@@ -119,14 +119,14 @@ fn volume(pod: &Pod<'_>, name: &str, source: Source) -> Option<String> {
     let there = pod.find(list("volumes"), name);
     let has = |field: &str| there.is_some_and(|volume| needs::at(volume, &[field]).is_some());
     match source {
-        // That it is there at all has been asked before.
+        // No check for existence, because it was made before.
         Source::Claim => {
             let is_claim = has("persistentVolumeClaim") || has("ephemeral");
             (there.is_some() && !is_claim).then(|| format!("names volume `{name}`, which is no claim"))
         }
         Source::NoImage => has("image").then(|| format!("names volume `{name}`, which is an image")),
         Source::EmptyDir => {
-            // The server makes an empty directory of a volume without a source.
+            // Because the server makes a volume without a source an empty directory.
             let is_bare =
                 there.is_some_and(|volume| volume.iter().all(|(key, value)| key == "name" || value.is_null()));
             let is_empty_dir = has("emptyDir") || is_bare;
@@ -162,7 +162,8 @@ fn selector(pod: &Pod<'_>, key: &str, value: &str) -> Option<String> {
     Some(format!("is excluded by the `selector` of the workload, with `{}`", needs::text(requirement, "operator")))
 }
 
-/// All containers of a pod of Windows are HostProcess containers, or none is; and those that are need the network of the host.
+/// A conflict about HostProcess: in a pod of Windows all containers are HostProcess containers or none is, and they
+/// need the host's network.
 fn other_host_process(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
     let own = &template.needs().host_process;
     let conflict = |who: &str, but: String| {
@@ -188,7 +189,7 @@ fn other_host_process(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
 /// Whether a container of Windows runs on its host.
 pub(crate) const HOST_PROCESS: &[&str] = &["securityContext", "windowsOptions", "hostProcess"];
 
-/// A resource of which the containers of a pod that sizes itself would take more than the pod has.
+/// A resource with requests above the pod's own, in a pod with `spec.resources`.
 fn exceeded(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
     let resources = pod.value(&["resources"])?.as_object()?;
     let bound = |field: &str, name: &str| {
@@ -210,7 +211,7 @@ fn exceeded(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
     }
     let names: BTreeSet<&String> = usages.iter().flat_map(|usage| usage.requests.keys()).collect();
     for name in names {
-        // Where a pod has no request, the server takes what its containers request, up to its limit.
+        // Because the server derives a missing request of the pod from its containers, up to its limit.
         let (field, there) = match (bound("requests", name), bound("limits", name)) {
             (Some(there), _) => ("requests", there),
             (None, Some(there)) => ("limits", there),
@@ -226,8 +227,8 @@ fn exceeded(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
     None
 }
 
-/// What all containers of `pod`, with `usages` among them, request of the resource `name`, as the server adds it up: those that
-/// run at one time.
+/// The request of all containers of `pod` and of `usages` for the resource `name`, summed as on the server: over
+/// containers that run at the same time.
 fn requested(pod: &Pod<'_>, usages: &[&Usage], name: &str) -> i128 {
     let amount = |item: &RawObject| {
         let request = needs::at(item, &["resources", "requests", name])
@@ -250,12 +251,12 @@ fn requested(pod: &Pod<'_>, usages: &[&Usage], name: &str) -> i128 {
     peak.max(mains + sidecars)
 }
 
-/// That the annotations of the pod would be too large.
+/// A conflict if the annotations of the pod would be too large.
 fn too_large(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
     let mut there = pod.entries(&MAPS[1]).peekable();
-    // What templates add without any of the pod's own is far below.
+    // None, because the annotations of templates alone are far below the limit.
     there.peek()?;
-    // What we may have added before is among what we add.
+    // Without our earlier additions, because they are among the new ones.
     let is_ours = |key: &str| {
         templates
             .iter()
@@ -276,7 +277,7 @@ fn too_large(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
     })
 }
 
-/// What the Namespace does not admit.
+/// A conflict with the Pod Security level of the Namespace.
 fn forbidden(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
     let enforced = Enforced::by(pod.workload.namespace_object.as_deref()?)?;
     let demand = template.needs().security.iter().find(|demand| is_broken(pod, demand, enforced))?;

@@ -1,4 +1,4 @@
-//! Expressions that look at nothing.
+//! Expressions that are the same for every object.
 
 use super::{Context, Note};
 use crate::api::code::Code;
@@ -26,9 +26,9 @@ pub(super) fn constant(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     conditions.chain(validations).filter_map(note).collect()
 }
 
-/// What `source` gives for every object; none if it may depend on one, or is not valid.
+/// The result of `source` for every object; none if it may depend on the object, or is invalid.
 fn verdict(source: &str) -> Option<Result<bool, String>> {
-    // In a string it is no variable: then we are silent for once.
+    // No finding if the word is in a string, because the check is textual.
     if source.contains("object") || source.contains("namespaceObject") {
         return None;
     }

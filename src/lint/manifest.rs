@@ -1,4 +1,4 @@
-//! A workload in a file, where no server has judged it.
+//! The check of a workload in a file, which no server has validated.
 
 use crate::api::code::Code;
 use crate::api::pod_schema::{Fault, FaultKind, in_metadata, in_pod};
@@ -6,14 +6,14 @@ use crate::decision::Decision;
 use crate::policy::{Reason, Site};
 use crate::workload::Workload;
 
-/// How many faults a reason names.
+/// The number of faults in a reason.
 const SHOWN: usize = 3;
 
-/// Takes everything out of `decision` that would be injected into `workload`, which stands in a file, if a server would not take
-/// the manifest or would read it otherwise than it looks: a field is misspelt or has another type. Gives what else a server would
-/// refuse, and is no reason for us.
+/// Fails every injection in `decision` if the manifest of `workload` has a misspelt field or a value of another type: a
+/// server would reject it, or read it differently. Returns the other faults, which a server rejects but which do not
+/// prevent an injection.
 ///
-/// A custom resource is its own business: nobody here knows its schema.
+/// Custom resources pass, because their schema is unknown here.
 pub fn vet(decision: &mut Decision, workload: &Workload, site: &Site) -> Vec<Fault> {
     let (Some(pod), false) = (workload.pod(), decision.inject.is_empty()) else { return Vec::new() };
     let Some(path) = workload.kind.template_path().filter(|_| workload.kind.is_in_table()) else { return Vec::new() };

@@ -1,7 +1,8 @@
-//! What is wrong with policies before any cluster sees them. Pure.
+//! Findings in policies, without a cluster. Pure.
 //!
-//! [`lint`] gives every fault that the operator would name, and what no schema can see: selectors that match nothing, policies
-//! that get in each other's way, images without a version. [`against`] puts the policies and workloads together.
+//! [`lint`] returns every fault that the operator would report, and faults that no schema can express: selectors that
+//! match nothing, policies that conflict, images without a version. [`against`] checks policies together with
+//! workloads.
 
 mod expressions;
 mod manifest;
@@ -31,12 +32,12 @@ use std::sync::Arc;
 /// The last minor version of Kubernetes 1 that has Initializers.
 const LAST_WITH_INITIALIZERS: u32 = 13;
 
-/// How much a finding matters, the worst first.
+/// The severity of a finding, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Severity {
-    /// The operator refuses the policy.
+    /// The operator rejects the policy.
     Error,
-    /// It does not do what somebody meant, or harms.
+    /// The policy probably does not do what its author meant, or does harm.
     Warning,
     /// Good to know.
     Info,
@@ -52,7 +53,7 @@ impl Severity {
         }
     }
 
-    /// How much what has `code` matters, where the policy is valid.
+    /// The severity of `code` in a valid policy.
     fn of(code: Code) -> Self {
         match code {
             Code::DuplicatePolicy | Code::DuplicateInitializerName => Severity::Error,
@@ -62,22 +63,22 @@ impl Severity {
     }
 }
 
-/// Something about one policy.
+/// A finding in one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which of the policies, by index.
+    /// The index of the policy.
     pub subject: usize,
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
-    /// What kind of thing it is.
+    /// The code.
     pub code: Code,
     /// The field, for example `spec.template.containers[1].image`.
     pub field: String,
-    /// What is wrong with it, and what to write instead. The sentence begins with the field.
+    /// The fault, and what to write instead. The sentence begins with the field.
     pub message: String,
 }
 
-/// What is known of the cluster that the policies are for.
+/// The known facts about the target cluster.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The operator's flags, and the version of Kubernetes if it is given.
@@ -90,8 +91,8 @@ impl Context {
         self.site.minor.is_none_or(|own| own >= minor)
     }
 
-    /// True if and only if `spec` is delivered by Initializers: where they are, or where it asks for them and nobody says which
-    /// version the cluster has. Nobody else is told about versions that few still have.
+    /// True if and only if Initializers deliver `spec`: the cluster has them, or its version is unknown and `spec`
+    /// names them. Without this, policies for current versions would get findings about old ones.
     fn uses_initializers(&self, spec: &SidecarPolicySpec) -> bool {
         match spec.engine {
             EngineChoice::Auto => self.site.minor.is_some_and(|minor| minor <= LAST_WITH_INITIALIZERS),
@@ -101,23 +102,23 @@ impl Context {
     }
 }
 
-/// A policy that is judged.
+/// A policy to check.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Its name; empty if it has none.
     pub name: String,
-    /// Where it stands, as people are told.
+    /// Its place, as in messages.
     pub place: String,
-    /// As much of its spec as can be read.
+    /// The readable part of its spec.
     spec: Option<SidecarPolicySpec>,
-    /// What the operator has against it.
+    /// The faults that the operator would report.
     violations: Vec<Violation>,
     /// The policy, if it is valid.
     policy: Option<Arc<Policy>>,
 }
 
 impl Subject {
-    /// The policy `object`, which stands at `place`; none if it is something else.
+    /// The policy `object` at `place`; none if it is another kind of object.
     pub fn of(object: &Object<'_>, place: &str, site: &Site) -> Option<Self> {
         let violations = header(object)?;
         let (spec, faults) = judge(object.name(), &object.body["spec"], &site.rules());
@@ -133,8 +134,8 @@ impl Subject {
     }
 }
 
-/// Parses the policy `object` from a file, where no server judges its template: [`Policy::parse`], and what a server of the
-/// version that the site names would have against it.
+/// Parses the policy `object` from a file: [`Policy::parse`], and the checks that a server of the site's version makes
+/// on the template.
 ///
 /// # Errors
 /// Every fault of the spec, each with its code and the path of its field.
@@ -144,15 +145,15 @@ pub fn parse(object: &Value, site: &Site) -> Result<Policy, Vec<Violation>> {
         Err(violations) => (None, violations),
     };
     of_server(object, parsed.as_ref().map(|policy| &policy.spec), site, &mut violations);
-    // Who cannot have native sidecars is left out by the decision, with the reason.
+    // Without this fault, because the decision reports missing native sidecars.
     violations.retain(|violation| {
         violation.code != Code::NativeSidecarsUnavailable || violation.field != "spec.nativeSidecars"
     });
     parsed.filter(|_| violations.is_empty()).ok_or(violations)
 }
 
-/// Adds to `violations` what a server would have against the policy `object`, whose readable part is `spec`. Of one field, what
-/// is said already is enough.
+/// Adds the faults that a server would report in the policy `object`, whose readable part is `spec`. Fields in
+/// `violations` get no second fault.
 fn of_server(object: &Value, spec: Option<&SidecarPolicySpec>, site: &Site, violations: &mut Vec<Violation>) {
     let mut more = in_template(&object["spec"]["template"], site.minor);
     more.extend(spec.into_iter().flat_map(|spec| version::lacking(spec, site.minor)));
@@ -163,7 +164,7 @@ fn of_server(object: &Value, spec: Option<&SidecarPolicySpec>, site: &Site, viol
     }
 }
 
-/// What is wrong with what `object` says that it is; none if it is no policy, nor meant to be one.
+/// The faults in `apiVersion` and `kind` of `object`; none if it is no policy and is not meant to be one.
 fn header(object: &Object<'_>) -> Option<Vec<Violation>> {
     let violation = |(field, wanted, found): (&str, &str, &str)| {
         let message = format!("must be `{wanted}`, is `{found}`");
@@ -172,7 +173,7 @@ fn header(object: &Object<'_>) -> Option<Vec<Violation>> {
     is_meant_as_policy(object).then(|| misspelt(object).map(violation).into_iter().collect())
 }
 
-/// Something about a policy, before it is known which one it is in a list.
+/// A finding without the index of its policy.
 struct Note {
     code: Code,
     field: String,
@@ -190,10 +191,8 @@ impl Note {
     }
 }
 
-/// A look at one policy by itself.
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
-/// Every such look.
 const CHECKS: [Check; 15] = [
     selection::contradictions,
     selection::namespaces,
@@ -212,11 +211,11 @@ const CHECKS: [Check; 15] = [
     references::objects,
 ];
 
-/// Everything that can be said of `subjects` by themselves.
+/// All findings in `subjects`, each by itself and in pairs.
 ///
 /// # Guarantees
-/// What the operator would refuse is an error, every fault of it, with the same codes. What cannot be read is no reason to be
-/// silent about the rest. The order is that of the subjects, then that of the checks.
+/// Every fault that the operator would reject is an error, with the same code. An unreadable field does not hide other
+/// findings. The order is that of the subjects, then that of the checks.
 pub fn lint(subjects: &[Subject], context: &Context) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for (index, subject) in subjects.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What two policies do to each other.
+//! Conflicts between two policies.
 
 use super::template::{Named, named_ports};
 use super::{Context, Finding, Note, Subject, selection};
@@ -9,13 +9,13 @@ use crate::policy::Policy;
 use crate::workload::Kind;
 use std::sync::Arc;
 
-/// Everything that can be said of two policies, at the later one.
+/// The findings about pairs of policies, at the later one.
 pub(super) fn findings(subjects: &[Subject], context: &Context) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, subject) in subjects.iter().enumerate() {
         let earlier = &subjects[..index];
         let duplicate = duplicate_name(earlier, subject);
-        // With the name, the initializer's is the same as well: said once.
+        // Only once, because an equal name implies an equal initializer name.
         let is_said = |note: &Note| duplicate.is_some() && note.code == Code::DuplicateInitializerName;
         let notes = earlier.iter().flat_map(|other| both(other, subject, context));
         let notes: Vec<_> = notes.filter(|note| !is_said(note)).collect();
@@ -32,7 +32,7 @@ fn duplicate_name(earlier: &[Subject], subject: &Subject) -> Option<Note> {
 
 fn both(other: &Subject, subject: &Subject, context: &Context) -> Vec<Note> {
     let (Some(one), Some(two)) = (other.policy(), subject.policy()) else { return Vec::new() };
-    // A suspended policy is as if deleted.
+    // Because a suspended policy has no effect.
     if one.name == two.name || !one.is_enforced() || !two.is_enforced() {
         return Vec::new();
     }
@@ -87,10 +87,10 @@ fn paths(one: &Policy, two: &Policy, place: &str) -> Vec<Note> {
     indexed.filter_map(note).collect()
 }
 
-/// What `two` adds and `one` adds differently, piece by piece.
+/// The pieces of `two` that `one` adds differently.
 fn collisions(one: &Arc<Policy>, two: &Arc<Policy>, place: &str) -> Vec<Note> {
     let collides = |other: &Template| inject::collisions(&[&one.template, other]).into_iter().next();
-    // Most do not: only where they do it is worth while to see in what.
+    // First, because most pairs do not conflict, and pieces are costly.
     if collides(&two.template).is_none() {
         return Vec::new();
     }

@@ -1,4 +1,4 @@
-//! What a template refers to and does not bring.
+//! References of a template to objects outside of it.
 
 use super::{Context, Note};
 use crate::api::code::Code;
@@ -6,8 +6,8 @@ use crate::api::v1alpha1::{RawObject, SidecarPolicySpec, Template};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The ConfigMaps, Secrets and claims that `template` refers to and that are not optional, such as `Secret tls`. They must be in
-/// the namespace of every workload that gets it.
+/// The ConfigMaps, Secrets and claims that `template` refers to and that are not optional, such as `Secret tls`. They
+/// must be in the namespace of every workload that gets it.
 pub fn needs(template: &Value) -> BTreeSet<String> {
     let mut needs = BTreeSet::new();
     collect(template, &mut needs);
@@ -23,7 +23,7 @@ fn collect(value: &Value, needs: &mut BTreeSet<String>) {
                 "secret" | "secretRef" | "secretKeyRef" | "nodePublishSecretRef" => ("Secret", vec![value]),
                 "imagePullSecrets" => ("Secret", value.as_array().into_iter().flatten().collect()),
                 "persistentVolumeClaim" => ("PersistentVolumeClaim", vec![value]),
-                // What only looks like one: keys of labels and annotations are anybody's.
+                // Skipped, because keys of labels and annotations may look like references.
                 "labels" | "annotations" => return,
                 _ => return collect(value, needs),
             };

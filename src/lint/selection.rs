@@ -1,4 +1,4 @@
-//! Whom a policy selects: nobody, by mistake; or whom it had better not.
+//! Findings about selection: policies that match nothing, or match too much.
 
 use super::{Context, Note};
 use crate::api::code::Code;
@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use wildmatch::WildMatch;
 
-/// Something that must hold of one key.
+/// A condition on one key.
 #[derive(Clone, Debug)]
 pub(super) struct Demand {
-    /// The field that says so, or words for what is said elsewhere.
+    /// The field with the condition, or words for it.
     field: String,
     key: String,
     operator: Operator,
@@ -33,7 +33,7 @@ impl Demand {
     }
 }
 
-/// What is left for a key after some demands.
+/// The values that remain for a key after some demands.
 #[derive(Default)]
 struct Left<'a> {
     must_be_there: bool,
@@ -48,7 +48,7 @@ impl<'a> Left<'a> {
         match demand.operator {
             Operator::Exists => self.must_be_there = true,
             Operator::DoesNotExist => self.must_be_absent = true,
-            // As everywhere in Kubernetes, an absent key satisfies it.
+            // Not required, because an absent key satisfies `NotIn` in Kubernetes.
             Operator::NotIn => self.denied.extend(values),
             Operator::In => {
                 self.must_be_there = true;
@@ -64,8 +64,8 @@ impl<'a> Left<'a> {
     }
 }
 
-/// The demands that cannot hold together with those before them, each with the first one that it contradicts by itself, if
-/// there is such. Of one key, only the first is named.
+/// The demands that contradict earlier ones, each with the first one that it contradicts alone, if there is one. Only
+/// the first for each key.
 fn impossible(demands: &[Demand]) -> Vec<(&Demand, Option<&Demand>)> {
     let mut left: BTreeMap<&str, Left<'_>> = BTreeMap::new();
     let mut found: Vec<(&Demand, Option<&Demand>)> = Vec::new();
@@ -92,7 +92,7 @@ pub(super) fn exclude_each_other(one: &[Demand], other: &[Demand]) -> bool {
     !impossible(&[one, other].concat()).is_empty()
 }
 
-/// What a policy demands of the labels of a Namespace, and of labels and annotations of a workload.
+/// The demands of a policy on labels of a Namespace, and on labels and annotations of a workload.
 pub(super) fn demands(spec: &SidecarPolicySpec, site: &Site) -> [(&'static str, Vec<Demand>); 3] {
     let mut of_namespace = names(spec, site);
     of_namespace.extend(by_labels("spec.namespaceSelector", spec.namespace_selector.as_ref()));
@@ -104,7 +104,7 @@ pub(super) fn demands(spec: &SidecarPolicySpec, site: &Site) -> [(&'static str, 
     [("namespace label", of_namespace), ("annotation", of_annotations.collect()), ("label", of_labels)]
 }
 
-/// What the lists of names say, as demands on the label that every Namespace can be named by.
+/// The lists of names as demands on the label with the Namespace's name.
 fn names(spec: &SidecarPolicySpec, site: &Site) -> Vec<Demand> {
     let demand = |field: &str, operator, values: BTreeSet<String>| Demand {
         field: field.to_owned(),
@@ -150,16 +150,15 @@ fn listed(path: &str, map: &str, wanted: &BTreeMap<String, String>, requirements
         operator: requirement.operator,
         values: requirement.values.iter().flatten().cloned().collect(),
     });
-    // A requirement that is not well-formed is the rules' business.
+    // Without malformed requirements, because the rules report them.
     exact.chain(others).filter(|demand| demand.operator != Operator::In || !demand.values.is_empty()).collect()
 }
 
-/// Requirements that cannot hold together.
 pub(super) fn contradictions(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     let mut notes = Vec::new();
     for (noun, demands) in demands(spec, &context.site) {
         for (demand, first) in impossible(&demands) {
-            // Of the names alone, `namespaces` tells.
+            // Not for names alone, because `namespaces` reports those.
             if demand.field == "spec.namespaces" {
                 continue;
             }
@@ -179,7 +178,7 @@ pub(super) fn contradictions(spec: &SidecarPolicySpec, context: &Context) -> Vec
     notes
 }
 
-/// Namespaces that are named in vain.
+/// Names of namespaces without effect.
 pub(super) fn namespaces(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     let excluded: Vec<_> = spec.exclude_namespaces.iter().flatten().map(String::as_str).collect();
     let in_vain = |name: &str| {
@@ -211,9 +210,9 @@ pub(super) fn namespaces(spec: &SidecarPolicySpec, context: &Context) -> Vec<Not
     indexed.filter_map(note).collect()
 }
 
-/// True only if every name for which the glob `narrow` stands is one for which `wide` stands.
+/// True only if the glob `wide` matches every name that the glob `narrow` matches.
 fn covers(wide: &str, narrow: &str) -> bool {
-    // A `*` in `narrow` is taken for a character, which only a `*` in `wide` may stand for: `?` would for one.
+    // Because a `*` in `narrow` counts as a character here: a `*` in `wide` may match it, a `?` must not.
     let is_sound = !(wide.contains('?') && narrow.contains('*'));
     is_sound && WildMatch::new(wide).matches(narrow)
 }
@@ -243,7 +242,7 @@ fn targeting<'a>(spec: &'a SidecarPolicySpec, name: &'a str) -> impl Iterator<It
     meant.map(|(index, _)| index)
 }
 
-/// Pods, where nothing of ours could start again.
+/// Pods as targets on Initializers, where the operator could not start again.
 pub(super) fn pods(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     if !context.uses_initializers(spec) {
         return Vec::new();
@@ -256,7 +255,7 @@ pub(super) fn pods(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     targeting(spec, "pods").map(note).collect()
 }
 
-/// Pods that are refused when they cannot be injected.
+/// Pods as targets with `failurePolicy: Fail`.
 pub(super) fn fail_on_pods(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     let is_meant = spec.failure_policy == FailurePolicy::Fail
         && context.uses_initializers(spec)

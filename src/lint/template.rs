@@ -1,4 +1,4 @@
-//! What is in a template: what works today and will not tomorrow, and what works otherwise than it looks.
+//! Findings in a template: content that may break later, or works differently than it looks.
 
 use super::{Context, Note};
 use crate::api::code::Code;
@@ -9,7 +9,7 @@ use crate::workload::Workload;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Those that run as long as the pod does.
+/// The containers that run as long as the pod.
 fn staying(template: &Template) -> impl Iterator<Item = (String, &RawObject)> {
     let stays = |path: &str, container: &RawObject| {
         path.starts_with("spec.template.containers") || is_native_sidecar(container)
@@ -21,7 +21,7 @@ fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {
     object.get(field)?.as_str()
 }
 
-/// Images that are another one tomorrow.
+/// Images whose content may change.
 pub(super) fn images(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let containers = spec.template.iter().flat_map(Template::all_containers);
     let note = |(path, container): (String, &RawObject)| {
@@ -34,12 +34,12 @@ pub(super) fn images(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     containers.filter_map(note).collect()
 }
 
-/// Why `image` may be another one tomorrow.
+/// The reason why the content of `image` may change.
 fn floats(image: &str) -> Option<&'static str> {
     if image.contains('@') {
         return None;
     }
-    // Before the last slash, a colon belongs to the registry's port.
+    // After the last slash, because a colon before it belongs to the registry's port.
     let name = image.rsplit_once('/').map_or(image, |(_, name)| name);
     match name.split_once(':') {
         None => Some("without a tag, which means `latest`"),
@@ -48,11 +48,11 @@ fn floats(image: &str) -> Option<&'static str> {
     }
 }
 
-/// Containers that ask for nothing.
+/// Containers without requests.
 pub(super) fn requests(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let note = |(path, container): (String, &RawObject)| {
         let resources = container.get("resources").unwrap_or(&Value::Null);
-        // A limit without a request is the request, too.
+        // A limit counts, because the server derives the request from it.
         let is_there = |name: &str| {
             ["requests", "limits"].into_iter().any(|field| resources[field].get(name).is_some_and(|is| !is.is_null()))
         };
@@ -69,18 +69,17 @@ pub(super) fn requests(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     spec.template.iter().flat_map(staying).filter_map(note).collect()
 }
 
-/// Something that Kubernetes deprecated.
 struct Old {
-    /// The key, or what it begins with if it ends in `/`; or the field.
+    /// The field, the key, or the prefix of keys if it ends in `/`.
     name: &'static str,
     /// The minor version that deprecates it.
     since: u32,
-    /// What is wrong with it, and what to write instead.
+    /// The fault, and what to write instead.
     message: &'static str,
 }
 
-/// Annotations of pods, as the server warns of them (`pkg/api/pod/warnings.go` of Kubernetes 1.36). It drops those of init
-/// containers from 1.8 on (`dropInitContainerAnnotations`).
+/// Annotations of pods, as the server warns of them (`pkg/api/pod/warnings.go` of Kubernetes 1.36). It drops those of
+/// init containers from 1.8 on (`dropInitContainerAnnotations`).
 const OLD_ANNOTATIONS: [Old; 8] = [
     Old {
         name: "seccomp.security.alpha.kubernetes.io/pod",
@@ -173,7 +172,7 @@ const OLD_VOLUMES: [Old; 9] = [
     },
 ];
 
-/// What is deprecated on the version that is given, or on a current one.
+/// Deprecated content, for the given version or the newest one.
 pub(super) fn deprecated(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     let Some(template) = &spec.template else { return Vec::new() };
     let mut notes = Vec::new();
@@ -202,7 +201,7 @@ pub(super) fn deprecated(spec: &SidecarPolicySpec, context: &Context) -> Vec<Not
     notes
 }
 
-/// How a container names a port: by number and protocol, or by name.
+/// The identity of a port: number and protocol, or name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Port {
     Number(u64, String),
@@ -210,7 +209,7 @@ pub(super) enum Port {
 }
 
 impl Port {
-    /// What it means that two containers have it.
+    /// The code for two containers that share it.
     fn code(&self) -> Code {
         match self {
             Port::Number(..) => Code::SharedContainerPort,
@@ -235,7 +234,7 @@ impl std::fmt::Display for Port {
     }
 }
 
-/// Where a port is named, and by which container.
+/// A port with its field and its container.
 pub(super) struct Named {
     pub(super) port: Port,
     pub(super) field: String,
@@ -243,7 +242,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// What is to be said if `other` has the port, too: a container, with the words that tell it.
+    /// The finding if the container `other` has the port, too.
     pub(super) fn shared_with(self, other: &str) -> Note {
         let Self { port, field, .. } = self;
         Note::new(port.code(), field, format!("is {port}, as in {other}: {}", port.consequence()))
@@ -275,8 +274,8 @@ fn ports_of(path: &str, container: &RawObject) -> Vec<Named> {
     named.collect()
 }
 
-/// The ports of `template` that another container of `injected`, which has it, names as well: legal in Kubernetes, and no
-/// conflict. Each with its code, its path in the policy, and what is to be said of it.
+/// The ports of `template` that another container of `injected` uses, too: code, path in the policy, message.
+/// `injected` has the template. Kubernetes allows shared ports, so this is no conflict.
 pub fn shared_ports(template: &Template, injected: &Workload) -> Vec<(Code, String, String)> {
     let list = |field| injected.pod_spec().and_then(|spec| spec.get(field)?.as_array()).into_iter().flatten();
     let natives = list("initContainers").filter_map(Value::as_object).filter(|container| is_native_sidecar(container));
@@ -290,8 +289,8 @@ pub fn shared_ports(template: &Template, injected: &Workload) -> Vec<(Code, Stri
     shared.collect()
 }
 
-/// The references between variables of `injected`, which has the template of `policy`, that the kubelet leaves as they are
-/// written, though the policy adds one of the two: a variable is known only to those after it.
+/// The references between variables of `injected` that the kubelet does not expand, because the variable comes later.
+/// One of the two variables is from `policy`, whose template `injected` has.
 pub fn late_references(policy: &Policy, injected: &Workload) -> Vec<String> {
     let Some(marker) = policy.marker(injected) else { return Vec::new() };
     let mut found = Vec::new();
@@ -349,7 +348,6 @@ struct Idle {
     is: fn(&SidecarPolicySpec) -> bool,
 }
 
-/// Such fields.
 const IDLE: [Idle; 4] = [
     Idle {
         field: "spec.template.appContainers",
@@ -384,7 +382,6 @@ fn adds_within(template: &Template) -> bool {
     [&template.env, &template.env_from, &template.volume_mounts].into_iter().any(|list| !list.is_empty())
 }
 
-/// Fields without effect.
 pub(super) fn without_effect(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let idle = IDLE.iter().filter(|idle| (idle.is)(spec));
     idle.map(|idle| Note::new(Code::NoEffect, idle.field, idle.because)).collect()

@@ -1,4 +1,4 @@
-//! What the version of the cluster that somebody names has not.
+//! Features that the given version of the cluster lacks.
 
 use super::LAST_WITH_INITIALIZERS;
 use crate::api::code::Code;
@@ -13,8 +13,8 @@ const ADMISSION_POLICIES: u32 = 36;
 /// The first minor version whose webhooks can spare namespaces by their names.
 const NAME_LABELS: u32 = 21;
 
-/// What `spec` needs and a server of 1.`minor` lacks: there the operator would not serve it. Nothing if nobody says which
-/// version it is.
+/// The features that `spec` needs and a server of 1.`minor` lacks: the operator would not deliver it there. Empty
+/// without a version.
 pub(super) fn lacking(spec: &SidecarPolicySpec, minor: Option<u32>) -> Vec<Violation> {
     let Some(minor) = minor else { return Vec::new() };
     let mut found = Vec::new();

@@ -11,10 +11,10 @@ use crate::workload::Workload;
 /// The row of the precedence table in which a workload is selected.
 const SELECTION: u8 = 7;
 
-/// What keeps the valid ones of `subjects` from being injected into `workload`, which people call `title`, and which ports they
-/// would share with it.
+/// The obstacles to an injection of the valid `subjects` into `workload`, and the ports that they would share. Messages
+/// call the workload `title`.
 ///
-/// That two policies collide is said by [`lint`](super::lint), once and not for every workload.
+/// Without conflicts between policies: [`lint`](super::lint) reports them once, not for every workload.
 pub fn against(
     subjects: &[Subject],
     policies: &Policies,
@@ -72,7 +72,7 @@ pub fn against(
     in_the_way.filter_map(finding).chain(ports).chain(left_out).chain(odd).collect()
 }
 
-/// What of the template is in the way, as closely as it can be told.
+/// The field of the template with the obstacle, as exactly as it is known.
 fn field(left: &Left, workload: &Workload) -> String {
     let whole = &left.policy.template;
     let collides = |piece: &inject::Template| {

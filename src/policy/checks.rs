@@ -9,7 +9,7 @@ use crate::workload::Workload;
 use admission_cel::{Budget, Variables};
 use std::collections::BTreeMap;
 
-/// A row: why nothing is to be done, or that it cannot be told; or nothing.
+/// A row: a reason to skip, an error, or none if the row has no objection.
 pub type Check = fn(&Policy, &Workload, &Site) -> Option<Verdict>;
 
 /// Rows 1 to 3, in order: they are the same for every policy.
@@ -19,7 +19,7 @@ const UNTOUCHABLE: [fn(&Workload, &Site) -> Option<Reason>; 3] = [
     terminating, // row 3
 ];
 
-/// What the rows say of a workload, as far as it is the same for every policy: found out once for all of them.
+/// The rows' results that are the same for every policy, computed once for a workload.
 pub struct Common {
     has_initializers: bool,
     untouchable: Option<Reason>,
@@ -27,26 +27,26 @@ pub struct Common {
 }
 
 impl Common {
-    /// Of `workload`.
+    /// The results for `workload`.
     pub fn of(workload: &Workload, site: &Site) -> Self {
         let untouchable = UNTOUCHABLE.iter().find_map(|check| check(workload, site));
         Self { has_initializers: workload.has_initializers(), untouchable, is_plain: is_plain(workload) }
     }
 
-    /// The rows from 4 on that may have something to say, in order.
+    /// The rows from 4 on that may object, in order.
     pub fn rows(&self) -> &'static [Check] {
         if self.is_plain { SELECTION } else { CHAIN }
     }
 
-    /// Why `policy` never touches `workload`, if that is so.
+    /// The reason of rows 0 to 3 against `policy`, if there is one.
     pub fn untouchable(&self, policy: &Policy, workload: &Workload, site: &Site) -> Option<Reason> {
         let bypassed = self.has_initializers.then(|| bypassed(policy, workload, site)).flatten();
         bypassed.or_else(|| self.untouchable.clone())
     }
 }
 
-/// True if rows 4 to 6 let `workload` pass, whatever the policy: most have nothing of what they look at. Not of a custom resource:
-/// each policy says for itself where its pod lies.
+/// True if rows 4 to 6 have no objection to `workload` for any policy, as for most workloads. False for a custom
+/// resource, because each policy gives its own path of the pod.
 fn is_plain(workload: &Workload) -> bool {
     workload.kind.is_in_table()
         && shared_with_host(workload).is_none()
@@ -67,10 +67,11 @@ const CHAIN: &[Check] = &[
     conditions,
 ];
 
-/// Whether the validations of `policy` are for `workload`: rows 0 to 3 and 7 let it through, whatever the others say.
+/// Whether the validations of `policy` apply to `workload`: rows 0 to 3 and 7 have no objection. The other rows do not
+/// count.
 ///
 /// # Errors
-/// Why it cannot be told.
+/// The reason why a row cannot decide.
 pub fn is_judged(common: &Common, policy: &Policy, workload: &Workload, site: &Site) -> Result<bool, Reason> {
     if common.untouchable(policy, workload, site).is_some() {
         return Ok(false);
@@ -86,16 +87,14 @@ pub fn is_judged(common: &Common, policy: &Policy, workload: &Workload, site: &S
     unknown.map_or(Ok(true), Err)
 }
 
-/// Row 7.
 const SELECTION: &[Check] = &[target, namespace, namespace_labels, annotations, labels, conditions];
 
-/// False where `spec.targets` or the lists of namespaces alone leave `workload` out, whatever else is asked. It costs next to
-/// nothing, since nobody is told why.
+/// False if `spec.targets` or the lists of namespaces exclude `workload`. Cheap, because it gives no reason.
 pub fn reaches(policy: &Policy, workload: &Workload) -> bool {
     policy.kinds.contains(&workload.kind) && policy.covers_namespace(workload.namespace())
 }
 
-/// Why row 7 leaves `workload` out, if it does.
+/// The reason of row 7 against `workload`, if there is one.
 pub fn unselected(policy: &Policy, workload: &Workload, site: &Site) -> Option<Reason> {
     SELECTION.iter().find_map(|check| match check(policy, workload, site) {
         Some(Verdict::Skip(reason)) => Some(reason),
@@ -112,9 +111,9 @@ fn reason(row: u8, code: Code, detail: impl Into<String>) -> Option<Verdict> {
     Some(Verdict::Skip(Reason { row, code, detail: detail.into() }))
 }
 
-/// Row 0, of an object that has initializers. The server puts no name on one that comes with a list of its own: who may
-/// bring one may leave us out. On a stored object the names before have done their work and are gone, so that any name of
-/// ours shows that it was asked of us.
+/// Row 0, for an object with initializers. The server adds no name to an object that comes with its own list: a user
+/// with that right may leave us out. On a stored object, finished names are gone; so any name of ours means that the
+/// object waits for us.
 fn bypassed(policy: &Policy, workload: &Workload, site: &Site) -> Option<Reason> {
     let is_stored = !workload.uid().is_empty();
     if workload.pending().any(|name| name == policy.initializer_name || (is_stored && site.owns(name))) {
@@ -169,12 +168,12 @@ fn opted_out(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> 
 pub fn refusal<'a>(policy: &Policy, workload: &'a Workload) -> Option<&'a str> {
     said(workload).find(|value| {
         let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty()).peekable();
-        // An empty value says nothing; it is reported by an event, and is no refusal.
+        // An empty value is no opt-out, because it names nothing; an event reports it.
         names.peek().is_some() && *value != "true" && !names.any(|name| name == policy.name)
     })
 }
 
-/// What the workload says through `scpol.dev/inject`, in all places where it may.
+/// The values of `scpol.dev/inject` on the workload and its pod template.
 pub fn said(workload: &Workload) -> impl Iterator<Item = &str> {
     let own = [workload.annotation(INJECT_KEY), workload.label(INJECT_KEY)];
     let has_template = workload.kind.pod_path.as_ref().is_some_and(|path| !path.is_empty());
@@ -183,8 +182,8 @@ pub fn said(workload: &Workload) -> impl Iterator<Item = &str> {
     own.into_iter().chain(of_template.flatten()).flatten()
 }
 
-/// What is wrong with how `workload` uses `scpol.dev/inject`: each value that says nothing, and each name that is none of
-/// `known`, the names of all policies.
+/// The faults in `scpol.dev/inject` on `workload`: empty values, and names that are not in `known`, the names of all
+/// policies.
 pub fn odd_values<'a, I: Iterator<Item = &'a str>>(workload: &Workload, known: impl Fn() -> I) -> Vec<String> {
     let mut odd = Vec::new();
     for value in said(workload).filter(|value| !matches!(*value, "true" | "false")) {
@@ -203,7 +202,7 @@ pub fn odd_values<'a, I: Iterator<Item = &'a str>>(workload: &Workload, known: i
     odd
 }
 
-/// Which of the two words somebody meant who wrote another one for it.
+/// The one of `true` and `false` that `word` probably stands for.
 fn meant(word: &str) -> Option<&'static str> {
     match word.to_lowercase().as_str() {
         "true" | "yes" | "y" | "on" | "1" | "enable" | "enabled" | "inject" => Some("true"),
@@ -247,7 +246,7 @@ fn namespace(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> 
     reason(7, Code::NamespaceNotMatched, told)
 }
 
-/// The label by which every Namespace can be named. Servers set it from 1.21; below, it is supplied here.
+/// The label with the name of a Namespace. Servers set it from 1.21; for older ones we add it.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 fn namespace_labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
@@ -274,7 +273,7 @@ fn annotations(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict
     reason(7, Code::AnnotationNotMatched, unmet_here.told + hint)
 }
 
-/// What is said where the workload lacks a key that its pod template has: `of_template` asks the same of the template.
+/// A hint for the reason if the pod template has the key that the workload lacks. `of_template` checks the template.
 fn elsewhere(workload: &Workload, unmet: &Unmet, map: &str, of_template: impl Fn() -> Option<Unmet>) -> &'static str {
     let has_template = workload.kind.pod_path.as_ref().is_some_and(|path| !path.is_empty());
     match map {
@@ -291,12 +290,12 @@ fn labels(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     reason(7, Code::LabelsNotMatched, unmet.told + hint)
 }
 
-/// What expressions are asked about.
+/// The variables of expressions.
 pub fn variables(workload: &Workload) -> Variables<'_> {
     Variables { object: workload.seen_by_expressions(), namespace: workload.namespace_object.as_deref() }
 }
 
-/// A condition that is false decides, even behind one that fails: as on the server.
+/// A false condition decides even after a failed one, as on the server.
 fn conditions(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     let mut budget = Budget::match_conditions();
     let mut failed = None;
@@ -323,21 +322,21 @@ fn unmet_labels<'a>(selector: &LabelSelector, of: &str, value: impl Fn(&str) -> 
 
 /// A requirement that does not hold.
 struct Unmet {
-    /// What was compared with what.
+    /// The two values that were compared.
     told: String,
     /// Whether the key is missing.
     is_absent: bool,
 }
 
-/// The first requirement that `value`, which gives the value of a key, does not satisfy: what was compared with what. What
-/// the key is of is called `noun`, `of` something.
+/// The first requirement that does not hold. `value` gives the value of a key. Messages call the key a `noun` `of`
+/// something.
 fn unmet<'a>(
     wanted: &BTreeMap<String, String>,
     requirements: &[Requirement],
     (noun, of): (&str, &str),
     value: impl Fn(&str) -> Option<&'a str>,
 ) -> Option<Unmet> {
-    // Most policies do not match, and each decision tells why: `concat` takes half as long as `format`.
+    // `concat`, because it takes half as long as `format`: most policies do not match, and every reason is a text.
     let told = |key: &str, there: Option<&str>, [but, wanted, end]: [&str; 3]| Unmet {
         told: match there {
             Some(there) => [noun, " `", key, "`", of, " is `", there, "`", but, wanted, end].concat(),

@@ -1,8 +1,7 @@
 //! Which policy applies to which workload, and why.
 //!
-//! A [`Policy`] is a `SidecarPolicy` that has been parsed: whoever holds one need not check it again. [`decide`]
-//! asks the ordered chain in [`checks`]; the first row that speaks is the reason. Everything here is pure: no client,
-//! no clock.
+//! A [`Policy`] is a parsed `SidecarPolicy`: it is valid by construction. [`decide`] runs the ordered chain in
+//! [`checks`]; the first row that answers is the reason. Everything here is pure: no client, no clock.
 
 pub mod checks;
 
@@ -24,7 +23,7 @@ use wildmatch::WildMatch;
 /// Namespaces that no policy ever reaches, besides the operator's own and those that flags add.
 pub const PROTECTED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// What the operator's own flags say, as far as decisions depend on it.
+/// The operator's flags, as far as decisions depend on them.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The namespace that the operator runs in: always protected.
@@ -37,7 +36,7 @@ pub struct Site {
     pub native_sidecars: bool,
     /// What the templates of policies may hold.
     pub trust: Trust,
-    /// The minor version of Kubernetes 1 that files are meant for. None if nobody says: then the newest.
+    /// The minor version of Kubernetes 1 that files are meant for. None stands for the newest.
     pub minor: Option<u32>,
 }
 
@@ -60,13 +59,14 @@ impl Site {
         }
     }
 
-    /// True if and only if `initializer` is a name that we may remove from an object: under `scpol.dev`, or given by a flag.
+    /// True if and only if `initializer` is a name that we may remove from an object: under `scpol.dev`, or given by a
+    /// flag.
     pub fn owns(&self, initializer: &str) -> bool {
         let under_ours = initializer.strip_suffix(".scpol.dev").is_some_and(|rest| !rest.is_empty());
         under_ours || self.initializer_names.contains(initializer)
     }
 
-    /// What the rules for policies need to know of the site.
+    /// The flags that the rules for policies depend on.
     pub fn rules(&self) -> Rules {
         Rules { initializer_names: self.initializer_names.clone(), trust: self.trust.clone() }
     }
@@ -87,7 +87,7 @@ pub struct Policy {
     pub spec: SidecarPolicySpec,
     /// First 16 hex digits of the SHA-256 of the spec as parsed. Unlike the generation, every server has it.
     pub spec_hash: String,
-    /// What it injects.
+    /// The template that it injects.
     pub template: Template,
     /// The initializer name under which the Initializer engine registers it.
     pub initializer_name: String,
@@ -104,11 +104,11 @@ pub struct Policy {
 /// A validation, compiled.
 #[derive(Clone, Debug)]
 pub struct Demand {
-    /// What must be true.
+    /// The expression that must be true.
     pub expression: Arc<Expression>,
-    /// What the creator is told if it is not.
+    /// The message if it is false.
     pub message: String,
-    /// Gives a better message, where it gives one.
+    /// An expression for the message. [`Self::message`] is the fallback.
     pub message_expression: Option<Arc<Expression>>,
 }
 
@@ -128,10 +128,10 @@ impl Demand {
         })
     }
 
-    /// What the creator is told.
+    /// The message for the user who creates the workload.
     pub fn told(&self, variables: &Variables<'_>, budget: &mut Budget) -> String {
         let text = self.message_expression.as_ref().and_then(|message| message.text(variables, budget).ok());
-        // As the server has it: one line that says something, or the other message.
+        // Because the server uses the result only if it is one line and not blank.
         text.map(|text| text.trim().to_owned())
             .filter(|text| !text.is_empty() && !text.contains('\n'))
             .unwrap_or_else(|| self.message.clone())
@@ -178,7 +178,7 @@ impl Policy {
             ),
             initializer_name: spec.initializer_name.clone().unwrap_or_else(|| format!("{name}.scpol.dev")),
             kinds,
-            // The rules have compiled each of them once: none is left out.
+            // Drops none, because the rules have compiled each of them before.
             conditions: spec
                 .match_conditions
                 .iter()
@@ -194,17 +194,17 @@ impl Policy {
         }
     }
 
-    /// True if and only if the policy is to change anything at all: neither suspended nor in Audit mode.
+    /// True if and only if the policy is neither suspended nor in Audit mode.
     pub fn is_enforced(&self) -> bool {
         !self.spec.suspend && self.spec.mode == Mode::Enforce
     }
 
-    /// True if and only if creates that cannot be injected are to be refused.
+    /// True if and only if the policy rejects creates that cannot be injected.
     pub fn refuses(&self) -> bool {
         self.spec.failure_policy == FailurePolicy::Fail
     }
 
-    /// True if and only if creates may be refused on its account: for what could not be injected, or by its validations.
+    /// True if and only if the policy may reject creates: because an injection failed, or by its validations.
     pub fn judges(&self) -> bool {
         self.refuses() || !self.validations.is_empty()
     }
@@ -216,13 +216,13 @@ impl Policy {
         always || template.init_containers.iter().any(is_native_sidecar)
     }
 
-    /// True if and only if decisions may depend on the workload's Namespace itself, not only on its name: it is selected by it, or
-    /// a level of the Pod Security Standards would not admit the template.
+    /// True if and only if decisions may depend on the Namespace object, not only on its name: because the policy
+    /// selects by it, or because a level of the Pod Security Standards would reject the template.
     pub fn reads_namespaces(&self) -> bool {
         self.selects_by_namespace() || self.template.is_against_a_level()
     }
 
-    /// True if and only if nothing can be decided without the workload's Namespace itself.
+    /// True if and only if every decision needs the Namespace object.
     pub fn selects_by_namespace(&self) -> bool {
         let reads = |source: &str| source.contains("namespaceObject");
         self.spec.namespace_selector.is_some()
@@ -232,7 +232,7 @@ impl Policy {
             })
     }
 
-    /// True if and only if it adds something, and does not only judge.
+    /// True if and only if it has a template, not only validations.
     pub fn injects(&self) -> bool {
         self.spec.template.is_some()
     }
@@ -242,7 +242,8 @@ impl Policy {
         self.spec.targets.iter().filter(|target| target.resource == kind.resource && kind.is_in(&target.group))
     }
 
-    /// `workload` with its pod where this policy takes it to lie: policies may differ about a custom resource.
+    /// `workload` with its pod at the path that this policy gives. Policies may give different paths for a custom
+    /// resource.
     pub fn view<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
         if workload.kind.is_in_table() {
             return Cow::Borrowed(workload);
@@ -253,13 +254,12 @@ impl Policy {
         }
     }
 
-    /// Its marker on `workload`, if there is one that can be understood.
+    /// Its marker on `workload`, if there is one and it is readable.
     pub fn marker(&self, workload: &Workload) -> Option<Marker> {
         self.template.marker(&self.view(workload))
     }
 
-    /// Where it takes the pod of `kind` to lie, if that is one of its targets, and `other` takes it to lie elsewhere: both
-    /// paths, as policies write them.
+    /// The paths that this policy and `other` give for the pod of `kind`, if both target it and the paths differ.
     pub fn disagreement(&self, other: &Policy, kind: &Kind) -> Option<(String, String)> {
         fn path<'a>(policy: &'a Policy, kind: &Kind) -> Option<&'a Vec<String>> {
             policy.kinds.iter().find(|own| ***own == *kind)?.pod_path.as_ref()
@@ -277,19 +277,19 @@ impl Policy {
 
 /// First 16 hex digits of the SHA-256 of `spec` in canonical form.
 fn hash(spec: &SidecarPolicySpec) -> String {
-    // serde_json's maps are sorted by key, so that going through `Value` is the canonical form.
+    // A `Value` gives the canonical form, because serde_json sorts maps by key.
     let canonical = serde_json::to_value(spec).expect("a spec is JSON").to_string();
     crate::digest::short(canonical)
 }
 
-/// What a policy says of one workload.
+/// The verdict of a policy on one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It matches: rows 0-7 let it through.
+    /// The policy matches: no row from 0 to 7 objects.
     Inject,
-    /// It does nothing here.
+    /// The policy does not apply.
     Skip(Reason),
-    /// It cannot tell: an expression failed, or the namespace could not be read. Never taken for "no match".
+    /// The policy cannot decide: an expression failed, or the Namespace could not be read. Never treated as "no match".
     Error(Reason),
 }
 
@@ -300,20 +300,20 @@ pub struct Reason {
     pub row: u8,
     /// Its code.
     pub code: Code,
-    /// What was compared with what.
+    /// The two values that were compared.
     pub detail: String,
 }
 
 /// Asks `policy` about `workload`.
 ///
 /// # Guarantees
-/// Pure: the same arguments give the same verdict, on every engine and offline. The rows are asked in order and the
-/// first that says no is the reason. A row that cannot tell decides only where no other says no.
+/// Pure: the same arguments give the same verdict, on every engine and offline. The first row that says no is the
+/// reason. A row that cannot decide counts only if no other row says no.
 pub fn decide(policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
     decide_with(&Common::of(workload, site), policy, &policy.view(workload), site)
 }
 
-/// [`decide`], where what is `common` to all policies is known, and `workload` is what [`Policy::view`] gives.
+/// [`decide`] with the results that are `common` to all policies; `workload` must come from [`Policy::view`].
 pub fn decide_with(common: &Common, policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
     if let Some(reason) = common.untouchable(policy, workload, site) {
         return Verdict::Skip(reason);
@@ -323,7 +323,7 @@ pub fn decide_with(common: &Common, policy: &Policy, workload: &Workload, site: 
         match check(policy, workload, site) {
             None | Some(Verdict::Inject) => {}
             Some(Verdict::Error(reason)) => drop(unknown.get_or_insert(reason)),
-            // What would not be selected anyway is left out for that, and not for what it says or shares with its node.
+            // Because "not selected" is the better reason: rows 4 and 5 matter only for selected workloads.
             Some(Verdict::Skip(reason)) if REFUSALS.contains(&reason.row) => {
                 return Verdict::Skip(checks::unselected(policy, workload, site).unwrap_or(reason));
             }
@@ -333,7 +333,7 @@ pub fn decide_with(common: &Common, policy: &Policy, workload: &Workload, site: 
     unknown.map_or(Verdict::Inject, Verdict::Error)
 }
 
-/// The rows that keep a workload out though it may be selected.
+/// The rows that can skip a selected workload.
 const REFUSALS: [u8; 2] = [4, 5];
 
 /// Every valid policy at one moment.
@@ -346,13 +346,13 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// The set of `policies`. Of two with one initializer name, the older keeps it; of two equally old, the first by name.
+    /// The set of `policies`. Of two with one initializer name, the older keeps it; of two equally old, the first by
+    /// name.
     pub fn new(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
         Self::after(&Self::default(), policies)
     }
 
-    /// The set of `policies` that replaces `before`: a policy that registered under an initializer name keeps it, whatever other
-    /// policies say now.
+    /// The set of `policies` that replaces `before`. A policy keeps the initializer name that it had in `before`.
     pub fn after(before: &Self, policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
         let by_name: HashMap<_, _> = policies.into_iter().map(|policy| (policy.name.clone(), policy)).collect();
         let mut by_initializer: HashMap<String, String> = HashMap::new();
@@ -382,17 +382,17 @@ impl Policies {
         self.by_name.get(self.by_initializer.get(initializer)?)
     }
 
-    /// True if and only if one of them decides by more of a Namespace than its name.
+    /// True if and only if [`Policy::reads_namespaces`] holds for one of them.
     pub fn read_namespaces(&self) -> bool {
         self.read_namespaces
     }
 
-    /// The kinds that they target; one that several target comes several times.
+    /// The kinds that they target. A kind with several policies appears several times.
     pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.in_order.iter().flat_map(|policy| &policy.kinds)
     }
 
-    /// True if and only if one of them decides nothing without the Namespace itself.
+    /// True if and only if [`Policy::selects_by_namespace`] holds for one of them.
     pub fn select_by_namespace(&self) -> bool {
         self.in_order.iter().any(|policy| policy.selects_by_namespace())
     }

@@ -8,8 +8,8 @@ use crate::cluster::events::{EventReason, Subject};
 use crate::decision::{Decision, Left, Outcome};
 use crate::engine::EngineName;
 use crate::policy::{Policies, Policy, Reason, checks};
+use crate::telemetry;
 use crate::workload::Workload;
-use tracing::{debug, info, warn};
 
 /// Counts, logs and tells users what was done, once it has been done.
 pub fn all(shared: &Shared, engine: EngineName, workload: &Workload, decision: &Decision) {
@@ -25,7 +25,7 @@ pub fn all(shared: &Shared, engine: EngineName, workload: &Workload, decision: &
     // A webhook logs and counts what it is asked, when it is asked.
     let count = |outcome: Outcome, policy: &Policy, code, detail| {
         if engine != EngineName::Webhook {
-            log(workload, &policy.name, outcome, code, detail);
+            telemetry::decided(workload, &policy.name, outcome, code, detail);
             shared.metrics.injection(&policy.name, engine.as_str(), outcome, code);
         }
     };
@@ -66,7 +66,7 @@ pub fn all(shared: &Shared, engine: EngineName, workload: &Workload, decision: &
 /// Counts names of ours whose policy does not exist, and which have left the list of `workload`.
 pub fn orphans(shared: &Shared, workload: &Workload, orphans: usize) {
     for _ in 0..orphans {
-        log(workload, "", Outcome::Skipped, Code::PolicyGone, "");
+        telemetry::decided(workload, "", Outcome::Skipped, Code::PolicyGone, "");
         let engine = EngineName::Initializer.as_str();
         shared.metrics.injection("", engine, Outcome::Skipped, Code::PolicyGone);
     }
@@ -129,21 +129,4 @@ fn tell(shared: &Shared, workload: &Workload, left: &Left, fate: Fate, subject: 
 fn odd_values(shared: &Shared, workload: &Workload) -> Vec<String> {
     let stored = shared.snapshot().stored;
     checks::odd_values(workload, || stored.keys().map(String::as_str))
-}
-
-fn log(workload: &Workload, policy: &str, outcome: Outcome, code: Code, detail: &str) {
-    let result = outcome.label();
-    let (resource, namespace, name) = (&workload.kind.resource, workload.namespace(), workload.name());
-    match outcome {
-        Outcome::Failed | Outcome::Rejected => {
-            warn!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
-        }
-        Outcome::Injected => {
-            info!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
-        }
-        // Of many policies most have nothing to do with a workload: each create would be hundreds of lines.
-        Outcome::Skipped => {
-            debug!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided")
-        }
-    }
 }

@@ -65,7 +65,7 @@ mod parser;
 mod patterns;
 mod places;
 mod plan;
-mod quantity;
+pub mod quantity;
 mod regexes;
 mod semver;
 mod sets;

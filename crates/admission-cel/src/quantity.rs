@@ -1,4 +1,7 @@
 //! Kubernetes quantities: read, compared and added as k8s.io/apimachinery/pkg/api/resource does it.
+//!
+//! Two readings share one grammar. CEL takes text without digits for zero, and caps large binary quantities, as the server's
+//! parser does. [`nanos`] reads the quantities of manifests, and does neither.
 
 use super::error::Failure;
 use super::signatures::Work;
@@ -42,13 +45,7 @@ impl Quantity {
             // `15 - digits - bits * 3 / 10 - 1 >= 0`
             Suffix::Binary(bits) => parts.fraction.is_empty() && digits + bits * 3 / 10 < 15,
         };
-        let mut number: i128 = format!("0{}{}", parts.whole, parts.fraction).parse().ok()?;
-        let mut exponent = -places;
-        match suffix {
-            Suffix::Decimal(of) => exponent = exponent.checked_add(of)?,
-            Suffix::Binary(bits) => number = number.checked_mul(1_i128.checked_shl(u32::try_from(bits).ok()?)?)?,
-        }
-        let mut value = Decimal { number, exponent };
+        let mut value = Decimal::of(parts.whole, parts.fraction, suffix)?;
         if !small {
             value = value.rounded()?;
             if matches!(suffix, Suffix::Binary(_)) {
@@ -100,7 +97,32 @@ impl Quantity {
     }
 }
 
+/// The value of `text` in billionths, the finest step that Kubernetes keeps: `0.5` is `500m`, `1024Mi` is `1Gi`. None if `text`
+/// is no quantity, or larger than any resource can be.
+///
+/// Finer steps are rounded away from zero, as on the server.
+pub fn nanos(text: &str) -> Option<i128> {
+    let parts = Parts::of(text).filter(|parts| parts.has_digits)?;
+    // Zeros at the end have no value, and would overflow where the value does not.
+    let value = Decimal::of(parts.whole, parts.fraction.trim_end_matches('0'), Suffix::of(parts.suffix)?)?;
+    value.exponent.checked_sub(NANO)?;
+    let nanos = value.rounded()?.at(NANO)?;
+    Some(if parts.is_negative { -nanos } else { nanos })
+}
+
 impl Decimal {
+    /// `whole.fraction`, times the suffix.
+    fn of(whole: &str, fraction: &str, suffix: Suffix) -> Option<Self> {
+        let number: i128 = format!("0{whole}{fraction}").parse().ok()?;
+        let exponent = -i32::try_from(fraction.len()).ok()?;
+        Some(match suffix {
+            Suffix::Decimal(of) => Self { number, exponent: exponent.checked_add(of)? },
+            Suffix::Binary(bits) => {
+                Self { number: number.checked_mul(1_i128.checked_shl(u32::try_from(bits).ok()?)?)?, exponent }
+            }
+        })
+    }
+
     /// Its number at a smaller power of ten.
     fn at(self, exponent: i32) -> Option<i128> {
         if self.number == 0 {
@@ -149,6 +171,8 @@ struct Parts<'t> {
     whole: &'t str,
     fraction: &'t str,
     suffix: &'t str,
+    /// Whether a digit was written before the suffix.
+    has_digits: bool,
 }
 
 impl<'t> Parts<'t> {
@@ -164,7 +188,8 @@ impl<'t> Parts<'t> {
         let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
         let is_suffix = exponent.bytes().all(|byte| byte.is_ascii_digit());
         let whole = if whole.is_empty() { "0" } else { whole };
-        is_suffix.then_some(Self { is_negative: text.starts_with('-'), whole, fraction, suffix })
+        let has_digits = unsigned.strip_prefix('.').unwrap_or(unsigned).starts_with(|c: char| c.is_ascii_digit());
+        is_suffix.then_some(Self { is_negative: text.starts_with('-'), whole, fraction, suffix, has_digits })
     }
 }
 
@@ -293,6 +318,76 @@ mod tests {
     fn what_is_no_quantity_is_not_read() {
         for text in ["", "1 ", "1KI", "1i", "1e", "1e+", "é", "1.2.3", "--1", "1e99999999999", "1k5"] {
             assert!(Quantity::parse(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_amount_has_one_number_of_billionths_however_it_is_written() {
+        let same: &[&[&str]] = &[
+            &["0.5", "500m", ".5", "5e-1", "500000u", "500000000n", "0.50", "+0.5", "00.5"],
+            &["1Gi", "1024Mi", "1048576Ki", "1073741824", "1073741824.", "1073741824000m"],
+            &["1E", "1000P", "1e18", "1E18", "1E+18", "1000000000000000000", "1e+18"],
+            &["1Ei", "1024Pi", "1152921504606846976"],
+            &["100k", "0.1M", "100e3", "1e5", "100000"],
+            &["0", "0.0", "0m", "-0", "0Gi", "0e100", "0n"],
+            &["0.1Ki", "102.4", "102400m"],
+            &["1", "1000m"],
+            &["1T", "1000G"],
+            &["1Ti", "1024Gi"],
+            &["-1", "-1000m"],
+            &["-1n", "-0.1n"],
+            &["0.0000000001", "1n", "0.1n", "1e-200", "10e-10"],
+            &["1.5G", "1500M", "1.500000000000000000000000000000000000000000000000G"],
+        ];
+        for (index, group) in same.iter().enumerate() {
+            let value = nanos(group[0]);
+            assert!(value.is_some(), "{}", group[0]);
+            for text in *group {
+                assert_eq!(nanos(text), value, "{text}");
+            }
+            for other in same.iter().skip(index + 1) {
+                assert_ne!(nanos(other[0]), value, "{} and {}", other[0], group[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_quantity_has_no_billionths() {
+        let huge = "9".repeat(60);
+        for text in [
+            "",
+            "-",
+            "+",
+            ".",
+            "1..2",
+            "1.2.3",
+            "m",
+            "1 Gi",
+            "1gi",
+            "1K",
+            "1KI",
+            "1e",
+            "1E1E",
+            "--1",
+            "+-1",
+            "1e+",
+            "1_000",
+            "0x10",
+            "abc",
+            "١",
+            "1é",
+            "é",
+            "1e99999999999",
+            "1e2147483647",
+            "1e-2147483648",
+            &huge,
+        ] {
+            if text == "1e-2147483648" {
+                // The smallest exponent: whatever comes out, it must not overflow.
+                let _ = nanos(text);
+                continue;
+            }
+            assert_eq!(nanos(text), None, "{text}");
         }
     }
 }

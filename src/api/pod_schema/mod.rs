@@ -1,8 +1,8 @@
-//! What Kubernetes takes for pod content, known without a server: the fields of every minor version, and the rules that its
-//! API server checks by hand.
+//! The validation of pod content without a server: the fields of every minor version, and the rules that the API server
+//! checks by hand.
 //!
-//! [`in_template`] judges what a policy adds, [`in_pod`] what a workload in a file has. A server of its own is asked
-//! elsewhere; this is for files.
+//! [`in_template`] checks the content of a policy, [`in_pod`] the pod of a workload. Both are for files: the operator
+//! asks its own server.
 
 mod rules;
 mod table;
@@ -10,35 +10,35 @@ mod table;
 use super::code::Code;
 use super::rules::Violation;
 use super::schema::{kind_of, listed, quoted, similar};
-use crate::inject::quantity;
+use admission_cel::quantity;
 use serde_json::{Map, Value};
 use table::{Field, NEWEST, OLDEST, Type};
 
-/// A place in pod content that Kubernetes does not take.
+/// A fault in pod content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The path of the field, for example `spec.template.containers[0].livenesProbe`.
     pub field: String,
-    /// How it is wrong.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// What it must be, and what to write instead. The sentence begins with the field.
+    /// The rule, and what to write instead. The sentence begins with the field.
     pub message: String,
 }
 
-/// How a place is wrong.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// There is no such field, and one of a similar name.
+    /// The field does not exist, and one with a similar name does.
     Misspelt,
-    /// There is no such field in any version that is known here.
+    /// The field exists in no known version.
     Unknown,
-    /// There is such a field, but not in this version.
+    /// The field exists in another version only.
     OtherVersion,
     /// The value has another type.
     Type,
     /// The value breaks a rule.
     Value,
-    /// A name is there twice.
+    /// A name appears twice.
     Duplicate,
 }
 
@@ -53,7 +53,7 @@ impl FaultKind {
     }
 }
 
-/// What is checked of a policy's template: its lists, each of which is one of a PodSpec or of a Container.
+/// The lists of a policy's template to check, with the type of their items.
 const IN_TEMPLATE: [(&str, &str); 7] = [
     ("containers", "PodSpec"),
     ("initContainers", "PodSpec"),
@@ -64,12 +64,12 @@ const IN_TEMPLATE: [(&str, &str); 7] = [
     ("volumeMounts", "Container"),
 ];
 
-/// Every place of the untyped `spec.template` that a server of 1.`minor` does not take; by default, the newest that is known.
+/// Every fault in the untyped `spec.template` for a server of 1.`minor`; by default, the newest known one.
 pub fn in_template(template: &Value, minor: Option<u32>) -> Vec<Violation> {
     let mut walk = Walk::new(minor);
     for (list, definition) in IN_TEMPLATE {
         let field = table::fields(definition).iter().find(|field| field.name == list);
-        // What is no list is the business of the policy's own schema.
+        // Only lists, because the policy's own schema reports other types.
         if let (Some(field), Some(items @ Value::Array(_))) = (field, template.get(list)) {
             walk.value(&field.of, items, &format!("spec.template.{list}"));
         }
@@ -82,15 +82,14 @@ pub fn in_template(template: &Value, minor: Option<u32>) -> Vec<Violation> {
     walk.faults.into_iter().map(violation).collect()
 }
 
-/// Every place of `pod`, which has the `metadata` and `spec` of a pod and lies at `path`, that a server of 1.`minor` does not
-/// take.
+/// Every fault in `pod` for a server of 1.`minor`. `pod` has the `metadata` and `spec` of a pod, and is at `path`.
 pub fn in_pod(pod: &Value, path: &str, minor: Option<u32>) -> Vec<Fault> {
     let mut walk = Walk::new(minor);
     if !path.is_empty() {
         walk.value(&Type::Of("PodTemplateSpec"), pod, path);
         return walk.faults;
     }
-    // Beside these two a Pod has what a template has not.
+    // Only these two, because the others are fields of a Pod alone.
     for (field, of) in [("metadata", Type::Of("ObjectMeta")), ("spec", Type::Of("PodSpec"))] {
         walk.value(&of, &pod[field], field);
     }
@@ -98,7 +97,7 @@ pub fn in_pod(pod: &Value, path: &str, minor: Option<u32>) -> Vec<Fault> {
     walk.faults
 }
 
-/// Every annotation and label of the object whose `metadata` these are that is no text, which no server takes.
+/// Every annotation and label in `metadata` that is no text: every server rejects those.
 pub fn in_metadata(metadata: &Value) -> Vec<Fault> {
     let mut walk = Walk::new(None);
     for map in ["labels", "annotations"] {
@@ -109,12 +108,11 @@ pub fn in_metadata(metadata: &Value) -> Vec<Fault> {
     walk.faults
 }
 
-/// A walk through pod content.
 struct Walk {
     minor: u32,
-    /// How messages call the version.
+    /// The version in messages.
     version: String,
-    /// Whether it is later than all that is known here, so that it may have other fields.
+    /// Whether it is later than every known version, so that it may have other fields.
     is_later: bool,
     faults: Vec<Fault>,
 }
@@ -136,14 +134,14 @@ impl Walk {
         }
     }
 
-    /// Notes that the value at `field` breaks a rule.
+    /// Adds a fault: the value at `field` breaks a rule.
     fn wrong(&mut self, field: impl Into<String>, message: impl Into<String>) {
         self.blame(field, FaultKind::Value, message);
     }
 
     fn value(&mut self, of: &Type, value: &Value, path: &str) {
         match (of, value) {
-            // As a server has it, null is absent.
+            // Because null counts as absent, as on a server.
             (_, Value::Null) | (Type::Any, _) | (Type::Text, Value::String(_)) | (Type::Boolean, Value::Bool(_)) => {}
             (Type::Int32, Value::Number(number)) if number.as_i64().is_some_and(|it| i32::try_from(it).is_ok()) => {}
             (Type::Int64, Value::Number(number)) if number.is_i64() => {}
@@ -170,7 +168,7 @@ impl Walk {
         }
     }
 
-    /// A value of another type, and how to write it.
+    /// Adds a fault: a value of another type, with the right spelling.
     fn type_(&mut self, of: &Type, value: &Value, path: &str) {
         let wanted = match of {
             Type::Text => "a string",
@@ -208,7 +206,7 @@ impl Walk {
             Some(Value::String(text)) => !text.is_empty(),
             Some(_) => true,
         };
-        // What lacks a number has 0 there; where that is none, a rule says so.
+        // Except numbers, because a missing number is 0; rules report it where 0 is invalid.
         let is_number = |field: &Field| matches!(field.of, Type::Int32 | Type::Int64);
         for field in fields {
             let is_wanted = field.is_required && field.is_in(self.minor) && !is_number(field);
@@ -219,7 +217,7 @@ impl Walk {
         rules::of(definition, self, members, path);
     }
 
-    /// True if and only if a misspelt field of the object at `path` was meant to be `name`.
+    /// True if and only if a misspelt field of the object at `path` probably means `name`.
     fn is_meant(&self, name: &str, path: &str) -> bool {
         let meant = format!("did you mean `{name}`?");
         let is_in = |fault: &Fault| fault.field.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
@@ -270,7 +268,7 @@ impl Walk {
     }
 }
 
-/// How `value` is written as `of`, where that is plain.
+/// `value` written as `of`, if that is obvious.
 fn instead(of: &Type, value: &Value) -> Option<String> {
     match (of, value) {
         (Type::Text, Value::Bool(_) | Value::Number(_)) => Some(format!("\"{value}\"")),
@@ -281,7 +279,7 @@ fn instead(of: &Type, value: &Value) -> Option<String> {
             _ => None,
         },
         (Type::List(of), Value::String(text)) if **of == Type::Text => {
-            // Whatever a shell would read otherwise is left to one.
+            // No suggestion for text that a shell would interpret.
             let is_plain = |c: char| c.is_ascii_alphanumeric() || " -_./:=,@%+".contains(c);
             let words: Vec<&str> = match text.chars().all(is_plain) {
                 true => text.split_whitespace().collect(),
@@ -296,7 +294,7 @@ fn instead(of: &Type, value: &Value) -> Option<String> {
     }
 }
 
-/// The quantity that somebody meant by `text`.
+/// The quantity that `text` probably means.
 fn better_quantity(text: &str) -> Option<String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(end);

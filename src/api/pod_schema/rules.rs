@@ -1,18 +1,18 @@
-//! The rules that the API server checks by hand (`pkg/apis/core/validation/validation.go` of Kubernetes 1.37), as far as they
-//! are about what a template can hold and need nothing but it.
+//! The rules that the API server checks by hand (`pkg/apis/core/validation/validation.go` of Kubernetes 1.37), for
+//! content of templates that can be checked alone.
 
 use super::super::format;
 use super::super::schema::{listed, quoted, similar};
 use super::{FaultKind, Walk};
-use crate::inject::{is_native_sidecar, quantity};
+use crate::inject::is_native_sidecar;
+use admission_cel::quantity;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
 type Members = Map<String, Value>;
-/// What must hold of an object of some definition, which lies at a path.
+/// A rule for objects of one definition; the text is the object's path.
 type Rule = fn(&mut Walk, &Members, &str);
 
-/// The rules, by definition.
 const RULES: [(&str, Rule); 26] = [
     ("PodTemplateSpec", pod_template),
     ("PodSpec", pod_spec),
@@ -42,7 +42,7 @@ const RULES: [(&str, Rule); 26] = [
     ("SecurityContext", security_context),
 ];
 
-/// Others that have little to check.
+/// The definitions with nothing but a port to check.
 const PORTS: [&str; 2] = ["TCPSocketAction", "GRPCAction"];
 const PROFILES: [&str; 2] = ["SeccompProfile", "AppArmorProfile"];
 
@@ -139,7 +139,7 @@ fn pod_template(walk: &mut Walk, members: &Members, path: &str) {
     }
 }
 
-/// Values of labels that no server takes.
+/// Adds faults for values of labels that every server rejects.
 pub(super) fn of_metadata(walk: &mut Walk, metadata: Option<&Value>, path: &str) {
     let labels = metadata.and_then(|metadata| metadata.get("labels")?.as_object()).into_iter().flatten();
     for (key, value) in labels.filter_map(|(key, value)| Some((key, value.as_str()?))) {
@@ -171,7 +171,7 @@ fn pod_spec(walk: &mut Walk, members: &Members, path: &str) {
 /// The first minor version in which a container of any kind may have its own `restartPolicy` (KEP-5307, beta).
 const RESTART_RULES: u32 = 35;
 
-/// What containers and init containers of `members`, a PodSpec or a template, may not have of each other's.
+/// Checks containers against init containers of `members`, a PodSpec or a template.
 pub(super) fn of_containers(walk: &mut Walk, members: &Members, path: &str) {
     for (index, item) in objects(members, "initContainers") {
         let path = format!("{path}.initContainers[{index}]");
@@ -242,7 +242,7 @@ fn container_port(walk: &mut Walk, members: &Members, path: &str) {
         }
         _ => within(walk, members, path, "containerPort", PORT),
     }
-    // 0 is none.
+    // Because 0 means no port.
     within(walk, members, path, "hostPort", 0..=*PORT.end());
     if let Some((name, fault)) = text(members, "name").and_then(|name| Some((name, port_name_fault(name)?))) {
         walk.wrong(format!("{path}.name"), format!("{fault}, not {}", quoted(name)));
@@ -281,7 +281,7 @@ fn one_source(walk: &mut Walk, members: &Members, path: &str, sources: &[&'stati
     let known: Vec<_> = sources.to_vec();
     match given(members, sources)[..] {
         [_] => {}
-        // What is misspelt has been named.
+        // No fault, because the misspelt field is one already.
         [] if members.values().any(|value| !value.is_null() && !value.is_string()) => {}
         [] => walk.wrong(path, format!("must have one of {}", listed(&known))),
         ref several => walk.wrong(path, format!("must have only one of {}", listed(several))),
@@ -350,7 +350,7 @@ fn variables_source(walk: &mut Walk, members: &Members, path: &str) {
 
 // Mounts and volumes
 
-/// A path below something: neither absolute nor out of it.
+/// A relative path without `..`.
 fn below(walk: &mut Walk, members: &Members, path: &str, field: &str) {
     if let Some(found) = text(members, field).filter(|found| found.starts_with('/')) {
         walk.wrong(format!("{path}.{field}"), format!("must be a relative path, not {}", quoted(found)));
@@ -392,7 +392,7 @@ fn device(walk: &mut Walk, members: &Members, path: &str) {
 
 fn volume(walk: &mut Walk, members: &Members, path: &str) {
     label(walk, members, path);
-    // Without any, the server makes it an `emptyDir`.
+    // None is fine, because the server makes it an `emptyDir`.
     let sources: Vec<_> =
         members.iter().filter(|(name, value)| *name != "name" && value.is_object()).map(|(name, _)| &**name).collect();
     let known: Vec<_> = super::table::fields("Volume").iter().map(|field| field.name).collect();
@@ -531,12 +531,12 @@ fn amount(value: Option<&Value>) -> Option<i128> {
     }
 }
 
-/// A quantity as it is shown.
+/// A quantity as in messages.
 fn written(value: &Value) -> String {
     value.as_str().map_or_else(|| format!("`{value}`"), quoted)
 }
 
-/// True if and only if Kubernetes itself counts the resource: it is in parts, and can be promised twice.
+/// True if and only if Kubernetes itself counts the resource, in fractions and with overcommitment.
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
@@ -588,7 +588,6 @@ fn resources(walk: &mut Walk, members: &Members, path: &str) {
     }
 }
 
-/// The largest user and group.
 const MAX_ID: i64 = i32::MAX as i64;
 
 fn security_context(walk: &mut Walk, members: &Members, path: &str) {

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 pub(super) const NEWEST: u32 = 37;
 pub(super) const OLDEST: u32 = 12;
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Text,
@@ -56,7 +56,7 @@ pub(super) struct Field {
     /// The first minor version that has it, and the last one if it is gone.
     pub(super) first: u32,
     pub(super) last: Option<u32>,
-    /// The values that it may have, each with the first minor version that takes it; none if any.
+    /// The allowed values, each with the first minor version that has it; empty for any value.
     pub(super) choices: Vec<(&'static str, u32)>,
 }
 
@@ -100,7 +100,7 @@ static TABLE: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| {
     table
 });
 
-/// The fields of the definition `name`; none if nothing is known of it.
+/// The fields of the definition `name`; empty if the definition is unknown.
 pub(super) fn fields(name: &str) -> &'static [Field] {
     TABLE.get(name).map(Vec::as_slice).unwrap_or_default()
 }

@@ -15,251 +15,248 @@ fn of_template(template: &str, minor: Option<u32>) -> Vec<String> {
     told.collect()
 }
 
+/// Fields of a container, with the fault.
+const CONTAINER_FAULTS: &[(&str, &str)] = &[
+    ("imagePullpolicy: Always", "SCP0026 imagePullpolicy: there is no such field; did you mean `imagePullPolicy`?"),
+    ("livenesProbe: {}", "SCP0026 livenesProbe: there is no such field; did you mean `livenessProbe`?"),
+    ("volumemounts: []", "SCP0026 volumemounts: there is no such field; did you mean `volumeMounts`?"),
+    ("quantum: 1", "SCP0026 quantum: there is no such field in a Container of Kubernetes up to 1.37; remove it"),
+    ("command: sleep 1000", r#"SCP0022 command: must be a list of strings, is a string; write `["sleep","1000"]`"#),
+    (
+        "command: 'sleep 1 && date'",
+        r#"SCP0022 command: must be a list of strings, is a string; write `["sh","-c","sleep 1 && date"]`"#,
+    ),
+    ("args: [1]", "SCP0022 args[0]: must be a string, is a number; write `\"1\"`"),
+    ("args: [null]", "SCP0022 args[0]: must be a string, is null"),
+    (
+        "resources: {requests: {memory: 1gb}}",
+        "SCP0022 resources.requests.memory: must be a quantity, not `1gb`; write e.g. `1Gi`",
+    ),
+    (
+        "resources: {requests: {memory: lots}}",
+        "SCP0022 resources.requests.memory: must be a quantity, not `lots`; write e.g. `500m` or `128Mi`",
+    ),
+    (
+        "resources: {requests: {mem: 1Gi}}",
+        "SCP0022 resources.requests.mem: there is no such resource for a container; others have a domain, as in \
+         `example.com/gpu`; did you mean `memory`?",
+    ),
+    (
+        "resources: {requests: {cpu: 2}, limits: {cpu: 1500m}}",
+        "SCP0022 resources.requests.cpu: must be at most the limit, `1500m`, is `2`",
+    ),
+    ("resources: {limits: {cpu: -1}}", "SCP0022 resources.limits.cpu: must not be negative"),
+    (
+        "resources: {limits: {example.com/gpu: 500m}}",
+        "SCP0022 resources.limits.example.com/gpu: must be a whole number, is `500m`",
+    ),
+    (
+        "resources: {requests: {example.com/gpu: 1}}",
+        "SCP0022 resources.limits.example.com/gpu: must be given, as `requests.example.com/gpu` is",
+    ),
+    ("ports: [{containerPort: 70000}]", "SCP0022 ports[0].containerPort: must be between 1 and 65535, is 70000"),
+    ("ports: [{containerPort: 0}]", "SCP0022 ports[0].containerPort: must be between 1 and 65535, is 0"),
+    ("ports: [{name: http}]", "SCP0022 ports[0].containerPort: must be given; e.g. `8080`"),
+    ("ports: [{containerPort: 80, hostPort: -1}]", "SCP0022 ports[0].hostPort: must be between 0 and 65535, is -1"),
+    (
+        "ports: [{containerPort: '80'}]",
+        "SCP0022 ports[0].containerPort: must be a whole number of 32 bits, is a string; write `80`",
+    ),
+    (
+        "ports: [{containerPort: 80, name: a-name-too-long-}]",
+        "SCP0022 ports[0].name: must have at most 15 characters, not `a-name-too-long-`",
+    ),
+    (
+        "ports: [{containerPort: 80, name: '80'}]",
+        "SCP0022 ports[0].name: must have a letter; a number is written without quotes, not `80`",
+    ),
+    (
+        "ports: [{containerPort: 80, protocol: tcp}]",
+        "SCP0022 ports[0].protocol: must be one of `SCTP`, `TCP`, `UDP`, not `tcp`; did you mean `TCP`?",
+    ),
+    (
+        "ports: [{containerPort: 80, name: a}, {containerPort: 81, name: a}]",
+        "SCP0019 ports[1].name: must be unique in the container: `a` is there before",
+    ),
+    (
+        "imagePullPolicy: always",
+        "SCP0022 imagePullPolicy: must be one of `Always`, `IfNotPresent`, `Never`, not `always`; did you mean `Always`?",
+    ),
+    ("stdin: 'yes'", "SCP0022 stdin: must be `true` or `false`, is a string; write `true`"),
+    ("env: [{name: A, value: 8080}]", "SCP0022 env[0].value: must be a string, is a number; write `\"8080\"`"),
+    ("env: [{name: A, value: true}]", "SCP0022 env[0].value: must be a string, is a boolean; write `\"true\"`"),
+    ("env: [{value: a}]", "SCP0022 env[0].name: must be given"),
+    (
+        "env: [{name: A, value: b, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]",
+        "SCP0022 env[0]: must have either `value` or `valueFrom`",
+    ),
+    (
+        "env: [{name: A, valueFrom: {}}]",
+        "SCP0022 env[0].valueFrom: must have one of `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef`, `fileKeyRef`",
+    ),
+    (
+        "env: [{name: A, valueFrom: {resourceFieldRef: {resource: cpu}}}]",
+        "SCP0022 env[0].valueFrom.resourceFieldRef.resource: must be one of `limits.cpu`, `limits.memory`, \
+         `limits.ephemeral-storage`, `requests.cpu`, `requests.memory`, `requests.ephemeral-storage`, not `cpu`",
+    ),
+    (
+        "env: [{name: A, valueFrom: {secretKeyRef: {name: s}}}]",
+        "SCP0022 env[0].valueFrom.secretKeyRef.key: must be given",
+    ),
+    (
+        "envFrom: [{configMapRef: {name: a}, secretRef: {name: b}}]",
+        "SCP0022 envFrom[0]: must have only one of `configMapRef`, `secretRef`",
+    ),
+    ("volumeMounts: [{name: a}]", "SCP0022 volumeMounts[0].mountPath: must be given"),
+    (
+        "volumeMounts: [{name: a, mountPath: /a, subPath: /b}]",
+        "SCP0022 volumeMounts[0].subPath: must be a relative path, not `/b`",
+    ),
+    (
+        "volumeMounts: [{name: a, mountPath: /a, subPath: ../b}]",
+        "SCP0022 volumeMounts[0].subPath: must not go up by `..`, as `../b` does",
+    ),
+    (
+        "volumeMounts: [{name: a, mountPath: /a, subPath: b, subPathExpr: c}]",
+        "SCP0022 volumeMounts[0].subPathExpr: must be left out beside `subPath`",
+    ),
+    (
+        "volumeMounts: [{name: a, mountPath: /a, mountPropagation: none}]",
+        "SCP0022 volumeMounts[0].mountPropagation: must be one of `Bidirectional`, `HostToContainer`, `None`, not `none`; \
+         did you mean `None`?",
+    ),
+    (
+        "volumeMounts: [{name: a, mountPath: /a, recursiveReadOnly: Enabled}]",
+        "SCP0022 volumeMounts[0].recursiveReadOnly: needs `readOnly: true`",
+    ),
+    (
+        "livenessProbe: {periodSeconds: 5}",
+        "SCP0022 livenessProbe: must have one of `exec`, `httpGet`, `tcpSocket`, `grpc`",
+    ),
+    (
+        "livenessProbe: {tcpSocket: {port: 1}, exec: {command: [a]}}",
+        "SCP0022 livenessProbe: must have only one of `exec`, `tcpSocket`",
+    ),
+    ("livenessProbe: {exec: {}}", "SCP0022 livenessProbe.exec.command: must be given; e.g. `[cat, /tmp/healthy]`"),
+    (
+        "livenessProbe: {tcpSocket: {port: 1}, periodSeconds: -1}",
+        "SCP0022 livenessProbe.periodSeconds: must be 0 or more, is -1",
+    ),
+    (
+        "livenessProbe: {tcpSocket: {port: 1}, successThreshold: 2}",
+        "SCP0022 livenessProbe.successThreshold: must be 1, is 2",
+    ),
+    (
+        "readinessProbe: {tcpSocket: {port: 1}, terminationGracePeriodSeconds: 2}",
+        "SCP0022 readinessProbe.terminationGracePeriodSeconds: must not be set for a readiness probe",
+    ),
+    ("readinessProbe: {httpGet: {port: 0}}", "SCP0022 readinessProbe.httpGet.port: must be between 1 and 65535, is 0"),
+    (
+        "readinessProbe: {httpGet: {port: '8080'}}",
+        "SCP0022 readinessProbe.httpGet.port: must have a letter; a number is written without quotes, not `8080`",
+    ),
+    (
+        "readinessProbe: {httpGet: {port: 80, scheme: https}}",
+        "SCP0022 readinessProbe.httpGet.scheme: must be one of `HTTP`, `HTTPS`, not `https`; did you mean `HTTPS`?",
+    ),
+    ("lifecycle: {preStop: {}}", "SCP0022 lifecycle.preStop: must have one of `exec`, `httpGet`, `sleep`, `tcpSocket`"),
+    ("securityContext: {runAsUser: -1}", "SCP0022 securityContext.runAsUser: must be between 0 and 2147483647, is -1"),
+    (
+        "securityContext: {runAsNonRoot: 'true'}",
+        "SCP0022 securityContext.runAsNonRoot: must be `true` or `false`, is a string; write `true`",
+    ),
+    (
+        "securityContext: {seccompProfile: {type: Localhost}}",
+        "SCP0022 securityContext.seccompProfile.localhostProfile: must be given, as `type` is `Localhost`",
+    ),
+    (
+        "securityContext: {privileged: true, allowPrivilegeEscalation: false}",
+        "SCP0022 securityContext.allowPrivilegeEscalation: must not be `false` beside `privileged: true`",
+    ),
+    (
+        "restartPolicy: Sometimes",
+        "SCP0022 restartPolicy: must be one of `Always`, `OnFailure`, `Never`, not `Sometimes`",
+    ),
+    ("securityContext: [a]", "SCP0022 securityContext: must be an object, is a list"),
+];
+
 #[test]
 fn the_fields_of_a_container_are_spelt_typed_and_bounded_as_a_server_has_them() {
-    for (fields, expected) in [
-        ("imagePullpolicy: Always", "SCP0026 imagePullpolicy: there is no such field; did you mean `imagePullPolicy`?"),
-        ("livenesProbe: {}", "SCP0026 livenesProbe: there is no such field; did you mean `livenessProbe`?"),
-        ("volumemounts: []", "SCP0026 volumemounts: there is no such field; did you mean `volumeMounts`?"),
-        ("quantum: 1", "SCP0026 quantum: there is no such field in a Container of Kubernetes up to 1.37; remove it"),
-        ("command: sleep 1000", r#"SCP0022 command: must be a list of strings, is a string; write `["sleep","1000"]`"#),
-        (
-            "command: 'sleep 1 && date'",
-            r#"SCP0022 command: must be a list of strings, is a string; write `["sh","-c","sleep 1 && date"]`"#,
-        ),
-        ("args: [1]", "SCP0022 args[0]: must be a string, is a number; write `\"1\"`"),
-        ("args: [null]", "SCP0022 args[0]: must be a string, is null"),
-        (
-            "resources: {requests: {memory: 1gb}}",
-            "SCP0022 resources.requests.memory: must be a quantity, not `1gb`; write e.g. `1Gi`",
-        ),
-        (
-            "resources: {requests: {memory: lots}}",
-            "SCP0022 resources.requests.memory: must be a quantity, not `lots`; write e.g. `500m` or `128Mi`",
-        ),
-        (
-            "resources: {requests: {mem: 1Gi}}",
-            "SCP0022 resources.requests.mem: there is no such resource for a container; others have a domain, as in \
-             `example.com/gpu`; did you mean `memory`?",
-        ),
-        (
-            "resources: {requests: {cpu: 2}, limits: {cpu: 1500m}}",
-            "SCP0022 resources.requests.cpu: must be at most the limit, `1500m`, is `2`",
-        ),
-        ("resources: {limits: {cpu: -1}}", "SCP0022 resources.limits.cpu: must not be negative"),
-        (
-            "resources: {limits: {example.com/gpu: 500m}}",
-            "SCP0022 resources.limits.example.com/gpu: must be a whole number, is `500m`",
-        ),
-        (
-            "resources: {requests: {example.com/gpu: 1}}",
-            "SCP0022 resources.limits.example.com/gpu: must be given, as `requests.example.com/gpu` is",
-        ),
-        ("ports: [{containerPort: 70000}]", "SCP0022 ports[0].containerPort: must be between 1 and 65535, is 70000"),
-        ("ports: [{containerPort: 0}]", "SCP0022 ports[0].containerPort: must be between 1 and 65535, is 0"),
-        ("ports: [{name: http}]", "SCP0022 ports[0].containerPort: must be given; e.g. `8080`"),
-        ("ports: [{containerPort: 80, hostPort: -1}]", "SCP0022 ports[0].hostPort: must be between 0 and 65535, is -1"),
-        (
-            "ports: [{containerPort: '80'}]",
-            "SCP0022 ports[0].containerPort: must be a whole number of 32 bits, is a string; write `80`",
-        ),
-        (
-            "ports: [{containerPort: 80, name: a-name-too-long-}]",
-            "SCP0022 ports[0].name: must have at most 15 characters, not `a-name-too-long-`",
-        ),
-        (
-            "ports: [{containerPort: 80, name: '80'}]",
-            "SCP0022 ports[0].name: must have a letter; a number is written without quotes, not `80`",
-        ),
-        (
-            "ports: [{containerPort: 80, protocol: tcp}]",
-            "SCP0022 ports[0].protocol: must be one of `SCTP`, `TCP`, `UDP`, not `tcp`; did you mean `TCP`?",
-        ),
-        (
-            "ports: [{containerPort: 80, name: a}, {containerPort: 81, name: a}]",
-            "SCP0019 ports[1].name: must be unique in the container: `a` is there before",
-        ),
-        (
-            "imagePullPolicy: always",
-            "SCP0022 imagePullPolicy: must be one of `Always`, `IfNotPresent`, `Never`, not `always`; did you mean `Always`?",
-        ),
-        ("stdin: 'yes'", "SCP0022 stdin: must be `true` or `false`, is a string; write `true`"),
-        ("env: [{name: A, value: 8080}]", "SCP0022 env[0].value: must be a string, is a number; write `\"8080\"`"),
-        ("env: [{name: A, value: true}]", "SCP0022 env[0].value: must be a string, is a boolean; write `\"true\"`"),
-        ("env: [{value: a}]", "SCP0022 env[0].name: must be given"),
-        (
-            "env: [{name: A, value: b, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]",
-            "SCP0022 env[0]: must have either `value` or `valueFrom`",
-        ),
-        (
-            "env: [{name: A, valueFrom: {}}]",
-            "SCP0022 env[0].valueFrom: must have one of `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef`, `fileKeyRef`",
-        ),
-        (
-            "env: [{name: A, valueFrom: {resourceFieldRef: {resource: cpu}}}]",
-            "SCP0022 env[0].valueFrom.resourceFieldRef.resource: must be one of `limits.cpu`, `limits.memory`, \
-             `limits.ephemeral-storage`, `requests.cpu`, `requests.memory`, `requests.ephemeral-storage`, not `cpu`",
-        ),
-        (
-            "env: [{name: A, valueFrom: {secretKeyRef: {name: s}}}]",
-            "SCP0022 env[0].valueFrom.secretKeyRef.key: must be given",
-        ),
-        (
-            "envFrom: [{configMapRef: {name: a}, secretRef: {name: b}}]",
-            "SCP0022 envFrom[0]: must have only one of `configMapRef`, `secretRef`",
-        ),
-        ("volumeMounts: [{name: a}]", "SCP0022 volumeMounts[0].mountPath: must be given"),
-        (
-            "volumeMounts: [{name: a, mountPath: /a, subPath: /b}]",
-            "SCP0022 volumeMounts[0].subPath: must be a relative path, not `/b`",
-        ),
-        (
-            "volumeMounts: [{name: a, mountPath: /a, subPath: ../b}]",
-            "SCP0022 volumeMounts[0].subPath: must not go up by `..`, as `../b` does",
-        ),
-        (
-            "volumeMounts: [{name: a, mountPath: /a, subPath: b, subPathExpr: c}]",
-            "SCP0022 volumeMounts[0].subPathExpr: must be left out beside `subPath`",
-        ),
-        (
-            "volumeMounts: [{name: a, mountPath: /a, mountPropagation: none}]",
-            "SCP0022 volumeMounts[0].mountPropagation: must be one of `Bidirectional`, `HostToContainer`, `None`, not `none`; \
-             did you mean `None`?",
-        ),
-        (
-            "volumeMounts: [{name: a, mountPath: /a, recursiveReadOnly: Enabled}]",
-            "SCP0022 volumeMounts[0].recursiveReadOnly: needs `readOnly: true`",
-        ),
-        (
-            "livenessProbe: {periodSeconds: 5}",
-            "SCP0022 livenessProbe: must have one of `exec`, `httpGet`, `tcpSocket`, `grpc`",
-        ),
-        (
-            "livenessProbe: {tcpSocket: {port: 1}, exec: {command: [a]}}",
-            "SCP0022 livenessProbe: must have only one of `exec`, `tcpSocket`",
-        ),
-        ("livenessProbe: {exec: {}}", "SCP0022 livenessProbe.exec.command: must be given; e.g. `[cat, /tmp/healthy]`"),
-        (
-            "livenessProbe: {tcpSocket: {port: 1}, periodSeconds: -1}",
-            "SCP0022 livenessProbe.periodSeconds: must be 0 or more, is -1",
-        ),
-        (
-            "livenessProbe: {tcpSocket: {port: 1}, successThreshold: 2}",
-            "SCP0022 livenessProbe.successThreshold: must be 1, is 2",
-        ),
-        (
-            "readinessProbe: {tcpSocket: {port: 1}, terminationGracePeriodSeconds: 2}",
-            "SCP0022 readinessProbe.terminationGracePeriodSeconds: must not be set for a readiness probe",
-        ),
-        (
-            "readinessProbe: {httpGet: {port: 0}}",
-            "SCP0022 readinessProbe.httpGet.port: must be between 1 and 65535, is 0",
-        ),
-        (
-            "readinessProbe: {httpGet: {port: '8080'}}",
-            "SCP0022 readinessProbe.httpGet.port: must have a letter; a number is written without quotes, not `8080`",
-        ),
-        (
-            "readinessProbe: {httpGet: {port: 80, scheme: https}}",
-            "SCP0022 readinessProbe.httpGet.scheme: must be one of `HTTP`, `HTTPS`, not `https`; did you mean `HTTPS`?",
-        ),
-        (
-            "lifecycle: {preStop: {}}",
-            "SCP0022 lifecycle.preStop: must have one of `exec`, `httpGet`, `sleep`, `tcpSocket`",
-        ),
-        (
-            "securityContext: {runAsUser: -1}",
-            "SCP0022 securityContext.runAsUser: must be between 0 and 2147483647, is -1",
-        ),
-        (
-            "securityContext: {runAsNonRoot: 'true'}",
-            "SCP0022 securityContext.runAsNonRoot: must be `true` or `false`, is a string; write `true`",
-        ),
-        (
-            "securityContext: {seccompProfile: {type: Localhost}}",
-            "SCP0022 securityContext.seccompProfile.localhostProfile: must be given, as `type` is `Localhost`",
-        ),
-        (
-            "securityContext: {privileged: true, allowPrivilegeEscalation: false}",
-            "SCP0022 securityContext.allowPrivilegeEscalation: must not be `false` beside `privileged: true`",
-        ),
-        (
-            "restartPolicy: Sometimes",
-            "SCP0022 restartPolicy: must be one of `Always`, `OnFailure`, `Never`, not `Sometimes`",
-        ),
-        ("securityContext: [a]", "SCP0022 securityContext: must be an object, is a list"),
-    ] {
+    for &(fields, expected) in CONTAINER_FAULTS {
         assert_eq!(of_container(fields, None), [expected], "{fields}");
     }
 }
 
+/// Templates, with the fault.
+const TEMPLATE_FAULTS: &[(&str, &str)] = &[
+    (
+        "volumes: [{name: a, emptyDir: {}, configMap: {name: a}}]",
+        "SCP0022 volumes[0]: must have one source, has `configMap`, `emptyDir`",
+    ),
+    (
+        "volumes: [{name: a, emptydir: {}}]",
+        "SCP0026 volumes[0].emptydir: there is no such field; did you mean `emptyDir`?",
+    ),
+    (
+        "volumes: [{name: A}]",
+        "SCP0022 volumes[0].name: must be at most 63 lower-case letters, digits and `-`, with a letter or digit at both ends, not `A`",
+    ),
+    (
+        "volumes: [{name: a, secret: {secretname: b}}]",
+        "SCP0026 volumes[0].secret.secretname: there is no such field; did you mean `secretName`?",
+    ),
+    (
+        "volumes: [{name: a, configMap: {name: b, defaultMode: 644}}]",
+        "SCP0022 volumes[0].configMap.defaultMode: must be between 0 and 0777 (in JSON, and quoted nowhere: 0 to 511), is 644",
+    ),
+    (
+        "volumes: [{name: a, emptyDir: {sizeLimit: 1gb}}]",
+        "SCP0022 volumes[0].emptyDir.sizeLimit: must be a quantity, not `1gb`; write e.g. `1Gi`",
+    ),
+    (
+        "volumes: [{name: a, emptyDir: {medium: memory}}]",
+        "SCP0022 volumes[0].emptyDir.medium: must be one of `Memory`, `HugePages`, not `memory`; did you mean `Memory`?",
+    ),
+    (
+        "volumes: [{name: a, hostPath: {path: /a/../b}}]",
+        "SCP0022 volumes[0].hostPath.path: must not go up by `..`, as `/a/../b` does",
+    ),
+    (
+        "volumes: [{name: a, hostPath: {path: /a, type: directory}}]",
+        "SCP0022 volumes[0].hostPath.type: must be one of `BlockDevice`, `CharDevice`, `Directory`, `DirectoryOrCreate`, `File`, `FileOrCreate`, `Socket`, not `directory`; did you mean `Directory`?",
+    ),
+    (
+        "volumes: [{name: a, projected: {sources: [{configMap: {name: a}, secret: {name: b}}]}}]",
+        "SCP0022 volumes[0].projected.sources[0]: must have one source, has `configMap`, `secret`",
+    ),
+    (
+        "volumes: [{name: a, downwardAPI: {items: [{path: p, fieldRef: {fieldPath: spec.nodeName}}]}}]",
+        "SCP0022 volumes[0].downwardAPI.items[0].fieldRef.fieldPath: must be one of `metadata.name`, `metadata.namespace`, `metadata.labels`, `metadata.annotations`, `metadata.uid`, `metadata.labels['KEY']`, `metadata.annotations['KEY']`, not `spec.nodeName`",
+    ),
+    (
+        "imagePullSecrets: [{name: ''}, {nam: a}]",
+        "SCP0026 imagePullSecrets[1].nam: there is no such field; did you mean `name`?",
+    ),
+    ("env: [{name: A, value: 1}]", "SCP0022 env[0].value: must be a string, is a number; write `\"1\"`"),
+    ("env: [{name: A, valeu: b}]", "SCP0026 env[0].valeu: there is no such field; did you mean `value`?"),
+    (
+        "volumeMounts: [{name: a, mountPath: /a, readonly: true}]",
+        "SCP0026 volumeMounts[0].readonly: there is no such field; did you mean `readOnly`?",
+    ),
+    (
+        "metadata: {labels: {a: 'b c'}}",
+        "SCP0022 metadata.labels.a: must be at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends, not `b c`",
+    ),
+    (
+        "initContainers: [{name: a, image: a, livenessProbe: {tcpSocket: {port: 1}}}]",
+        "SCP0022 initContainers[0].livenessProbe: must not be set for an init container, unless it has `restartPolicy: Always`",
+    ),
+    ("containers: [{name: a}]", "SCP0022 image: must be given; e.g. `registry.example.com/agent:1.2.3`"),
+];
+
 #[test]
 fn volumes_labels_and_what_goes_into_containers_are_judged_as_a_server_does() {
-    for (template, expected) in [
-        (
-            "volumes: [{name: a, emptyDir: {}, configMap: {name: a}}]",
-            "SCP0022 volumes[0]: must have one source, has `configMap`, `emptyDir`",
-        ),
-        (
-            "volumes: [{name: a, emptydir: {}}]",
-            "SCP0026 volumes[0].emptydir: there is no such field; did you mean `emptyDir`?",
-        ),
-        (
-            "volumes: [{name: A}]",
-            "SCP0022 volumes[0].name: must be at most 63 lower-case letters, digits and `-`, with a letter or digit at both ends, not `A`",
-        ),
-        (
-            "volumes: [{name: a, secret: {secretname: b}}]",
-            "SCP0026 volumes[0].secret.secretname: there is no such field; did you mean `secretName`?",
-        ),
-        (
-            "volumes: [{name: a, configMap: {name: b, defaultMode: 644}}]",
-            "SCP0022 volumes[0].configMap.defaultMode: must be between 0 and 0777 (in JSON, and quoted nowhere: 0 to 511), is 644",
-        ),
-        (
-            "volumes: [{name: a, emptyDir: {sizeLimit: 1gb}}]",
-            "SCP0022 volumes[0].emptyDir.sizeLimit: must be a quantity, not `1gb`; write e.g. `1Gi`",
-        ),
-        (
-            "volumes: [{name: a, emptyDir: {medium: memory}}]",
-            "SCP0022 volumes[0].emptyDir.medium: must be one of `Memory`, `HugePages`, not `memory`; did you mean `Memory`?",
-        ),
-        (
-            "volumes: [{name: a, hostPath: {path: /a/../b}}]",
-            "SCP0022 volumes[0].hostPath.path: must not go up by `..`, as `/a/../b` does",
-        ),
-        (
-            "volumes: [{name: a, hostPath: {path: /a, type: directory}}]",
-            "SCP0022 volumes[0].hostPath.type: must be one of `BlockDevice`, `CharDevice`, `Directory`, `DirectoryOrCreate`, `File`, `FileOrCreate`, `Socket`, not `directory`; did you mean `Directory`?",
-        ),
-        (
-            "volumes: [{name: a, projected: {sources: [{configMap: {name: a}, secret: {name: b}}]}}]",
-            "SCP0022 volumes[0].projected.sources[0]: must have one source, has `configMap`, `secret`",
-        ),
-        (
-            "volumes: [{name: a, downwardAPI: {items: [{path: p, fieldRef: {fieldPath: spec.nodeName}}]}}]",
-            "SCP0022 volumes[0].downwardAPI.items[0].fieldRef.fieldPath: must be one of `metadata.name`, `metadata.namespace`, `metadata.labels`, `metadata.annotations`, `metadata.uid`, `metadata.labels['KEY']`, `metadata.annotations['KEY']`, not `spec.nodeName`",
-        ),
-        (
-            "imagePullSecrets: [{name: ''}, {nam: a}]",
-            "SCP0026 imagePullSecrets[1].nam: there is no such field; did you mean `name`?",
-        ),
-        ("env: [{name: A, value: 1}]", "SCP0022 env[0].value: must be a string, is a number; write `\"1\"`"),
-        ("env: [{name: A, valeu: b}]", "SCP0026 env[0].valeu: there is no such field; did you mean `value`?"),
-        (
-            "volumeMounts: [{name: a, mountPath: /a, readonly: true}]",
-            "SCP0026 volumeMounts[0].readonly: there is no such field; did you mean `readOnly`?",
-        ),
-        (
-            "metadata: {labels: {a: 'b c'}}",
-            "SCP0022 metadata.labels.a: must be at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends, not `b c`",
-        ),
-        (
-            "initContainers: [{name: a, image: a, livenessProbe: {tcpSocket: {port: 1}}}]",
-            "SCP0022 initContainers[0].livenessProbe: must not be set for an init container, unless it has `restartPolicy: Always`",
-        ),
-        ("containers: [{name: a}]", "SCP0022 image: must be given; e.g. `registry.example.com/agent:1.2.3`"),
-    ] {
+    for &(template, expected) in TEMPLATE_FAULTS {
         assert_eq!(of_template(template, None), [expected], "{template}");
     }
 }

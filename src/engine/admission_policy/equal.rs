@@ -6,7 +6,7 @@ use super::access::{Access, Shape};
 use super::cel::{all, list, literal, optional, quoted};
 use crate::api::v1alpha1::RawObject;
 use crate::inject::content::Fields;
-use crate::inject::equal::{self, KEYED, Keyed, Kind, Others};
+use crate::inject::equal::{self, Key, Keyed, Kind, Others};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -86,7 +86,7 @@ impl<'a> Comparison<'a> {
 
     fn list(self, wanted: &[Value], actual: &str, name: &str) -> Text {
         let ordered = self.ordered(wanted, actual, name)?;
-        let keyed = KEYED.iter().find(|keyed| keyed.field == name).filter(|keyed| can_be_told_apart(wanted, keyed));
+        let keyed = Keyed::named(name).filter(|keyed| can_be_told_apart(wanted, keyed));
         let Some(keyed) = keyed else { return Ok(ordered) };
         let equal = self.keyed(wanted, actual, keyed)?;
         Ok(format!("({} ? {equal} : {ordered})", self.are_told_apart(actual, keyed)))
@@ -118,20 +118,20 @@ impl<'a> Comparison<'a> {
     /// That every item of `actual` is an object with a key that no other has.
     fn are_told_apart(self, actual: &str, keyed: &Keyed) -> String {
         let (item, other) = (format!("e{}", self.depth), format!("f{}", self.depth));
-        let key = key_field(keyed);
-        let same = match keyed.field {
-            "ports" => {
+        let key = keyed.key.field();
+        let same = match keyed.key {
+            Key::Port => {
                 format!("{other}.{key} == {item}.{key} && {} == {}", self.protocol_in(&other), self.protocol_in(&item))
             }
-            _ => format!("{other}.{key} == {item}.{key}"),
+            Key::Text(_) => format!("{other}.{key} == {item}.{key}"),
         };
         let unique = format!("{actual}.all({item}, {actual}.exists_one({other}, {same}))");
-        match (self.access.shape, keyed.field) {
+        match (self.access.shape, keyed.key) {
             (Shape::Typed, _) => unique,
-            (Shape::Free, "ports") => {
+            (Shape::Free, Key::Port) => {
                 format!("({actual}.all({item}, type({item}) == map && has({item}.{key})) && {unique})")
             }
-            (Shape::Free, _) => format!(
+            (Shape::Free, Key::Text(_)) => format!(
                 "({actual}.all({item}, type({item}) == map && type({}.orValue(null)) == string) && {unique})",
                 optional(&item, key)
             ),
@@ -139,13 +139,13 @@ impl<'a> Comparison<'a> {
     }
 
     fn has_key_of(self, wanted: &RawObject, item: &str, keyed: &Keyed) -> Text {
-        let key = key_field(keyed);
+        let key = keyed.key.field();
         let value = wanted.get(key).cloned().unwrap_or_default();
         let same = format!("{item}.{key} == {}", literal(&value)?);
         let protocol = equal::protocol(wanted.get("protocol").unwrap_or(&Value::Null));
-        Ok(match keyed.field {
-            "ports" => format!("{same} && {} == {}", self.protocol_in(item), quoted(protocol)),
-            _ => same,
+        Ok(match keyed.key {
+            Key::Port => format!("{same} && {} == {}", self.protocol_in(item), quoted(protocol)),
+            Key::Text(_) => same,
         })
     }
 
@@ -156,20 +156,10 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// The field that holds the key of a list's items.
-fn key_field(keyed: &Keyed) -> &'static str {
-    match keyed.field {
-        "ports" => "containerPort",
-        "volumeMounts" => "mountPath",
-        "volumeDevices" => "devicePath",
-        _ => "name",
-    }
-}
-
 /// True if and only if each of `items` is an object with a key that no other has.
 fn can_be_told_apart(items: &[Value], keyed: &Keyed) -> bool {
     let mut seen = HashSet::new();
-    items.iter().all(|item| item.is_object() && (keyed.key)(item).is_some_and(|key| seen.insert(key)))
+    items.iter().all(|item| item.is_object() && keyed.key.of(item).is_some_and(|key| seen.insert(key)))
 }
 
 /// That `actual` equals absence.

@@ -82,59 +82,71 @@ impl Replica {
             () = self.certify(&reached) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        let timing = self.timing;
         let site = Site { native_sidecars: self.capabilities.native_sidecars, ..Site::clone(&self.site) };
-        let webhook = Webhook::new(self.client.clone(), Arc::new(site), self.metrics.clone(), &timing.webhook);
+        let webhook = Webhook::new(self.client.clone(), Arc::new(site), self.metrics.clone(), &self.timing.webhook);
         let webhook = Arc::new(if self.judges_authors { webhook.judging_authors() } else { webhook });
         webhook.settled.send_replace(false);
-        let (progress, _) = watch::channel(crate::cluster::client::Progress::Starting);
         let tasks = [
-            tokio::spawn({
-                let (client, capabilities, resync) = (self.client.clone(), self.capabilities.clone(), self.resync);
-                let (snapshots, webhook, metrics) = (self.snapshots.clone(), webhook.clone(), self.metrics.clone());
-                async move {
-                    let begin =
-                        || force::follow(&client, &capabilities, resync, snapshots.clone(), &webhook, &timing.watch);
-                    survival::persist(&metrics, &timing.process, "watching registrations", begin).await;
-                }
-            }),
-            tokio::spawn({
-                let (client, resync, metrics) = (self.client.clone(), self.resync, self.metrics.clone());
-                let (snapshots, webhook) = (self.snapshots.clone(), webhook.clone());
-                async move {
-                    let begin =
-                        || follow_namespaces(&client, resync, snapshots.clone(), &webhook, &progress, &timing.watch);
-                    survival::persist(&metrics, &timing.process, "watching Namespaces", begin).await;
-                }
-            }),
-            tokio::spawn({
-                let (certificates, endpoint) = (self.certificates.clone(), self.endpoint.clone());
-                let (webhook, metrics) = (webhook.clone(), self.metrics.clone());
-                async move {
-                    let begin = || keep(&certificates, &webhook, &endpoint, &reached, timing.webhook.look);
-                    survival::persist(&metrics, &timing.process, "keeping the certificate", begin).await;
-                }
-            }),
-            tokio::spawn({
-                let (client, webhook, metrics) = (self.client.clone(), webhook.clone(), self.metrics.clone());
-                async move {
-                    let begin = || survey(&client, &webhook, timing.webhook.survey);
-                    survival::persist(&metrics, &timing.process, "asking what the server can do", begin).await;
-                }
-            }),
-            tokio::spawn({
-                let (mut settled, ready) = (webhook.settled.subscribe(), self.ready.clone());
-                async move {
-                    if settled.wait_for(|settled| *settled).await.is_ok() {
-                        ready.store(true, Ordering::Relaxed);
-                    }
-                }
-            }),
+            tokio::spawn(self.follow_registrations(webhook.clone())),
+            tokio::spawn(self.follow_namespaces(webhook.clone())),
+            tokio::spawn(self.keep_certificate(webhook.clone(), reached)),
+            tokio::spawn(self.survey(webhook.clone())),
+            tokio::spawn(self.settle(&webhook)),
         ];
         info!(address = ?listener.local_addr().ok(), "The webhook serves");
         server::serve(listener, self.certificates.clone(), webhook, stop).await;
         for task in tasks {
             task.abort();
+        }
+    }
+
+    fn follow_registrations(&self, webhook: Arc<Webhook>) -> impl Future<Output = ()> + use<> {
+        let (client, capabilities, resync) = (self.client.clone(), self.capabilities.clone(), self.resync);
+        let (snapshots, metrics, timing) = (self.snapshots.clone(), self.metrics.clone(), self.timing);
+        async move {
+            let begin = || force::follow(&client, &capabilities, resync, snapshots.clone(), &webhook, &timing.watch);
+            survival::persist(&metrics, &timing.process, "watching registrations", begin).await;
+        }
+    }
+
+    fn follow_namespaces(&self, webhook: Arc<Webhook>) -> impl Future<Output = ()> + use<> {
+        let (progress, _) = watch::channel(crate::cluster::client::Progress::Starting);
+        let (client, resync, snapshots) = (self.client.clone(), self.resync, self.snapshots.clone());
+        let (metrics, timing) = (self.metrics.clone(), self.timing);
+        async move {
+            let begin = || follow_namespaces(&client, resync, snapshots.clone(), &webhook, &progress, &timing.watch);
+            survival::persist(&metrics, &timing.process, "watching Namespaces", begin).await;
+        }
+    }
+
+    fn keep_certificate(
+        &self,
+        webhook: Arc<Webhook>,
+        reached: watch::Sender<Reachable>,
+    ) -> impl Future<Output = ()> + use<> {
+        let (certificates, endpoint) = (self.certificates.clone(), self.endpoint.clone());
+        let (metrics, timing) = (self.metrics.clone(), self.timing);
+        async move {
+            let begin = || keep(&certificates, &webhook, &endpoint, &reached, timing.webhook.look);
+            survival::persist(&metrics, &timing.process, "keeping the certificate", begin).await;
+        }
+    }
+
+    fn survey(&self, webhook: Arc<Webhook>) -> impl Future<Output = ()> + use<> {
+        let (client, metrics, timing) = (self.client.clone(), self.metrics.clone(), self.timing);
+        async move {
+            let begin = || survey(&client, &webhook, timing.webhook.survey);
+            survival::persist(&metrics, &timing.process, "asking what the server can do", begin).await;
+        }
+    }
+
+    /// Marks the replica ready once the webhook knows which policies are in force.
+    fn settle(&self, webhook: &Webhook) -> impl Future<Output = ()> + use<> {
+        let (mut settled, ready) = (webhook.settled.subscribe(), self.ready.clone());
+        async move {
+            if settled.wait_for(|settled| *settled).await.is_ok() {
+                ready.store(true, Ordering::Relaxed);
+            }
         }
     }
 

@@ -23,6 +23,7 @@ use crate::engine::Unavailable;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Site};
 use crate::survival::{self, lock};
+use crate::telemetry;
 use crate::timing;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::Router;
@@ -50,7 +51,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 
 /// How much of reviews is read at one time, in KiB. Parsed, they take some times as much.
 pub const BUDGET: u32 = 32 << 10;
@@ -221,19 +222,10 @@ impl Webhook {
 
     fn report(&self, decided: &Decided, took: Duration) {
         let workload = &decided.workload;
-        let (resource, namespace) = (&workload.kind.resource, workload.namespace());
-        let name = Some(workload.name()).filter(|name| !name.is_empty());
-        let name = name.or_else(|| workload.body["metadata"]["generateName"].as_str()).unwrap_or_default();
         for told in decided.told() {
-            let (policy, result, code, detail) = (&told.policy.name, told.outcome.label(), told.code, told.detail);
-            self.metrics.injection(policy, NAME, told.outcome, code);
-            match told.outcome {
-                Outcome::Injected => info!(policy, resource, namespace, name, result, %code, "Decided"),
-                Outcome::Skipped => debug!(policy, resource, namespace, name, result, %code, detail, "Decided"),
-                Outcome::Failed | Outcome::Rejected => {
-                    warn!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided");
-                }
-            }
+            let policy = &told.policy.name;
+            self.metrics.injection(policy, NAME, told.outcome, told.code);
+            telemetry::decided(workload, policy, told.outcome, told.code, told.detail);
         }
         if decided.call == Call::Mutate {
             self.metrics.injection_took(NAME, took.as_secs_f64());

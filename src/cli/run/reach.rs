@@ -1,0 +1,66 @@
+//! The first contact with the API server.
+
+use crate::cluster::capabilities::Capabilities;
+use crate::cluster::client::{CallError, call};
+use crate::cluster::object::Object;
+use crate::cluster::policies;
+use crate::timing;
+use anyhow::{Result, anyhow};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use std::time::{Duration, Instant};
+use tracing::warn;
+
+/// After how long it is logged again that the API server does not answer, for the same reason.
+const UNREACHED_REMINDER: Duration = Duration::from_secs(60);
+
+/// Waits for the server; gives up on what waiting does not cure.
+pub(super) async fn server(client: &Client, timing: &timing::Process) -> Result<Capabilities> {
+    let since = Instant::now();
+    let mut said: Option<(String, Instant)> = None;
+    loop {
+        let found = match Capabilities::discover(client, |_| false).await {
+            Ok(capabilities) => check_policies(client).await.map(|()| capabilities),
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(capabilities) => return Ok(capabilities),
+            Err(CallError::Refused(status)) if matches!(status.code, 401 | 404) => return Err(hopeless(&status)),
+            Err(CallError::Refused(status)) if status.code == 403 && since.elapsed() > timing.rights => {
+                return Err(hopeless(&status));
+            }
+            Err(error) => {
+                let error = error.to_string();
+                let is_known =
+                    said.as_ref().is_some_and(|(last, at)| *last == error && at.elapsed() < UNREACHED_REMINDER);
+                if !is_known {
+                    warn!(error, "The API server does not answer; trying again");
+                    said = Some((error, Instant::now()));
+                }
+            }
+        }
+        tokio::time::sleep(timing.reach_pause).await;
+    }
+}
+
+/// The CRD must be there, and we must be allowed to read policies.
+async fn check_policies(client: &Client) -> Result<(), CallError> {
+    let api = Api::<Object>::all_with(client.clone(), &policies::resource());
+    call(api.list(&ListParams::default().limit(1))).await.map(drop)
+}
+
+fn hopeless(status: &kube::core::Status) -> anyhow::Error {
+    match status.code {
+        404 => anyhow!(
+            "the server has no SidecarPolicies: install the CRD first, `scpol crd | kubectl apply -f -` (before 1.16: `scpol crd --api v1beta1`)"
+        ),
+        401 => anyhow!(
+            "the server does not accept our credentials: check the kubeconfig or the service account's token ({})",
+            status.message
+        ),
+        _ => anyhow!(
+            "a right is missing without which the operator cannot start: {}; apply the shipped RBAC (`config/rbac`)",
+            status.message
+        ),
+    }
+}
