@@ -12,7 +12,7 @@ use crate::engine::{EngineName, Unavailable};
 use crate::timing;
 use crate::workload::Kind;
 use serde_json::Value;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,6 +36,15 @@ pub(super) struct Questions {
     open: RefCell<BTreeMap<String, Question>>,
     /// All that was looked up.
     seen: RefCell<BTreeSet<String>>,
+    /// An engine was considered that this operator has to answer for.
+    needs_operator: Cell<bool>,
+}
+
+impl Questions {
+    /// Notes that `engine` is considered.
+    pub(super) fn note(&self, engine: EngineName) {
+        self.needs_operator.set(self.needs_operator.get() || engine.engine().needs_operator());
+    }
 }
 
 /// Whether the server takes these objects, which are for that kind.
@@ -83,6 +92,10 @@ impl Controller {
 
     /// Asks the server what is to be known, and forgets what nobody wanted to.
     pub(super) fn ask_server(&mut self, questions: Questions) {
+        if questions.needs_operator.get() {
+            // The webhook starts.
+            self.settings.demand.send_if_modified(|demand| !std::mem::replace(demand, true));
+        }
         let seen = questions.seen.into_inner();
         self.acceptances.retain(|print, acceptance| seen.contains(print) || matches!(acceptance, Acceptance::Asked(_)));
         for (print, (kind, objects)) in questions.open.into_inner() {

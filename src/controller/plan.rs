@@ -8,12 +8,11 @@ use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::api::v1alpha1::Mode;
-use crate::cluster::capabilities::registration as resources;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::choice::{self, Choice, Hindrance};
 use crate::engine::initializer::render;
-use crate::engine::{EngineName, Unavailable, admission_policy, targets, trial, webhook};
+use crate::engine::{self, EngineName, Surroundings, Unavailable, targets, trial};
 use crate::policy::Policy;
 use crate::workload::Kind;
 use serde_json::Value;
@@ -218,7 +217,7 @@ impl Controller {
         choice::choose(
             policies,
             &choice::Questions {
-                can: &|engine, kind, policies| self.drafts(engine, kind, policies).map(drop),
+                can: &|engine, kind, policies| self.drafts(questions, engine, kind, policies).map(drop),
                 takes: &|engine, kind, policies| self.registration(questions, engine, kind, policies).map(drop),
                 is_in_force: &is_in_force,
             },
@@ -228,6 +227,7 @@ impl Controller {
     /// What `policies` on `kind` can be registered as, the best first.
     pub(super) fn drafts(
         &self,
+        questions: &Questions,
         engine: EngineName,
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
@@ -238,43 +238,16 @@ impl Controller {
         if let Some(reason) = self.why_blocked(engine, kind).or(unreadable) {
             return Err(reason.clone());
         }
-        match engine {
-            EngineName::Initializer if kind.is_job() => Err(Unavailable::new(
-                Code::TargetRefused,
-                "spec.targets: the pod template of a Job cannot be changed once it is stored, as the Initializer engine does: target `pods` of group `\"\"`, or set `spec.engine: Auto`",
-            )),
-            // Each policy has a registration of its own.
-            EngineName::Initializer => Ok(vec![Vec::new()]),
-            EngineName::MutatingAdmissionPolicy => {
-                admission_policy::render(kind, policies, &capabilities, &site).map(|objects| vec![objects])
-            }
-            EngineName::Webhook => {
-                self.settings.demand.send_if_modified(|demand| !std::mem::replace(demand, true));
-                self.webhook_drafts(kind, policies)
-            }
-        }
-    }
-
-    fn webhook_drafts(&self, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Result<Vec<Vec<Value>>, Unavailable> {
-        let (capabilities, site) = (self.shared.capabilities(), self.shared.site());
-        let reach = self.settings.reach.borrow().clone()?;
-        let objects =
-            webhook::render::render(kind, policies, &capabilities, &site, &reach.endpoint, reach.ca_bundle.as_deref())?;
-        let is_readable = [resources::VALIDATING_POLICIES, resources::VALIDATING_BINDINGS]
-            .iter()
-            .all(|resource| !self.registrations.unreadable.contains_key(resource));
-        let mut drafts = Vec::new();
-        if is_readable
-            && capabilities.registration(resources::VALIDATING_POLICIES).is_some_and(|served| served.version == "v1")
-            && let Ok(validating) = admission_policy::validating(kind, policies, &capabilities, &site)
-            && !validating.is_empty()
-        {
-            // What refuses does so without us where the server can.
-            let injecting = objects.iter().filter(|object| object["kind"] != "ValidatingWebhookConfiguration");
-            drafts.push(injecting.cloned().chain(validating).collect());
-        }
-        drafts.push(objects);
-        Ok(drafts)
+        questions.note(engine);
+        let reach = self.settings.reach.borrow().clone();
+        let is_readable = |resource: &str| !self.registrations.unreadable.contains_key(resource);
+        let (cluster, site) = (&capabilities, &site);
+        engine::drafts(
+            engine,
+            kind,
+            policies,
+            &Surroundings { cluster, site, reach: &reach, is_readable: &is_readable },
+        )
     }
 
     /// What `policies` on `kind` are to be registered as: the best that the server takes.
@@ -288,7 +261,7 @@ impl Controller {
         let in_effect = self.registrations.of_kind(kind).and_then(Registration::in_effect);
         let are_in_force = in_effect.is_some_and(|in_effect| in_effect.has_all(engine, policies));
         let mut refused = None;
-        for objects in self.drafts(engine, kind, policies)? {
+        for objects in self.drafts(questions, engine, kind, policies)? {
             if objects.is_empty() {
                 return Ok(objects);
             }
@@ -330,7 +303,7 @@ impl Controller {
         let pairs = policies.iter().filter(|policy| policy.injects()).filter(is_open);
         let pairs = pairs.flat_map(|policy| policy.kinds.iter().map(move |kind| (policy, kind)));
         let is_tried = |kind: &Arc<Kind>| {
-            choice.engines.get(kind).is_some_and(|engine| *engine != EngineName::Initializer) && kind.pod_path.is_some()
+            choice.engines.get(kind).is_some_and(|engine| !engine.is_per_policy()) && kind.pod_path.is_some()
         };
         for (policy, kind) in pairs.filter(|(_, kind)| is_tried(kind)) {
             let key = (policy.name.clone(), policy.spec_hash.clone(), kind.clone());
@@ -386,7 +359,7 @@ impl Controller {
         if let Some(reason) = choice.refused.get(&policy.name) {
             return Err(outcome_of(reason.clone()));
         }
-        let by = |kind: &&Arc<Kind>| choice.engines.get(*kind) == Some(&EngineName::Initializer);
+        let by = |kind: &&Arc<Kind>| choice.engines.get(*kind).is_some_and(|engine| engine.is_per_policy());
         let (own, shared): (Vec<_>, Vec<_>) = policy.kinds.iter().partition(by);
         let own: Vec<_> = own.into_iter().cloned().collect();
         if !own.is_empty() {
@@ -419,7 +392,7 @@ impl Controller {
             unedited.or_else(|| plan.policies.get(&policy.name)?.as_ref().ok())
         });
         let placed: Vec<_> = placed.collect();
-        let engines = choice.engines.iter().filter(|(_, engine)| **engine != EngineName::Initializer);
+        let engines = choice.engines.iter().filter(|(_, engine)| !engine.is_per_policy());
         let joint = |(kind, engine): (&Arc<Kind>, &EngineName)| {
             let meeting: Vec<_> = placed.iter().filter(|placed| placed.shared.contains(kind)).collect();
             let policies: Vec<_> = meeting.iter().map(|placed| placed.policy.clone()).collect();

@@ -127,14 +127,14 @@ impl Meeting<'_> {
     /// The first engine that can.
     fn automatic(&self) -> Result<Chosen, Impasse> {
         let (mut last, mut not_expressible) = (None, None);
-        for row in &ENGINES {
-            match self.fits(row.engine, self.policies)? {
-                Ok(()) => return Ok((row.engine, not_expressible)),
+        for engine in &ENGINES {
+            match self.fits(engine.id(), self.policies)? {
+                Ok(()) => return Ok((engine.id(), not_expressible)),
                 Err(reason) => {
                     if reason.code == Code::NotExpressible {
                         not_expressible = Some(reason.clone());
                     }
-                    last = Some((row.engine, reason));
+                    last = Some((engine.id(), reason));
                 }
             }
         }

@@ -5,7 +5,7 @@
 
 use super::object::{IGNORING, PROBE, PROBE_REFUSE, PROBE_UNSEEN, shared_name};
 use super::trial::{self, Strictness};
-use super::{EngineName, Unavailable, admission_policy, webhook};
+use super::{EngineName, Unavailable, revision_of};
 use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::cluster::capabilities::{Capabilities, registration as resources};
@@ -193,8 +193,8 @@ pub async fn may_deliver(place: &Place, engine: EngineName) -> Result<bool, Call
         .registers()
         .iter()
         .flat_map(|resource| REGISTERING.map(|verb| (verb, resources::GROUP, *resource, None)));
-    let completed = ["patch", "initialize"].map(|verb| (verb, kind.group.as_str(), kind.resource.as_str(), None));
-    let completed = completed.into_iter().filter(|_| engine == EngineName::Initializer);
+    let verbs = engine.engine().verbs().iter();
+    let completed = verbs.map(|verb| (*verb, kind.group.as_str(), kind.resource.as_str(), None));
     let tried = ("create", kind.group.as_str(), kind.resource.as_str(), Some(namespace.as_str()));
     for (verb, group, resource, namespace) in registered.chain(completed).chain([tried]) {
         if !may(client, verb, group, resource, namespace).await? {
@@ -516,11 +516,6 @@ async fn verified(place: &Place, engine: EngineName, objects: &[Value]) -> Resul
     Ok(None)
 }
 
-/// The revision that a registration puts on what is tried.
-pub fn revision_of(object: &Value) -> Option<String> {
-    webhook::render::revision_of(object).map(str::to_owned).or_else(|| admission_policy::revision_of(object))
-}
-
 /// True if and only if the API server has refused a request since a webhook of ours did not answer: `failed calling webhook
 /// "probe.scpol.dev"`, and why (apiserver `webhook/errors`).
 pub fn is_unanswered(error: &CallError) -> bool {
@@ -537,29 +532,7 @@ pub fn unanswered(why: &str) -> Unavailable {
 fn without_effect(place: &Place, engine: EngineName, why: Option<&str>) -> Unavailable {
     let limit = place.timing.probe_limit.as_secs_f64();
     let tried = format!("registered, but a new {} did not show it in {limit} s", place.kind.resource);
-    match (engine, why) {
-        (EngineName::MutatingAdmissionPolicy, _) => Unavailable::new(
-            Code::AdmissionPolicyPluginOff,
-            format!(
-                "{tried}: are the feature gate and the admission plugin on? Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`"
-            ),
-        ),
-        (_, Some(why)) => unanswered(why),
-        // Without an entry that must be answered, the server keeps to itself that it could not call.
-        (_, None) if !webhook::render::has_probe(&place.capabilities) => Unavailable::new(
-            Code::WebhookUnreachable,
-            format!(
-                "{tried}, and this server ({}) does not tell why: can it reach the webhook, and are `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` not in its `--disable-admission-plugins`? See its log",
-                place.capabilities.version
-            ),
-        ),
-        (_, None) => Unavailable::new(
-            Code::WebhookOff,
-            format!(
-                "{tried}: is the admission plugin on? See that `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` are not in `--disable-admission-plugins`"
-            ),
-        ),
-    }
+    engine.engine().without_effect(&tried, why, &place.capabilities)
 }
 
 /// Whether a registration shows.
@@ -591,9 +564,7 @@ async fn probe(place: &Place, engine: EngineName, revision: &str, shows: Shows) 
             })
         }
         // It names the URL, and so the revision: that is no answer.
-        Err(error) if engine == EngineName::Webhook && is_unanswered(&error) => {
-            Ok(Seen::NotYet(Some(error.to_string())))
-        }
+        Err(error) if engine.engine().is_unanswered(&error) => Ok(Seen::NotYet(Some(error.to_string()))),
         Err(error) if shows == Shows::Refuses && error.to_string().contains(revision) && !is_unanswered(&error) => {
             Ok(Seen::Yes)
         }

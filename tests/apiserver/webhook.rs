@@ -15,7 +15,7 @@ use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
-use sidecar_policy::engine::webhook::render::Endpoint;
+use sidecar_policy::engine::reach::Endpoint;
 use sidecar_policy::engine::webhook::review::LARGEST;
 use std::time::Instant;
 use tower::Service;

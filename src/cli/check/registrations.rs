@@ -12,7 +12,7 @@ use crate::engine::initializer::registration::is_as;
 use crate::engine::initializer::render;
 use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::object::kind_of;
-use crate::engine::{EngineName, admission_policy, registration, targets, webhook};
+use crate::engine::{EngineName, admission_policy, registration, revision_of, targets, webhook};
 use crate::policy::{Policy, Site};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn is_shared_edited(subject: &Subject<'_>, piece: &Piece) -> Option<bool> {
     let wanted = rendered.ok()?.into_iter().find(|object| {
         object["kind"] == piece.resource.kind.as_str() && object["metadata"]["name"] == stored["metadata"]["name"]
     })?;
-    let is_comparable = registration::revision_of(&wanted) == registration::revision_of(&stored);
+    let is_comparable = revision_of(&wanted) == revision_of(&stored);
     // What comes from a list does not say what it is.
     let is_as_wanted =
         || ["metadata", "spec", "webhooks"].iter().all(|part| registration::covers(&stored[part], &wanted[part]));

@@ -6,6 +6,7 @@ use crate::cluster::capabilities::registration as resources;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self};
+use crate::controller::acceptance::Questions;
 use crate::controller::lifecycle::{Action, Context, Event, InEffect, Report, Wanted, is_rejection};
 use crate::controller::status::Force;
 use crate::controller::{Controller, Finished};
@@ -113,7 +114,7 @@ impl Controller {
         // As it is registered now: by the same kinds of objects.
         let kinds =
             |objects: &[Value]| objects.iter().map(|object| object["kind"].to_string()).collect::<BTreeSet<_>>();
-        let drafts = self.drafts(before.wanted.engine, kind, &both).unwrap_or_default();
+        let drafts = self.drafts(&Questions::default(), before.wanted.engine, kind, &both).unwrap_or_default();
         let mut drafts = drafts.into_iter().filter(|draft| kinds(draft).is_subset(&kinds(&before.wanted.objects)));
         let objects = drafts.next().unwrap_or_default();
         Meanwhile::Only(objects.into_iter().filter(registration::refuses).collect())

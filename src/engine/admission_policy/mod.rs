@@ -42,10 +42,14 @@ mod variables;
 pub use render::{render, revision_of};
 pub use validating::validating;
 
+use super::{Engine, EngineName, Surroundings, Unavailable};
 use crate::api::code::Code;
+use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::{Capabilities, registration};
-use crate::engine::Unavailable;
 use crate::policy::Policy;
+use crate::workload::Kind;
+use serde_json::Value;
+use std::sync::Arc;
 
 /// The group of everything that is registered here.
 const API: &str = "admissionregistration.k8s.io/v1";
@@ -69,6 +73,65 @@ pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
         }
     }
     Ok(())
+}
+
+/// The engine.
+pub struct MutatingAdmissionPolicy;
+
+impl Engine for MutatingAdmissionPolicy {
+    fn id(&self) -> EngineName {
+        EngineName::MutatingAdmissionPolicy
+    }
+
+    fn name(&self) -> &'static str {
+        "MutatingAdmissionPolicy"
+    }
+
+    fn choice(&self) -> EngineChoice {
+        EngineChoice::MutatingAdmissionPolicy
+    }
+
+    fn check(&self, cluster: &Capabilities) -> Result<(), Unavailable> {
+        check(cluster)
+    }
+
+    fn registers(&self) -> &'static [&'static str] {
+        &[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS]
+    }
+
+    fn render(
+        &self,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Vec<Value>, Unavailable> {
+        render(kind, policies, surroundings.cluster, surroundings.site)
+    }
+
+    fn render_rejecting(
+        &self,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        surroundings: &Surroundings<'_>,
+    ) -> Option<Vec<Value>> {
+        let Surroundings { cluster, site, is_readable, .. } = surroundings;
+        let is_served =
+            cluster.registration(registration::VALIDATING_POLICIES).is_some_and(|served| served.version == "v1");
+        let resources = [registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS];
+        let is_readable = resources.into_iter().all(*is_readable);
+        validating(kind, policies, cluster, site).ok().filter(|_| is_served && is_readable)
+    }
+
+    fn revision_of(&self, object: &Value) -> Option<String> {
+        revision_of(object)
+    }
+
+    fn without_effect(&self, tried: &str, _: Option<&str>, _: &Capabilities) -> Unavailable {
+        let message = format!(
+            "{tried}: are the feature gate and the admission plugin on? Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`"
+        );
+        Unavailable::new(Code::AdmissionPolicyPluginOff, message)
+    }
 }
 
 /// What of a policy cannot be said in CEL.

@@ -13,9 +13,66 @@ pub mod render;
 pub mod types;
 pub mod worker;
 
-use super::Unavailable;
+use super::{Engine, EngineName, Surroundings, Unavailable};
 use crate::api::code::Code;
-use crate::cluster::capabilities::Capabilities;
+use crate::api::v1alpha1::EngineChoice;
+use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::policy::Policy;
+use crate::workload::Kind;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The engine.
+pub struct Initializer;
+
+impl Engine for Initializer {
+    fn id(&self) -> EngineName {
+        EngineName::Initializer
+    }
+
+    fn name(&self) -> &'static str {
+        "Initializer"
+    }
+
+    fn choice(&self) -> EngineChoice {
+        EngineChoice::Initializer
+    }
+
+    fn check(&self, cluster: &Capabilities) -> Result<(), Unavailable> {
+        check(cluster)
+    }
+
+    fn registers(&self) -> &'static [&'static str] {
+        &[resources::INITIALIZERS]
+    }
+
+    fn is_per_policy(&self) -> bool {
+        true
+    }
+
+    fn verbs(&self) -> &'static [&'static str] {
+        &["patch", "initialize"]
+    }
+
+    fn render(&self, kind: &Arc<Kind>, _: &[Arc<Policy>], _: &Surroundings<'_>) -> Result<Vec<Value>, Unavailable> {
+        if kind.is_job() {
+            let message = "spec.targets: the pod template of a Job cannot be changed once it is stored, as the Initializer engine does: target `pods` of group `\"\"`, or set `spec.engine: Auto`";
+            return Err(Unavailable::new(Code::TargetRefused, message));
+        }
+        Ok(Vec::new())
+    }
+
+    fn revision_of(&self, _: &Value) -> Option<String> {
+        None
+    }
+
+    fn without_effect(&self, tried: &str, _: Option<&str>, _: &Capabilities) -> Unavailable {
+        let message = format!(
+            "{tried}: is the admission plugin on? Start the API server with `--enable-admission-plugins=Initializers`"
+        );
+        Unavailable::new(Code::InitializersPluginOff, message)
+    }
+}
 
 /// Why the engine cannot run on `cluster`, if it cannot.
 ///

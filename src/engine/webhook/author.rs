@@ -3,12 +3,13 @@
 //!
 //! Unlike the engine's own, this registration must be answered: what nobody has judged is not stored.
 
-use super::render::{Endpoint, address, check_port, entry};
+use super::render::{address, check_port, entry};
 use super::review::{Envelope, Invalid, allowed, check_uid, written};
 use crate::api::GROUP;
 use crate::cluster::capabilities::{Capabilities, registration};
 use crate::engine::Unavailable;
 use crate::engine::object::{self, PROBE, PROBE_REFUSE};
+use crate::engine::reach::Endpoint;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -366,7 +367,7 @@ mod tests {
         };
         let endpoint = Endpoint::Service { namespace: "scpol-system".into(), name: "scpol".into(), port: 443 };
         let old = render(&cluster(13, "v1beta1"), &endpoint, Some(b"ca")).unwrap();
-        let revision = crate::engine::registration::revision_of(&old).unwrap();
+        let revision = crate::engine::revision_of(&old).unwrap();
         let expected = json!({
             "name": NAME, "failurePolicy": "Fail", "sideEffects": "None",
             "clientConfig": {

@@ -15,6 +15,7 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::LabelSelector;
 use crate::cluster::capabilities::{Capabilities, registration};
 use crate::engine::object::{self, PROBE, namespaces, shared_name};
+use crate::engine::reach::Endpoint;
 use crate::engine::{Unavailable, targets};
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
@@ -32,22 +33,6 @@ pub const POLICIES: &str = "scpol.dev/policies";
 const TIMEOUT: u32 = 3;
 /// The port of a Service that servers below 1.15 call, and later ones where none is named.
 const HTTPS: u16 = 443;
-
-/// Where the API server finds us.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// Through a Service in the cluster.
-    Service {
-        /// The namespace of the Service.
-        namespace: String,
-        /// Its name.
-        name: String,
-        /// Its port.
-        port: u16,
-    },
-    /// At a URL such as `https://192.0.2.1:8443`, where the operator runs outside.
-    Url(String),
-}
 
 /// Sees that this engine can serve `policy` on `cluster`.
 ///

@@ -1,7 +1,6 @@
 //! The webhook of one replica: from when a policy may need it to the end of the process. Every replica answers.
 
 use super::certs::Certificates;
-use super::render::Endpoint;
 use super::server::{self, Webhook};
 use super::{check, force};
 use crate::api::code::Code;
@@ -10,7 +9,8 @@ use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::backoff;
 use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
-use crate::engine::{EngineName, Unavailable};
+use crate::engine::EngineName;
+use crate::engine::reach::{Endpoint, Reach, Reachable};
 use crate::metrics::Metrics;
 use crate::policy::{Policy, Site};
 use crate::survival;
@@ -24,20 +24,6 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::{info, warn};
-
-/// How the API server reaches the webhook.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reach {
-    /// Where it is.
-    pub endpoint: Endpoint,
-    /// By which authorities its certificate may be signed, as PEM; none where API servers trust it without being told.
-    pub ca_bundle: Option<Vec<u8>>,
-    /// What is wrong with the certificate, though it is shown on, or with what is posted.
-    pub trouble: Option<Unavailable>,
-}
-
-/// How the webhook is reached, or why it is not.
-pub type Reachable = Result<Arc<Reach>, Unavailable>;
 
 /// What a replica serves with.
 pub struct Replica {

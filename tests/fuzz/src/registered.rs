@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 use sidecar_policy::engine::object::{kind_of, shared_name};
-use sidecar_policy::engine::registration::{covers, revision_of};
+use sidecar_policy::engine::registration::covers;
+use sidecar_policy::engine::revision_of;
 use sidecar_policy::engine::webhook::render;
 
 pub(crate) fn run(bytes: &[u8]) {
