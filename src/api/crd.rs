@@ -86,7 +86,7 @@ fn described() -> Value {
 fn definition() -> Value {
     let mut definition = serde_json::to_value(SidecarPolicy::crd()).expect("a definition is JSON");
     let mut schema = described();
-    // Because an object with `generateName` has no name before it is stored.
+    // The name is not required, because an object with `generateName` has none before it is stored.
     if let Some(metadata) = schema["properties"]["metadata"].as_object_mut() {
         metadata.remove("required");
     }

@@ -403,7 +403,7 @@ impl Weight {
         for list in &LISTS {
             pointer(format!("/spec/{}", list.field), 2);
             for item in (list.items)(spec) {
-                // Because a container that becomes a native sidecar is in the other list.
+                // The longest list name, because a container that becomes a native sidecar is an init container.
                 pointer(format!("/spec/{INIT_CONTAINERS}/{}", escaped(list.key_of(item))), 1);
             }
         }

@@ -52,7 +52,7 @@ fn floats(image: &str) -> Option<&'static str> {
 pub(super) fn requests(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let note = |(path, container): (String, &RawObject)| {
         let resources = container.get("resources").unwrap_or(&Value::Null);
-        // A limit counts, because the server derives the request from it.
+        // A limit counts, because the server derives a missing request from it.
         let is_there = |name: &str| {
             ["requests", "limits"].into_iter().any(|field| resources[field].get(name).is_some_and(|is| !is.is_null()))
         };
