@@ -22,19 +22,35 @@
 //! | what an injected workload looks like, and conflicts | [`inject`] |
 //! | what becomes of one workload under many policies | [`decision`] |
 //! | which engine serves which resource | [`engine::choice`], [`controller`] (`plan`) |
-//! | how registrations are written and proven | [`engine::registration`], [`engine::trial`], [`controller`] (`joint`) |
-//! | what Initializers are told, and the loop behind it | [`engine::initializer`], [`controller`] (`own`) |
+//! | what an engine is, and which there are | [`engine::Engine`] |
+//! | what happens after a registration fails, is edited or is deleted by hand | [`controller`] (`lifecycle`, pure) |
+//! | how registrations are written, verified and watched | [`engine::registration`], [`engine::trial`], [`controller`] (`registrations`) |
+//! | what Initializers are told, and the loop behind it | [`engine::initializer`] |
 //! | what becomes CEL, and what cannot | [`engine::admission_policy`] |
 //! | what a webhook registers, answers and shows as certificate | [`engine::webhook`] |
 //! | how policies become registrations and status | [`controller`] |
 //! | how stored workloads are seen and counted, and what is remembered of failures | [`workloads`] |
 //! | what `scpol lint` finds | [`lint`] |
+//! | the start of the operator, its term as leader, its log | [`cli`] (`run`), [`telemetry`] |
 //! | what old initializers and PodPresets become | [`mod@convert`] |
 //! | how manifests are read and written back | [`manifest`] |
 //! | how we talk to the API server, lead, write events | [`cluster`] |
 //! | commands and flags | [`cli`] |
 //! | the scrape and the probes | [`metrics`], [`serving`] |
 //! | how long the operator waits for anything | [`timing`] |
+//!
+//! Words of the code:
+//!
+//! - *engine*: a way to deliver a policy.
+//! - *kind*: a resource that policies target, with the path of its pod template.
+//! - *registration*: the objects on the API server that make an engine act, for one policy or for all policies on a kind.
+//! - *in effect*: a registration that is verified, or that nobody can verify. Conditions and messages say *in force*.
+//! - *verify*: to see by a create that is not stored that a registration shows. *Unverified*: no such create tells.
+//! - *hold*: the time for which a registration that a person deleted is not made again.
+//! - *marker*: the annotation on a pod that says what was added to it.
+//! - *row*: one of the seven steps that decide whether a policy matches a workload.
+//! - *missed*, *outdated*: a workload without the sidecar; one with the sidecar of an earlier template.
+//! - *to wait*: a new object that an initializer has not completed yet.
 //!
 //! Tests on real servers start the operator with `SCPOL_TIMING=short`, which makes it wait less ([`timing`]). With
 //! `SCPOL_TEST_TIMING=documented` they wait as long as production does.
