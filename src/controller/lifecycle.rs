@@ -203,6 +203,15 @@ pub(super) enum Report {
     NotUnregistered(String),
 }
 
+/// How a policy stands in a registration.
+#[derive(Debug, PartialEq)]
+pub(super) enum Standing<'a> {
+    InEffect,
+    /// It is not known yet.
+    Unknown,
+    Not(&'a Unavailable),
+}
+
 /// How far it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Phase {
@@ -281,6 +290,18 @@ impl Registration {
     /// Why it is not in effect as it is wanted.
     pub(super) fn reason(&self) -> Option<&Unavailable> {
         self.reason.as_ref().or_else(|| self.rejected.as_ref().map(|rejected| &rejected.reason))
+    }
+
+    /// How `policy`, in the form that it has now, stands here.
+    pub(super) fn standing(&self, policy: &Policy) -> Standing<'_> {
+        if self.settled().is_some_and(|in_effect| in_effect.wanted.has(policy)) {
+            return Standing::InEffect;
+        }
+        // While a task changes the registration for the sake of others, what was said before stays true.
+        if self.in_effect().is_some_and(|in_effect| in_effect.wanted.has(policy)) {
+            return Standing::Unknown;
+        }
+        self.reason().map_or(Standing::Unknown, Standing::Not)
     }
 
     /// Ends a pause after a failure.

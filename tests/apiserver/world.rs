@@ -11,6 +11,7 @@ use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Where Deployments are posted.
@@ -175,6 +176,18 @@ impl World {
 
     /// Everything of ours that is registered with the server, on any engine, as `resource/name`.
     pub async fn registered(&self) -> Result<Vec<String>> {
+        Ok(self.registrations().await?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The names of the policies that own something of ours that is registered.
+    pub async fn owners(&self) -> Result<BTreeSet<String>> {
+        let registered = self.registrations().await?;
+        let owners = registered.iter().filter_map(|(_, object)| object["metadata"]["ownerReferences"].as_array());
+        Ok(owners.flatten().filter_map(|owner| owner["name"].as_str().map(str::to_owned)).collect())
+    }
+
+    /// Everything of ours that is registered with the server, on any engine, as `resource/name`, and the object.
+    async fn registrations(&self) -> Result<Vec<(String, Value)>> {
         let resources: &[(&str, &str)] = match self.cluster.version() {
             Version::V1_13 => &[
                 ("v1alpha1", "initializerconfigurations"),
@@ -200,8 +213,11 @@ impl World {
             );
             let list = request(&self.admin, "GET", &path, &Value::Null).await?;
             let items = list["items"].as_array().cloned().unwrap_or_default();
-            let names = items.iter().filter_map(|item| item["metadata"]["name"].as_str());
-            registered.extend(names.map(|name| format!("{resource}/{name}")));
+            let named = items.into_iter().map(|item| {
+                let name = item["metadata"]["name"].as_str().unwrap_or_default();
+                (format!("{resource}/{name}"), item)
+            });
+            registered.extend(named);
         }
         Ok(registered)
     }

@@ -466,7 +466,7 @@ async fn tell(scene: &Scene, rules: &[Rule]) -> Result<u64> {
     tokio::time::sleep(SECOND / 2).await;
     fired += scene.proxy.calm();
     crate::support::within(crate::chaos::scene::RECOVERY, "only envoy is registered", || async {
-        Ok(scene.world.registered().await?.iter().all(|name| !name.ends_with("scpol-agent")))
+        Ok(!scene.world.owners().await?.contains("agent"))
     })
     .await?;
     Ok(fired)

@@ -311,6 +311,24 @@ fn an_edit_that_changes_nothing_of_what_is_written_is_in_effect_at_once() {
     assert!(settled.wanted.has(&policy("a", "other")) && !settled.wanted.has(&policy("a", "one")));
 }
 
+#[test]
+fn an_edit_of_others_that_fails_says_nothing_of_who_is_in_effect() {
+    let (a, b) = (policy("a", "one"), policy("b", "one"));
+    let both = Wanted { policies: vec![a.clone(), b.clone()], ..Arc::into_inner(wanted("two")).unwrap() };
+    let both = Arc::new(both);
+    let mut story = Story::in_effect();
+    assert_eq!(story.state.standing(&b), Standing::Unknown);
+    story.compares(Wish::Registered(both.clone()));
+    assert_eq!((story.state.standing(&a), story.state.standing(&b)), (Standing::Unknown, Standing::Unknown));
+    story.happens(Event::Registered(both.clone(), Err((failure(Code::ServerAway), Some(in_effect("one"))))));
+    assert_eq!(story.state.standing(&a), Standing::InEffect);
+    assert!(matches!(story.state.standing(&b), Standing::Not(reason) if reason.code == Code::ServerAway));
+    story.passes(retry());
+    assert_eq!(story.compares(Wish::Registered(both)), ["register two over one"]);
+    assert_eq!(story.state.standing(&a), Standing::Unknown, "while it is tried again, too");
+    assert!(matches!(story.state.standing(&b), Standing::Not(_)));
+}
+
 // Ending
 
 #[test]

@@ -18,7 +18,7 @@ use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
 use crate::cluster::mirror::Mirror;
 use crate::controller::Controller;
-use crate::controller::lifecycle::{InEffect, Registration, Wanted};
+use crate::controller::lifecycle::{InEffect, Registration, Standing, Wanted};
 use crate::controller::policy_state::outcome_of;
 use crate::engine::initializer::types::InitializerConfiguration;
 use crate::engine::initializer::{self, render};
@@ -200,14 +200,11 @@ impl Controller {
     pub(super) fn shortfall(&self, policy: &Policy, kinds: &[Arc<Kind>]) -> Option<Outcome> {
         let mut unknown = None;
         for kind in kinds {
-            let state = self.registrations.of_kind(kind);
-            if state.and_then(Registration::settled).is_some_and(|in_effect| in_effect.wanted.has(policy)) {
-                continue;
+            match self.registrations.of_kind(kind).map_or(Standing::Unknown, |state| state.standing(policy)) {
+                Standing::InEffect => {}
+                Standing::Unknown => unknown = Some(Outcome::FirstSight),
+                Standing::Not(reason) => return Some(outcome_of(reason.clone())),
             }
-            if let Some(reason) = state.and_then(Registration::reason) {
-                return Some(outcome_of(reason.clone()));
-            }
-            unknown = Some(Outcome::FirstSight);
         }
         unknown
     }
