@@ -223,23 +223,24 @@ impl Controller {
     }
 
     fn report(&mut self, slot: &Slot, report: Report) {
-        let slot_name = match slot {
-            Slot::Policy(name) => name.as_str(),
-            Slot::Kind(kind) => kind.resource.as_str(),
+        let (policy, resource) = match slot {
+            Slot::Policy(name) => (Some(name.as_str()), None),
+            Slot::Kind(kind) => (None, Some(kind.resource.as_str())),
         };
         match report {
             Report::Registered(in_effect) => self.report_registered(slot, &in_effect),
-            Report::NotInEffect(wanted, reason) => {
-                warn!(of = slot_name, engine = %wanted.engine, code = %reason.code, message = reason.message, "Not in force");
+            Report::NotInEffect(wanted, Unavailable { code, message }) => {
+                warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force");
                 self.shared.metrics.reconcile_errors.inc();
             }
-            Report::KeptBefore(wanted, reason) => {
-                warn!(of = slot_name, engine = %wanted.engine, code = %reason.code, message = reason.message, "Not in force; what was in force before stays so");
+            Report::KeptBefore(wanted, Unavailable { code, message }) => {
+                warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force; what was in force before stays so");
                 self.shared.metrics.reconcile_errors.inc();
             }
             Report::Held(key, hold) => {
-                let name = key.map_or_else(|| slot_name.to_owned(), |(resource, name)| format!("{resource} {name}"));
-                warn!(name, until = %hold, "The registration was removed by hand; it is not made again before");
+                let (object, name) = key.unzip();
+                let (resource, name) = (object.as_deref().or(resource), name.as_deref());
+                warn!(policy, resource, name, until = %hold, "The registration was removed by hand; it is not made again before");
             }
             Report::Edited(wanted, (resource, name)) => {
                 info!(resource, name, "The registration was edited; repairing it");
@@ -250,7 +251,7 @@ impl Controller {
                 }
             }
             Report::NotUnregistered(error) => {
-                warn!(of = slot_name, error, "Could not be taken out; trying again");
+                warn!(policy, resource, error, "Could not be taken out; trying again");
                 self.shared.metrics.reconcile_errors.inc();
             }
         }
