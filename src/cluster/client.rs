@@ -308,17 +308,22 @@ pub enum Progress {
     Starting,
     /// Everything has been seen.
     Synced,
-    /// The list or watch was refused, or failed; it is tried again.
-    Failed(String),
+    /// The list or watch failed; it is tried again.
+    Failed {
+        /// A right is missing.
+        is_refused: bool,
+        /// Why it failed.
+        message: String,
+    },
 }
 
 impl Progress {
     /// Notes a failure before the first list was complete; later ones are made good by what has been seen. True if it
     /// made a difference.
-    pub fn fail(&mut self, message: String) -> bool {
+    pub fn fail(&mut self, error: &watcher::Error, message: String) -> bool {
         let starting = *self != Progress::Synced;
         if starting {
-            *self = Progress::Failed(message);
+            *self = Progress::Failed { is_refused: is_refused(error), message };
         }
         starting
     }

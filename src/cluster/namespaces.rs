@@ -102,7 +102,7 @@ pub async fn follow(
             Err(error) => {
                 let message = chain(&error);
                 warn!(error = message, "Cannot follow the Namespaces; trying again");
-                progress.send_if_modified(|progress| progress.fail(message));
+                progress.send_if_modified(|progress| progress.fail(&error, message));
             }
         }
     }

@@ -6,9 +6,11 @@ use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::cluster::client::{is_refused, why};
 use crate::engine::registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::workload::Kind;
+use kube::runtime::watcher;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -88,16 +90,16 @@ impl Controller {
             .collect()
     }
 
-    /// Notes that `resource` cannot be read, as `message` says, if there is nothing to wait for: a right is missing.
-    pub(super) fn note_unreadable(&mut self, resource: &'static str, message: &str) {
-        if !message.contains("forbidden") {
+    /// Notes that `resource` cannot be read because of `error`, if there is nothing to wait for: a right is missing.
+    pub(super) fn note_unreadable(&mut self, resource: &'static str, error: &watcher::Error) {
+        if !is_refused(error) {
             return;
         }
         let since = *self.registrations.refused.entry(resource).or_insert_with(Instant::now);
         if self.registrations.has_read(resource) && since.elapsed() < self.shared.timing.watch.refused {
             return;
         }
-        let message = format!("cannot list and watch {resource}: {message}");
+        let message = format!("cannot list and watch {resource}: {}", why(error));
         if self.registrations.unreadable.insert(resource, Unavailable::new(Code::MissingRight, message)).is_none() {
             self.plan = None;
         }

@@ -434,7 +434,7 @@ pub async fn follow(shared: &Shared, kind: &Arc<Kind>, resource: &ApiResource, p
                         shared.ledger(|ledger| ledger.trouble(&policy.name, code, message.clone(), now));
                     }
                 }
-                progress.send_if_modified(|progress| progress.fail(message));
+                progress.send_if_modified(|progress| progress.fail(&error, message));
             }
         }
     }

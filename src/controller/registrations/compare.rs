@@ -146,9 +146,9 @@ impl Controller {
         for (resource, watching) in kinds.chain(namespaces) {
             match watching.map(|watching| watching.progress.borrow().clone()) {
                 Some(Progress::Synced) => {}
-                Some(Progress::Failed(error)) => {
-                    let code = if error.contains("forbidden") { Code::MissingRight } else { Code::NotSynced };
-                    let message = format!("cannot list and watch {resource}: {error}");
+                Some(Progress::Failed { is_refused, message }) => {
+                    let code = if is_refused { Code::MissingRight } else { Code::NotSynced };
+                    let message = format!("cannot list and watch {resource}: {message}");
                     return Err(Some(Unavailable::new(code, message)));
                 }
                 _ => return Err(None),

@@ -59,7 +59,7 @@ impl Controller {
                 warn!(error = message, "Cannot follow initializer configurations; trying again");
                 // Other engines need not wait for what this one may not do.
                 if !self.registrations.configurations.is_complete() {
-                    self.note_unreadable(resources::INITIALIZERS, &message);
+                    self.note_unreadable(resources::INITIALIZERS, &error);
                 }
                 return;
             }
@@ -87,7 +87,7 @@ impl Controller {
             Err(error) => {
                 let message = why(&error);
                 warn!(resource, error = message, "Cannot follow registrations; trying again");
-                self.note_unreadable(resource, &message);
+                self.note_unreadable(resource, &error);
                 return;
             }
         };

@@ -7,7 +7,7 @@
 use super::render::{POLICIES, revision_of};
 use super::server::{Revisions, Webhook};
 use crate::cluster::capabilities::{Capabilities, registration as resources};
-use crate::cluster::client::chain;
+use crate::cluster::client::{chain, is_refused};
 use crate::cluster::mirror::{Mirror, Seen, watch_ours};
 use crate::cluster::policies::Snapshot;
 use crate::policy::{Policies, Policy};
@@ -81,11 +81,10 @@ impl Force {
                 mirror.apply(&event, |object, _| listed(&object.value()));
             }
             Err(error) => {
-                let error = chain(&error);
-                if error.contains("forbidden") {
+                if is_refused(&error) {
                     self.refused.entry(resource).or_insert_with(Instant::now);
                 }
-                warn!(resource, error, "Cannot follow registrations; trying again");
+                warn!(resource, error = chain(&error), "Cannot follow registrations; trying again");
             }
         }
     }
