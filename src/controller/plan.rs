@@ -101,9 +101,8 @@ impl Controller {
             let choice = self.choose(&eligible, snapshot, &questions);
             let failed = self.try_templates(&eligible, &plan, &choice, now);
             let refused = choice.refused.iter().map(|(name, reason)| (name.clone(), outcome_of(reason.clone())));
-            let failed: BTreeMap<_, _> = failed.into_iter().chain(refused).collect();
-            let failed: BTreeMap<_, _> =
-                failed.into_iter().filter(|(name, _)| !plan.policies.contains_key(name)).collect();
+            let is_new = |(name, _): &(String, Outcome)| !plan.policies.contains_key(name);
+            let failed: BTreeMap<_, _> = failed.into_iter().chain(refused).filter(is_new).collect();
             if failed.is_empty() {
                 break choice;
             }
