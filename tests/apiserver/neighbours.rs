@@ -170,7 +170,10 @@ async fn an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook(
         in_force(&world.cluster, "plain").await?;
         beside(&world, "plain", async {
             let mut young = demanding("young");
-            young["matchConditions"] = json!([{ "name": "x", "expression": expression }]);
+            // Where a condition is false, nothing is judged.
+            if expression.contains("sort") {
+                young["matchConditions"] = json!([{ "name": "x", "expression": expression }]);
+            }
             young["validations"] = json!([{ "expression": format!("{expression} && {few}"), "message": "not that" }]);
             world.policy("young", young).await?;
             in_force(&world.cluster, "young").await
