@@ -109,11 +109,7 @@ impl<'a> Keeper<'a> {
             }
         };
         let happened = match &event {
-            Event::Delete(object) => {
-                let last = serde_json::from_value::<DynamicObject>(object.value());
-                let metadata = last.map(|object| object.metadata).unwrap_or_default();
-                Some(Happened::Deleted(self.key(), Box::new(metadata)))
-            }
+            Event::Delete(object) => Some(Happened::deleted(self.key(), object)),
             Event::Apply(_) | Event::InitApply(_) => Some(Happened::Appeared(self.key())),
             Event::Init | Event::InitDone => None,
         };

@@ -2,7 +2,7 @@
 //!
 //! A registration belongs to one policy (Initializer), to all policies on one kind (the other engines), or to none (the author
 //! check). All of them live by the same rules. [`Registration::step`] takes what has happened and says what to do; who calls it
-//! does it, and reports the result as the next event. It reads no clock and asks nobody.
+//! does it, and reports the result as the next event. It reads no clock and sends no request.
 //!
 //! | state | an event leads to |
 //! |---|---|
@@ -14,13 +14,14 @@
 
 use super::hold::Hold;
 use crate::api::code::Code;
+use crate::cluster::object::Object;
 use crate::engine::registration::{Editions, Key, Unverified, Verification, is_marked};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::timing;
 use crate::workload::Kind;
 use jiff::Timestamp;
-use kube::api::ObjectMeta;
+use kube::api::{DynamicObject, ObjectMeta};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,11 +57,11 @@ impl Wanted {
     }
 }
 
-/// A registration that is verified, or that nobody can verify.
+/// A registration that is verified, or that no dry run can verify.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct InEffect {
     pub(super) wanted: Arc<Wanted>,
-    /// Why nobody can verify it.
+    /// Why no dry run can verify it.
     pub(super) unverified: Option<Unverified>,
     /// Why an earlier registration is still there beside it.
     pub(super) leftover: Option<Unverified>,
@@ -163,6 +164,14 @@ pub(super) enum Event {
     ServerChanged,
 }
 
+impl Event {
+    /// The watch shows that `object`, which has `key`, is gone.
+    pub(super) fn deleted(key: Key, object: &Object) -> Self {
+        let last = serde_json::from_value::<DynamicObject>(object.value());
+        Self::Deleted(key, Box::new(last.map(|object| object.metadata).unwrap_or_default()))
+    }
+}
+
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
@@ -188,7 +197,7 @@ pub(super) enum Action {
     Forget,
 }
 
-/// What users and operators are told.
+/// A line of the log, or an entry of a status.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Report {
     Registered(Arc<InEffect>),
@@ -402,7 +411,7 @@ impl Registration {
         vec![Action::Verify(in_effect.wanted.clone())]
     }
 
-    /// An object of `in_effect` that is gone; or that somebody else deleted and a task of ours has made again.
+    /// The first object of `in_effect` that is missing, or that a person deleted and a task has written again since.
     fn missing(&self, in_effect: &InEffect, observed: &Observed) -> Option<Key> {
         let is_by_others = |key: &Key| self.deleted.get(key).is_some_and(|last| !is_marked(last));
         let is_missing = |key: &&Key| {
@@ -437,7 +446,7 @@ impl Registration {
     }
 
     /// Whether a hold that an earlier leader began would count.
-    pub(super) fn is_new(&self) -> bool {
+    fn is_new(&self) -> bool {
         !self.is_known && self.hold.is_none() && self.reason.is_none() && self.retry_at.is_none()
     }
 
@@ -582,7 +591,7 @@ impl Registration {
         Vec::new()
     }
 
-    /// If a task of ours has made the object again that somebody else deleted, that is not forgotten.
+    /// Keeps the deletion by a person in mind if a task has only written the object again.
     fn appeared(&mut self, key: &Key) -> Vec<Action> {
         if !self.is_busy() || self.deleted.get(key).is_some_and(is_marked) {
             self.deleted.remove(key);
@@ -627,7 +636,7 @@ fn judge(verification: Verification, was_doubtful: bool, timing: &timing::Contro
     }
 }
 
-/// Whether trying again by itself changes nothing: somebody must grant a right, or start the server otherwise.
+/// Whether a retry is useless until a right is granted or the API server gets other flags.
 pub(super) fn is_lasting(reason: &Unavailable) -> bool {
     matches!(
         reason.code,

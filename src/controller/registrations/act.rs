@@ -5,13 +5,13 @@ use crate::api::condition::Outcome;
 use crate::cluster::capabilities::registration as resources;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
-use crate::cluster::policies::{self};
+use crate::cluster::policies;
 use crate::controller::acceptance::Questions;
-use crate::controller::lifecycle::{Action, Context, Event, InEffect, Report, Wanted, is_rejection};
+use crate::controller::lifecycle::{Action, Context, Event, InEffect, Report, Wanted, is_lasting, is_rejection};
 use crate::controller::status::Force;
 use crate::controller::{Controller, Finished};
+use crate::engine::initializer;
 use crate::engine::initializer::types::InitializerConfiguration;
-use crate::engine::initializer::{self};
 use crate::engine::registration::{self, Edition, Editions, Key, Meanwhile, Place, Unverified, Verification};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::{Policies, Policy};
@@ -128,7 +128,7 @@ impl Controller {
         let task = slot.clone();
         match slot {
             Slot::Policy(name) => {
-                // First the status says that the policy is out, so that a new leader does not take it for a removal by hand.
+                // The status comes first, because a new leader would take a missing registration for a removal by hand.
                 let stored = self.snapshots.borrow().stored.get(name).cloned();
                 match stored {
                     Some(stored) => drop(self.write_status(name, &stored, Force::Now).await),
@@ -362,7 +362,7 @@ async fn register_shared(
 
 /// Whether the engine is off, whatever is registered.
 fn is_of_engine(reason: &Unavailable) -> bool {
-    crate::controller::lifecycle::is_lasting(reason) && reason.code != Code::MissingRight
+    is_lasting(reason) && reason.code != Code::MissingRight
 }
 
 fn still_there(reason: &Unavailable) -> Unverified {

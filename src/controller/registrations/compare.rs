@@ -36,10 +36,11 @@ impl Controller {
             .collect();
         for (name, stored) in snapshot.stored.iter() {
             let wish = self.wish_of_policy(name, stored);
-            self.settle(Slot::of_policy(name), wish, Some(stored)).await;
+            let is_held = Hold::is_due(&stored.status, EngineName::Initializer);
+            self.compare(Slot::of_policy(name), wish, is_held).await;
         }
         for name in orphans {
-            self.settle(Slot::Policy(name), Wish::Unregistered { ends_hold: true }, None).await;
+            self.compare(Slot::Policy(name), Wish::Unregistered { ends_hold: true }, false).await;
         }
         let registered = self.registrations.all_shared().filter_map(|(_, name)| kind_of(name));
         let known = self.registrations.of_kinds().map(|(kind, _)| kind.clone());
@@ -62,11 +63,6 @@ impl Controller {
             _ => false,
         };
         self.compare(Slot::Kind(kind), wish, is_held).await;
-    }
-
-    async fn settle(&mut self, slot: Slot, wish: Wish, stored: Option<&Stored>) {
-        let is_held = stored.is_some_and(|stored| Hold::is_due(&stored.status, EngineName::Initializer));
-        self.compare(slot, wish, is_held).await;
     }
 
     async fn compare(&mut self, slot: Slot, wish: Wish, is_held: bool) {
@@ -183,8 +179,8 @@ impl Controller {
         is_programmed(stored) && (is_registered || stored.parsed.as_ref().is_ok_and(is_same))
     }
 
-    /// Whether to keep the current state of the policy while nobody can tell the desired one: it is registered, alone or with others, was
-    /// in effect under an earlier leader, or is held.
+    /// Whether to keep the current state of the policy while the desired one is unknown: the policy is registered, alone or with others,
+    /// was in effect under an earlier leader, or is held.
     fn stays_as_it_is(&self, name: &str, stored: &Stored) -> bool {
         let own = self.registrations.of_policy(name);
         let is_held = own.is_some_and(Registration::is_held) || Hold::is_told(&stored.status);
@@ -239,10 +235,10 @@ impl Controller {
         };
         let author_check = self.settings.author_check.as_ref();
         let is_left = author_check.is_some_and(|published| published.borrow().as_ref() != Some(&bundle));
-        let registered = self.registrations.all_shared().filter(|(resource, _)| is_of_webhooks(resource));
+        let mut registered = self.registrations.all_shared().filter(|(resource, _)| is_of_webhooks(resource));
         let is_known =
             |(_, name): (_, &String)| kind_of(name).is_none_or(|kind| self.registrations.of_kind(&kind).is_some());
-        if { registered }.all(is_known) && self.registrations.of_kinds().all(has_it) && !is_left {
+        if registered.all(is_known) && self.registrations.of_kinds().all(has_it) && !is_left {
             certificates.is_published(&bundle);
         }
     }

@@ -12,7 +12,7 @@ use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
-use kube::api::{DynamicObject, ObjectMeta};
+use kube::api::ObjectMeta;
 use kube::runtime::watcher::{self, Event as WatchEvent};
 use tracing::warn;
 
@@ -112,9 +112,7 @@ impl Controller {
     }
 
     fn registered_deleted(&mut self, resource: &str, object: &Object) {
-        let last = serde_json::from_value::<DynamicObject>(object.value());
-        let metadata = last.map(|object| object.metadata).unwrap_or_default();
-        self.note_watched(resource, object, |key| Event::Deleted(key, Box::new(metadata)));
+        self.note_watched(resource, object, |key| Event::deleted(key, object));
     }
 
     fn registered_appeared(&mut self, resource: &str, object: &Object) {

@@ -4,7 +4,7 @@ use crate::cluster::policies::Stored;
 use crate::controller::Controller;
 use crate::controller::lifecycle::Registration;
 use crate::engine::EngineName;
-use crate::engine::initializer::{self};
+use crate::engine::initializer;
 use crate::engine::object::kind_of;
 use crate::engine::registration::{self, Key};
 use crate::policy::Policy;

@@ -219,7 +219,7 @@ impl Controller {
         Some(reason.map_or(Outcome::FirstSight, |reason| outcome_of(reason.clone())))
     }
 
-    /// Why nobody can verify that `policy` is in effect.
+    /// Why no dry run can verify that `policy` is in effect.
     pub(super) fn doubt(&self, policy: &str) -> Option<Unverified> {
         let own = self.registrations.of_policy(policy).and_then(Registration::settled);
         let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.in_effect());
