@@ -70,6 +70,7 @@ pub mod inject;
 pub mod lint;
 pub mod manifest;
 pub mod metrics;
+pub mod operator;
 pub mod policy;
 pub mod serving;
 mod survival;

@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use sidecar_policy::decision::Decision;
-use sidecar_policy::engine::webhook::author;
+use sidecar_policy::engine::webhook::author::review as author;
 use sidecar_policy::inject;
 use sidecar_policy::policy::{Policies, Policy, Site, Verdict, decide};
 use sidecar_policy::workload::{Kind, Workload};

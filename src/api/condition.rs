@@ -6,6 +6,7 @@
 use super::code::Code;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde_json::Value;
 
 /// The longest message of `Ready`, in bytes. A status has 4 KiB altogether, of which failures take up to 2.
 const MESSAGE_LIMIT: usize = 512;
@@ -235,6 +236,11 @@ fn shortened(mut message: String, limit: usize) -> String {
         message.push_str(MARK);
     }
     message
+}
+
+/// The condition of that type in `status`, the status of a policy as JSON.
+pub fn condition_in<'a>(status: &'a Value, type_: &str) -> Option<&'a Value> {
+    status["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
 }
 
 #[cfg(test)]

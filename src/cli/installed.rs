@@ -7,9 +7,8 @@ use crate::cluster::capabilities::{Capabilities, registration};
 use crate::cluster::client::{CallError, call};
 use crate::cluster::lease;
 use crate::cluster::object::Object;
-use crate::engine::EngineName;
-use crate::engine::initializer::render;
-use crate::engine::object::{IGNORING, shared_name};
+use crate::engine::object::{own_name, shared_name};
+use crate::engine::{self, Engine, EngineName};
 use crate::policy::Policy;
 use crate::workload::Kind;
 use anyhow::{Context, Result, bail};
@@ -260,33 +259,33 @@ pub(super) type Way = Vec<(&'static str, String)>;
 /// What must be registered for `policy` by `engines`, as `status.engine` names them: for each part of it the ways, of which one is
 /// enough.
 pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
-    let engines: Vec<_> = EngineName::listed(engines).collect();
-    if engines == [EngineName::Initializer] {
-        return vec![vec![vec![(registration::INITIALIZERS, render::name(&policy.name))]]];
-    }
-    let ways = |kind: &Kind, injects: bool| {
-        let name = shared_name(kind);
-        let of_name = |name: &str, plurals: &[&'static str]| {
-            plurals.iter().map(|plural| (*plural, name.to_owned())).collect::<Way>()
-        };
-        let named = |plurals: &[&'static str]| of_name(&name, plurals);
-        let judged_by_webhook = || named(&[registration::VALIDATING_WEBHOOKS]);
-        let judged_by_policy = || {
-            let judging = if policy.refuses() { name.clone() } else { name.clone() + IGNORING };
-            of_name(&judging, &[registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS])
-        };
-        let way = |engine: &EngineName| match (*engine, injects) {
-            (EngineName::Initializer, _) => vec![vec![(registration::INITIALIZERS, render::name(&policy.name))]],
-            (EngineName::Webhook, true) => vec![named(&[registration::MUTATING_WEBHOOKS])],
-            (EngineName::MutatingAdmissionPolicy, true) => {
-                vec![named(&[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS])]
-            }
-            // What refuses may be of either kind, whichever engine injects.
-            (EngineName::Webhook, false) => vec![judged_by_webhook(), judged_by_policy()],
-            (EngineName::MutatingAdmissionPolicy, false) => vec![judged_by_policy(), judged_by_webhook()],
-        };
-        engines.iter().flat_map(way).collect::<Vec<_>>()
+    let engines: Vec<_> = EngineName::listed(engines).map(EngineName::engine).collect();
+    let of_name = |name: String, plurals: &[&'static str]| -> Way {
+        plurals.iter().map(|plural| (*plural, name.clone())).collect()
     };
+    let own = |engine: &dyn Engine| of_name(own_name(&policy.name), engine.registers());
+    if let [engine] = engines.as_slice()
+        && engine.is_per_policy()
+    {
+        return vec![vec![own(*engine)]];
+    }
+    let rejecting = |engine: &dyn Engine, kind: &Kind| {
+        let way = of_name(engine.rejecting_name(policy, kind), engine.rejects_by());
+        (!way.is_empty()).then_some(way)
+    };
+    let way = |engine: &&'static dyn Engine, kind: &Kind, injects: bool| -> Vec<Way> {
+        match injects {
+            _ if engine.is_per_policy() => vec![own(*engine)],
+            true => vec![of_name(shared_name(kind), engine.registers())],
+            // Workloads may be rejected by what any engine registers for that, whichever engine injects.
+            false => {
+                let others = engine::all().filter(|other| other.name() != engine.name());
+                [*engine].into_iter().chain(others).filter_map(|engine| rejecting(engine, kind)).collect()
+            }
+        }
+    };
+    let ways =
+        |kind: &Kind, injects: bool| engines.iter().flat_map(|engine| way(engine, kind, injects)).collect::<Vec<_>>();
     let parts = [(policy.injects(), true), (policy.judges(), false)];
     let parts = policy.kinds.iter().flat_map(|kind| parts.map(|(is_there, injects)| (kind, is_there, injects)));
     parts.filter(|(_, is_there, _)| *is_there).map(|(kind, _, injects)| ways(kind, injects)).collect()

@@ -80,10 +80,32 @@ pub fn watch_ours(
     registrations: impl IntoIterator<Item = &'static str>,
 ) -> SelectAll<BoxStream<'static, Seen>> {
     let ours = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
+    watch(client, capabilities, resync, timing, registrations, &ours)
+}
+
+/// Watches everybody's objects of `registrations` likewise.
+pub fn watch_all(
+    client: &Client,
+    capabilities: &Capabilities,
+    resync: Duration,
+    timing: &'static timing::Watch,
+    registrations: impl IntoIterator<Item = &'static str>,
+) -> SelectAll<BoxStream<'static, Seen>> {
+    watch(client, capabilities, resync, timing, registrations, &watcher::Config::default())
+}
+
+fn watch(
+    client: &Client,
+    capabilities: &Capabilities,
+    resync: Duration,
+    timing: &'static timing::Watch,
+    registrations: impl IntoIterator<Item = &'static str>,
+    config: &watcher::Config,
+) -> SelectAll<BoxStream<'static, Seen>> {
     let served = registrations.into_iter().filter_map(|name| Some((name, capabilities.registration(name)?)));
     let events = |(name, resource)| {
         let api = Api::<Object>::all_with(client.clone(), &resource);
-        client::watch(&api, &ours, resync, timing).map(move |event| (name, event)).boxed()
+        client::watch(&api, config, resync, timing).map(move |event| (name, event)).boxed()
     };
     served.map(events).collect()
 }

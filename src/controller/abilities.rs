@@ -1,12 +1,12 @@
 //! What the server and the engines can do, as far as it has been found out.
 
-use super::lifecycle::is_lasting;
 use super::policy_state::PolicyState;
 use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::{is_refused, why};
+use crate::engine::lifecycle::is_lasting;
 use crate::engine::registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::workload::Kind;
@@ -26,7 +26,7 @@ impl Controller {
         let waits = |state: &PolicyState| matches!(state.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. });
         let is_waiting =
             self.policies.values().any(waits) || self.plan.as_ref().is_some_and(|plan| plan.is_undecided());
-        let timing = &self.shared.timing.controller;
+        let timing = &self.operator.timing.controller;
         let period = match (self.is_discovery_owed, is_waiting) {
             (true, _) => timing.discovery_again,
             (_, true) => timing.discovery_period,
@@ -37,7 +37,7 @@ impl Controller {
             self.blocked.clear();
             self.verify_all();
         }
-        let has_cause = self.shared.lost.swap(false, Ordering::Relaxed) || is_suspicious;
+        let has_cause = self.workloads.is_unserved.swap(false, Ordering::Relaxed) || is_suspicious;
         if (has_cause && !self.is_discovery_owed) || self.discovered.elapsed() > period {
             self.discover().await;
         }
@@ -47,17 +47,17 @@ impl Controller {
     pub(super) async fn discover(&mut self) {
         let begun = Instant::now();
         let groups = self.groups();
-        let discovered = Capabilities::discover(&self.shared.client, |group| groups.contains(group)).await;
+        let discovered = Capabilities::discover(&self.operator.client, |group| groups.contains(group)).await;
         (self.discovered, self.is_discovery_owed) = (Instant::now(), true);
         match discovered {
             // Once is not enough: its policies would go out of force, and what is created meanwhile have no sidecar.
             Ok(capabilities)
-                if self.shared.capabilities().has_more_of(&groups, &capabilities)
+                if self.operator.capabilities().has_more_of(&groups, &capabilities)
                     && begun.saturating_duration_since(*self.gone_since.get_or_insert(self.discovered))
-                        < self.shared.timing.controller.discovery_again => {}
+                        < self.operator.timing.controller.discovery_again => {}
             Ok(capabilities) => {
                 (self.is_discovery_owed, self.gone_since) = (false, None);
-                if capabilities.version != self.shared.capabilities().version {
+                if capabilities.version != self.operator.capabilities().version {
                     info!(version = capabilities.version, "The server has changed");
                     self.schema = None;
                     self.trials.clear();
@@ -65,10 +65,10 @@ impl Controller {
                     self.blocked.clear();
                 }
                 self.plan = None;
-                let before = self.shared.capabilities();
+                let before = self.operator.capabilities();
                 let is_same = |name: &&str| before.registration(name) == capabilities.registration(name);
                 self.is_served_otherwise |= !resources::ALL.iter().all(is_same);
-                self.shared.set_capabilities(capabilities);
+                self.operator.set_capabilities(capabilities);
                 self.groups = groups;
             }
             Err(error) => {
@@ -96,7 +96,7 @@ impl Controller {
             return;
         }
         let since = *self.registrations.refused.entry(resource).or_insert_with(Instant::now);
-        if self.registrations.has_read(resource) && since.elapsed() < self.shared.timing.watch.refused {
+        if self.registrations.has_read(resource) && since.elapsed() < self.operator.timing.watch.refused {
             return;
         }
         let message = format!("cannot list and watch {resource}: {}", why(error));
@@ -125,7 +125,7 @@ impl Controller {
     /// Asks for the rights that were missing: somebody may have granted them. Forgets what was found out of the server's flags, where a
     /// policy waits for that.
     pub(super) fn ask_again(&mut self) {
-        let (policies, timing) = (&self.policies, &self.shared.timing.controller);
+        let (policies, timing) = (&self.policies, &self.operator.timing.controller);
         let is_awaited = |reason: &Unavailable| {
             let is_cause = |state: &PolicyState| matches!(&state.outcome, Outcome::Impossible { code, .. } if *code == reason.code);
             policies.values().any(is_cause)

@@ -3,10 +3,10 @@
 //! The server is asked by writes that are not stored. So what it does not take is found out while everything that is in force stays as
 //! it is.
 
-use super::lifecycle::Registration;
 use super::{Controller, Finished};
 use crate::api::code::Code;
 use crate::engine::choice::Hindrance;
+use crate::engine::lifecycle::Registration;
 use crate::engine::registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::timing;
@@ -105,7 +105,7 @@ impl Controller {
             };
             self.acceptances.insert(print.clone(), Acceptance::Asked(before));
             let (place, slots) = (self.place_of(&kind), self.trial_slots.clone());
-            let timing = &self.shared.timing.controller;
+            let timing = &self.operator.timing.controller;
             self.tasks.spawn(async move {
                 let _slot = slots.acquire_owned().await;
                 let answer = registration::rehearse(&place, &objects).await;
@@ -122,7 +122,7 @@ impl Controller {
 
     /// Notes that the server has not taken `objects` when they were written, whatever it said before.
     pub(super) fn note_refusal(&mut self, objects: &[Value], reason: &Unavailable) {
-        let acceptance = refused(reason.clone(), &self.shared.timing.controller);
+        let acceptance = refused(reason.clone(), &self.operator.timing.controller);
         self.acceptances.insert(print(objects), acceptance);
         self.plan = None;
     }

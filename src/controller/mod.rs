@@ -7,21 +7,15 @@
 //! | file | what |
 //! |---|---|
 //! | `plan` | what is to be: which engine delivers which policy on which resource, or why none does |
-//! | `lifecycle` | how a registration comes into effect and goes again: the rules, pure |
-//! | `registrations` | watches the registrations, asks `lifecycle`, and does what it says |
-//! | `hold` | the emergency brake: what was deleted by hand stays away for a while |
+//! | `registrations` | watches the registrations, asks [`lifecycle`](crate::engine::lifecycle), and does what it says |
 //! | `acceptance` | whether the server would take what is to be registered, asked before anything changes |
 //! | `abilities` | what the server and the engines turned out to be able to do |
-//! | `author` | the registration by which the authors of policies are judged |
 //! | `watches` | which kinds of workloads are watched, and when they are counted anew |
 //! | `policy_state` | what is known of one policy |
 //! | `status` | how it stands with each policy, and when users are told |
 
 mod abilities;
 mod acceptance;
-pub mod author;
-mod hold;
-mod lifecycle;
 mod plan;
 mod policy_state;
 mod registrations;
@@ -30,21 +24,23 @@ mod watches;
 
 use self::abilities::Blocked;
 use self::acceptance::{Acceptance, Acceptances};
-use self::lifecycle::{Event, InEffect, Wanted};
 use self::plan::{Plan, Trial, Trials};
 use self::policy_state::PolicyState;
 use self::registrations::{Registrations, Slot};
 use self::status::Force;
 use self::watches::{Recounts, Watching, any_progress};
+use crate::cluster::client::Progress;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::Unavailable;
-use crate::engine::initializer::queue::{Key, Queue};
+use crate::engine::lifecycle::{Event, InEffect, Wanted};
+use crate::engine::process::{Published, Worker};
 use crate::engine::reach::Reachable;
 use crate::engine::registration::Verification;
-use crate::engine::webhook::certs::Certificates;
+use crate::operator::Operator;
 use crate::workload::Kind;
-use crate::workloads::watch::Shared;
+use crate::workloads::Workloads;
+use crate::workloads::waiting::ObjectRef;
 use futures::StreamExt;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -72,14 +68,15 @@ pub struct Settings {
     /// Told when a policy cannot be delivered otherwise than by that webhook.
     pub demand: watch::Sender<bool>,
     /// Told once every registration has the authorities that [`Self::reach`] names.
-    pub certificates: Option<Arc<Certificates>>,
-    /// Where the authors of policies are judged by that webhook: the last authorities that nothing registered for it lacks.
-    pub author_check: Option<watch::Sender<Option<Vec<u8>>>>,
+    pub published: Published,
 }
 
 /// The controller of one term of leadership.
 pub struct Controller {
-    shared: Arc<Shared>,
+    operator: Arc<Operator>,
+    workloads: Arc<Workloads>,
+    /// What completes stored objects; none if no engine does.
+    worker: Option<Arc<dyn Worker>>,
     settings: Settings,
     snapshots: watch::Receiver<Snapshot>,
     ready: Arc<AtomicBool>,
@@ -98,8 +95,8 @@ pub struct Controller {
     /// The server has begun or ceased to serve something that engines register.
     is_served_otherwise: bool,
     watches: HashMap<Arc<Kind>, Watching>,
-    /// The watch of Namespaces, from when a policy first decides by them.
-    namespaces: Option<Watching>,
+    /// How far the cache of Namespaces is.
+    namespaces: watch::Receiver<Progress>,
     tasks: JoinSet<Finished>,
     schema: Option<PodSchema>,
     discovered: Instant,
@@ -111,7 +108,7 @@ pub struct Controller {
     groups: BTreeSet<String>,
     recounts: Recounts,
     /// The kinds of which what seemed to wait is being looked at, each with what is to be looked at after that.
-    looking: HashMap<Arc<Kind>, HashSet<Key>>,
+    looking: HashMap<Arc<Kind>, HashSet<ObjectRef>>,
     /// When all workloads were last read anew for its own sake.
     resynced: Instant,
     /// How many objects wait for us, by policy, as of the last look.
@@ -140,7 +137,7 @@ enum Finished {
     /// Whether the right is there that was missing.
     Asked(Blocked, bool),
     /// All of that kind has been counted; and what seems to wait.
-    Recounted(Arc<Kind>, Vec<Key>),
+    Recounted(Arc<Kind>, Vec<ObjectRef>),
     LookedAgain(Arc<Kind>),
     /// What may wait in that kind, from before that moment, has been looked for; true unless that has to be done again.
     LookedFor(Arc<Kind>, Instant, bool),
@@ -150,15 +147,17 @@ impl Controller {
     /// A controller that has not seen anything yet. `ready` becomes true once every watch that it needs is in sync, or has
     /// failed to be.
     pub fn new(
-        shared: Arc<Shared>,
+        workloads: Arc<Workloads>,
+        worker: Option<Arc<dyn Worker>>,
         settings: Settings,
-        snapshots: watch::Receiver<Snapshot>,
         ready: Arc<AtomicBool>,
     ) -> Self {
+        let operator = workloads.operator.clone();
         Self {
-            shared,
+            workloads,
+            worker,
             settings,
-            snapshots,
+            snapshots: operator.snapshots(),
             ready,
             policies: BTreeMap::new(),
             registrations: Registrations::default(),
@@ -171,7 +170,7 @@ impl Controller {
             suspicious: false,
             is_served_otherwise: false,
             watches: HashMap::new(),
-            namespaces: None,
+            namespaces: operator.namespaces_progress(),
             tasks: JoinSet::new(),
             schema: None,
             discovered: Instant::now(),
@@ -186,13 +185,13 @@ impl Controller {
             has_looked_back: false,
             fingerprint: Vec::new(),
             stored: Vec::new(),
+            operator,
         }
     }
 
     /// Works until `stop` is true.
     pub async fn run(&mut self, mut stop: watch::Receiver<bool>) {
-        let timing = &self.shared.timing.controller;
-        let mut configurations = self.follow_configurations();
+        let timing = &self.operator.timing.controller;
         let mut registered = self.follow_registered();
         let mut tick = tokio::time::interval(timing.tick);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -204,7 +203,6 @@ impl Controller {
                 biased;
                 _ = stop.changed() => break,
                 Ok(()) = self.snapshots.changed() => self.policies_changed(),
-                Some(event) = configurations.next() => self.configurations_changed(event),
                 Some(event) = registered.next() => self.registered_changed(event),
                 Ok(()) = self.settings.reach.changed() => self.plan = None,
                 Some(finished) = self.tasks.join_next() => match finished {
@@ -213,7 +211,8 @@ impl Controller {
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Err(_) => {}
                 },
-                () = any_progress(&mut self.watches, &mut self.namespaces) => {}
+                () = any_progress(&mut self.watches) => {}
+                Ok(()) = self.namespaces.changed() => {}
                 _ = tick.tick() => self.ticked().await,
                 () = tokio::time::sleep_until(rested), if is_due => {
                     let start = tokio::time::Instant::now();
@@ -223,7 +222,6 @@ impl Controller {
                     is_due = false;
                     if std::mem::take(&mut self.is_served_otherwise) {
                         registered = self.follow_registered();
-                        configurations = self.follow_configurations();
                     }
                     continue;
                 }
@@ -242,13 +240,12 @@ impl Controller {
         if !self.groups().is_subset(&self.groups) {
             self.discover().await;
         }
-        self.shared.metrics.reconciles.inc();
+        self.operator.metrics.reconciles.inc();
         if self.plan.is_none() {
             self.plan = Some(Arc::new(self.draw(&snapshot).await));
         }
         self.settle_watches(&snapshot);
-        let pending = |queue: &mut Queue| queue.waiting().0.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
-        self.pending = self.shared.queue(pending);
+        self.pending = self.workloads.waiting().map(|waiting| waiting.pending().by_policy).unwrap_or_default();
         self.settle_registrations(&snapshot).await;
         for (name, stored) in snapshot.stored.iter() {
             self.conclude(name);
@@ -285,7 +282,7 @@ impl Controller {
         fingerprint.sort();
         if changed || fingerprint != self.fingerprint {
             self.fingerprint = fingerprint;
-            self.shared.pair_up(&snapshot.policies);
+            self.workloads.pair_up(&snapshot.policies);
             self.recount_soon();
             self.registrations.retry_own();
         }
@@ -329,7 +326,7 @@ impl Controller {
         if !snapshot.synced {
             return;
         }
-        let until = Instant::now() + self.shared.timing.process.stop_report;
+        let until = Instant::now() + self.operator.timing.process.stop_report;
         self.withdraw_kinds(&snapshot.stored, until).await;
         self.withdraw_own(&snapshot.stored, until).await;
     }

@@ -2,7 +2,6 @@
 //! that it depends on has changed.
 
 use super::acceptance::Questions;
-use super::lifecycle::{Registration, Wanted};
 use super::policy_state::outcome_of;
 use super::{Controller, Finished};
 use crate::api::code::Code;
@@ -11,7 +10,7 @@ use crate::api::v1alpha1::Mode;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::engine::choice::{self, Choice, Hindrance};
-use crate::engine::initializer::render;
+use crate::engine::lifecycle::{Registration, Wanted};
 use crate::engine::{self, EngineName, Surroundings, Unavailable, targets, trial};
 use crate::policy::Policy;
 use crate::workload::Kind;
@@ -166,12 +165,12 @@ impl Controller {
             return Err(Outcome::Suspended);
         }
         if policy.spec.mode == Mode::Audit {
-            let sample = self.shared.ledger(|ledger| ledger.sample(name, &policy.spec_hash));
+            let sample = self.workloads.ledger(|ledger| ledger.sample(name, &policy.spec_hash));
             return Err(Outcome::Audit { sample });
         }
-        let capabilities = self.shared.capabilities();
+        let capabilities = self.operator.capabilities();
         targets::check(&policy, &capabilities).map_err(outcome_of)?;
-        if policy.needs_native_sidecars() && !self.shared.site().native_sidecars {
+        if policy.needs_native_sidecars() && !self.operator.site().native_sidecars {
             let message = format!(
                 "native sidecars need Kubernetes 1.29 or later, and every kubelet, too; this server is {}",
                 capabilities.version
@@ -184,7 +183,7 @@ impl Controller {
     /// Compares the template with what the server knows.
     async fn check_template(&mut self, policy: &Policy) -> Result<(), Outcome> {
         if self.schema.is_none() {
-            let fetched = PodSchema::fetch(&self.shared.client).await;
+            let fetched = PodSchema::fetch(&self.operator.client).await;
             self.schema =
                 Some(fetched.map_err(|error| Outcome::Waiting { code: Code::ServerAway, message: error.to_string() })?);
         }
@@ -193,7 +192,7 @@ impl Controller {
         if unknown.is_empty() {
             return Ok(());
         }
-        let version = &self.shared.capabilities().version;
+        let version = &self.operator.capabilities().version;
         let message = format!("this server ({version}) does not know {}; it would be dropped", unknown.join(", "));
         Err(Outcome::Impossible { code: Code::UnknownTemplateField, message })
     }
@@ -231,7 +230,7 @@ impl Controller {
         kind: &Arc<Kind>,
         policies: &[Arc<Policy>],
     ) -> Result<Vec<Vec<Value>>, Unavailable> {
-        let (capabilities, site) = (self.shared.capabilities(), self.shared.site());
+        let (capabilities, site) = (self.operator.capabilities(), self.operator.site());
         engine.check(&capabilities)?;
         let unreadable = engine.registers().iter().find_map(|resource| self.registrations.unreadable.get(resource));
         if let Some(reason) = self.why_blocked(engine, kind).or(unreadable) {
@@ -331,19 +330,19 @@ impl Controller {
         key: (String, String, Arc<Kind>),
         failed: Option<Unavailable>,
     ) {
-        let Some(resource) = self.shared.resource(kind) else { return };
+        let Some(resource) = self.operator.resource(kind) else { return };
         self.trials.retain(|(name, hash, _), _| *name != key.0 || *hash == key.1);
         self.trials.insert(key.clone(), Trial::Running(failed));
-        let (shared, policy, kind) = (self.shared.clone(), policy.clone(), kind.clone());
+        let (operator, policy, kind) = (self.operator.clone(), policy.clone(), kind.clone());
         let slots = self.trial_slots.clone();
         self.tasks.spawn(async move {
             let _slot = slots.acquire_owned().await;
-            let namespace = &shared.site().operator_namespace;
-            let tried = trial::template(&shared.client, &kind, &resource, namespace, &policy.template).await;
+            let namespace = &operator.site().operator_namespace;
+            let tried = trial::template(&operator.client, &kind, &resource, namespace, &policy.template).await;
             let trial = match tried {
                 Ok(()) => Trial::Passed,
                 Err(reason) => {
-                    let timing = &shared.timing.controller;
+                    let timing = &operator.timing.controller;
                     let is_invalid = reason.code == Code::TemplateInvalid;
                     let pause = if is_invalid { timing.verify_again } else { timing.retry };
                     Trial::Failed(reason, Instant::now() + pause)
@@ -361,18 +360,22 @@ impl Controller {
         let by = |kind: &&Arc<Kind>| choice.engines.get(*kind).is_some_and(|engine| engine.is_per_policy());
         let (own, shared): (Vec<_>, Vec<_>) = policy.kinds.iter().partition(by);
         let own: Vec<_> = own.into_iter().cloned().collect();
+        let capabilities = self.operator.capabilities();
         if !own.is_empty() {
-            self.registrations.check_foreign(policy)?;
+            self.registrations.check_foreign(policy, &capabilities)?;
         }
-        let capabilities = self.shared.capabilities();
         Ok(Placed {
             passed_over: shared.iter().find_map(|kind| choice.passed_over.get(*kind).cloned()),
             policy: policy.clone(),
-            own: (!own.is_empty()).then(|| {
-                let configuration = render::configuration(policy, &own, &capabilities);
-                let object = serde_json::to_value(configuration).expect("a configuration is JSON");
-                let (engine, policies, objects) = (EngineName::Initializer, vec![policy.clone()], vec![object]);
-                Arc::new(Wanted { engine, policies, kinds: own, objects })
+            own: own.first().and_then(|kind| {
+                let engine = *choice.engines.get(kind)?;
+                let object = engine.engine().render_own(policy, &own, &capabilities)?;
+                Some(Arc::new(Wanted {
+                    engine,
+                    policies: vec![policy.clone()],
+                    kinds: own.clone(),
+                    objects: vec![object],
+                }))
             }),
             shared: shared.into_iter().cloned().collect(),
         })
@@ -410,7 +413,7 @@ impl Controller {
             Some(Err(Outcome::Audit { .. })) => {
                 let snapshot = self.snapshots.borrow();
                 let hash = snapshot.policies.get(name).map(|policy| policy.spec_hash.clone()).unwrap_or_default();
-                Err(Outcome::Audit { sample: self.shared.ledger(|ledger| ledger.sample(name, &hash)) })
+                Err(Outcome::Audit { sample: self.workloads.ledger(|ledger| ledger.sample(name, &hash)) })
             }
             Some(Err(outcome)) => Err(outcome.clone()),
             None => Err(Outcome::FirstSight),

@@ -1,17 +1,18 @@
 //! How it stands with each policy: what its status, events and gauges say, and when a status is written.
 
 use super::Controller;
-use super::lifecycle::Registration;
 use crate::api::code::Code;
-use crate::api::condition::{self, Outcome};
+use crate::api::condition::{self, Outcome, condition_in};
 use crate::api::v1alpha1::SidecarPolicyStatus;
 use crate::cluster::client::call;
 use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
 use crate::cluster::policies::{self, Stored};
+use crate::engine::lifecycle::Registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::workloads::census::Counts;
+use crate::workloads::waiting::Waiting;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -57,7 +58,7 @@ impl Controller {
         let name = policy.name.as_str();
         let counts = self.counts(name);
         let conflicts = (counts.collided > 0).then(|| {
-            let others: Vec<_> = self.shared.colliding(name).iter().map(|other| format!("`{other}`")).collect();
+            let others: Vec<_> = self.workloads.colliding(name).iter().map(|other| format!("`{other}`")).collect();
             format!(
                 "collides with SidecarPolicy {} on {} workloads, which have neither",
                 others.join(", "),
@@ -68,8 +69,9 @@ impl Controller {
         let on_pods =
             own.is_some_and(|own| own.wanted.kinds.iter().any(|kind| kind.group.is_empty() && kind.resource == "pods"));
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
-        let lasting =
-            self.shared.ledger(|ledger| ledger.lasting(name, Instant::now(), self.shared.timing.workloads.trouble));
+        let lasting = self
+            .workloads
+            .ledger(|ledger| ledger.lasting(name, Instant::now(), self.operator.timing.workloads.trouble));
         let degraded = lasting.or(restriction);
         let degraded = degraded.or_else(|| self.doubt(name)).or_else(|| self.trouble_of_webhook(name));
         let instead = passed_over.map(|Unavailable { code, message }| {
@@ -87,7 +89,7 @@ impl Controller {
         let reach = self.settings.reach.borrow();
         // There seldom is any: so that is asked first.
         let trouble = reach.as_ref().ok()?.trouble.as_ref()?;
-        let is_served = self.engines_of(policy).contains(&EngineName::Webhook);
+        let is_served = self.engines_of(policy).into_iter().any(|engine| engine.engine().needs_operator());
         is_served.then(|| (trouble.code, trouble.message.clone()))
     }
 
@@ -98,7 +100,7 @@ impl Controller {
     }
 
     fn counts(&self, name: &str) -> Counts {
-        self.shared.census(|census| census.counts(name))
+        self.workloads.census(|census| census.counts(name))
     }
 
     /// Says of `policies` that the operator stops, before what it has registered goes: whoever leads next would else take that for a
@@ -112,7 +114,7 @@ impl Controller {
             }
         }
         while !untold.is_empty() && Instant::now() < until {
-            tokio::time::sleep(self.shared.timing.process.stop_report_pause).await;
+            tokio::time::sleep(self.operator.timing.process.stop_report_pause).await;
             let mut still = Vec::new();
             for (name, stored) in untold {
                 let told = tokio::time::timeout_at(until.into(), self.write_status(name, stored, Force::Now)).await;
@@ -130,7 +132,7 @@ impl Controller {
     /// Writes the status if it says something new. False if the server has not taken it.
     pub(super) async fn write_status(&mut self, name: &str, stored: &Stored, force: Force) -> bool {
         let Some(state) = self.policies.get(name) else { return true };
-        let timing = &self.shared.timing.controller;
+        let timing = &self.operator.timing.controller;
         let known = condition_in(&stored.status, "Ready").is_some();
         let early = state.outcome == Outcome::FirstSight && (known || state.seen.elapsed() < timing.first_status);
         let soon = state.written.is_some_and(|written| written.elapsed() < timing.status_period);
@@ -146,7 +148,7 @@ impl Controller {
         if !differs(&stored.status, &body) {
             return true;
         }
-        let api = Api::<Object>::all_with(self.shared.client.clone(), &policies::resource());
+        let api = Api::<Object>::all_with(self.operator.client.clone(), &policies::resource());
         let patch = Patch::Merge(json!({ "status": with_nulls(&stored.status, body.clone()) }));
         let written = call(api.patch_status(name, &PatchParams::default(), &patch)).await;
         self.announce(name, stored, &body);
@@ -155,7 +157,7 @@ impl Controller {
         }
         match written {
             Err(error) if error.code() != 404 => {
-                self.shared.metrics.reconcile_errors.inc();
+                self.operator.metrics.reconcile_errors.inc();
                 warn!(policy = name, %error, "Cannot write the status");
                 false
             }
@@ -167,10 +169,11 @@ impl Controller {
         let old: SidecarPolicyStatus = serde_json::from_value(stored.status.as_ref().clone()).unwrap_or_default();
         let policy = stored.parsed.as_ref().ok();
         let counts = self.counts(name);
-        let (failures, failed) = self.shared.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
+        let (failures, failed) = self.workloads.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
         let in_force = matches!(outcome, Outcome::InForce { .. });
-        let engines: Vec<_> = self.engines_of(name).into_iter().filter(|_| in_force).map(EngineName::as_str).collect();
-        let is_elsewhere = !engines.is_empty() && !engines.contains(&EngineName::Initializer.as_str());
+        let engines: Vec<_> = self.engines_of(name).into_iter().filter(|_| in_force).collect();
+        let is_elsewhere = !engines.is_empty() && !engines.iter().any(|engine| engine.is_per_policy());
+        let engines: Vec<_> = engines.into_iter().map(EngineName::as_str).collect();
         SidecarPolicyStatus {
             conditions: condition::conditions(outcome, &old.conditions, stored.generation, Timestamp::now()),
             observed_generation: Some(stored.generation),
@@ -212,23 +215,21 @@ impl Controller {
             }
             Outcome::FirstSight | Outcome::Suspended | Outcome::Audit { .. } => return,
         };
-        self.shared.recorder.tell(Subject::policy(name, &stored.uid), reason, code, &message);
+        self.workloads.recorder.tell(Subject::policy(name, &stored.uid), reason, code, &message);
     }
 
     /// The gauges of the scrape.
     pub(super) fn gauge(&self) {
-        let metrics = &self.shared.metrics;
+        let metrics = &self.operator.metrics;
         let now = Instant::now();
-        self.shared.queue(|queue| {
-            let (by_policy, oldest) = queue.waiting();
-            for name in self.policies.keys() {
-                metrics.set_pending(name, by_policy.get(name.as_str()).copied().unwrap_or_default());
-            }
-            let age =
-                |since: Option<Instant>| since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
-            metrics.oldest_pending.set(age(oldest));
-            metrics.oldest_foreign_pending.set(age(queue.oldest_foreign()));
-        });
+        let pending = self.workloads.waiting().map(Waiting::pending).unwrap_or_default();
+        for name in self.policies.keys() {
+            metrics.set_pending(name, pending.by_policy.get(name).copied().unwrap_or_default());
+        }
+        let age =
+            |since: Option<Instant>| since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
+        metrics.oldest_pending.set(age(pending.oldest));
+        metrics.oldest_foreign_pending.set(age(pending.oldest_foreign));
         let count =
             |wanted: fn(&Outcome) -> bool| self.policies.values().filter(|state| wanted(&state.outcome)).count() as i64;
         let ready =
@@ -246,11 +247,6 @@ fn shortened(mut status: SidecarPolicyStatus) -> Value {
             return body;
         }
     }
-}
-
-/// The condition of that type in a status.
-pub(super) fn condition_in<'a>(status: &'a Value, type_: &str) -> Option<&'a Value> {
-    status["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
 }
 
 /// True if a merge of `new` over `old` would change anything.

@@ -3,12 +3,12 @@
 use super::{Controller, Finished};
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::Progress;
-use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
-use crate::engine::initializer::queue::Key;
-use crate::survival;
+use crate::engine;
 use crate::workload::{KINDS, Kind};
-use crate::workloads::watch::{Shared, follow, look_again, look_for_waiting, recount};
+use crate::workloads::Workloads;
+use crate::workloads::waiting::ObjectRef;
+use crate::workloads::watch::{follow, look_again, look_for_waiting, recount};
 use kube::core::ApiResource;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Recounts {
 /// A kind that is watched.
 pub(super) struct Watching {
     /// How it is served.
-    pub(super) resource: Option<ApiResource>,
+    pub(super) resource: ApiResource,
     pub(super) task: AbortHandle,
     pub(super) progress: watch::Receiver<Progress>,
 }
@@ -64,8 +64,9 @@ impl Drop for Watching {
 impl Controller {
     /// Watches what enforced policies target, and what creates may wait in. A kind is given up once nothing of it waits for us.
     pub(super) fn settle_watches(&mut self, snapshot: &Snapshot) {
-        let capabilities = self.shared.capabilities();
-        let holding = self.watches.keys().filter(|kind| self.shared.queue(|queue| queue.holds(kind)));
+        let capabilities = self.operator.capabilities();
+        let holding =
+            self.watches.keys().filter(|kind| self.workloads.waiting().is_some_and(|waiting| waiting.holds(kind)));
         let targeted = snapshot.policies.iter().flat_map(|policy| &policy.kinds);
         let kinds = targeted.chain(self.registered_at.keys()).chain(holding);
         let wanted: BTreeMap<Arc<Kind>, ApiResource> =
@@ -74,47 +75,30 @@ impl Controller {
         for (kind, resource) in &wanted {
             self.watches.entry(kind.clone()).or_insert_with(|| {
                 let (sender, progress) = watch::channel(Progress::Starting);
-                let (shared, kind, served) = (self.shared.clone(), kind.clone(), resource.clone());
+                let (workloads, kind, served) = (self.workloads.clone(), kind.clone(), resource.clone());
                 let follow = async move {
-                    let begin = || follow(&shared, &kind, &served, &sender);
-                    survival::persist(&shared.metrics, &shared.timing.process, "watching workloads", begin).await;
+                    let begin = || follow(&workloads, &kind, &served, &sender);
+                    workloads.operator.persist("watching workloads", begin).await;
                 };
                 let task = tokio::spawn(follow).abort_handle();
-                Watching { resource: Some(resource.clone()), task, progress }
+                Watching { resource: resource.clone(), task, progress }
             });
         }
-        let by_namespace = snapshot.policies.read_namespaces();
-        if by_namespace && self.namespaces.is_none() {
-            let (sender, progress) = watch::channel(Progress::Starting);
-            let shared = self.shared.clone();
-            let follow = async move {
-                let begin = || {
-                    namespaces::follow(
-                        shared.client.clone(),
-                        shared.namespaces.clone(),
-                        shared.resync,
-                        &sender,
-                        &shared.timing.watch,
-                    )
-                };
-                survival::persist(&shared.metrics, &shared.timing.process, "watching Namespaces", begin).await;
-            };
-            self.namespaces = Some(Watching { resource: None, task: tokio::spawn(follow).abort_handle(), progress });
-        }
         let busy = self.registrations.is_any_own_busy();
-        let shared = &self.shared;
+        let workloads = &self.workloads;
         self.watches.retain(|kind, _| {
             let keep = busy || wanted.contains_key(kind);
             if !keep {
-                shared.census(|census| census.forget(kind));
+                workloads.census(|census| census.forget(kind));
             }
             keep
         });
         // What may have been left behind is looked for beside.
-        let needed =
+        let mut needed =
             snapshot.policies.iter().flat_map(|policy| &policy.kinds).filter_map(|kind| self.watches.get(kind));
-        let settled = needed.chain(&self.namespaces).all(|watching| *watching.progress.borrow() != Progress::Starting);
-        if settled {
+        let are_namespaces_read =
+            !snapshot.policies.read_namespaces() || *self.namespaces.borrow() != Progress::Starting;
+        if are_namespaces_read && needed.all(|watching| *watching.progress.borrow() != Progress::Starting) {
             self.ready.store(true, Ordering::Relaxed);
         }
     }
@@ -124,17 +108,19 @@ impl Controller {
     /// that it is looked at once more: it may have begun to wait while a watch had failed.
     pub(super) fn note_registered(&mut self) {
         let now = Instant::now();
-        let is_first = self.shared.capabilities().initializers && !std::mem::replace(&mut self.has_looked_back, true);
+        let is_first = self.worker.is_some()
+            && self.registrations.follows_own()
+            && !std::mem::replace(&mut self.has_looked_back, true);
         // Jobs are never registered, and Secrets are read only for policies that target them: it takes a right of its own.
         let any = KINDS.iter().filter(|kind| is_first && !kind.is_job() && kind.pod_path.is_some());
-        let own = self.registrations.configurations().flat_map(|(_, configuration)| configuration.kinds());
+        let own = self.registrations.own().flat_map(|(resource, _, stored)| engine::kinds_of(resource, stored));
         let kinds: Vec<Arc<Kind>> = any.cloned().chain(own).collect();
         self.registered_at.extend(kinds.into_iter().map(|kind| (kind, now)));
-        let longest_create = self.shared.timing.initializer.longest_create();
+        let longest_create = self.operator.timing.initializer.longest_create();
         for (kind, at) in &mut self.registered_at {
             if at.elapsed() >= longest_create {
                 *at = now;
-                self.tasks.spawn(look_for_what_waits(self.shared.clone(), kind.clone(), now));
+                self.tasks.spawn(look_for_what_waits(self.workloads.clone(), kind.clone(), now));
             }
         }
     }
@@ -149,12 +135,14 @@ impl Controller {
     /// Drops what is not served any more, or otherwise, as a custom resource whose definition was deleted or made anew:
     /// nothing of it can wait.
     fn give_up_what_is_not_served(&mut self, capabilities: &Capabilities) {
-        let shared = &self.shared;
+        let workloads = &self.workloads;
         self.watches.retain(|kind, watching| {
-            let keep = watching.resource == capabilities.resource(kind);
+            let keep = capabilities.resource(kind).as_ref() == Some(&watching.resource);
             if !keep {
-                shared.queue(|queue| queue.retain(kind, |_| false));
-                shared.census(|census| census.forget(kind));
+                if let Some(waiting) = workloads.waiting() {
+                    waiting.retain(kind, &|_| false);
+                }
+                workloads.census(|census| census.forget(kind));
             }
             keep
         });
@@ -166,14 +154,14 @@ impl Controller {
 
     /// Has all workloads counted anew in a moment.
     pub(super) fn recount_soon(&mut self) {
-        self.recounts.due.get_or_insert(Instant::now() + self.shared.timing.controller.recount_delay);
+        self.recounts.due.get_or_insert(Instant::now() + self.operator.timing.controller.recount_delay);
     }
 
     pub(super) fn recount_when_due(&mut self) {
-        if self.shared.namespaces.take_relabelled() {
+        if self.operator.namespaces.take_relabelled() {
             self.recount_soon();
         }
-        if self.resynced.elapsed() >= self.shared.resync {
+        if self.resynced.elapsed() >= self.operator.resync {
             self.resynced = Instant::now();
             self.recount_soon();
         }
@@ -182,16 +170,16 @@ impl Controller {
             return;
         }
         for kind in watched {
-            let shared = self.shared.clone();
+            let workloads = self.workloads.clone();
             self.tasks.spawn(async move {
-                let untold = recount(&shared, &kind).await;
+                let untold = recount(&workloads, &kind).await;
                 Finished::Recounted(kind, untold)
             });
         }
     }
 
     /// Takes over that `kind` has been counted, and has what seems to wait looked at once more, which no other count has to wait for.
-    pub(super) fn recounted(&mut self, kind: Arc<Kind>, untold: Vec<Key>) {
+    pub(super) fn recounted(&mut self, kind: Arc<Kind>, untold: Vec<ObjectRef>) {
         self.recounts.finished();
         match self.looking.get_mut(&kind) {
             Some(next) => next.extend(untold),
@@ -206,11 +194,11 @@ impl Controller {
         }
     }
 
-    fn look_again(&mut self, kind: Arc<Kind>, untold: Vec<Key>) {
+    fn look_again(&mut self, kind: Arc<Kind>, untold: Vec<ObjectRef>) {
         self.looking.insert(kind.clone(), HashSet::new());
-        let shared = self.shared.clone();
+        let workloads = self.workloads.clone();
         self.tasks.spawn(async move {
-            look_again(&shared, &kind, untold).await;
+            look_again(&workloads, &kind, untold).await;
             Finished::LookedAgain(kind)
         });
     }
@@ -218,19 +206,19 @@ impl Controller {
 
 /// Looks once at everything of `kind`, in which nothing more can begin to wait `since` that moment: perhaps the watch could not see
 /// what began to. What waits holds the watch from then on.
-async fn look_for_what_waits(shared: Arc<Shared>, kind: Arc<Kind>, since: Instant) -> Finished {
-    let looked = look_for_waiting(&shared, &kind).await;
+async fn look_for_what_waits(workloads: Arc<Workloads>, kind: Arc<Kind>, since: Instant) -> Finished {
+    let looked = look_for_waiting(&workloads, &kind).await;
     // Where that is not allowed, or not there any more, the watch has not been, either.
     let is_done = looked.err().is_none_or(|error| matches!(error.code(), 403..=405));
     Finished::LookedFor(kind, since, is_done)
 }
 
 /// Waits until any watch has got further.
-pub(super) async fn any_progress(watches: &mut HashMap<Arc<Kind>, Watching>, namespaces: &mut Option<Watching>) {
-    if watches.is_empty() && namespaces.is_none() {
+pub(super) async fn any_progress(watches: &mut HashMap<Arc<Kind>, Watching>) {
+    if watches.is_empty() {
         return std::future::pending().await;
     }
-    let changes = watches.values_mut().chain(namespaces).map(|watching| {
+    let changes = watches.values_mut().map(|watching| {
         Box::pin(async {
             if watching.progress.changed().await.is_err() {
                 std::future::pending::<()>().await;

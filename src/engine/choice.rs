@@ -3,7 +3,7 @@
 //! Policies that can meet on one resource share one engine there: their order, and what becomes of those that collide, is
 //! decided in one place. So the unit is the resource, and not the policy.
 
-use super::{ENGINES, EngineName, Unavailable};
+use super::{EngineName, Unavailable, all};
 use crate::api::code::Code;
 use crate::policy::Policy;
 use crate::workload::Kind;
@@ -127,14 +127,14 @@ impl Meeting<'_> {
     /// The first engine that can.
     fn automatic(&self) -> Result<Chosen, Impasse> {
         let (mut last, mut not_expressible) = (None, None);
-        for engine in &ENGINES {
-            match self.fits(engine.id(), self.policies)? {
-                Ok(()) => return Ok((engine.id(), not_expressible)),
+        for engine in all() {
+            match self.fits(engine.name(), self.policies)? {
+                Ok(()) => return Ok((engine.name(), not_expressible)),
                 Err(reason) => {
                     if reason.code == Code::NotExpressible {
                         not_expressible = Some(reason.clone());
                     }
-                    last = Some((engine.id(), reason));
+                    last = Some((engine.name(), reason));
                 }
             }
         }
@@ -209,10 +209,13 @@ fn mismatch(kind: &Kind, first: &Policy, named: EngineName) -> Unavailable {
 
 #[cfg(test)]
 mod tests {
-    use super::EngineName::{Initializer, MutatingAdmissionPolicy, Webhook};
     use super::*;
     use crate::policy::Site;
     use serde_json::json;
+
+    const INITIALIZER: EngineName = EngineName("Initializer");
+    const ADMISSION_POLICY: EngineName = EngineName("MutatingAdmissionPolicy");
+    const WEBHOOK: EngineName = EngineName("Webhook");
 
     fn policy(name: &str, engine: &str, resources: &[&str]) -> Arc<Policy> {
         let targets: Vec<_> = resources
@@ -236,14 +239,14 @@ mod tests {
         super::choose(policies, &Questions { can, takes: &takes, is_in_force: &|_, _| false })
     }
 
-    /// Where the server refuses what `refuses` says, by Webhook alone, and the policies `in_force` are in force.
+    /// Where the server refuses what `refuses` says, by WEBHOOK alone, and the policies `in_force` are in force.
     fn choose_asking(
         policies: &[Arc<Policy>],
         refuses: impl Fn(&[&str]) -> Result<(), Hindrance>,
         in_force: &[&str],
     ) -> Choice {
         let can = |engine, _: &Arc<Kind>, _: &[Arc<Policy>]| {
-            if engine == Webhook { Ok(()) } else { off(Code::EngineUnavailable) }
+            if engine == WEBHOOK { Ok(()) } else { off(Code::EngineUnavailable) }
         };
         let takes = |engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]| {
             can(engine, kind, policies)?;
@@ -268,7 +271,7 @@ mod tests {
             };
             let choice = choose_asking(&policies, refuses, &[]);
             assert_eq!(Vec::from_iter(choice.refused.keys()), culprits);
-            assert_eq!(choice.engines, BTreeMap::from([(kind("pods"), Webhook)]));
+            assert_eq!(choice.engines, BTreeMap::from([(kind("pods"), WEBHOOK)]));
             assert!(asked.get() <= culprits.len() * 6 + 1, "{culprits:?}: {} times", asked.get());
         }
     }
@@ -295,11 +298,9 @@ mod tests {
         let policies = [policy("first", "MutatingAdmissionPolicy", &["pods"]), policy("older", "Webhook", &["pods"])];
         let can = |_, _: &Arc<Kind>, _: &[Arc<Policy>]| Ok(());
         let takes = |_, _: &Arc<Kind>, _: &[Arc<Policy>]| Ok(());
-        for (in_force, engine, refused) in [
-            ("nobody", MutatingAdmissionPolicy, "older"),
-            ("older", Webhook, "first"),
-            ("first", MutatingAdmissionPolicy, "older"),
-        ] {
+        for (in_force, engine, refused) in
+            [("nobody", ADMISSION_POLICY, "older"), ("older", WEBHOOK, "first"), ("first", ADMISSION_POLICY, "older")]
+        {
             let is_in_force = |_: &Arc<Kind>, policy: &Policy| policy.name == in_force;
             let choice = super::choose(&policies, &Questions { can: &can, takes: &takes, is_in_force: &is_in_force });
             assert_eq!(choice.engines, BTreeMap::from([(kind("pods"), engine)]), "{in_force} is in force");
@@ -330,9 +331,9 @@ mod tests {
                 if able.contains(&engine) { Ok(()) } else { off(Code::EngineUnavailable) }
             })
         };
-        assert_eq!(can(vec![Initializer, Webhook]).engines[&kind("pods")], Initializer);
-        assert_eq!(can(vec![MutatingAdmissionPolicy, Webhook]).engines[&kind("pods")], MutatingAdmissionPolicy);
-        assert_eq!(can(vec![Webhook]).engines[&kind("deployments")], Webhook);
+        assert_eq!(can(vec![INITIALIZER, WEBHOOK]).engines[&kind("pods")], INITIALIZER);
+        assert_eq!(can(vec![ADMISSION_POLICY, WEBHOOK]).engines[&kind("pods")], ADMISSION_POLICY);
+        assert_eq!(can(vec![WEBHOOK]).engines[&kind("deployments")], WEBHOOK);
         let none = can(vec![]);
         assert!(none.engines.is_empty());
         assert_eq!(none.refused["a"].code, Code::EngineUnavailable);
@@ -342,16 +343,14 @@ mod tests {
     fn one_policy_that_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook() {
         let policies = [policy("a", "Auto", &["deployments"]), policy("b", "Auto", &["deployments", "pods"])];
         let choice = choose(&policies, &|engine, kind, policies| match engine {
-            Initializer => off(Code::EngineUnavailable),
-            MutatingAdmissionPolicy
-                if policies.iter().any(|policy| policy.name == "a") && kind.resource == "deployments" =>
-            {
+            INITIALIZER => off(Code::EngineUnavailable),
+            ADMISSION_POLICY if policies.iter().any(|policy| policy.name == "a") && kind.resource == "deployments" => {
                 off(Code::NotExpressible)
             }
             _ => Ok(()),
         });
-        assert_eq!(choice.engines[&kind("deployments")], Webhook);
-        assert_eq!(choice.engines[&kind("pods")], MutatingAdmissionPolicy);
+        assert_eq!(choice.engines[&kind("deployments")], WEBHOOK);
+        assert_eq!(choice.engines[&kind("pods")], ADMISSION_POLICY);
         let passed_over: Vec<_> = choice.passed_over.iter().map(|(kind, reason)| (kind.clone(), reason.code)).collect();
         assert_eq!(passed_over, [(kind("deployments"), Code::NotExpressible)]);
         assert!(choice.refused.is_empty());
@@ -365,7 +364,7 @@ mod tests {
             policy("c", "MutatingAdmissionPolicy", &["deployments", "pods"]),
         ];
         let choice = choose(&policies, &|_, _, _| Ok(()));
-        assert_eq!(choice.engines, BTreeMap::from([(kind("deployments"), Webhook)]));
+        assert_eq!(choice.engines, BTreeMap::from([(kind("deployments"), WEBHOOK)]));
         assert_eq!(choice.refused.len(), 1);
         assert_eq!(choice.refused["c"].code, Code::EngineMismatch);
         assert!(choice.refused["c"].message.contains("SidecarPolicy `b`"), "{:?}", choice.refused);
@@ -376,17 +375,17 @@ mod tests {
         let policies =
             [policy("a", "Auto", &["deployments"]), policy("b", "MutatingAdmissionPolicy", &["deployments"])];
         let choice = choose(&policies, &|engine, _, _| {
-            if engine == Webhook { Ok(()) } else { off(Code::AdmissionPolicyApiOff) }
+            if engine == WEBHOOK { Ok(()) } else { off(Code::AdmissionPolicyApiOff) }
         });
-        assert_eq!(choice.engines, BTreeMap::from([(kind("deployments"), Webhook)]));
+        assert_eq!(choice.engines, BTreeMap::from([(kind("deployments"), WEBHOOK)]));
         assert_eq!(choice.refused["b"].code, Code::AdmissionPolicyApiOff);
     }
 
     #[test]
     fn what_cannot_be_is_said_before_what_does_not_go_together() {
         let policies = [policy("a", "Webhook", &["deployments"]), policy("b", "Initializer", &["deployments"])];
-        let choice = choose(&policies, &|engine, _, _| if engine == Webhook { off(Code::WebhookOff) } else { Ok(()) });
-        assert_eq!(choice.engines, BTreeMap::from([(kind("deployments"), Initializer)]));
+        let choice = choose(&policies, &|engine, _, _| if engine == WEBHOOK { off(Code::WebhookOff) } else { Ok(()) });
+        assert_eq!(choice.engines, BTreeMap::from([(kind("deployments"), INITIALIZER)]));
         assert_eq!(choice.refused["a"].code, Code::WebhookOff);
     }
 
@@ -394,10 +393,10 @@ mod tests {
     fn a_policy_that_no_engine_can_serve_leaves_the_others_alone() {
         let policies = [policy("a", "Auto", &["deployments"]), policy("b", "Auto", &["deployments"])];
         let choice = choose(&policies, &|engine, _, policies| match engine {
-            Webhook if policies.iter().all(|policy| policy.name != "b") => Ok(()),
+            WEBHOOK if policies.iter().all(|policy| policy.name != "b") => Ok(()),
             _ => off(Code::FailNotSafe),
         });
-        assert_eq!(choice.engines, BTreeMap::from([(kind("deployments"), Webhook)]));
+        assert_eq!(choice.engines, BTreeMap::from([(kind("deployments"), WEBHOOK)]));
         assert_eq!(Vec::from_iter(choice.refused.keys()), ["b"]);
     }
 }

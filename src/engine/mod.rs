@@ -1,15 +1,20 @@
-//! The ways to deliver a template. An engine is one folder that implements [`Engine`], and one line in `ENGINES`.
+//! The ways to deliver a template. An engine is one folder that implements [`Engine`], and one line in `ENGINES`. No other code knows
+//! which engines there are.
 //!
-//! [`initializer`] registers policies one by one, and acts on stored objects. The others register *kinds*: all policies on a kind
-//! share one registration, because order and conflicts need it. [`choice`] says which engine serves which kind; [`registration`]
-//! writes what engines render, and verifies it.
+//! One engine registers policies one by one, and completes stored objects by a [`Worker`]. The others register *kinds*: all policies
+//! on a kind share one registration, because order and conflicts need it. [`choice`] says which engine serves which kind,
+//! [`lifecycle`] when a registration is made and removed, and [`registration`] writes what engines render, and verifies it.
 
 pub mod admission_policy;
 pub mod choice;
+pub mod hold;
 pub mod initializer;
+pub mod lifecycle;
 pub mod object;
+pub mod process;
 pub mod reach;
 pub mod registration;
+pub mod requirements;
 pub mod targets;
 pub mod trial;
 pub mod webhook;
@@ -18,12 +23,18 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::CallError;
+use crate::operator::Operator;
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
+use object::shared_name;
+use process::{Serving, Settings, Worker};
 use reach::Reachable;
+use requirements::{Requirements, SideRegistration};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Why something cannot be delivered: a code, and a message that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,16 +53,9 @@ impl Unavailable {
     }
 }
 
-/// An engine, by its name.
+/// The name of an engine in `spec.engine`, `status.engine`, messages and metrics. Only engines make one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EngineName {
-    /// Objects are completed before anybody sees them, on Kubernetes 1.12 and 1.13.
-    Initializer,
-    /// The API server itself injects, from 1.36.
-    MutatingAdmissionPolicy,
-    /// The API server asks the operator, from 1.9.
-    Webhook,
-}
+pub struct EngineName(&'static str);
 
 /// What it takes to render a registration.
 pub struct Surroundings<'a> {
@@ -65,25 +69,37 @@ pub struct Surroundings<'a> {
     pub is_readable: &'a dyn Fn(&str) -> bool,
 }
 
-/// One way to deliver. Pure: it renders, and reads what API servers answer.
+/// One way to deliver: it renders registrations, and reads the answers of API servers. What it does in the operator process is
+/// [`Engine::worker`] and [`Engine::serve`].
 pub trait Engine: Sync {
-    /// Its name in code.
-    fn id(&self) -> EngineName;
-
-    /// Its name in `spec.engine`, `status.engine` and metrics.
-    fn name(&self) -> &'static str;
+    /// Its name.
+    fn name(&self) -> EngineName;
 
     /// The value of `spec.engine` that asks for it.
     fn choice(&self) -> EngineChoice;
 
-    /// Whether it can run on `cluster`. That an API is served proves nothing: a trial follows.
+    /// Whether it can run on `cluster`. An API that is served proves nothing: a trial follows.
     ///
     /// # Errors
     /// The reason, with the server's flag to set.
     fn check(&self, cluster: &Capabilities) -> Result<(), Unavailable>;
 
-    /// What it registers, as plural names of [`registration::ALL`](crate::cluster::capabilities::registration::ALL): the first injects.
+    /// What an API server must be started with, and which rights the operator needs.
+    fn requirements(&self) -> Requirements;
+
+    /// What it registers to inject, as plural names of [`registration::ALL`](crate::cluster::capabilities::registration::ALL): the
+    /// first injects.
     fn registers(&self) -> &'static [&'static str];
+
+    /// What it registers to reject workloads; nothing if it rejects them itself.
+    fn rejects_by(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The name of what rejects workloads of `kind` for `policy`.
+    fn rejecting_name(&self, _policy: &Policy, kind: &Kind) -> String {
+        shared_name(kind)
+    }
 
     /// Whether each policy has a registration of its own, and injection changes the stored object.
     fn is_per_policy(&self) -> bool {
@@ -111,6 +127,11 @@ pub trait Engine: Sync {
         surroundings: &Surroundings<'_>,
     ) -> Result<Vec<Value>, Unavailable>;
 
+    /// The registration that `policy` has of its own for `kinds`; none if policies share registrations.
+    fn render_own(&self, _policy: &Policy, _kinds: &[Arc<Kind>], _cluster: &Capabilities) -> Option<Value> {
+        None
+    }
+
     /// Objects by which the API server itself rejects what `policies` on `kind` reject, so that no operator has to answer; none if
     /// it cannot.
     fn render_rejecting(
@@ -122,8 +143,30 @@ pub trait Engine: Sync {
         None
     }
 
+    /// What `policies` on `kind` are registered as, where `stored`, one of these objects and of `resource`, says how the API server
+    /// reaches the operator; none if that cannot be told.
+    fn render_as(
+        &self,
+        resource: &str,
+        stored: &Value,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        cluster: &Capabilities,
+        site: &Site,
+    ) -> Option<Vec<Value>>;
+
     /// The revision that `object`, which it has rendered or the server has stored, shows on a trial.
     fn revision_of(&self, object: &Value) -> Option<String>;
+
+    /// The kinds of workloads that `stored`, a registration of one policy, names.
+    fn kinds_of(&self, _stored: &Value) -> BTreeSet<Arc<Kind>> {
+        BTreeSet::new()
+    }
+
+    /// The initializers that `stored`, which may be somebody else's, puts on new objects.
+    fn initializers_of(&self, _stored: &Value) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Whether `error` says that the API server got no answer from this engine.
     fn is_unanswered(&self, _error: &CallError) -> bool {
@@ -132,6 +175,72 @@ pub trait Engine: Sync {
 
     /// Why a registration does not show on a trial. `tried` says what was tried, `why` what the server said.
     fn without_effect(&self, tried: &str, why: Option<&str>, cluster: &Capabilities) -> Unavailable;
+
+    /// A registration that it can have beside those of policies.
+    fn side_registration(&self) -> Option<SideRegistration> {
+        None
+    }
+
+    /// What completes stored objects while this replica leads; none if the API server does all the work.
+    fn worker(&self, _operator: &Arc<Operator>, _settings: &Settings) -> Option<Arc<dyn Worker>> {
+        None
+    }
+
+    /// Starts what answers the API server in each replica; none if it asks nothing. `ready` is false while the answers are not to be
+    /// relied on.
+    ///
+    /// # Errors
+    /// If its address cannot be used.
+    fn serve(
+        &self,
+        _operator: &Arc<Operator>,
+        _settings: &Settings,
+        _ready: &Arc<AtomicBool>,
+    ) -> anyhow::Result<Option<Serving>> {
+        Ok(None)
+    }
+}
+
+/// Every engine, in the order in which `Auto` prefers them.
+static ENGINES: &[&dyn Engine] =
+    &[&initializer::Initializer, &admission_policy::MutatingAdmissionPolicy, &webhook::Webhook];
+
+/// Every engine, in the order in which `Auto` prefers them.
+pub fn all() -> impl Iterator<Item = &'static dyn Engine> {
+    ENGINES.iter().copied()
+}
+
+/// What completes stored objects while this replica leads; none if no engine does.
+pub fn worker(operator: &Arc<Operator>, settings: &Settings) -> Option<Arc<dyn Worker>> {
+    all().find_map(|engine| engine.worker(operator, settings))
+}
+
+/// Starts what answers the API server in each replica.
+///
+/// # Errors
+/// If its address cannot be used.
+pub fn serve(operator: &Arc<Operator>, settings: &Settings, ready: &Arc<AtomicBool>) -> anyhow::Result<Serving> {
+    for engine in all() {
+        if let Some(serving) = engine.serve(operator, settings, ready)? {
+            return Ok(serving);
+        }
+    }
+    Ok(Serving::none())
+}
+
+/// The engine that makes or reads objects of `resource`, a plural name.
+pub fn of_resource(resource: &str) -> Option<&'static dyn Engine> {
+    all().find(|engine| engine.registers().iter().chain(engine.rejects_by()).any(|registered| *registered == resource))
+}
+
+/// Whether the objects of `resource`, a plural name, are each of one policy.
+pub fn is_per_policy(resource: &str) -> bool {
+    of_resource(resource).is_some_and(Engine::is_per_policy)
+}
+
+/// The kinds of workloads that `stored`, an object of `resource`, names.
+pub fn kinds_of(resource: &str, stored: &Value) -> BTreeSet<Arc<Kind>> {
+    of_resource(resource).map(|engine| engine.kinds_of(stored)).unwrap_or_default()
 }
 
 /// What `policies` on `kind` can be registered as by `engine`, the best first.
@@ -150,7 +259,7 @@ pub fn drafts(
         return Ok(vec![objects]);
     }
     // The API server itself rejects, where it can: it always answers.
-    let rejecting = ENGINES.iter().find_map(|other| other.render_rejecting(kind, policies, surroundings));
+    let rejecting = all().find_map(|other| other.render_rejecting(kind, policies, surroundings));
     let better = rejecting.filter(|rejecting| !rejecting.is_empty()).map(|rejecting| {
         let injecting = objects.iter().filter(|object| !registration::refuses(object));
         injecting.cloned().chain(rejecting).collect()
@@ -160,31 +269,28 @@ pub fn drafts(
 
 /// The revision that `object`, which any engine has rendered or the server has stored, shows on a trial.
 pub fn revision_of(object: &Value) -> Option<String> {
-    ENGINES.iter().find_map(|engine| engine.revision_of(object))
+    all().find_map(|engine| engine.revision_of(object))
 }
 
 impl EngineName {
     /// The engine.
     pub fn engine(self) -> &'static dyn Engine {
-        ENGINES.into_iter().find(|engine| engine.id() == self).expect("every engine has a line")
+        all().find(|engine| engine.name() == self).expect("an engine has made the name")
     }
 
-    /// The name as in `spec.engine`, `status.engine` and metrics.
+    /// The name as a string.
     pub fn as_str(self) -> &'static str {
-        self.engine().name()
+        self.0
     }
 
-    /// Those that a `status.engine` lists, with commas between them.
+    /// The engines that a `status.engine` lists, with commas between them.
     pub fn listed(engines: &str) -> impl Iterator<Item = Self> {
-        engines
-            .split(',')
-            .filter_map(|name| ENGINES.iter().find(|engine| engine.name() == name.trim()))
-            .map(|engine| engine.id())
+        engines.split(',').filter_map(|name| all().map(Engine::name).find(|engine| engine.0 == name.trim()))
     }
 
     /// The engine that a policy asks for; none if it takes any.
     pub fn asked_for(choice: EngineChoice) -> Option<Self> {
-        ENGINES.iter().find(|engine| engine.choice() == choice).map(|engine| engine.id())
+        all().find(|engine| engine.choice() == choice).map(Engine::name)
     }
 
     /// See [`Engine::check`].
@@ -208,10 +314,6 @@ impl EngineName {
 
 impl fmt::Display for EngineName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(self.0)
     }
 }
-
-/// Every engine, in the order in which `Auto` prefers them.
-static ENGINES: [&dyn Engine; 3] =
-    [&initializer::Initializer, &admission_policy::MutatingAdmissionPolicy, &webhook::Webhook];

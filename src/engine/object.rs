@@ -35,6 +35,16 @@ pub fn kind_of(name: &str) -> Option<Arc<Kind>> {
     Some(Kind::of(group, resource, None))
 }
 
+/// The name of the registration that the policy `name` has of its own.
+pub fn own_name(name: &str) -> String {
+    format!("{BEGINNING}{name}")
+}
+
+/// The policy whose own registration is called `name`.
+pub fn policy_of(name: &str) -> Option<&str> {
+    name.strip_prefix(BEGINNING)
+}
+
 /// Metadata of what is registered as `name` for `policies`: with the last of them it goes, too.
 pub fn metadata(name: &str, policies: &[&Policy]) -> Value {
     let stored = policies.iter().filter(|policy| !policy.uid.is_empty());

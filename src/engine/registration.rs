@@ -46,6 +46,20 @@ pub fn is_marked(metadata: &ObjectMeta) -> bool {
     metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(REMOVING))
 }
 
+/// True if and only if we made `object`.
+pub fn is_ours_of(object: &Value) -> bool {
+    object["metadata"]["labels"][MANAGED_BY] == MANAGER
+}
+
+/// True if and only if `stored` is what we `wanted`, however the server has completed it, and is not marked as one that we remove. The
+/// items of a list do not say what they are, so that is not compared.
+pub fn is_as(stored: &Value, wanted: &Value) -> bool {
+    let parts =
+        wanted.as_object().into_iter().flatten().filter(|(part, _)| !["apiVersion", "kind"].contains(&part.as_str()));
+    stored["metadata"]["annotations"].get(REMOVING).is_none()
+        && parts.into_iter().all(|(part, wanted)| covers(&stored[part.as_str()], wanted))
+}
+
 /// Creates or replaces a registration of ours. Gives it as stored.
 ///
 /// # Errors

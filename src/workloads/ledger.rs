@@ -23,10 +23,10 @@ pub enum Fate {
 }
 
 /// An object, as hashes: of its kind, and of its namespace and name.
-pub type Key = (u64, u64);
+pub type Hashes = (u64, u64);
 
 struct Failed {
-    key: Key,
+    hashes: Hashes,
     failure: Failure,
     fate: Fate,
 }
@@ -36,7 +36,7 @@ struct Failed {
 pub struct Ledger {
     failures: BTreeMap<String, VecDeque<Failed>>,
     /// By policy, every object that is stored and was missed for a failure: there may be many.
-    missed: BTreeMap<String, HashSet<Key>>,
+    missed: BTreeMap<String, HashSet<Hashes>>,
     hasher: RandomState,
     troubles: BTreeMap<String, (Code, String, Instant)>,
     /// What a policy in Audit mode would do to one workload, by the hash of its spec. The first stays, so that a status at rest
@@ -48,49 +48,49 @@ impl Ledger {
     /// Notes that `policy` could not be injected somewhere.
     pub fn failed(&mut self, policy: &str, mut failure: Failure, fate: Fate) {
         shorten(&mut failure.message);
-        let key = self.key(&failure.kind, &failure.namespace, &failure.name);
+        let hashes = self.hashes(&failure.kind, &failure.namespace, &failure.name);
         let missed = self.missed.entry(policy.to_owned()).or_default();
         match fate {
-            Fate::Missed => missed.insert(key),
-            Fate::Untold | Fate::Refused => missed.remove(&key),
+            Fate::Missed => missed.insert(hashes),
+            Fate::Untold | Fate::Refused => missed.remove(&hashes),
         };
         let failures = self.failures.entry(policy.to_owned()).or_default();
-        failures.retain(|old| old.key != key);
-        failures.push_front(Failed { key, failure, fate });
+        failures.retain(|old| old.hashes != hashes);
+        failures.push_front(Failed { hashes, failure, fate });
         failures.truncate(SAMPLES);
     }
 
     /// Forgets that the object failed: it has what it lacked.
     pub fn healed(&mut self, kind: &str, namespace: &str, name: &str) {
-        self.forget_object(self.key(kind, namespace, name), |_| true);
+        self.forget_object(self.hashes(kind, namespace, name), |_| true);
     }
 
     /// Forgets that the object failed, since it is deleted. That its create was refused stays worth knowing.
     pub fn deleted(&mut self, kind: &str, namespace: &str, name: &str) {
-        self.forget_object(self.key(kind, namespace, name), is_stored);
+        self.forget_object(self.hashes(kind, namespace, name), is_stored);
     }
 
     /// Those of `kind` that failed and were stored: whatever a list of it does not show has been deleted while nobody watched.
-    pub fn stored(&self, kind: &str) -> HashSet<Key> {
+    pub fn stored(&self, kind: &str) -> HashSet<Hashes> {
         let failures =
-            self.failures.values().flatten().filter(|failed| is_stored(failed.fate)).map(|failed| failed.key);
-        let (of_kind, _) = self.key(kind, "", "");
+            self.failures.values().flatten().filter(|failed| is_stored(failed.fate)).map(|failed| failed.hashes);
+        let (of_kind, _) = self.hashes(kind, "", "");
         self.missed.values().flatten().copied().chain(failures).filter(|(kind, _)| *kind == of_kind).collect()
     }
 
     /// Forgets that the objects failed, since they are deleted.
-    pub fn gone(&mut self, objects: &HashSet<Key>) {
+    pub fn gone(&mut self, objects: &HashSet<Hashes>) {
         for object in objects {
             self.forget_object(*object, is_stored);
         }
     }
 
-    fn forget_object(&mut self, object: Key, forgets: impl Fn(Fate) -> bool) {
+    fn forget_object(&mut self, object: Hashes, forgets: impl Fn(Fate) -> bool) {
         for missed in self.missed.values_mut() {
             missed.remove(&object);
         }
         for failures in self.failures.values_mut() {
-            failures.retain(|failed| failed.key != object || !forgets(failed.fate));
+            failures.retain(|failed| failed.hashes != object || !forgets(failed.fate));
         }
     }
 
@@ -105,7 +105,7 @@ impl Ledger {
     }
 
     /// What the object is called here.
-    pub fn key(&self, kind: &str, namespace: &str, name: &str) -> Key {
+    pub fn hashes(&self, kind: &str, namespace: &str, name: &str) -> Hashes {
         (self.hasher.hash_one(kind), self.hasher.hash_one((namespace, name)))
     }
 
@@ -201,8 +201,8 @@ mod tests {
             ledger.failed("r", failure(name), if name == "untold" { Fate::Untold } else { Fate::Refused });
         }
         let mut unseen = ledger.stored("Pod");
-        assert!(unseen.remove(&ledger.key("Pod", "n", "19")) && unseen.remove(&ledger.key("Pod", "n", "0")));
-        assert!(!unseen.remove(&ledger.key("Pod", "n", "refused")));
+        assert!(unseen.remove(&ledger.hashes("Pod", "n", "19")) && unseen.remove(&ledger.hashes("Pod", "n", "0")));
+        assert!(!unseen.remove(&ledger.hashes("Pod", "n", "refused")));
         ledger.gone(&unseen);
         assert_eq!((ledger.missed("p"), ledger.missed("q")), (2, 1));
         let told = |policy| ledger.failures(policy).into_iter().map(|failure| failure.name).collect::<Vec<_>>();

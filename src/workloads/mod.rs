@@ -1,10 +1,192 @@
-//! All stored workloads of the targeted kinds, whichever engine acts on them; [`crate::workload`] is one of them.
+//! All stored workloads of the targeted kinds, whichever engine delivers to them; [`crate::workload`] is one of them.
 //!
-//! [`watch`] sees each one, new or changed: what waits for the Initializer engine goes into its queue, everything else is
-//! counted in the [`census`], and what failed stands in the [`ledger`]. [`report`] tells users what became of one. Status and
-//! metrics are made of these.
+//! [`watch`] sees each one, new or changed. What waits for this operator goes to who is [`waiting`], everything else is counted in
+//! the [`census`], and what failed is in the [`ledger`]. [`report`] tells users the result for one. Status and metrics are made of
+//! these.
 
 pub mod census;
 pub mod ledger;
 pub mod report;
+pub mod waiting;
 pub mod watch;
+
+use self::census::{Census, Pairs, Tally};
+use self::ledger::Ledger;
+use self::report::Deliverer;
+use self::waiting::{News, ObjectRef, Standing, Waiting};
+use crate::api::v1alpha1::Mode;
+use crate::cluster::events::Recorder;
+use crate::cluster::object::Object;
+use crate::decision;
+use crate::operator::Operator;
+use crate::policy::{Policies, Policy};
+use crate::survival::{self, lock};
+use crate::workload::{Kind, Workload};
+use arc_swap::ArcSwap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+/// What the leader knows of the stored workloads.
+pub struct Workloads {
+    /// The process.
+    pub operator: Arc<Operator>,
+    /// For events.
+    pub recorder: Recorder,
+    /// Whether each successful injection gets an event, too.
+    pub tell_injected: bool,
+    /// A watched kind is not served any more, as a custom resource whose definition has been deleted.
+    pub is_unserved: AtomicBool,
+    waiting: Option<Arc<dyn Waiting>>,
+    delivered: ArcSwap<BTreeMap<Arc<Kind>, Delivered>>,
+    collisions: ArcSwap<Pairs>,
+    census: Mutex<Census>,
+    ledger: Mutex<Ledger>,
+}
+
+/// Who delivers to one kind inside the API server, and which policies.
+pub type Delivered = (Deliverer, Arc<Policies>);
+
+/// A list of all stored objects of a kind that is being read. An object that it does not show has been deleted without an event.
+struct Listing {
+    /// Its number in the census.
+    number: u32,
+    kind_name: String,
+    /// The failed objects that it has not shown yet.
+    failed: HashSet<ledger::Hashes>,
+}
+
+impl Workloads {
+    /// The state of a leader that has not seen any workload yet. Objects that wait go to `waiting`.
+    pub fn new(
+        operator: Arc<Operator>,
+        recorder: Recorder,
+        tell_injected: bool,
+        waiting: Option<Arc<dyn Waiting>>,
+    ) -> Self {
+        Self {
+            operator,
+            recorder,
+            tell_injected,
+            is_unserved: AtomicBool::new(false),
+            waiting,
+            delivered: ArcSwap::default(),
+            collisions: ArcSwap::default(),
+            census: Mutex::default(),
+            ledger: Mutex::default(),
+        }
+    }
+
+    /// The objects that wait for this operator; none if no engine lets objects wait.
+    pub fn waiting(&self) -> Option<&dyn Waiting> {
+        self.waiting.as_deref()
+    }
+
+    /// Works on the census.
+    pub fn census<T>(&self, work: impl FnOnce(&mut Census) -> T) -> T {
+        work(&mut lock(&self.census))
+    }
+
+    /// Works on the ledger.
+    pub fn ledger<T>(&self, work: impl FnOnce(&mut Ledger) -> T) -> T {
+        work(&mut lock(&self.ledger))
+    }
+
+    /// True if and only if the templates of the two policies collide.
+    pub fn collide(&self, a: &str, b: &str) -> bool {
+        self.collisions.load().collide(a, b)
+    }
+
+    /// The policies that collide with `name`.
+    pub fn colliding(&self, name: &str) -> Vec<String> {
+        let collisions = self.collisions.load();
+        let policies = self.operator.snapshot().policies;
+        let differs =
+            |own: &Policy, other: &Policy| own.kinds.iter().any(|kind| own.disagreement(other, kind).is_some());
+        let by_path = policies.get(name).into_iter().flat_map(|own| {
+            let others = policies.iter().filter(|other| other.is_enforced() && differs(own, other));
+            others.map(|other| other.name.clone())
+        });
+        let others: BTreeSet<String> = collisions.colliding(name).map(str::to_owned).chain(by_path).collect();
+        others.into_iter().collect()
+    }
+
+    /// Finds out anew which templates collide.
+    pub fn pair_up(&self, policies: &Policies) {
+        let renewed = self.collisions.load().renewed(policies);
+        self.collisions.store(Arc::new(renewed));
+    }
+
+    /// Sets on which kinds engines deliver inside the API server.
+    pub fn set_delivered(&self, delivered: BTreeMap<Arc<Kind>, Delivered>) {
+        self.delivered.store(Arc::new(delivered));
+    }
+
+    /// Looks at one stored object: does it wait for us, and if not, what is it to the policies? A panic costs this look at this
+    /// object.
+    pub fn observe(&self, kind: &Arc<Kind>, object: Object, news: News) -> Standing {
+        let look = || self.look_at(kind, object, news);
+        survival::attempt(&self.operator.metrics, "looking at a workload", look).unwrap_or(Standing::Foreign)
+    }
+
+    fn look_at(&self, kind: &Arc<Kind>, object: Object, news: News) -> Standing {
+        if !object.is_initialized() {
+            return self.waiting().map_or(Standing::Foreign, |waiting| waiting.offer(kind, object, news));
+        }
+        self.count(kind, &object, news);
+        if let Some(waiting) = self.waiting() {
+            waiting.done(&ObjectRef::new(kind, &object), object.version(), news);
+        }
+        Standing::Initialized
+    }
+
+    /// Counts an initialized object. A new one shows what an engine has done that works inside the API server.
+    fn count(&self, kind: &Arc<Kind>, object: &Object, news: News) {
+        let (policies, site) = (self.operator.snapshot().policies, self.operator.site());
+        let mut workload = Workload::new(kind, object.value());
+        if policies.read_namespaces() {
+            workload = workload.within(self.operator.namespaces.get(object.namespace()));
+        }
+        for policy in policies.iter().filter(|policy| policy.spec.mode == Mode::Audit && !policy.spec.suspend) {
+            let tell = || decision::rehearsal(policy, &workload, &site);
+            self.ledger(|ledger| ledger.would(&policy.name, &policy.spec_hash, tell));
+        }
+        let fate = census::fate(&workload, &policies, &site, |a, b| self.collide(a, b));
+        if fate.iter().all(|(_, tally)| *tally == Tally::Injected) {
+            self.ledger(|ledger| ledger.healed(workload.kind_name(), workload.namespace(), workload.name()));
+        }
+        let is_new = self.census(|census| census.count(kind, object, fate));
+        if is_new
+            && news == News::Fresh
+            && let Some((deliverer, policies)) = self.delivered.load().get(kind)
+        {
+            report::stored(self, *deliverer, &workload, policies);
+        }
+    }
+
+    /// Begins to read all stored objects of `kind`.
+    fn begin(&self, kind: &Kind) -> Listing {
+        let kind_name = self.operator.kind_name(kind);
+        let failed = self.ledger(|ledger| ledger.stored(&kind_name));
+        Listing { number: self.census(Census::begin), kind_name, failed }
+    }
+
+    /// The listing shows `object`.
+    fn see(&self, listing: &mut Listing, object: &Object) {
+        if !listing.failed.is_empty() {
+            let hashes = self.ledger(|ledger| ledger.hashes(&listing.kind_name, object.namespace(), object.name()));
+            listing.failed.remove(&hashes);
+        }
+    }
+
+    /// The listing has shown all.
+    fn end(&self, kind: &Arc<Kind>, listing: &Listing) {
+        self.census(|census| census.end(kind, listing.number));
+        self.ledger(|ledger| ledger.gone(&listing.failed));
+    }
+
+    /// The listing does not get to its end: no object is known to be gone.
+    fn abort(&self, listing: &Listing) {
+        self.census(|census| census.abort(listing.number));
+    }
+}

@@ -1,40 +1,47 @@
 //! What users are told of each decision: one line in the log, counters, events, samples for `status.failures`.
 
+use super::Workloads;
 use super::ledger::Fate;
-use super::watch::Shared;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Failure, OptOut};
 use crate::cluster::events::{EventReason, Subject};
 use crate::decision::{Decision, Left, Outcome};
-use crate::engine::EngineName;
 use crate::policy::{Policies, Policy, Reason, checks};
 use crate::telemetry;
 use crate::workload::Workload;
 
+/// An engine, as reports name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deliverer {
+    /// Its name in metrics and messages.
+    pub engine: &'static str,
+    /// Whether it logs and counts each decision itself, at the moment when the API server asks it.
+    pub has_counted: bool,
+}
+
 /// Counts, logs and tells users what was done, once it has been done.
-pub fn all(shared: &Shared, engine: EngineName, workload: &Workload, decision: &Decision) {
+pub fn all(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, decision: &Decision) {
     let subject = || Subject {
         api_version: workload.body["apiVersion"]
             .as_str()
-            .map_or_else(|| shared.api_version(&workload.kind), str::to_owned),
+            .map_or_else(|| workloads.operator.api_version(&workload.kind), str::to_owned),
         kind: workload.kind_name().into(),
         namespace: workload.namespace().into(),
         name: workload.name().into(),
         uid: workload.uid().into(),
     };
-    // A webhook logs and counts what it is asked, when it is asked.
     let count = |outcome: Outcome, policy: &Policy, code, detail| {
-        if engine != EngineName::Webhook {
+        if !deliverer.has_counted {
             telemetry::decided(workload, &policy.name, outcome, code, detail);
-            shared.metrics.injection(&policy.name, engine.as_str(), outcome, code);
+            workloads.operator.metrics.injection(&policy.name, deliverer.engine, outcome, code);
         }
     };
     let is_refused = decision.refusal().is_some();
     // What is refused gets nothing of anybody.
     for policy in decision.inject.iter().filter(|_| !is_refused) {
         count(Outcome::Injected, policy, Code::Programmed, "");
-        if shared.tell_injected {
-            shared.recorder.tell(
+        if workloads.tell_injected {
+            workloads.recorder.tell(
                 subject(),
                 EventReason::SidecarInjected,
                 Code::Programmed,
@@ -43,7 +50,7 @@ pub fn all(shared: &Shared, engine: EngineName, workload: &Workload, decision: &
         }
         if policy.spec.opt_out == OptOut::Denied && checks::refusal(policy, &policy.view(workload)).is_some() {
             let message = format!("SidecarPolicy `{}` does not allow to opt out; it was injected", policy.name);
-            shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::OptOutIgnored, &message);
+            workloads.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::OptOutIgnored, &message);
         }
     }
     for left in &decision.rest {
@@ -54,63 +61,62 @@ pub fn all(shared: &Shared, engine: EngineName, workload: &Workload, decision: &
             CONFLICTS => Fate::Missed,
             _ => Fate::Untold,
         };
-        tell(shared, workload, left, fate, &subject);
+        tell(workloads, workload, left, fate, &subject);
     }
     // Rows 1 to 3 are no business of any policy, and never give an event.
     let is_untouchable = decision.rest.iter().any(|left| left.reason.row <= 3);
-    for message in odd_values(shared, workload).into_iter().filter(|_| !is_untouchable) {
-        shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::InvalidOptOut, &message);
+    for message in odd_values(workloads, workload).into_iter().filter(|_| !is_untouchable) {
+        workloads.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::InvalidOptOut, &message);
     }
 }
 
 /// Counts names of ours whose policy does not exist, and which have left the list of `workload`.
-pub fn orphans(shared: &Shared, workload: &Workload, orphans: usize) {
+pub fn orphans(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, orphans: usize) {
     for _ in 0..orphans {
         telemetry::decided(workload, "", Outcome::Skipped, Code::PolicyGone, "");
-        let engine = EngineName::Initializer.as_str();
-        shared.metrics.injection("", engine, Outcome::Skipped, Code::PolicyGone);
+        workloads.operator.metrics.injection("", deliverer.engine, Outcome::Skipped, Code::PolicyGone);
     }
 }
 
 /// Reports on a workload that has just been seen for the first time, stored, where `engine` acts on its kind in the API server:
 /// what became of it shows in what is stored.
-pub fn stored(shared: &Shared, engine: EngineName, workload: &Workload, policies: &Policies) {
-    let mut decision = Decision::of(policies, workload, &shared.site());
+pub fn stored(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, policies: &Policies) {
+    let mut decision = Decision::of(policies, workload, &workloads.operator.site());
     for policy in decision.inject.clone() {
-        let detail = format!("it matches, and {engine} has added nothing: see `scpol explain`");
+        let detail = format!("it matches, and {} has added nothing: see `scpol explain`", deliverer.engine);
         decision.fail(policy, Reason { row: CONFLICTS, code: Code::Missed, detail });
     }
     let (injected, rest) = decision.rest.into_iter().partition(|left| left.reason.code == Code::AlreadyInjected);
     decision.rest = rest;
     let injected: Vec<Left> = injected;
     decision.inject = injected.into_iter().map(|left| left.policy).collect();
-    all(shared, engine, workload, &decision);
+    all(workloads, deliverer, workload, &decision);
 }
 
 /// The row of what matches and cannot be injected.
 const CONFLICTS: u8 = 8;
 
 /// The events of what was not injected: rows 4 and 5 where row 7 holds, and everything that failed.
-fn tell(shared: &Shared, workload: &Workload, left: &Left, fate: Fate, subject: &dyn Fn() -> Subject) {
+fn tell(workloads: &Workloads, workload: &Workload, left: &Left, fate: Fate, subject: &dyn Fn() -> Subject) {
     let Left { policy, outcome, reason } = left;
     let (code, message) = (reason.code, reason.detail.as_str());
     let sentence = format!("SidecarPolicy `{}`: {message}", policy.name);
     match outcome {
         Outcome::Skipped
             if matches!(code, Code::HostNetwork | Code::OptedOut | Code::JobSkipped)
-                && checks::selects(policy, workload, &shared.site()) =>
+                && checks::selects(policy, workload, &workloads.operator.site()) =>
         {
-            shared.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, code, &sentence);
+            workloads.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, code, &sentence);
         }
         Outcome::Failed | Outcome::Rejected => {
-            shared.recorder.tell(subject(), EventReason::SidecarInjectionFailed, code, &sentence);
+            workloads.recorder.tell(subject(), EventReason::SidecarInjectionFailed, code, &sentence);
             let event = if code == Code::PolicyConflict {
                 EventReason::PolicyConflict
             } else {
                 EventReason::SidecarInjectionFailed
             };
             let place = format!("{} `{}/{}`: {message}", workload.kind_name(), workload.namespace(), workload.name());
-            shared.recorder.tell(Subject::policy(&policy.name, &policy.uid), event, code, &place);
+            workloads.recorder.tell(Subject::policy(&policy.name, &policy.uid), event, code, &place);
             let failure = Failure {
                 kind: workload.kind_name().into(),
                 namespace: workload.namespace().into(),
@@ -119,14 +125,14 @@ fn tell(shared: &Shared, workload: &Workload, left: &Left, fate: Fate, subject: 
                 message: message.into(),
                 time: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             };
-            shared.ledger(|ledger| ledger.failed(&policy.name, failure, fate));
+            workloads.ledger(|ledger| ledger.failed(&policy.name, failure, fate));
         }
         _ => {}
     }
 }
 
 /// What is wrong with the workload's use of `scpol.dev/inject`.
-fn odd_values(shared: &Shared, workload: &Workload) -> Vec<String> {
-    let stored = shared.snapshot().stored;
+fn odd_values(workloads: &Workloads, workload: &Workload) -> Vec<String> {
+    let stored = workloads.operator.snapshot().stored;
     checks::odd_values(workload, || stored.keys().map(String::as_str))
 }

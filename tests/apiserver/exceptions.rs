@@ -2,12 +2,12 @@
 //! reason. `parity.rs` checks every verdict. `docs/engines.md` shows the file as a table.
 
 use crate::corpus;
+use crate::engine::EngineName;
 use crate::support::file;
 use anyhow::{Context, Result, bail, ensure};
 use controlplane::Version;
 use serde::Deserialize;
 use sidecar_policy::api::code::Code;
-use sidecar_policy::engine::EngineName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fmt::Write;

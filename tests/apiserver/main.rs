@@ -24,6 +24,7 @@ mod controller;
 mod corpus;
 mod crd;
 mod custom;
+mod engine;
 mod engines;
 mod engines_bad_input;
 mod engines_break_glass;

@@ -3,6 +3,7 @@
 
 use crate::admission_policy::{registrations, settle};
 use crate::corpus::{self, Case, PARALLEL, Stored, collection, dry_run};
+use crate::engine::EngineName::{self, Initializer, MutatingAdmissionPolicy, Webhook};
 use crate::exceptions::{Exceptions, Setup, Verdict};
 use crate::support::{Operator, TRUSTING, policies};
 use crate::webhook_scene::{OPERATOR, Scene, policy, site};
@@ -13,7 +14,6 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kube::Client;
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
-use sidecar_policy::engine::EngineName::{self, Initializer, MutatingAdmissionPolicy, Webhook};
 use sidecar_policy::engine::webhook::render;
 use sidecar_policy::policy::Site;
 use std::any::Any;
@@ -244,7 +244,7 @@ async fn unserved(world: &World, expected: &[Code]) -> Result<BTreeMap<String, C
 async fn webhook(world: World, cases: &[Case]) -> Result<Engine> {
     let site = Site { native_sidecars: world.cluster.version() == Version::V1_36, ..site() };
     let scene = Scene::with(world, site, |group| group.starts_with("example.")).await?;
-    let native = scene.webhook.site.load().native_sidecars;
+    let native = scene.webhook.operator.site().native_sidecars;
     let (mut served, mut unserved) = (Vec::new(), BTreeMap::new());
     for case in cases {
         let policies =
@@ -267,7 +267,7 @@ async fn webhook(world: World, cases: &[Case]) -> Result<Engine> {
 /// MutatingAdmissionPolicies of each case, as the operator would register them if the cluster had no other case.
 async fn admission_policies(world: World, cases: &[Case]) -> Result<Engine> {
     let capabilities = world.capabilities().await?;
-    MutatingAdmissionPolicy.check(&capabilities)?;
+    sidecar_policy::engine::admission_policy::check(&capabilities)?;
     let (mut objects, mut unserved) = (Vec::new(), BTreeMap::new());
     for case in cases {
         match registrations(&case.id, &case.policies, &capabilities).with_context(|| case.name.clone())? {

@@ -3,6 +3,7 @@
 
 use crate::commands::scpol;
 use crate::corpus::{self, Case, Stored, collection, dry_run};
+use crate::engine::EngineName::{self, Initializer, MutatingAdmissionPolicy, Webhook};
 use crate::exceptions::{Exceptions, Setup};
 use crate::parity::{bare, grant};
 use crate::support::{LIMIT, Operator, TRUSTING, file, in_force, within};
@@ -12,7 +13,6 @@ use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use sidecar_policy::api::pod_schema::{Fault, in_pod};
-use sidecar_policy::engine::EngineName::{self, Initializer, MutatingAdmissionPolicy, Webhook};
 
 crate::tests![
     servers_of_1_30_refuse_what_an_injection_without_a_look_would_make,
@@ -235,7 +235,7 @@ async fn let_through(setup: Setup) -> Result<()> {
     for cases in cases.chunks(AT_ONCE) {
         for policy in cases.iter().flat_map(|case| &case.policies) {
             let mut spec = policy["spec"].clone();
-            spec["engine"] = json!(setup.engine.as_str());
+            spec["engine"] = json!(setup.engine.name());
             world.policy(policy["metadata"]["name"].as_str().context("a name")?, spec).await?;
         }
         let names: Vec<&str> = cases
@@ -288,7 +288,7 @@ async fn is_let_through(world: &World, operator: &Operator, case: &Case, engine:
     })
     .await?;
     let policy = case.policies[0]["metadata"]["name"].as_str().context("a name")?;
-    let labels = [("policy", policy), ("engine", engine.as_str()), ("result", "failed"), ("reason", code.name())];
+    let labels = [("policy", policy), ("engine", engine.name()), ("result", "failed"), ("reason", code.name())];
     let labels = labels.map(|(label, value)| format!("{label}=\"{value}\""));
     within(LIMIT, "it is counted", || async {
         let (_, metrics) = operator.get("/metrics").await?;

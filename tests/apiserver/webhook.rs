@@ -56,12 +56,16 @@ async fn what_matches_gets_its_sidecar_at_create(version: Version) -> Result<()>
     let dry = format!("{PODS}?dryRun=All");
     let injected = r#"scpol_injections_total{engine="Webhook",policy="envoy",reason="Programmed",result="injected"}"#;
     assert_eq!(containers(&world.create(&dry, &pod("dry")).await?), ["app", "envoy"]);
-    assert!(!scene.webhook.metrics.render().contains(injected), "a dry run is not counted");
+    assert!(!scene.webhook.operator.metrics.render().contains(injected), "a dry run is not counted");
     for (path, body) in [(PODS, pod("web")), (PODS, generated), (DEPLOYMENTS, deployment("web"))] {
         let created = world.create_promptly(path, &body).await?;
         assert_eq!(containers(&created), ["app", "envoy"]);
     }
-    assert!(scene.webhook.metrics.render().contains(&format!("{injected} 3")), "{}", scene.webhook.metrics.render());
+    assert!(
+        scene.webhook.operator.metrics.render().contains(&format!("{injected} 3")),
+        "{}",
+        scene.webhook.operator.metrics.render()
+    );
     if version == Version::V1_13 {
         let mut old = deployment("old");
         old["apiVersion"] = json!("extensions/v1beta1");
@@ -79,7 +83,9 @@ async fn what_matches_gets_its_sidecar_at_create(version: Version) -> Result<()>
     let mut conflict = pod("conflict");
     conflict["spec"]["containers"][0]["name"] = json!("envoy");
     assert_eq!(containers(&world.create(PODS, &conflict).await?), ["envoy"]);
-    assert!(scene.webhook.metrics.render().contains(r#"policy="envoy",reason="NameConflict",result="failed"} 1"#));
+    assert!(
+        scene.webhook.operator.metrics.render().contains(r#"policy="envoy",reason="NameConflict",result="failed"} 1"#)
+    );
 
     // Nobody is there any more: creates go on.
     let world = scene.stop().await?;
@@ -132,7 +138,7 @@ async fn what_must_not_be_stored_is_refused_with_the_reason() -> Result<()> {
     many["spec"]["containers"] = json!([{ "name": "a", "image": "a" }, { "name": "b", "image": "b" }]);
     let told = refused(&scene, PODS, &many).await?;
     assert!(told.contains("SidecarPolicy `judge` refuses this Pod: SCP0210: two containers at most"), "{told}");
-    let metrics = scene.webhook.metrics.render();
+    let metrics = scene.webhook.operator.metrics.render();
     for series in [
         r#"policy="strict",reason="NameConflict",result="rejected"} 1"#,
         r#"policy="judge",reason="ValidationFailed",result="rejected"} 1"#,
@@ -244,7 +250,7 @@ async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server()
     let text = String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?;
     assert!(text.starts_with("SCP0212: the review is larger than"), "{text}");
     let counted = r#"scpol_injections_total{engine="Webhook",policy="",reason="ReviewInvalid",result="failed"}"#;
-    assert!(scene.webhook.metrics.render().contains(&format!("{counted} {}\n", count + 1)));
+    assert!(scene.webhook.operator.metrics.render().contains(&format!("{counted} {}\n", count + 1)));
     let (now, told) = (Instant::now(), |now| scene.webhook.trouble(now).map(|trouble| trouble.code));
     assert_eq!((told(now), told(now + timing().webhook.bad_review)), (Some(Code::ReviewInvalid), None));
     // What an API server may post at most is no trouble.
@@ -266,7 +272,7 @@ async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server()
     assert_eq!(post(&client, "/", good.to_string()).await?.0, 404);
     let live = client.request_text(http::Request::get("/livez").body(Vec::new())?).await?;
     assert_eq!(live, "ok\n");
-    assert_eq!(scene.webhook.metrics.panics.get(), 0);
+    assert_eq!(scene.webhook.operator.metrics.panics.get(), 0);
 
     // While it stops, who has a connection gets his answer, and is told to go; nobody else gets one.
     scene.stop.send_replace(true);

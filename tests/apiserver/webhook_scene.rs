@@ -9,6 +9,7 @@ use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 use sidecar_policy::api::trust::Trust;
 use sidecar_policy::cluster::capabilities::Capabilities;
+use sidecar_policy::cluster::policies::Snapshot;
 use sidecar_policy::engine::object::shared_name;
 use sidecar_policy::engine::object::{PROBE, PROBE_REFUSE};
 use sidecar_policy::engine::reach::Endpoint;
@@ -17,6 +18,7 @@ use sidecar_policy::engine::webhook::certs::{Certificates, SECRET};
 use sidecar_policy::engine::webhook::render::{render, revision_of};
 use sidecar_policy::engine::webhook::server::{self, Webhook};
 use sidecar_policy::metrics::Metrics;
+use sidecar_policy::operator::Operator;
 use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::workload::Kind;
 use std::collections::BTreeMap;
@@ -75,7 +77,10 @@ impl Scene {
             Certificates::of_secret(world.admin.clone(), OPERATOR, names, metrics.clone(), &timing().webhook);
         let certificates = Arc::new(certificates.with(POLL, lifetimes));
         certificates.refresh().await?;
-        let webhook = Arc::new(Webhook::new(world.admin.clone(), Arc::new(site), metrics, &timing().webhook));
+        let (_, snapshots) = watch::channel(Snapshot::default());
+        let (client, resync) = (world.admin.clone(), Duration::from_secs(900));
+        let operator = Operator::new(client, Arc::new(site), metrics, snapshots, resync, timing());
+        let webhook = Arc::new(Webhook::new(Arc::new(operator)));
         let (stop, stopped) = watch::channel(false);
         let counted = Arc::new(Counted { certificates: certificates.clone(), handshakes: AtomicUsize::new(0) });
         let serving = tokio::spawn(server::serve(listener, counted.clone(), webhook.clone(), stopped));
@@ -87,7 +92,7 @@ impl Scene {
     }
 
     fn rendered(&self, kind: &Kind) -> Result<Vec<Value>> {
-        let (site, bundle) = (self.webhook.site.load(), self.certificates.ca_bundle());
+        let (site, bundle) = (self.webhook.operator.site(), self.certificates.ca_bundle());
         Ok(render(kind, &self.policies(), &self.capabilities, &site, &self.endpoint, bundle.as_deref())?)
     }
 

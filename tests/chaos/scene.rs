@@ -1,6 +1,7 @@
 //! A server, the proxy in front of it, an operator that is started again whenever it dies, and the oracle in the end.
 
 use crate::chaos::proxy::Proxy;
+pub(crate) use crate::engine::EngineName as Engine;
 use crate::support::{Operator, Surroundings, in_force, policies, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request};
 use anyhow::{Context, Result, ensure};
@@ -20,31 +21,11 @@ pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
 /// Creates at once.
 const CREATORS: usize = 8;
 
-/// By what a policy is delivered, and on which server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Engine {
-    Initializer,
-    Webhook,
-    MutatingAdmissionPolicy,
-}
-
-impl Engine {
-    pub(crate) const ALL: &[Self] = &[Self::Initializer, Self::Webhook, Self::MutatingAdmissionPolicy];
-
-    /// As in `spec.engine`.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Initializer => "Initializer",
-            Self::Webhook => "Webhook",
-            Self::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
-        }
-    }
-
-    fn version(self) -> Version {
-        match self {
-            Self::Initializer => Version::V1_13,
-            Self::Webhook | Self::MutatingAdmissionPolicy => Version::V1_36,
-        }
+/// The server on which the stories of `engine` happen.
+fn version(engine: Engine) -> Version {
+    match engine {
+        Engine::Initializer => Version::V1_13,
+        Engine::Webhook | Engine::MutatingAdmissionPolicy => Version::V1_36,
     }
 }
 
@@ -71,7 +52,7 @@ impl Scene {
         let policy = concat!("--audit-policy-file=", env!("CARGO_MANIFEST_DIR"), "/tests/oracle/audit-policy.yaml");
         // In one file, however long a story is.
         let size = "--audit-log-maxsize=10000";
-        let builder = ControlPlane::builder(engine.version()).audit_log().extra_arg(policy).extra_arg(size);
+        let builder = ControlPlane::builder(version(engine)).audit_log().extra_arg(policy).extra_arg(size);
         let world = World::with(builder).await?;
         let proxy = Proxy::start(&world.cluster, seed).await?;
         let webhook = free_port();
@@ -354,7 +335,7 @@ impl Scene {
         let mut lists = vec![("Deployment", "apps/v1", "/apis/apps/v1/deployments".to_owned())];
         lists.push(("Pod", "v1", "/api/v1/pods".into()));
         lists.push(("SidecarPolicy", "scpol.dev/v1alpha1", "/apis/scpol.dev/v1alpha1/sidecarpolicies".into()));
-        let registrations: &[(&str, &str, &str)] = match self.engine.version() {
+        let registrations: &[(&str, &str, &str)] = match version(self.engine) {
             Version::V1_13 => &[("InitializerConfiguration", "v1alpha1", "initializerconfigurations")],
             _ => &[
                 ("MutatingWebhookConfiguration", "v1", "mutatingwebhookconfigurations"),

@@ -41,6 +41,7 @@
 //! - Functions: [`arithmetic`], [`compare`], [`convert`], [`format`], [`formats`], [`lists`], [`moment`], [`network`],
 //!   [`optional`], [`quantity`], [`regexes`] with [`patterns`], [`semver`], [`sets`], [`strings`], [`url`].
 
+#![warn(missing_docs)]
 #![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
 
 mod arithmetic;

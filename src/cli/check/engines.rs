@@ -6,142 +6,41 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::cli::output::counted;
 use crate::cluster::client::call;
-use crate::engine::{EngineName, Unavailable};
+use crate::engine::requirements::{Flags, Witness};
+use crate::engine::{self, Engine, EngineName, Unavailable};
 use anyhow::{Context, Result};
 use kube::Client;
 use serde_json::{Value, json};
-
-/// What is known of an engine.
-pub(super) struct Engine {
-    pub(super) choice: EngineChoice,
-    /// As in `spec.engine`.
-    pub(super) name: &'static str,
-    /// The rights that it needs beyond those of every operator: the shipped files.
-    pub(super) rights: &'static [&'static str],
-    engine: EngineName,
-    flags: fn(u32) -> Flags,
-    /// The admission plugins that it takes, and what to say where one is off.
-    plugins: &'static [&'static str],
-    off: Code,
-}
-
-/// Every engine, in the order in which `Auto` prefers them.
-pub(super) const ENGINES: [Engine; 3] = [
-    Engine {
-        choice: EngineChoice::Initializer,
-        name: "Initializer",
-        rights: &[
-            include_str!("../../../config/rbac/initializer/cluster_role.yaml"),
-            include_str!("../../../config/rbac/initializer/role.yaml"),
-        ],
-        engine: EngineName::Initializer,
-        flags: initializer_flags,
-        plugins: &["Initializers"],
-        off: Code::InitializersPluginOff,
-    },
-    Engine {
-        choice: EngineChoice::MutatingAdmissionPolicy,
-        name: "MutatingAdmissionPolicy",
-        rights: &[include_str!("../../../config/rbac/admission-policy/cluster_role.yaml")],
-        engine: EngineName::MutatingAdmissionPolicy,
-        flags: admission_policy_flags,
-        plugins: &["MutatingAdmissionPolicy"],
-        off: Code::AdmissionPolicyPluginOff,
-    },
-    Engine {
-        choice: EngineChoice::Webhook,
-        name: "Webhook",
-        rights: &[
-            include_str!("../../../config/rbac/webhook/cluster_role.yaml"),
-            include_str!("../../../config/rbac/webhook/role.yaml"),
-        ],
-        engine: EngineName::Webhook,
-        flags: webhook_flags,
-        plugins: &["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"],
-        off: Code::WebhookOff,
-    },
-];
-
-/// What the API server must be started with.
-enum Flags {
-    /// This version has no such engine, whatever it is started with.
-    Never(&'static str),
-    /// Nothing: it is on, unless it was switched off.
-    Default(&'static str),
-    /// These.
-    Needed(&'static str),
-}
 
 /// The engine that people call `word`.
 ///
 /// # Errors
 /// What to write instead.
 pub(super) fn parse(word: &str) -> Result<EngineChoice, String> {
-    let named = ENGINES.iter().find(|engine| engine.name.eq_ignore_ascii_case(word));
-    named.map(|engine| engine.choice).ok_or_else(|| {
-        let names: Vec<_> = ENGINES.iter().map(|engine| format!("`{}`", engine.name)).collect();
+    let named = engine::all().find(|engine| engine.name().as_str().eq_ignore_ascii_case(word));
+    named.map(Engine::choice).ok_or_else(|| {
+        let names: Vec<_> = engine::all().map(|engine| format!("`{}`", engine.name())).collect();
         format!("`{word}` is no engine; write {}, or leave `--engine` out", names.join(", "))
     })
-}
-
-/// From `docs/initializers.md`; the plugin makes the server switch its feature gate on itself.
-fn initializer_flags(minor: u32) -> Flags {
-    match minor {
-        0..=6 => Flags::Never("Initializers came with 1.7"),
-        7..=11 => Flags::Never("it needs 1.12 or 1.13"),
-        12 => Flags::Needed(
-            "`--enable-admission-plugins=Initializers --runtime-config=admissionregistration.k8s.io/v1alpha1=true --feature-gates=DryRun=true`",
-        ),
-        13 => Flags::Needed(
-            "`--enable-admission-plugins=Initializers --runtime-config=admissionregistration.k8s.io/v1alpha1=true`",
-        ),
-        _ => Flags::Never("Initializers were removed in 1.14"),
-    }
-}
-
-/// KEP-3962: alpha in 1.32, beta and off in 1.34, stable and on in 1.36.
-fn admission_policy_flags(minor: u32) -> Flags {
-    match minor {
-        0..=31 => Flags::Never("MutatingAdmissionPolicies came with 1.32, and are stable from 1.36"),
-        32..=33 => Flags::Needed(
-            "`--feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1alpha1=true`; the operator uses them in version v1 only, from 1.36",
-        ),
-        34..=35 => Flags::Needed(
-            "`--feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1beta1=true`; the operator uses them in version v1 only, from 1.36",
-        ),
-        _ => Flags::Default(
-            "`MutatingAdmissionPolicy` must not be false in `--feature-gates`, nor be in `--disable-admission-plugins`",
-        ),
-    }
-}
-
-fn webhook_flags(minor: u32) -> Flags {
-    match minor {
-        0..=8 => Flags::Never("webhooks came with 1.9"),
-        _ => Flags::Default(
-            "`MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` must not be in `--disable-admission-plugins`",
-        ),
-    }
 }
 
 /// What is found out about the engines.
 pub(super) struct Found {
     pub(super) items: Vec<Item>,
     /// Those that are used, or would be.
-    pub(super) wanted: Vec<&'static Engine>,
+    pub(super) wanted: Vec<&'static dyn Engine>,
 }
 
 pub(super) async fn check(subject: &Subject<'_>, asked: Option<EngineChoice>) -> Found {
-    static ALL: [Engine; 3] = ENGINES;
     let server = subject.server();
     let in_force = subject.engines_in_force();
-    let is_asked = |engine: &Engine| match asked {
-        Some(choice) => engine.choice == choice,
-        None => in_force.contains(&engine.engine) || is_chosen(subject, engine),
+    let is_asked = |engine: &dyn Engine| match asked {
+        Some(choice) => engine.choice() == choice,
+        None => in_force.contains(&engine.name()) || is_chosen(subject, engine),
     };
     let mut items = Vec::new();
-    let mut able: Vec<&'static Engine> = Vec::new();
-    for engine in ALL.iter().filter(|engine| asked.is_none_or(|asked| asked == engine.choice)) {
+    let mut able: Vec<&'static dyn Engine> = Vec::new();
+    for engine in engine::all().filter(|engine| asked.is_none_or(|asked| asked == engine.choice())) {
         let item = look(engine, subject, is_asked(engine)).await;
         if item.is_usable {
             able.push(engine);
@@ -155,7 +54,7 @@ pub(super) async fn check(subject: &Subject<'_>, asked: Option<EngineChoice>) ->
             format!("{} can run none of them as it is", server.version),
         ));
     }
-    let mut wanted: Vec<_> = ALL.iter().filter(|engine| is_asked(engine)).collect();
+    let mut wanted: Vec<_> = engine::all().filter(|engine| is_asked(*engine)).collect();
     if wanted.is_empty() {
         wanted.extend(able.first());
     }
@@ -163,8 +62,8 @@ pub(super) async fn check(subject: &Subject<'_>, asked: Option<EngineChoice>) ->
 }
 
 /// True if and only if a policy asks for `engine` and no other.
-fn is_chosen(subject: &Subject<'_>, engine: &Engine) -> bool {
-    subject.policies.iter().any(|policy| policy.is_enforced() && policy.spec.engine == engine.choice)
+fn is_chosen(subject: &Subject<'_>, engine: &dyn Engine) -> bool {
+    subject.policies.iter().any(|policy| policy.is_enforced() && policy.spec.engine == engine.choice())
 }
 
 struct Looked {
@@ -172,10 +71,10 @@ struct Looked {
     is_usable: bool,
 }
 
-async fn look(engine: &Engine, subject: &Subject<'_>, is_asked: bool) -> Looked {
-    let check = format!("engine {}", engine.name);
+async fn look(engine: &dyn Engine, subject: &Subject<'_>, is_asked: bool) -> Looked {
+    let check = format!("engine {}", engine.name());
     let server = subject.server();
-    let flags = (engine.flags)(server.minor.1);
+    let flags = (engine.requirements().flags)(server.minor.1);
     let hint = match flags {
         Flags::Never(why) => format!("not on this server: {why}"),
         Flags::Default(flags) => format!("needs no flag of the API server; {flags}"),
@@ -190,7 +89,7 @@ async fn look(engine: &Engine, subject: &Subject<'_>, is_asked: bool) -> Looked 
         };
         Looked { items: vec![item], is_usable: false }
     };
-    if let Err(unavailable) = engine.engine.check(server) {
+    if let Err(unavailable) = engine.check(server) {
         return not_able(unavailable);
     }
     match is_switched_on(engine, subject).await {
@@ -212,24 +111,32 @@ enum On {
     Unproven,
 }
 
-/// Each engine has its own proof; one that has none is seen by the policies that it has brought in force.
-async fn is_switched_on(engine: &Engine, subject: &Subject<'_>) -> Result<On> {
+/// A create that is not stored shows it for an engine that has a [`Witness`]; the policies in force by it, or the metrics of the API
+/// server, for the others.
+async fn is_switched_on(engine: &dyn Engine, subject: &Subject<'_>) -> Result<On> {
+    if let Some(witness) = engine.requirements().witness {
+        return look_at_witness(engine, &witness, subject.client()).await;
+    }
     let used = subject.stored.iter().filter(|policy| {
         let engines = crate::cli::status::status(policy).engine.unwrap_or_default();
-        EngineName::listed(&engines).any(|listed| listed == engine.engine)
+        EngineName::listed(&engines).any(|listed| listed == engine.name())
     });
-    let used = used.count();
-    match engine.choice {
-        EngineChoice::Initializer if initializers_have_effect(subject.client()).await? => {
-            Ok(On::Yes("a trial create kept its list of initializers".to_owned()))
+    match used.count() {
+        // Not everybody may read the metrics.
+        0 => Ok(counters(subject.client()).await.map_or(On::Unproven, |counters| shown(engine, &counters))),
+        used => Ok(On::Yes(format!("{} in force by it", counted(used, "policy is", "policies are")))),
+    }
+}
+
+async fn look_at_witness(engine: &dyn Engine, witness: &Witness, client: &Client) -> Result<On> {
+    let answer = call(client.request::<Value>(trial(&(witness.metadata)()))).await;
+    match (witness.is_on)(&answer) {
+        Some(true) => Ok(On::Yes(witness.on.to_owned())),
+        Some(false) => Ok(On::No(Unavailable::new(engine.requirements().off, witness.off))),
+        None => {
+            answer.context("cannot try a create of a ConfigMap in namespace `default` without storing it")?;
+            Ok(On::Unproven)
         }
-        EngineChoice::Initializer => {
-            let message = "a trial create lost its list of initializers: the admission plugin is off";
-            Ok(On::No(Unavailable::new(engine.off, message)))
-        }
-        _ if used > 0 => Ok(On::Yes(format!("{} in force by it", counted(used, "policy is", "policies are")))),
-        // Not everybody may read them.
-        _ => Ok(counters(subject.client()).await.map_or(On::Unproven, |counters| shown(engine, &counters))),
     }
 }
 
@@ -242,7 +149,8 @@ async fn counters(client: &Client) -> Option<String> {
 
 /// What `counters` of an API server show of the plugins of `engine`: it counts the calls of each that is on (apiserver
 /// `admission/metrics`), and says which feature gates are (component-base `featuregate`), from 1.26.
-fn shown(engine: &Engine, counters: &str) -> On {
+fn shown(engine: &dyn Engine, counters: &str) -> On {
+    let requirements = engine.requirements();
     let has = |metric: &str, name: &str, value: &str| {
         let label = format!("name=\"{name}\"");
         counters.lines().any(|line| line.starts_with(metric) && line.contains(&label) && line.ends_with(value))
@@ -257,8 +165,8 @@ fn shown(engine: &Engine, counters: &str) -> On {
         }
         (!is_called(plugin)).then(|| format!("count no call of the admission plugin `{plugin}`"))
     };
-    match engine.plugins.iter().find_map(why_off) {
-        Some(why) => On::No(Unavailable::new(engine.off, format!("the API server's own metrics {why}"))),
+    match requirements.plugins.iter().find_map(why_off) {
+        Some(why) => On::No(Unavailable::new(requirements.off, format!("the API server's own metrics {why}"))),
         None => On::Yes("the API server calls its admission plugin".to_owned()),
     }
 }
@@ -272,34 +180,20 @@ fn trial(metadata: &Value) -> http::Request<Vec<u8>> {
         .expect("a constant request")
 }
 
-/// Whether the plugin is on. With it goes the feature gate, without which the server drops `metadata.initializers` from whatever is
-/// created. Nothing is stored.
-async fn initializers_have_effect(client: &Client) -> Result<bool> {
-    let waiting = json!({ "name": "scpol-check", "initializers": { "pending": [{ "name": "check.scpol.dev" }] } });
-    match call(client.request::<Value>(trial(&waiting))).await {
-        Ok(tried) => Ok(!tried["metadata"]["initializers"].is_null()),
-        // The plugin itself refuses those who lack `initialize`.
-        Err(error) if error.code() == 403 && error.to_string().contains("create with initializers denied") => Ok(true),
-        Err(error) => {
-            Err(error).context("cannot try a create of a ConfigMap in namespace `default` without storing it")
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_flags_are_those_of_the_version() {
-        let told = |engine: &Engine, minor: u32| match (engine.flags)(minor) {
+        let told = |engine: &'static dyn Engine, minor: u32| match (engine.requirements().flags)(minor) {
             Flags::Never(_) => "never",
             Flags::Default(_) => "on",
             Flags::Needed(flags) if flags.contains("v1alpha1") => "v1alpha1",
             Flags::Needed(_) => "v1beta1",
         };
-        let by_version =
-            [6, 9, 12, 13, 14, 32, 34, 36].map(|minor| ENGINES.each_ref().map(|engine| told(engine, minor)));
+        let by_version = [6, 9, 12, 13, 14, 32, 34, 36]
+            .map(|minor| engine::all().map(|engine| told(engine, minor)).collect::<Vec<_>>());
         assert_eq!(
             by_version,
             [
@@ -327,7 +221,9 @@ mod tests {
         let policies = lifecycle.clone() + &calls("MutatingAdmissionPolicy");
         let old = lifecycle.replace("duration", "latencies")
             + &calls("MutatingAdmissionWebhook").replace("duration", "latencies");
-        let [_, by_policies, by_webhook] = &ENGINES;
+        let named =
+            |name: &str| engine::all().find(|engine| engine.name().as_str() == name).expect("an engine of that name");
+        let (by_policies, by_webhook) = (named("MutatingAdmissionPolicy"), named("Webhook"));
         for (engine, counters, expected) in [
             (by_policies, String::new(), "unproven"),
             (by_policies, policies.clone(), "on"),

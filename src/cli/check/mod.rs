@@ -107,7 +107,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
 async fn check_work(subject: &Subject<'_>, report: &mut Report) {
     match subject.installed.all_registrations().await {
         Ok(registered) => {
-            report.add(rights::check_author(subject, &registered).await);
+            report.add(rights::check_aside(subject, &registered).await);
             report.add(certificate::check(subject, &registered).await);
             report.add(registrations::check(subject, &registered).await);
         }

@@ -5,14 +5,8 @@ use super::report::Item;
 use crate::api::code::Code;
 use crate::cli::installed::{OPERATOR, Piece, Way, needed};
 use crate::cli::status;
-use crate::cluster::capabilities::registration::{
-    INITIALIZERS, MUTATING_WEBHOOKS, VALIDATING_BINDINGS, VALIDATING_POLICIES, VALIDATING_WEBHOOKS,
-};
-use crate::engine::initializer::registration::is_as;
-use crate::engine::initializer::render;
-use crate::engine::initializer::types::InitializerConfiguration;
-use crate::engine::object::kind_of;
-use crate::engine::{EngineName, admission_policy, registration, revision_of, targets, webhook};
+use crate::engine::object::{kind_of, own_name};
+use crate::engine::{self, Engine, registration, revision_of, targets};
 use crate::policy::{Policy, Site};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -66,12 +60,14 @@ fn missing(subject: &Subject<'_>, policy: &Policy, ours: &[&Piece], foreign: &[&
 
 /// What no policy wants any more.
 fn left(subject: &Subject<'_>, ours: &[&Piece]) -> Vec<Item> {
-    const ENGINES: &str = "Initializer,Webhook,MutatingAdmissionPolicy";
+    let engines: Vec<_> = engine::all().map(|engine| engine.name().as_str()).collect();
+    let engines = engines.join(",");
     let enforced = subject.policies.iter().filter(|policy| policy.is_enforced());
-    let ways = enforced.flat_map(|policy| needed(policy, ENGINES).into_iter().flatten().flatten());
+    let ways = enforced.flat_map(|policy| needed(policy, &engines).into_iter().flatten().flatten());
     let names: BTreeSet<String> = ways.map(|(_, name)| name).collect();
-    // The check of authors is for no policy.
-    let is_wanted = |name: &str| names.contains(name) || name == webhook::author::NAME;
+    // The author check is for no policy.
+    let aside: Vec<_> = engine::all().filter_map(|engine| Some(engine.side_registration()?.name)).collect();
+    let is_wanted = |name: &str| names.contains(name) || aside.contains(&name);
     let orphans = ours.iter().filter(|piece| !is_wanted(piece.object.name()));
     let item =
         |piece: &&Piece| Item::problem(CHECK, Code::RegistrationLeft, format!("no policy wants {}", piece.title()));
@@ -80,57 +76,47 @@ fn left(subject: &Subject<'_>, ours: &[&Piece]) -> Vec<Item> {
 
 /// What is not as the operator has made it.
 fn edited(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
-    let is_edited = match piece.resource.plural.as_str() {
-        INITIALIZERS => is_own_edited(subject, piece)?,
-        _ => is_shared_edited(subject, piece)?,
+    let engine = engine::of_resource(&piece.resource.plural)?;
+    let is_edited = if engine.is_per_policy() {
+        is_own_edited(subject, piece, engine)?
+    } else {
+        is_shared_edited(subject, piece, engine)?
     };
     let message = format!("{} is not as its policies want it", piece.title());
     is_edited.then(|| Item::problem(CHECK, Code::RegistrationEdited, message))
 }
 
 /// Of what one policy has for itself; none if it cannot be told.
-fn is_own_edited(subject: &Subject<'_>, piece: &Piece) -> Option<bool> {
-    let stored: InitializerConfiguration = serde_json::from_value(piece.object.value()).ok()?;
-    let owner = subject.policies.iter().find(|policy| render::name(&policy.name) == piece.object.name())?;
+fn is_own_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Engine) -> Option<bool> {
+    let stored = piece.object.value();
+    let owner = subject.policies.iter().find(|policy| own_name(&policy.name) == piece.object.name())?;
     if !owner.is_enforced() || targets::check(owner, subject.server()).is_err() {
         return None;
     }
     // Another engine may have some of its kinds.
-    let kinds = stored.kinds();
-    let is_alone = engines_of(subject, &owner.name) == EngineName::Initializer.as_str();
+    let kinds = engine.kinds_of(&stored);
+    let is_alone = engines_of(subject, &owner.name) == engine.name().as_str();
     let own = owner.kinds.iter().filter(|kind| is_alone || kinds.contains(*kind)).cloned().collect::<Vec<_>>();
-    let wanted = render::configuration(owner, &own, subject.server());
-    Some(!is_as(&stored, &wanted))
+    let wanted = engine.render_own(owner, &own, subject.server())?;
+    Some(!registration::is_as(&stored, &wanted))
 }
 
 /// Of what several policies share; none if it cannot be told. It is rendered anew with what it says itself of the webhook and of
 /// its policies; where that has another revision, the operator was started with other flags than we were, or has not caught up
 /// with a policy.
-fn is_shared_edited(subject: &Subject<'_>, piece: &Piece) -> Option<bool> {
+fn is_shared_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Engine) -> Option<bool> {
     let stored = piece.object.value();
     let kind = kind_of(piece.object.name())?;
     let owners = stored["metadata"]["ownerReferences"].as_array()?;
     let is_owner = |policy: &&Arc<Policy>| owners.iter().any(|owner| owner["name"] == policy.name.as_str());
     let owners: Vec<Arc<Policy>> = subject.policies.iter().filter(is_owner).cloned().collect();
     let site = Site { native_sidecars: subject.server().native_sidecars, ..subject.site.clone() };
-    let rendered = match piece.resource.plural.as_str() {
-        MUTATING_WEBHOOKS | VALIDATING_WEBHOOKS => {
-            let (endpoint, bundle) = webhook::render::reach_of(&stored)?;
-            webhook::render::render(&kind, &owners, subject.server(), &site, &endpoint, bundle.as_deref())
-        }
-        VALIDATING_POLICIES | VALIDATING_BINDINGS => {
-            admission_policy::validating(&kind, &owners, subject.server(), &site)
-        }
-        _ => admission_policy::render(&kind, &owners, subject.server(), &site),
-    };
-    let wanted = rendered.ok()?.into_iter().find(|object| {
+    let rendered = engine.render_as(&piece.resource.plural, &stored, &kind, &owners, subject.server(), &site)?;
+    let wanted = rendered.into_iter().find(|object| {
         object["kind"] == piece.resource.kind.as_str() && object["metadata"]["name"] == stored["metadata"]["name"]
     })?;
     let is_comparable = revision_of(&wanted) == revision_of(&stored);
-    // What comes from a list does not say what it is.
-    let is_as_wanted =
-        || ["metadata", "spec", "webhooks"].iter().all(|part| registration::covers(&stored[part], &wanted[part]));
-    is_comparable.then(|| !is_as_wanted())
+    is_comparable.then(|| !registration::is_as(&stored, &wanted))
 }
 
 /// The engines by which the policy `name` is in force.
@@ -141,20 +127,18 @@ fn engines_of(subject: &Subject<'_>, name: &str) -> String {
 
 /// What is not ours, and puts names of ours on objects.
 fn intruder(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
-    let stored: InitializerConfiguration = serde_json::from_value(piece.object.value()).ok()?;
-    let listed = stored.initializers.iter().map(|entry| &entry.name).find(|name| subject.site.owns(name))?;
-    let is_initializer = piece.resource.plural == INITIALIZERS;
+    let engine = engine::of_resource(&piece.resource.plural)?;
+    let listed = engine.initializers_of(&piece.object.value()).into_iter().find(|name| subject.site.owns(name))?;
     let message = format!("{} is not ours, and lists our initializer `{listed}`", piece.title());
-    is_initializer.then(|| Item::warning(CHECK, Code::ForeignConfiguration, message))
+    Some(Item::warning(CHECK, Code::ForeignConfiguration, message))
 }
 
 /// Webhooks that call a Service behind which nobody is.
 async fn unserved(subject: &Subject<'_>, ours: &[&Piece]) -> Option<Item> {
     let webhook = ours.iter().find(|piece| {
-        let is_webhook = [MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS].contains(&piece.resource.plural.as_str());
         let body = piece.object.value();
         let mut entries = body["webhooks"].as_array().into_iter().flatten();
-        is_webhook && entries.any(|entry| entry["clientConfig"]["service"].is_object())
+        entries.any(|entry| entry["clientConfig"]["service"].is_object())
     })?;
     let endpoints = match subject.installed.own("Endpoints", "endpoints", OPERATOR).await {
         Ok(endpoints) => endpoints,

@@ -2,13 +2,12 @@
 //! files, so that they are those that the files grant.
 
 use super::Subject;
-use super::engines::Engine;
 use super::report::Item;
 use crate::api::code::Code;
 use crate::cli::installed::{OPERATOR, Piece};
 use crate::cli::output::counted;
 use crate::cluster::client::{CallError, call};
-use crate::engine::webhook::author;
+use crate::engine::{self, Engine};
 use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReview};
@@ -20,8 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What every operator needs.
 const SHIPPED: [&str; 2] =
     [include_str!("../../../config/rbac/cluster_role.yaml"), include_str!("../../../config/rbac/role.yaml")];
-/// What judging authors takes besides.
-const AUTHOR: &str = include_str!("../../../config/rbac/author-webhook/role.yaml");
 /// So many questions are asked at once.
 const AT_ONCE: usize = 8;
 
@@ -110,46 +107,50 @@ async fn account(subject: &Subject<'_>) -> String {
     }
 }
 
-/// Whether the operator may judge the authors of policies, where it is registered to.
-pub(super) async fn check_author(subject: &Subject<'_>, registered: &[Piece]) -> Option<Item> {
-    let is_it = |piece: &Piece| piece.is_generated() && piece.object.name() == author::NAME;
-    if !registered.iter().any(is_it) {
-        return None;
+/// Whether the operator may do what the registrations beside those of policies need, where there are such.
+pub(super) async fn check_aside(subject: &Subject<'_>, registered: &[Piece]) -> Vec<Item> {
+    let mut items = Vec::new();
+    for side in engine::all().filter_map(Engine::side_registration) {
+        let is_it = |piece: &Piece| piece.is_generated() && piece.object.name() == side.name;
+        if !registered.iter().any(is_it) {
+            continue;
+        }
+        let (namespace, account) = (subject.installed.namespace, account(subject).await);
+        let answer = may_account(subject.client(), namespace, account.clone(), granted(side.rights, namespace)).await;
+        items.push(told(side.title, answer, &account));
     }
-    let (namespace, account) = (subject.installed.namespace, account(subject).await);
-    let answer = may_account(subject.client(), namespace, account.clone(), granted(&[AUTHOR], namespace)).await;
-    Some(told("rights for the author check", answer, &account))
+    items
 }
 
 /// Whether the operator may do what it must, for every server and for the engines that are used.
-pub(super) async fn check_operator(subject: &Subject<'_>, engines: &[&Engine]) -> Vec<Item> {
+pub(super) async fn check_operator(subject: &Subject<'_>, engines: &[&dyn Engine]) -> Vec<Item> {
     let (namespace, account) = (subject.installed.namespace, account(subject).await);
     let asked = |rights| may_account(subject.client(), namespace, account.clone(), rights);
     let mut items = vec![told("rights", asked(granted(&SHIPPED, namespace)).await, &account)];
     for engine in engines {
-        let mut rights = granted(engine.rights, namespace);
-        rights.extend(of_targets(subject, engine));
+        let mut rights = granted(engine.requirements().rights, namespace);
+        rights.extend(of_targets(subject, *engine));
         if rights.is_empty() {
             continue;
         }
-        items.push(told(&format!("rights for {}", engine.name), asked(rights).await, &account));
+        items.push(told(&format!("rights for {}", engine.name()), asked(rights).await, &account));
     }
     items
 }
 
 /// What policies make necessary whose targets are not in the shipped files.
-fn of_targets(subject: &Subject<'_>, engine: &Engine) -> Vec<Right> {
-    if engine.name != "Initializer" {
+fn of_targets(subject: &Subject<'_>, engine: &dyn Engine) -> Vec<Right> {
+    if engine.verbs().is_empty() {
         return Vec::new();
     }
     let enforced = subject.policies.iter().filter(|policy| policy.is_enforced());
     let kinds: BTreeSet<_> = enforced.flat_map(|policy| policy.kinds.iter()).collect();
-    let verbs = ["list", "watch", "patch", "initialize"];
-    kinds.iter().flat_map(|kind| verbs.map(|verb| Right::everywhere(verb, &kind.group, &kind.resource))).collect()
+    let verbs = || ["list", "watch"].into_iter().chain(engine.verbs().iter().copied());
+    kinds.iter().flat_map(|kind| verbs().map(|verb| Right::everywhere(verb, &kind.group, &kind.resource))).collect()
 }
 
 /// Whether you may install, and grant what is to be granted.
-pub(super) async fn check_yours(subject: &Subject<'_>, engines: &[&Engine]) -> Vec<Item> {
+pub(super) async fn check_yours(subject: &Subject<'_>, engines: &[&dyn Engine]) -> Vec<Item> {
     const INSTALLED: [(&str, &str); 9] = [
         ("apiextensions.k8s.io", "customresourcedefinitions"),
         ("", "namespaces"),
@@ -169,7 +170,8 @@ pub(super) async fn check_yours(subject: &Subject<'_>, engines: &[&Engine]) -> V
         rights.insert(Right::everywhere("initialize", "apps", "deployments"));
     }
     let install = told("your rights", may_self(client, rights).await, "you");
-    let files: Vec<&str> = SHIPPED.iter().chain(engines.iter().flat_map(|engine| engine.rights)).copied().collect();
+    let files: Vec<&str> =
+        SHIPPED.iter().chain(engines.iter().flat_map(|engine| engine.requirements().rights)).copied().collect();
     let escalate = Right::everywhere("escalate", "rbac.authorization.k8s.io", "clusterroles");
     let grant = match may_self(client, BTreeSet::from([escalate])).await {
         Ok(missing) if missing.missing.is_empty() => Ok(missing),

@@ -3,7 +3,6 @@
 use super::Options;
 use super::reach;
 use super::term::Term;
-use crate::api::code::Code;
 use crate::cli::End;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client;
@@ -11,20 +10,19 @@ use crate::cluster::events::Recorder;
 use crate::cluster::lease::{Lease, Role};
 use crate::cluster::policies::{self, Snapshot};
 use crate::controller;
-use crate::engine::Unavailable;
-use crate::engine::reach::Endpoint;
-use crate::engine::reach::Reachable;
-use crate::engine::webhook::certs::{self, Certificates};
-use crate::engine::webhook::replica::Replica;
+use crate::engine;
+use crate::engine::process::Serving;
 use crate::metrics::Metrics;
+use crate::operator::Operator;
 use crate::policy::Site;
 use crate::serving::{self, Health};
 use crate::survival;
 use crate::timing::Timing;
-use crate::workloads::watch::{self as workloads, Shared};
+use crate::workloads::Workloads;
+use crate::workloads::waiting::Waiting;
 use anyhow::{Context, Result, anyhow};
-use http::Uri;
 use kube::Client;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -58,24 +56,15 @@ impl Signals {
 
 /// Everything that lives as long as the process.
 pub(super) struct Process {
-    client: Client,
-    site: Arc<Site>,
-    metrics: Arc<Metrics>,
+    operator: Arc<Operator>,
     health: Arc<Health>,
     recorder: Recorder,
-    snapshots: watch::Receiver<Snapshot>,
-    capabilities: Capabilities,
     lease: Lease,
-    workers: usize,
     tell_injected: bool,
-    priority_lane: bool,
-    resync: Duration,
-    timing: &'static Timing,
-    settings: controller::Settings,
+    engines: engine::process::Settings,
+    serving: Serving,
     grace: Duration,
     recording: JoinHandle<()>,
-    webhook: JoinHandle<()>,
-    stop_webhook: watch::Sender<bool>,
 }
 
 impl Process {
@@ -85,53 +74,30 @@ impl Process {
         let timing = options.waiting.timing();
         let (recorder, recording) = Recorder::new(client.clone(), identity, metrics.clone());
         let snapshots = follow_policies(&client, &site, &metrics, options.resync, timing);
-        let (endpoint, names) = endpoint(options.webhook_url.as_ref(), &site.operator_namespace);
-        let certificates = Arc::new(match &options.webhook_cert_dir {
-            Some(folder) => Certificates::of_files(folder, names, metrics.clone(), &timing.webhook),
-            None => {
-                let namespace = &site.operator_namespace;
-                Certificates::of_secret(client.clone(), namespace, names, metrics.clone(), &timing.webhook)
-            }
-        });
-        let (demand, demanded) = watch::channel(options.author_check);
-        let replica = Replica {
-            client: client.clone(),
-            capabilities: Arc::new(capabilities.clone()),
-            site: site.clone(),
-            resync: options.resync,
-            metrics: metrics.clone(),
-            snapshots: snapshots.clone(),
-            endpoint,
-            certificates: certificates.clone(),
-            ready: health.webhook_settled.clone(),
-            judges_authors: options.author_check,
-            demanded,
-            timing,
+        let operator = Arc::new(Operator::new(client, site, metrics, snapshots, options.resync, timing));
+        operator.set_capabilities(capabilities);
+        let followed = operator.clone();
+        tokio::spawn(async move { followed.follow_namespaces().await });
+        let engines = engine::process::Settings {
+            workers: options.workers.into(),
+            priority_lane: options.priority_lane,
+            listen: options.webhook_listen,
+            url: options.webhook_url.clone(),
+            certificates: options.webhook_cert_dir.clone(),
+            author_check: options.author_check,
+            repair_hold: options.repair_hold,
         };
-        let Webhook { reach, serving: webhook, stop: stop_webhook } = Webhook::start(replica, options).await?;
-        let author_check = options.author_check.then(|| watch::Sender::new(None));
-        let repair_hold = options.repair_hold;
-        let settings =
-            controller::Settings { repair_hold, reach, demand, certificates: Some(certificates), author_check };
+        let serving = engine::serve(&operator, &engines, &health.webhook_settled)?;
         Ok(Self {
-            client,
-            site,
-            metrics,
+            operator,
             health,
             recorder,
-            snapshots,
-            capabilities,
             lease,
-            workers: options.workers.into(),
             tell_injected: options.events_injected,
-            priority_lane: options.priority_lane,
-            resync: options.resync,
-            timing,
-            settings,
+            engines,
+            serving,
             grace: options.shutdown_grace,
             recording: tokio::spawn(recording),
-            webhook,
-            stop_webhook,
         })
     }
 
@@ -149,15 +115,17 @@ impl Process {
                         self.health.role_settled.store(true, Ordering::Relaxed);
                     }
                 }
-                Err(error) if error.code() == 403 && !looked && since.elapsed() > self.timing.process.rights => {
+                Err(error)
+                    if error.code() == 403 && !looked && since.elapsed() > self.operator.timing.process.rights =>
+                {
                     return Err(anyhow!(
                         "cannot use the lease `scpol` in namespace `{}`: {error}; apply the shipped RBAC",
-                        self.site.operator_namespace
+                        self.operator.site().operator_namespace
                     ));
                 }
                 Err(error) => warn!(%error, "Cannot look at the lease; going on as before"),
             }
-            self.metrics.leader.set(i64::from(role == Role::Leader));
+            self.operator.metrics.leader.set(i64::from(role == Role::Leader));
             match (role, &mut term) {
                 (Role::Leader, None) => term = self.lead().await,
                 (Role::Follower, Some(_)) => {
@@ -169,7 +137,7 @@ impl Process {
                 }
                 _ => {}
             }
-            let mut snapshots = self.snapshots.clone();
+            let mut snapshots = self.operator.snapshots();
             tokio::select! {
                 () = signals.next() => break,
                 () = self.health.alive(tokio::time::sleep(self.lease.pause(role))) => {}
@@ -184,40 +152,35 @@ impl Process {
     /// Begins a term of leadership; not if another replica has taken the lease before it could begin.
     async fn lead(&mut self) -> Option<Term> {
         info!("This replica leads");
-        let client = self.client.clone();
-        let (fresh, role) = self.lease.hold_during(self.health.alive(Capabilities::discover(&client, |_| false))).await;
+        let (operator, groups) = (self.operator.clone(), BTreeSet::new());
+        let (fresh, role) = self.lease.hold_during(self.health.alive(operator.discover(&groups))).await;
         if role == Role::Follower {
             return None;
         }
         if let Ok(fresh) = fresh {
-            self.capabilities = fresh;
+            operator.set_groups(groups);
+            operator.set_capabilities(fresh);
         }
-        let settings = workloads::Settings {
-            workers: self.workers,
-            tell_injected: self.tell_injected,
-            priority_lane: self.priority_lane,
-            resync: self.resync,
-            timing: self.timing,
+        let worker = engine::worker(&operator, &self.engines);
+        let waiting = worker.clone().map(|worker| worker as Arc<dyn Waiting>);
+        let workloads = Arc::new(Workloads::new(operator, self.recorder.clone(), self.tell_injected, waiting));
+        if let Some(worker) = worker.clone() {
+            self.health.watch_worker(Some(Box::new(move || worker.since_beat())));
+        }
+        let settings = controller::Settings {
+            repair_hold: self.engines.repair_hold,
+            reach: self.serving.reach.clone(),
+            demand: self.serving.demand.clone(),
+            published: self.serving.published.clone(),
         };
-        let shared = Shared::new(
-            self.client.clone(),
-            self.site.clone(),
-            self.metrics.clone(),
-            self.recorder.clone(),
-            self.snapshots.clone(),
-            &settings,
-        );
-        shared.set_capabilities(self.capabilities.clone());
-        let shared = Arc::new(shared);
-        let watched = shared.clone();
-        self.health.watch_worker(Some(Box::new(move || watched.since_beat())));
-        Some(Term::begin(shared, self.settings.clone(), self.snapshots.clone(), self.health.role_settled.clone()))
+        let ready = self.health.role_settled.clone();
+        Some(Term::begin(&workloads, worker, settings, ready, self.serving.beside.clone()))
     }
 
     /// Hands over to another replica, or leaves no create behind that would wait for nobody.
     async fn stop(mut self, term: Option<Term>, mut signals: Signals) -> Result<End> {
         info!(grace = %humantime::format_duration(self.grace), "Stopping");
-        let (since, timing) = (Instant::now(), &self.timing.process);
+        let (since, timing) = (Instant::now(), &self.operator.timing.process);
         let leave = async {
             let Some(mut term) = term else { return };
             // The worker goes on meanwhile: no create shall wait for the handing over.
@@ -235,11 +198,11 @@ impl Process {
         let leave = async {
             Box::pin(leave).await;
             // API servers learn only now and then that this replica is to be called no more.
-            if self.settings.reach.borrow().is_ok() {
+            if self.serving.reach.borrow().is_ok() {
                 tokio::time::sleep(timing.leaving.saturating_sub(since.elapsed())).await;
             }
-            self.stop_webhook.send_replace(true);
-            drop((&mut self.webhook).await);
+            self.serving.stop.send_replace(true);
+            drop((&mut self.serving.task).await);
         };
         tokio::select! {
             () = leave => {}
@@ -315,37 +278,6 @@ fn follow_policies(
         survival::persist(&metrics, &timing.process, "watching policies", begin).await;
     });
     snapshots
-}
-
-/// The webhook of this replica, which serves from when a policy may need it.
-struct Webhook {
-    reach: watch::Receiver<Reachable>,
-    serving: JoinHandle<()>,
-    stop: watch::Sender<bool>,
-}
-
-impl Webhook {
-    async fn start(replica: Replica, options: &Options) -> Result<Self> {
-        let listener = TcpListener::bind(options.webhook_listen)
-            .await
-            .with_context(|| format!("--webhook-listen {} cannot be used", options.webhook_listen))?;
-        let (reached, reach) =
-            watch::channel(Err(Unavailable::new(Code::Reconciling, "the webhook does not serve yet")));
-        let (stop, stopped) = watch::channel(false);
-        Ok(Self { reach, serving: tokio::spawn(replica.run(listener, reached, stopped)), stop })
-    }
-}
-
-/// Where API servers find the webhook, and the names that its certificate is to be for.
-fn endpoint(url: Option<&Uri>, namespace: &str) -> (Endpoint, Vec<String>) {
-    const SERVICE: &str = "scpol";
-    let mut names = certs::service_names(SERVICE, namespace);
-    let Some(url) = url else {
-        let endpoint = Endpoint::Service { namespace: namespace.to_owned(), name: SERVICE.to_owned(), port: 443 };
-        return (endpoint, names);
-    };
-    names.extend(url.host().map(|host| host.trim_matches(['[', ']']).to_owned()));
-    (Endpoint::Url(url.to_string()), names)
 }
 
 fn own_namespace(flag: Option<&str>) -> String {

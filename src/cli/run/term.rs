@@ -1,60 +1,63 @@
-//! What runs only in the replica that leads.
+//! The parts that run only in the replica that leads.
 
-use crate::cluster::policies::Snapshot;
 use crate::controller::{self, Controller};
-use crate::engine::initializer::worker;
-use crate::survival;
-use crate::workloads::watch::Shared;
+use crate::engine::process::Worker;
+use crate::workloads::Workloads;
+use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::error;
 
-/// A term of leadership: the controller and the worker.
+/// A term of leadership: the controller, the worker, and what an engine runs beside them.
 pub(super) struct Term {
     stop_controller: watch::Sender<bool>,
     stop_worker: watch::Sender<bool>,
     controller: Option<JoinHandle<Controller>>,
-    worker: JoinHandle<()>,
-    /// Has authors judged, or not.
-    author: JoinHandle<()>,
+    worker: Option<JoinHandle<()>>,
+    beside: JoinHandle<()>,
 }
 
 impl Term {
     pub(super) fn begin(
-        shared: Arc<Shared>,
+        workloads: &Arc<Workloads>,
+        worker: Option<Arc<dyn Worker>>,
         settings: controller::Settings,
-        snapshots: watch::Receiver<Snapshot>,
         ready: Arc<AtomicBool>,
+        beside: Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
     ) -> Self {
+        let operator = workloads.operator.clone();
+        let beside = tokio::spawn({
+            let operator = operator.clone();
+            async move { operator.persist("keeping the author check", || beside()).await }
+        });
         let (stop_controller, stopped) = watch::channel(false);
-        let author = tokio::spawn({
-            let (shared, settings) = (shared.clone(), settings.clone());
+        let controller = tokio::spawn({
+            let (operator, workloads, worker) = (operator.clone(), workloads.clone(), worker.clone());
+            // A new one knows nothing but what is stored, as after a restart.
             async move {
-                let begin = || controller::author::keep(shared.clone(), settings.clone());
-                survival::persist(&shared.metrics, &shared.timing.process, "keeping the author check", begin).await;
+                let begin = || {
+                    let (workloads, worker, settings) = (workloads.clone(), worker.clone(), settings.clone());
+                    let mut controller = Controller::new(workloads, worker, settings, ready.clone());
+                    let stopped = stopped.clone();
+                    async move {
+                        controller.run(stopped).await;
+                        controller
+                    }
+                };
+                operator.persist("controlling", begin).await
             }
         });
-        let (metrics, own, timing) = (shared.metrics.clone(), shared.clone(), shared.timing);
-        let controller = tokio::spawn(async move {
-            // A new one knows nothing but what is stored, as after a restart.
-            let begin = || {
-                let mut controller = Controller::new(own.clone(), settings.clone(), snapshots.clone(), ready.clone());
-                let stopped = stopped.clone();
-                async move {
-                    controller.run(stopped).await;
-                    controller
-                }
-            };
-            survival::persist(&metrics, &timing.process, "controlling", begin).await
-        });
         let (stop_worker, stopped) = watch::channel(false);
-        let worker = async move {
-            let begin = || worker::run(shared.clone(), stopped.clone());
-            survival::persist(&shared.metrics, &shared.timing.process, "settling what waits", begin).await;
-        };
-        Self { stop_controller, stop_worker, controller: Some(controller), worker: tokio::spawn(worker), author }
+        let worker = worker.map(|worker| {
+            let workloads = workloads.clone();
+            tokio::spawn(async move {
+                let begin = || worker.clone().run(workloads.clone(), stopped.clone());
+                operator.persist("settling what waits", begin).await;
+            })
+        });
+        Self { stop_controller, stop_worker, controller: Some(controller), worker, beside }
     }
 
     /// Ends the controller and lets it take out what must not stay; the worker goes on.
@@ -69,12 +72,14 @@ impl Term {
 
     /// Ends everything, and waits for it.
     pub(super) async fn end(self) {
-        self.author.abort();
+        self.beside.abort();
         self.stop_controller.send_replace(true);
         self.stop_worker.send_replace(true);
         if let Some(controller) = self.controller {
             drop(controller.await);
         }
-        drop(self.worker.await);
+        if let Some(worker) = self.worker {
+            drop(worker.await);
+        }
     }
 }

@@ -2,21 +2,19 @@
 
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
-use crate::cluster::capabilities::registration as resources;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::controller::acceptance::Questions;
-use crate::controller::lifecycle::{Action, Context, Event, InEffect, Report, Wanted, is_lasting, is_rejection};
 use crate::controller::status::Force;
 use crate::controller::{Controller, Finished};
-use crate::engine::initializer;
-use crate::engine::initializer::types::InitializerConfiguration;
+use crate::engine::lifecycle::{Action, Context, Event, InEffect, Report, Wanted, is_lasting, is_rejection};
+use crate::engine::process::Worker;
 use crate::engine::registration::{self, Edition, Editions, Key, Meanwhile, Place, Unverified, Verification};
-use crate::engine::{EngineName, Unavailable};
+use crate::engine::{self, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
-use crate::workloads::watch::Shared;
+use crate::workloads::report::Deliverer;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -26,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::{info, warn};
 
-use super::{Slot, key_of};
+use super::Slot;
 
 impl Controller {
     /// Takes over an event, and does what follows.
@@ -45,7 +43,7 @@ impl Controller {
         let context = Context {
             now: Instant::now(),
             wall: Timestamp::now(),
-            timing: &self.shared.timing.controller,
+            timing: &self.operator.timing.controller,
             repair_hold: self.settings.repair_hold,
             is_by_hand: &|metadata| self.is_deleted_by_hand(metadata),
         };
@@ -82,10 +80,12 @@ impl Controller {
         let task = slot.clone();
         match slot {
             Slot::Policy(_) => {
-                let (shared, slots) = (self.shared.clone(), self.rising_slots.clone());
+                let Some(worker) = self.worker.clone() else { return };
+                let (slots, place) = (self.rising_slots.clone(), wanted.kinds.first().map(|kind| self.place_of(kind)));
                 self.tasks.spawn(async move {
                     let _slot = slots.acquire_owned().await;
-                    let result = register_own(&shared, &wanted, before.as_deref()).await;
+                    let key = place.zip(wanted.objects.first()).and_then(|(place, object)| place.key_of(object));
+                    let result = register_own(&*worker, key, &wanted, before.as_deref()).await;
                     Finished::Registered(task, wanted, result)
                 });
             }
@@ -134,14 +134,19 @@ impl Controller {
                     Some(stored) => drop(self.write_status(name, &stored, Force::Now).await),
                     None => info!(policy = name, "The policy is gone; unregistering"),
                 }
-                let named = self.registrations.configuration_of(name).map(InitializerConfiguration::kinds);
+                let Some(worker) = self.worker.clone() else { return Some(Event::Unregistered(Ok(()))) };
+                let own = self.registrations.own_of(name);
+                let named = own.map(|((resource, _), stored)| engine::kinds_of(&resource, stored));
                 let mut kinds: Vec<Arc<Kind>> = named.into_iter().flatten().collect();
                 if kinds.is_empty() {
                     kinds = self.watched();
                 }
-                let (shared, name) = (self.shared.clone(), name.clone());
+                let (workloads, name) = (self.workloads.clone(), name.clone());
                 self.tasks.spawn(async move {
-                    let result = initializer::registration::unregister(&shared, &name, &kinds).await;
+                    let result = worker.remove(&name).await;
+                    if result.is_ok() {
+                        worker.drain(&workloads, &kinds).await;
+                    }
                     Finished::Unregistered(task, result.map_err(|error| error.to_string()))
                 });
             }
@@ -160,10 +165,10 @@ impl Controller {
         let task = slot.clone();
         match slot {
             Slot::Policy(_) => {
-                let shared = self.shared.clone();
+                let worker = self.worker.clone();
                 self.tasks.spawn(async move {
-                    let verification = match wanted.policies.first() {
-                        Some(policy) => initializer::registration::verify(&shared, policy, &wanted.kinds).await,
+                    let verification = match worker.zip(wanted.policies.first()) {
+                        Some((worker, policy)) => worker.verify(policy, &wanted.kinds).await,
                         None => Verification::Proven,
                     };
                     Finished::Verified(task, wanted, verification)
@@ -180,7 +185,7 @@ impl Controller {
     }
 
     fn ask_owners(&mut self, slot: &Slot, in_effect: Arc<InEffect>) {
-        let (client, slot) = (self.shared.client.clone(), slot.clone());
+        let (client, slot) = (self.operator.client.clone(), slot.clone());
         self.tasks.spawn(async move {
             let exist = is_any_stored(client, in_effect.policies()).await;
             Finished::OwnersAsked(slot, exist)
@@ -189,11 +194,9 @@ impl Controller {
 
     /// Takes what we have written for registered: the watch may not have shown it yet, or that it is gone again.
     fn expect(&mut self, in_effect: &InEffect, deleted: &BTreeSet<Key>) {
-        for (key @ (resource, name), edition) in in_effect.editions.iter().filter(|(key, _)| !deleted.contains(*key)) {
-            if key.0 == resources::INITIALIZERS {
-                let configuration = in_effect.wanted.objects.first().cloned().unwrap_or_default();
-                let configuration = serde_json::from_value(configuration).unwrap_or_default();
-                self.registrations.configurations.expect(name, configuration);
+        for ((resource, name), edition) in in_effect.editions.iter().filter(|(key, _)| !deleted.contains(*key)) {
+            if let Some(mirror) = self.registrations.own.get_mut(resource.as_str()) {
+                mirror.expect(name, in_effect.wanted.objects.first().cloned().unwrap_or_default());
             } else if let Some(mirror) = self.registrations.shared.get_mut(resource.as_str()) {
                 mirror.expect(name, edition.clone());
             }
@@ -205,9 +208,7 @@ impl Controller {
         for kind in &wanted.kinds {
             self.block(wanted.engine, kind, reason);
         }
-        if wanted.engine != EngineName::Initializer
-            && matches!(reason.code, Code::NotExpressible | Code::RegistrationRefused)
-        {
+        if !wanted.engine.is_per_policy() && matches!(reason.code, Code::NotExpressible | Code::RegistrationRefused) {
             self.note_refusal(&wanted.objects, reason);
         }
     }
@@ -217,9 +218,12 @@ impl Controller {
         let in_effect = self.registrations.of_kinds().filter_map(|(kind, state)| Some((kind, state.in_effect()?)));
         let delivered = in_effect.map(|(kind, in_effect)| {
             let policies = Policies::new(in_effect.policies().iter().cloned());
-            (kind.clone(), (in_effect.wanted.engine, Arc::new(policies)))
+            let engine = in_effect.wanted.engine;
+            // An engine that is asked at each create counts the answers itself.
+            let deliverer = Deliverer { engine: engine.as_str(), has_counted: engine.engine().needs_operator() };
+            (kind.clone(), (deliverer, Arc::new(policies)))
         });
-        self.shared.set_delivered(delivered.collect());
+        self.workloads.set_delivered(delivered.collect());
     }
 
     fn report(&mut self, slot: &Slot, report: Report) {
@@ -231,11 +235,11 @@ impl Controller {
             Report::Registered(in_effect) => self.report_registered(slot, &in_effect),
             Report::NotInEffect(wanted, Unavailable { code, message }) => {
                 warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force");
-                self.shared.metrics.reconcile_errors.inc();
+                self.operator.metrics.reconcile_errors.inc();
             }
             Report::KeptBefore(wanted, Unavailable { code, message }) => {
                 warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force; what was in force before stays so");
-                self.shared.metrics.reconcile_errors.inc();
+                self.operator.metrics.reconcile_errors.inc();
             }
             Report::Held(key, hold) => {
                 let (object, name) = key.unzip();
@@ -247,12 +251,12 @@ impl Controller {
                 for policy in wanted.policies.iter().filter(|_| matches!(slot, Slot::Kind(_))) {
                     let message = format!("{resource} `{name}` was edited by hand, and has been repaired");
                     let (code, now) = (Code::RegistrationEdited, Instant::now());
-                    self.shared.ledger(|ledger| ledger.trouble(&policy.name, code, message, now));
+                    self.workloads.ledger(|ledger| ledger.trouble(&policy.name, code, message, now));
                 }
             }
             Report::NotUnregistered(error) => {
                 warn!(policy, resource, error, "Could not be taken out; trying again");
-                self.shared.metrics.reconcile_errors.inc();
+                self.operator.metrics.reconcile_errors.inc();
             }
         }
     }
@@ -281,8 +285,8 @@ impl Controller {
             Slot::Policy(name) if !self.snapshots.borrow().stored.contains_key(name) => {
                 self.registrations.states.remove(slot);
                 if self.policies.remove(name).is_some() {
-                    self.shared.metrics.forget(name);
-                    self.shared.ledger(|ledger| ledger.forget(name));
+                    self.operator.metrics.forget(name);
+                    self.workloads.ledger(|ledger| ledger.forget(name));
                 }
             }
             Slot::Policy(_) => {}
@@ -291,11 +295,11 @@ impl Controller {
 
     pub(in crate::controller) fn place_of(&self, kind: &Arc<Kind>) -> Place {
         Place {
-            client: self.shared.client.clone(),
-            capabilities: self.shared.capabilities(),
-            namespace: self.shared.site().operator_namespace.clone(),
+            client: self.operator.client.clone(),
+            capabilities: self.operator.capabilities(),
+            namespace: self.operator.site().operator_namespace.clone(),
             kind: kind.clone(),
-            timing: &self.shared.timing.registration,
+            timing: &self.operator.timing.registration,
         }
     }
 }
@@ -305,16 +309,17 @@ impl Controller {
 /// # Errors
 /// Why it is not in effect, and what is still.
 async fn register_own(
-    shared: &Shared,
+    worker: &dyn Worker,
+    key: Option<Key>,
     wanted: &Arc<Wanted>,
     before: Option<&InEffect>,
 ) -> Result<InEffect, (Unavailable, Option<InEffect>)> {
-    let (Some(policy), Some(object)) = (wanted.policies.first(), wanted.objects.first()) else {
+    let (Some(policy), Some(object), Some(key)) = (wanted.policies.first(), wanted.objects.first(), key) else {
         return Err((Unavailable::new(Code::Reconciling, "nothing is to be registered"), None));
     };
-    match initializer::registration::register(shared, policy, &wanted.kinds, object).await {
+    match worker.register(policy, &wanted.kinds, object).await {
         Ok(unverified) => {
-            let editions = Editions::from([(key_of(&policy.name), Edition::default())]);
+            let editions = Editions::from([(key, Edition::default())]);
             Ok(InEffect { wanted: wanted.clone(), unverified, leftover: None, editions })
         }
         // The server has rejected it: what was there before still is.

@@ -6,19 +6,18 @@ use crate::cluster::capabilities::registration as resources;
 use crate::cluster::client::Progress;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::controller::Controller;
-use crate::controller::hold::Hold;
-use crate::controller::lifecycle::{Event, InEffect, Observed, Registration, Wanted, Wish};
 use crate::controller::plan::{Placed, is_undecided};
 use crate::controller::status::is_programmed;
-use crate::engine::initializer::render;
-use crate::engine::object::kind_of;
-use crate::engine::{EngineName, Unavailable};
+use crate::engine::hold::Hold;
+use crate::engine::lifecycle::{Event, InEffect, Observed, Registration, Wanted, Wish};
+use crate::engine::object::{kind_of, policy_of};
+use crate::engine::{self, Engine, Unavailable};
 use crate::policy::Policy;
 use crate::workload::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Slot, is_of_webhooks};
+use super::{Slot, needs_operator};
 
 impl Controller {
     /// Compares what every slot is to have with what it has, and starts what is missing.
@@ -29,14 +28,15 @@ impl Controller {
         }
         let orphans: BTreeSet<String> = self
             .registrations
-            .configurations()
-            .filter_map(|(name, _)| render::policy_of(name).map(str::to_owned))
+            .own()
+            .filter_map(|(_, name, _)| policy_of(name).map(str::to_owned))
             .chain(self.policies.keys().cloned())
             .filter(|name| !snapshot.stored.contains_key(name))
             .collect();
         for (name, stored) in snapshot.stored.iter() {
             let wish = self.wish_of_policy(name, stored);
-            let is_held = Hold::is_due(&stored.status, EngineName::Initializer);
+            let mut per_policy = engine::all().filter(|engine| engine.is_per_policy()).map(Engine::name);
+            let is_held = per_policy.any(|engine| Hold::is_due(&stored.status, engine));
             self.compare(Slot::of_policy(name), wish, is_held).await;
         }
         for name in orphans {
@@ -118,7 +118,7 @@ impl Controller {
         let in_effect = self.registrations.of_kind(kind).and_then(Registration::settled);
         match wanted {
             Some(wanted) => Wish::Registered(wanted.clone()),
-            // The policies go to the Initializer engine, and are not in effect there yet.
+            // The policies are to have registrations of their own, which are not in effect yet.
             None if in_effect.is_some_and(|in_effect| self.is_handing_over(in_effect)) => Wish::Keep,
             // To suspend a policy does not end the hold on its kinds: others there would be in effect at once.
             None => Wish::Unregistered { ends_hold: false },
@@ -136,11 +136,12 @@ impl Controller {
     /// Whether the watches are in sync that `wanted` needs, or why they will not be: the API server must not put our name on objects
     /// before we see them.
     fn why_not_yet(&self, wanted: &Wanted) -> Result<(), Option<Unavailable>> {
-        let kinds = wanted.kinds.iter().map(|kind| (kind.resource.as_str(), self.watches.get(kind)));
+        let watched = |kind: &Arc<Kind>| self.watches.get(kind).map(|watching| watching.progress.borrow().clone());
+        let kinds = wanted.kinds.iter().map(|kind| (kind.resource.as_str(), watched(kind)));
         let by_namespaces = wanted.policies.iter().any(|policy| policy.reads_namespaces());
-        let namespaces = by_namespaces.then_some(("namespaces", self.namespaces.as_ref()));
-        for (resource, watching) in kinds.chain(namespaces) {
-            match watching.map(|watching| watching.progress.borrow().clone()) {
+        let namespaces = by_namespaces.then(|| ("namespaces", Some(self.namespaces.borrow().clone())));
+        for (resource, progress) in kinds.chain(namespaces) {
+            match progress {
                 Some(Progress::Synced) => {}
                 Some(Progress::Failed { is_refused, message }) => {
                     let code = if is_refused { Code::MissingRight } else { Code::NotSynced };
@@ -175,7 +176,7 @@ impl Controller {
     /// Whether an earlier leader has said that the policy is in effect, and nothing speaks against it.
     fn was_in_effect(&self, name: &str, stored: &Stored) -> bool {
         let is_same = |policy: &Arc<Policy>| stored.status["observedSpecHash"] == policy.spec_hash.as_str();
-        let is_registered = self.registrations.configuration_of(name).is_some();
+        let is_registered = self.registrations.own_of(name).is_some();
         is_programmed(stored) && (is_registered || stored.parsed.as_ref().is_ok_and(is_same))
     }
 
@@ -184,21 +185,20 @@ impl Controller {
     fn stays_as_it_is(&self, name: &str, stored: &Stored) -> bool {
         let own = self.registrations.of_policy(name);
         let is_held = own.is_some_and(Registration::is_held) || Hold::is_told(&stored.status);
-        let is_registered =
-            self.registrations.is_own_in_effect(name) || self.registrations.configuration_of(name).is_some();
+        let is_registered = self.registrations.is_own_in_effect(name) || self.registrations.own_of(name).is_some();
         let is_shared =
             |policy: &Arc<Policy>| policy.kinds.iter().any(|kind| self.may_be_in_effect(kind, stored, name));
         is_held || is_registered || self.was_in_effect(name, stored) || stored.parsed.as_ref().is_ok_and(is_shared)
     }
 
-    /// Whether there may be a configuration of the policy, also one that an earlier leader made.
+    /// Whether the policy may have a registration of its own, also one that an earlier leader made.
     pub(super) fn may_be_registered(&self, name: &str, stored: &Stored) -> bool {
         let is_begun = self.registrations.of_policy(name).is_some_and(|own| !own.is_unregistered());
-        let is_read = self.registrations.configurations.is_complete();
-        is_begun || self.registrations.configuration_of(name).is_some() || (!is_read && is_programmed(stored))
+        let is_read = self.registrations.has_read_own();
+        is_begun || self.registrations.own_of(name).is_some() || (!is_read && is_programmed(stored))
     }
 
-    /// Whether the policy goes from Initializers to another engine, and is not in effect there yet.
+    /// Whether the policy goes from a registration of its own to shared ones, and is not in effect there yet.
     fn is_leaving(&self, name: &str, placed: &Result<Arc<Placed>, Outcome>) -> bool {
         let Ok(placed) = placed else { return false };
         self.registrations.is_own_in_effect(name) && self.shortfall(&placed.policy, &placed.shared).is_some()
@@ -220,7 +220,6 @@ impl Controller {
 
     /// Tells those who keep the certificate once every registration has the authorities that may sign it.
     fn report_published(&self, wanted: &BTreeMap<Arc<Kind>, Arc<Wanted>>) {
-        let Some(certificates) = &self.settings.certificates else { return };
         let reach = self.settings.reach.borrow().clone();
         let Some(bundle) = reach.ok().and_then(|reach| reach.ca_bundle.clone()) else { return };
         let has_it = |(kind, state): (&Arc<Kind>, &Registration)| match (state.settled(), wanted.get(kind)) {
@@ -230,16 +229,14 @@ impl Controller {
                 .registrations
                 .registered(&Slot::of_kind(kind))
                 .iter()
-                .any(|(resource, _)| is_of_webhooks(resource)),
+                .any(|(resource, _)| needs_operator(resource)),
             _ => false,
         };
-        let author_check = self.settings.author_check.as_ref();
-        let is_left = author_check.is_some_and(|published| published.borrow().as_ref() != Some(&bundle));
-        let mut registered = self.registrations.all_shared().filter(|(resource, _)| is_of_webhooks(resource));
+        let mut registered = self.registrations.all_shared().filter(|(resource, _)| needs_operator(resource));
         let is_known =
             |(_, name): (_, &String)| kind_of(name).is_none_or(|kind| self.registrations.of_kind(&kind).is_some());
-        if registered.all(is_known) && self.registrations.of_kinds().all(has_it) && !is_left {
-            certificates.is_published(&bundle);
+        if registered.all(is_known) && self.registrations.of_kinds().all(has_it) {
+            (self.settings.published)(&bundle);
         }
     }
 }

@@ -1,93 +1,48 @@
 //! The watches of everything that engines register.
 
 use crate::cluster::capabilities::registration as resources;
-use crate::cluster::client::{self, why};
-use crate::cluster::mirror::{Mirror, Seen, watch_ours};
+use crate::cluster::client::why;
+use crate::cluster::mirror::{Mirror, Seen, watch_all, watch_ours};
 use crate::cluster::object::Object;
 use crate::controller::Controller;
-use crate::controller::lifecycle::Event;
-use crate::engine::initializer::types::{self, InitializerConfiguration};
-use crate::engine::registration::{Edition, Key, is_marked, is_ours};
-use futures::StreamExt;
+use crate::engine;
+use crate::engine::lifecycle::Event;
+use crate::engine::registration::{Edition, is_marked, is_ours_of};
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::Api;
 use kube::api::ObjectMeta;
-use kube::runtime::watcher::{self, Event as WatchEvent};
+use kube::runtime::watcher::Event as WatchEvent;
 use tracing::warn;
 
 use super::Registrations;
 
 impl Controller {
-    /// Watches every InitializerConfiguration.
-    pub(in crate::controller) fn follow_configurations(
-        &mut self,
-    ) -> BoxStream<'static, watcher::Result<WatchEvent<Object>>> {
-        self.registrations.configurations = Mirror::default();
-        self.registrations.unreadable.remove(resources::INITIALIZERS);
-        if !self.shared.capabilities().initializers {
-            return futures::stream::iter([Ok(WatchEvent::Init), Ok(WatchEvent::InitDone)])
-                .chain(futures::stream::pending())
-                .boxed();
-        }
-        let api = Api::<Object>::all_with(self.shared.client.clone(), &types::resource());
-        client::watch(&api, &watcher::Config::default(), self.shared.resync, &self.shared.timing.watch).boxed()
-    }
-
-    /// Watches every object of ours that several policies share.
+    /// Watches every registration of ours, and everybody's of the resources whose objects are each of one policy.
     pub(in crate::controller) fn follow_registered(&mut self) -> SelectAll<BoxStream<'static, Seen>> {
-        let capabilities = self.shared.capabilities();
-        let is_followed = |name: &&str| *name != resources::INITIALIZERS && capabilities.registration(name).is_some();
-        let followed = resources::ALL.into_iter().filter(is_followed);
-        self.registrations.shared = followed.clone().map(|name| (name, Mirror::default())).collect();
-        self.registrations.unreadable.retain(|resource, _| *resource == resources::INITIALIZERS);
-        watch_ours(&self.shared.client, &capabilities, self.shared.resync, &self.shared.timing.watch, followed)
+        let (operator, registrations) = (&self.operator, &mut self.registrations);
+        let (capabilities, timing) = (operator.capabilities(), &operator.timing.watch);
+        let served = resources::ALL.into_iter().filter(|name| capabilities.registration(name).is_some());
+        let (own, shared): (Vec<_>, Vec<_>) = served.partition(|resource| engine::is_per_policy(resource));
+        registrations.own = own.iter().map(|name| (*name, Mirror::default())).collect();
+        registrations.shared = shared.iter().map(|name| (*name, Mirror::default())).collect();
+        registrations.unreadable.clear();
+        let mut events = watch_ours(&operator.client, &capabilities, operator.resync, timing, shared);
+        events.extend(watch_all(&operator.client, &capabilities, operator.resync, timing, own));
+        events
     }
 
-    /// Takes over an event of the watch of InitializerConfigurations.
-    pub(in crate::controller) fn configurations_changed(&mut self, event: watcher::Result<WatchEvent<Object>>) {
-        // A foreign configuration may be in our way; our own is not.
-        let is_foreign = |object: &Object| !is_ours(&parsed(object).metadata);
-        match &event {
-            Ok(WatchEvent::Apply(object) | WatchEvent::Delete(object)) if !is_foreign(object) => {}
-            _ => self.plan = None,
-        }
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                let message = why(&error);
-                warn!(error = message, "Cannot follow initializer configurations; trying again");
-                // Other engines need not wait for what this one may not do.
-                if !self.registrations.configurations.is_complete() {
-                    self.note_unreadable(resources::INITIALIZERS, &error);
-                }
-                return;
-            }
-        };
-        match &event {
-            WatchEvent::Init => {
-                let registrations = &self.registrations;
-                self.suspicious |= registrations.configurations.is_complete()
-                    && !registrations.unreadable.contains_key(resources::INITIALIZERS);
-            }
-            WatchEvent::InitDone => drop(self.registrations.unreadable.remove(resources::INITIALIZERS)),
-            WatchEvent::Delete(object) if is_foreign(object) => {}
-            WatchEvent::Delete(object) => self.registered_deleted(resources::INITIALIZERS, object),
-            WatchEvent::Apply(object) | WatchEvent::InitApply(object) => {
-                self.registered_appeared(resources::INITIALIZERS, object);
-            }
-        }
-        self.registrations.configurations.apply(&event, |object, _| parsed(object));
-    }
-
-    /// Takes over an event of the watch of a shared resource.
+    /// Takes over an event of the watch of a resource.
     pub(in crate::controller) fn registered_changed(&mut self, (resource, event): Seen) {
+        let is_own = self.registrations.own.contains_key(resource);
         let event = match event {
             Ok(event) => event,
             Err(error) => {
                 let message = why(&error);
                 warn!(resource, error = message, "Cannot follow registrations; trying again");
-                self.note_unreadable(resource, &error);
+                // Other engines need not wait for what this one may not do.
+                if !is_own || !self.registrations.has_read(resource) {
+                    self.note_unreadable(resource, &error);
+                }
                 return;
             }
         };
@@ -99,31 +54,39 @@ impl Controller {
             }
             WatchEvent::InitDone => {
                 self.registrations.refused.remove(resource);
-                if self.registrations.unreadable.remove(resource).is_some() {
+                if self.registrations.unreadable.remove(resource).is_some() || is_own {
                     self.plan = None;
                 }
             }
-            WatchEvent::Delete(object) => self.registered_deleted(resource, object),
-            WatchEvent::Apply(object) | WatchEvent::InitApply(object) => self.registered_appeared(resource, object),
+            // A foreign one may be in our way.
+            WatchEvent::Apply(object) | WatchEvent::Delete(object) if is_own && !is_ours_of(&object.value()) => {
+                self.plan = None;
+                self.note_watched(resource, object, &event);
+            }
+            WatchEvent::Apply(object) | WatchEvent::InitApply(object) | WatchEvent::Delete(object) => {
+                self.note_watched(resource, object, &event);
+            }
         }
-        if let Some(mirror) = self.registrations.shared.get_mut(resource) {
+        let registrations = &mut self.registrations;
+        if let Some(mirror) = registrations.own.get_mut(resource) {
+            mirror.apply(&event, |object, _| object.value());
+        } else if let Some(mirror) = registrations.shared.get_mut(resource) {
             mirror.apply(&event, |object, _| Edition::of(&object.value()));
         }
     }
 
-    fn registered_deleted(&mut self, resource: &str, object: &Object) {
-        self.note_watched(resource, object, |key| Event::deleted(key, object));
-    }
-
-    fn registered_appeared(&mut self, resource: &str, object: &Object) {
-        self.note_watched(resource, object, Event::Appeared);
-    }
-
-    fn note_watched(&mut self, resource: &str, object: &Object, event: impl FnOnce(Key) -> Event) {
-        let Some(slot) = Registrations::slot_of(resource, object.name()) else { return };
+    /// Tells the lifecycle that an object has appeared or was deleted.
+    fn note_watched(&mut self, resource: &str, object: &Object, seen: &WatchEvent<Object>) {
+        let is_deleted = matches!(seen, WatchEvent::Delete(_));
+        let is_foreign = engine::is_per_policy(resource) && !is_ours_of(&object.value());
+        let Some(slot) = Registrations::slot_of(resource, object.name()).filter(|_| !is_deleted || !is_foreign) else {
+            return;
+        };
         if self.registrations.states.contains_key(&slot) {
+            let key = (resource.to_owned(), object.name().to_owned());
+            let event = if is_deleted { Event::deleted(key, object) } else { Event::Appeared(key) };
             // There is never anything to do at once.
-            self.step(&slot, event((resource.to_owned(), object.name().to_owned())));
+            self.step(&slot, event);
         }
     }
 
@@ -136,9 +99,4 @@ impl Controller {
         };
         !is_marked(metadata) && (owners.is_empty() || owners.iter().any(is_stored))
     }
-}
-
-/// A configuration of anybody's; one that cannot be read counts as empty.
-fn parsed(object: &Object) -> InitializerConfiguration {
-    serde_json::from_value(object.value()).unwrap_or_default()
 }

@@ -2,9 +2,7 @@
 
 use crate::cluster::policies::Stored;
 use crate::controller::Controller;
-use crate::controller::lifecycle::Registration;
-use crate::engine::EngineName;
-use crate::engine::initializer;
+use crate::engine::lifecycle::Registration;
 use crate::engine::object::kind_of;
 use crate::engine::registration::{self, Key};
 use crate::policy::Policy;
@@ -14,13 +12,13 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::{error, warn};
 
-use super::{Slot, is_of_webhooks};
+use super::{Slot, needs_operator};
 
 impl Controller {
     /// What this process serves and what rejects nothing: it can go when the process goes. With it what an earlier leader has registered,
     /// and this one has not come to yet.
     fn leaving_kinds(&self, stored: &BTreeMap<String, Stored>) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
-        let by_us = self.registrations.all_shared().filter(|(resource, _)| is_of_webhooks(resource));
+        let by_us = self.registrations.all_shared().filter(|(resource, _)| needs_operator(resource));
         let in_effect = self.registrations.of_kinds().filter(|(_, state)| state.in_effect().is_some());
         let in_effect = in_effect.map(|(kind, _)| kind.clone());
         let kinds: BTreeSet<Arc<Kind>> = by_us.filter_map(|(_, name)| kind_of(name)).chain(in_effect).collect();
@@ -29,7 +27,7 @@ impl Controller {
             policies.filter(|policy| policy.is_enforced() && policy.kinds.contains(kind)).collect()
         };
         let served = |kind: Arc<Kind>| match self.registrations.of_kind(&kind).and_then(Registration::in_effect) {
-            Some(in_effect) if in_effect.wanted.engine == EngineName::Webhook => {
+            Some(in_effect) if in_effect.wanted.engine.engine().needs_operator() => {
                 Some((kind, in_effect.policies().to_vec()))
             }
             Some(_) => None,
@@ -58,6 +56,7 @@ impl Controller {
 
     /// The same for the registrations that policies have of their own.
     pub(in crate::controller) async fn withdraw_own(&mut self, stored: &BTreeMap<String, Stored>, until: Instant) {
+        let Some(worker) = self.worker.clone() else { return };
         let leaving: Vec<_> = stored
             .iter()
             .filter_map(|(name, stored)| Some((name.clone(), stored.parsed.clone().ok()?)))
@@ -68,9 +67,9 @@ impl Controller {
         let message = "the operator stopped in good order and unregistered, so that creates go on without the sidecar; start it again";
         self.tell_stopped(named, message, until).await;
         let removals = leaving.iter().map(|(name, _)| {
-            let shared = self.shared.clone();
+            let worker = &worker;
             async move {
-                if let Err(error) = initializer::registration::remove(&shared.client, name).await {
+                if let Err(error) = worker.remove(name).await {
                     error!(policy = name, %error, "Cannot unregister; creates of its targets will wait until the operator is back");
                 }
             }
@@ -79,7 +78,6 @@ impl Controller {
         if leaving.is_empty() {
             return;
         }
-        tokio::time::sleep(self.shared.timing.initializer.settling).await;
-        initializer::registration::drain(&self.shared, &Vec::from_iter(kinds)).await;
+        worker.drain(&self.workloads, &Vec::from_iter(kinds)).await;
     }
 }

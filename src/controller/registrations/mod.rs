@@ -1,4 +1,4 @@
-//! Keeps the registrations as the plan wants them: watches them, feeds [`lifecycle`](super::lifecycle) with what has happened, and
+//! Keeps the registrations as the plan wants them: watches them, feeds [`lifecycle`](crate::engine::lifecycle) with what has happened, and
 //! does what it says.
 //!
 //! | file | what |
@@ -15,18 +15,17 @@ mod leave;
 
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
-use crate::cluster::capabilities::registration as resources;
+use crate::cluster::capabilities::Capabilities;
 use crate::cluster::mirror::Mirror;
 use crate::controller::Controller;
-use crate::controller::lifecycle::{InEffect, Registration, Standing, Wanted};
 use crate::controller::policy_state::outcome_of;
-use crate::engine::initializer::types::InitializerConfiguration;
-use crate::engine::initializer::{self, render};
-use crate::engine::object::kind_of;
-use crate::engine::registration::{Edition, Key, Unverified, is_ours};
-use crate::engine::{EngineName, Unavailable};
+use crate::engine::lifecycle::{InEffect, Registration, Standing, Wanted};
+use crate::engine::object::{kind_of, own_name, policy_of};
+use crate::engine::registration::{self, Edition, Key, Unverified, is_ours_of};
+use crate::engine::{self, Engine, EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::workload::Kind;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,9 +33,9 @@ use std::time::Instant;
 /// Whom a registration belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Slot {
-    /// One policy, by name, on the Initializer engine.
+    /// One policy, by name.
     Policy(String),
-    /// All policies on a kind, on the other engines. It changes by being written over, and goes to another engine by being there twice
+    /// All policies on a kind. It changes by being written over, and goes to another engine by being there twice
     /// for a moment: the second finds the marker and does nothing.
     Kind(Arc<Kind>),
 }
@@ -55,8 +54,8 @@ impl Slot {
 #[derive(Default)]
 pub(super) struct Registrations {
     states: BTreeMap<Slot, Registration>,
-    /// Every InitializerConfiguration, foreign ones included.
-    configurations: Mirror<InitializerConfiguration>,
+    /// Every registration of one policy, foreign ones included, by the plural name of its resource.
+    own: BTreeMap<&'static str, Mirror<Value>>,
     /// Every object of ours that several policies share, by the plural name of its resource.
     shared: BTreeMap<&'static str, Mirror<Edition>>,
     /// The resources that cannot be read, and why.
@@ -101,44 +100,60 @@ impl Registrations {
         self.states.iter().any(|(slot, state)| matches!(slot, Slot::Policy(_)) && state.is_busy())
     }
 
+    /// Whether everything of `resource` has been read once. Nothing is read of what the server does not serve.
     pub(super) fn has_read(&self, resource: &str) -> bool {
-        if resource == resources::INITIALIZERS {
-            return self.configurations.is_complete();
-        }
-        self.shared.get(resource).is_some_and(Mirror::is_complete)
+        let own = self.own.get(resource).map(Mirror::is_complete);
+        own.or_else(|| self.shared.get(resource).map(Mirror::is_complete)).unwrap_or_default()
     }
 
     /// Whether everything has been read that can be.
     pub(super) fn has_read_all(&self) -> bool {
-        let shared = self.shared.keys().copied();
-        shared
-            .chain([resources::INITIALIZERS])
-            .all(|resource| self.has_read(resource) || self.unreadable.contains_key(resource))
+        let mut followed = self.own.keys().chain(self.shared.keys());
+        followed.all(|resource| self.has_read(resource) || self.unreadable.contains_key(resource))
     }
 
-    /// The InitializerConfigurations that are ours, by name.
-    pub(super) fn configurations(&self) -> impl Iterator<Item = (&String, &InitializerConfiguration)> {
-        self.configurations.known().iter().filter(|(_, configuration)| is_ours(&configuration.metadata))
+    /// Whether the registrations that policies have of their own have been read, as far as the server has such.
+    pub(super) fn has_read_own(&self) -> bool {
+        self.own.values().all(Mirror::is_complete)
     }
 
-    /// The InitializerConfiguration of the policy `name`, if it is ours.
-    pub(super) fn configuration_of(&self, name: &str) -> Option<&InitializerConfiguration> {
-        self.configurations.known().get(&render::name(name)).filter(|configuration| is_ours(&configuration.metadata))
+    /// Whether the server has registrations of one policy.
+    pub(super) fn follows_own(&self) -> bool {
+        !self.own.is_empty()
     }
 
-    /// Looks for foreign configurations that are in the way of `policy`.
-    pub(super) fn check_foreign(&self, policy: &Policy) -> Result<(), Outcome> {
-        for (other, configuration) in
-            self.configurations.known().iter().filter(|(_, configuration)| !is_ours(&configuration.metadata))
-        {
-            if *other == render::name(&policy.name) {
-                let message =
-                    format!("an InitializerConfiguration `{other}` exists that we did not make; delete or rename it");
+    /// Every registration of one policy that is ours: the plural name of its resource, its own name, and itself.
+    pub(super) fn own(&self) -> impl Iterator<Item = (&'static str, &String, &Value)> {
+        self.all_own().filter(|(.., stored)| is_ours_of(stored))
+    }
+
+    fn all_own(&self) -> impl Iterator<Item = (&'static str, &String, &Value)> {
+        self.own
+            .iter()
+            .flat_map(|(resource, mirror)| mirror.known().iter().map(|(name, stored)| (*resource, name, stored)))
+    }
+
+    /// The registration that the policy `name` has of its own, if it is ours: its key, and itself.
+    pub(super) fn own_of(&self, name: &str) -> Option<(Key, &Value)> {
+        let own_name = own_name(name);
+        let stored = self.own.iter().find_map(|(resource, mirror)| Some((*resource, mirror.known().get(&own_name)?)));
+        stored
+            .filter(|(_, stored)| is_ours_of(stored))
+            .map(|(resource, stored)| ((resource.to_owned(), own_name), stored))
+    }
+
+    /// Looks for foreign registrations that are in the way of `policy`.
+    pub(super) fn check_foreign(&self, policy: &Policy, cluster: &Capabilities) -> Result<(), Outcome> {
+        for (resource, other, stored) in self.all_own().filter(|(.., stored)| !is_ours_of(stored)) {
+            let kind = cluster.registration(resource).map_or_else(|| resource.to_owned(), |served| served.kind);
+            if *other == own_name(&policy.name) {
+                let message = format!("an {kind} `{other}` exists that we did not make; delete or rename it");
                 return Err(Outcome::Impossible { code: Code::NameTaken, message });
             }
-            if configuration.initializers.iter().any(|entry| entry.name == policy.initializer_name) {
+            let listed = engine::of_resource(resource).map(|engine| engine.initializers_of(stored)).unwrap_or_default();
+            if listed.contains(&policy.initializer_name) {
                 let message = format!(
-                    "the InitializerConfiguration `{other}`, which is not ours, lists `{}`; remove it there",
+                    "the {kind} `{other}`, which is not ours, lists `{}`; remove it there",
                     policy.initializer_name
                 );
                 return Err(Outcome::Impossible { code: Code::ForeignConfiguration, message });
@@ -155,7 +170,7 @@ impl Registrations {
     /// The objects of `slot` that are there.
     pub(super) fn registered(&self, slot: &Slot) -> BTreeSet<Key> {
         match slot {
-            Slot::Policy(name) => self.configuration_of(name).map(|_| key_of(name)).into_iter().collect(),
+            Slot::Policy(name) => self.own_of(name).map(|(key, _)| key).into_iter().collect(),
             Slot::Kind(kind) => {
                 let of_kind = |(_, name): &(&str, &String)| kind_of(name).as_deref() == Some(kind);
                 let found = self.all_shared().filter(of_kind);
@@ -167,13 +182,10 @@ impl Registrations {
     /// An object of `in_effect` that is not as we wrote it.
     fn edited(&self, in_effect: &InEffect) -> Option<Key> {
         let is_edited = |(key, ours): &(&Key, &Edition)| {
-            if key.0 == resources::INITIALIZERS {
+            if let Some(mirror) = self.own.get(key.0.as_str()) {
                 let wanted = in_effect.wanted.objects.first();
-                let wanted = wanted.and_then(|wanted| serde_json::from_value(wanted.clone()).ok());
-                let stored = self.configurations.known().get(&key.1).filter(|stored| is_ours(&stored.metadata));
-                return stored
-                    .zip(wanted)
-                    .is_some_and(|(stored, wanted)| !initializer::registration::is_as(stored, &wanted));
+                let stored = mirror.known().get(&key.1).filter(|stored| is_ours_of(stored));
+                return stored.zip(wanted).is_some_and(|(stored, wanted)| !registration::is_as(stored, wanted));
             }
             let stored = self.shared.get(key.0.as_str()).and_then(|mirror| mirror.known().get(&key.1));
             stored.is_some_and(|stored| stored.is_edit_of(ours))
@@ -183,16 +195,11 @@ impl Registrations {
 
     /// The slot of an object.
     fn slot_of(resource: &str, name: &str) -> Option<Slot> {
-        if resource == resources::INITIALIZERS {
-            return render::policy_of(name).map(Slot::of_policy);
+        if engine::is_per_policy(resource) {
+            return policy_of(name).map(Slot::of_policy);
         }
         kind_of(name).map(Slot::Kind)
     }
-}
-
-/// The key of the InitializerConfiguration of the policy `name`.
-fn key_of(name: &str) -> Key {
-    (resources::INITIALIZERS.to_owned(), render::name(name))
 }
 
 impl Controller {
@@ -230,14 +237,15 @@ impl Controller {
 
     /// The engines by which `policy` is in effect.
     pub(super) fn engines_of(&self, name: &str) -> Vec<EngineName> {
-        let own = self.registrations.is_own_in_effect(name).then_some(EngineName::Initializer);
+        let own = self.registrations.of_policy(name).and_then(Registration::settled);
         let shared = self.registrations.of_kinds().filter_map(|(_, state)| state.in_effect());
         let shared = shared.filter(|in_effect| in_effect.policies().iter().any(|policy| policy.name == name));
-        let engines: BTreeSet<_> = own.into_iter().chain(shared.map(|in_effect| in_effect.wanted.engine)).collect();
+        let engines: BTreeSet<_> = own.into_iter().chain(shared).map(|in_effect| in_effect.wanted.engine).collect();
         engines.into_iter().collect()
     }
 }
 
-fn is_of_webhooks(resource: &str) -> bool {
-    [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS].contains(&resource)
+/// Whether the API server calls this operator by what is registered as `resource`.
+fn needs_operator(resource: &str) -> bool {
+    engine::of_resource(resource).is_some_and(Engine::needs_operator)
 }

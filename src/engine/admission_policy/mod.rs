@@ -42,14 +42,18 @@ mod variables;
 pub use render::{render, revision_of};
 pub use validating::validating;
 
-use super::{Engine, EngineName, Surroundings, Unavailable};
+use super::requirements::{Flags, Requirements};
+use super::{Engine, EngineName, Surroundings, Unavailable, object};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::{Capabilities, registration};
-use crate::policy::Policy;
+use crate::policy::{Policy, Site};
 use crate::workload::Kind;
 use serde_json::Value;
 use std::sync::Arc;
+
+/// The name of the engine.
+const NAME: EngineName = EngineName("MutatingAdmissionPolicy");
 
 /// The group of everything that is registered here.
 const API: &str = "admissionregistration.k8s.io/v1";
@@ -79,12 +83,8 @@ pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
 pub struct MutatingAdmissionPolicy;
 
 impl Engine for MutatingAdmissionPolicy {
-    fn id(&self) -> EngineName {
-        EngineName::MutatingAdmissionPolicy
-    }
-
-    fn name(&self) -> &'static str {
-        "MutatingAdmissionPolicy"
+    fn name(&self) -> EngineName {
+        NAME
     }
 
     fn choice(&self) -> EngineChoice {
@@ -95,8 +95,27 @@ impl Engine for MutatingAdmissionPolicy {
         check(cluster)
     }
 
+    fn requirements(&self) -> Requirements {
+        Requirements {
+            rights: &[include_str!("../../../config/rbac/admission-policy/cluster_role.yaml")],
+            flags,
+            plugins: &["MutatingAdmissionPolicy"],
+            off: Code::AdmissionPolicyPluginOff,
+            witness: None,
+        }
+    }
+
     fn registers(&self) -> &'static [&'static str] {
         &[registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS]
+    }
+
+    fn rejects_by(&self) -> &'static [&'static str] {
+        &[registration::VALIDATING_POLICIES, registration::VALIDATING_BINDINGS]
+    }
+
+    fn rejecting_name(&self, policy: &Policy, kind: &Kind) -> String {
+        let name = object::shared_name(kind);
+        if policy.refuses() { name } else { name + object::IGNORING }
     }
 
     fn render(
@@ -122,6 +141,23 @@ impl Engine for MutatingAdmissionPolicy {
         validating(kind, policies, cluster, site).ok().filter(|_| is_served && is_readable)
     }
 
+    fn render_as(
+        &self,
+        resource: &str,
+        _: &Value,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        cluster: &Capabilities,
+        site: &Site,
+    ) -> Option<Vec<Value>> {
+        let rendered = if registration::refuses(resource) {
+            validating(kind, policies, cluster, site)
+        } else {
+            render(kind, policies, cluster, site)
+        };
+        rendered.ok()
+    }
+
     fn revision_of(&self, object: &Value) -> Option<String> {
         revision_of(object)
     }
@@ -131,6 +167,22 @@ impl Engine for MutatingAdmissionPolicy {
             "{tried}: are the feature gate and the admission plugin on? Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`"
         );
         Unavailable::new(Code::AdmissionPolicyPluginOff, message)
+    }
+}
+
+/// KEP-3962: alpha in 1.32, beta and off in 1.34, stable and on in 1.36.
+fn flags(minor: u32) -> Flags {
+    match minor {
+        0..=31 => Flags::Never("MutatingAdmissionPolicies came with 1.32, and are stable from 1.36"),
+        32..=33 => Flags::Needed(
+            "`--feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1alpha1=true`; the operator uses them in version v1 only, from 1.36",
+        ),
+        34..=35 => Flags::Needed(
+            "`--feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1beta1=true`; the operator uses them in version v1 only, from 1.36",
+        ),
+        _ => Flags::Default(
+            "`MutatingAdmissionPolicy` must not be false in `--feature-gates`, nor be in `--disable-admission-plugins`",
+        ),
     }
 }
 

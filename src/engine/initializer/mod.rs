@@ -13,25 +13,31 @@ pub mod render;
 pub mod types;
 pub mod worker;
 
+use self::types::InitializerConfiguration;
+use self::worker::Completer;
+use super::process::{Settings, Worker};
+use super::requirements::{Flags, Requirements, Witness};
 use super::{Engine, EngineName, Surroundings, Unavailable};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
-use crate::policy::Policy;
+use crate::cluster::client::CallError;
+use crate::operator::Operator;
+use crate::policy::{Policy, Site};
 use crate::workload::Kind;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// The name of the engine.
+const NAME: EngineName = EngineName("Initializer");
 
 /// The engine.
 pub struct Initializer;
 
 impl Engine for Initializer {
-    fn id(&self) -> EngineName {
-        EngineName::Initializer
-    }
-
-    fn name(&self) -> &'static str {
-        "Initializer"
+    fn name(&self) -> EngineName {
+        NAME
     }
 
     fn choice(&self) -> EngineChoice {
@@ -40,6 +46,24 @@ impl Engine for Initializer {
 
     fn check(&self, cluster: &Capabilities) -> Result<(), Unavailable> {
         check(cluster)
+    }
+
+    fn requirements(&self) -> Requirements {
+        Requirements {
+            rights: &[
+                include_str!("../../../config/rbac/initializer/cluster_role.yaml"),
+                include_str!("../../../config/rbac/initializer/role.yaml"),
+            ],
+            flags,
+            plugins: &["Initializers"],
+            off: Code::InitializersPluginOff,
+            witness: Some(Witness {
+                metadata: || json!({ "name": "scpol-check", "initializers": { "pending": [{ "name": "check.scpol.dev" }] } }),
+                is_on: keeps_initializers,
+                on: "a trial create kept its list of initializers",
+                off: "a trial create lost its list of initializers: the admission plugin is off",
+            }),
+        }
     }
 
     fn registers(&self) -> &'static [&'static str] {
@@ -62,8 +86,37 @@ impl Engine for Initializer {
         Ok(Vec::new())
     }
 
+    fn render_own(&self, policy: &Policy, kinds: &[Arc<Kind>], cluster: &Capabilities) -> Option<Value> {
+        let configuration = render::configuration(policy, kinds, cluster);
+        Some(serde_json::to_value(configuration).expect("a configuration is JSON"))
+    }
+
+    fn render_as(
+        &self,
+        _: &str,
+        _: &Value,
+        _: &Arc<Kind>,
+        _: &[Arc<Policy>],
+        _: &Capabilities,
+        _: &Site,
+    ) -> Option<Vec<Value>> {
+        None
+    }
+
     fn revision_of(&self, _: &Value) -> Option<String> {
         None
+    }
+
+    fn kinds_of(&self, stored: &Value) -> BTreeSet<Arc<Kind>> {
+        parsed(stored).kinds()
+    }
+
+    fn initializers_of(&self, stored: &Value) -> Vec<String> {
+        parsed(stored).initializers.into_iter().map(|entry| entry.name).collect()
+    }
+
+    fn worker(&self, operator: &Arc<Operator>, settings: &Settings) -> Option<Arc<dyn Worker>> {
+        Some(Arc::new(Completer::new(operator.clone(), settings)))
     }
 
     fn without_effect(&self, tried: &str, _: Option<&str>, _: &Capabilities) -> Unavailable {
@@ -71,6 +124,38 @@ impl Engine for Initializer {
             "{tried}: is the admission plugin on? Start the API server with `--enable-admission-plugins=Initializers`"
         );
         Unavailable::new(Code::InitializersPluginOff, message)
+    }
+}
+
+/// A configuration of anybody's; one that cannot be read counts as empty.
+fn parsed(stored: &Value) -> InitializerConfiguration {
+    serde_json::from_value(stored.clone()).unwrap_or_default()
+}
+
+/// Whether the plugin is on: without it, and its feature gate, the server drops `metadata.initializers` of an object that is created.
+fn keeps_initializers(answer: &Result<Value, CallError>) -> Option<bool> {
+    match answer {
+        Ok(tried) => Some(!tried["metadata"]["initializers"].is_null()),
+        // The plugin itself refuses those who lack `initialize`.
+        Err(error) if error.code() == 403 && error.to_string().contains("create with initializers denied") => {
+            Some(true)
+        }
+        Err(_) => None,
+    }
+}
+
+/// From `docs/initializers.md`; the plugin makes the server switch its feature gate on itself.
+fn flags(minor: u32) -> Flags {
+    match minor {
+        0..=6 => Flags::Never("Initializers came with 1.7"),
+        7..=11 => Flags::Never("it needs 1.12 or 1.13"),
+        12 => Flags::Needed(
+            "`--enable-admission-plugins=Initializers --runtime-config=admissionregistration.k8s.io/v1alpha1=true --feature-gates=DryRun=true`",
+        ),
+        13 => Flags::Needed(
+            "`--enable-admission-plugins=Initializers --runtime-config=admissionregistration.k8s.io/v1alpha1=true`",
+        ),
+        _ => Flags::Never("Initializers were removed in 1.14"),
     }
 }
 

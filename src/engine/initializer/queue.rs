@@ -8,33 +8,11 @@ use crate::cluster::client::backoff;
 use crate::cluster::object::Object;
 use crate::timing::{self, CREATE_LIMIT};
 use crate::workload::Kind;
+use crate::workloads::waiting::ObjectRef;
 use backon::ExponentialBackoff;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Which object.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    /// Its kind.
-    pub kind: Arc<Kind>,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl Key {
-    /// The key of `object`.
-    pub fn new(kind: &Arc<Kind>, object: &Object) -> Self {
-        Self { kind: kind.clone(), namespace: object.namespace().to_owned(), name: object.name().to_owned() }
-    }
-
-    /// Its namespace and its name.
-    pub fn place(&self) -> (&str, &str) {
-        (&self.namespace, &self.name)
-    }
-}
 
 /// How urgent an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +64,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Which.
-    pub key: Key,
+    pub key: ObjectRef,
     /// As last seen; a large one has been put aside.
     pub object: Arc<Object>,
     /// When it was seen first.
@@ -97,12 +75,12 @@ pub struct Job {
 
 /// The queue.
 pub struct Queue {
-    items: HashMap<Key, Item>,
-    fresh: VecDeque<Key>,
-    backlog: VecDeque<Key>,
-    later: BTreeSet<(Instant, Key)>,
+    items: HashMap<ObjectRef, Item>,
+    fresh: VecDeque<ObjectRef>,
+    backlog: VecDeque<ObjectRef>,
+    later: BTreeSet<(Instant, ObjectRef)>,
     /// Objects where a foreign initializer stands before ours: since when, and of which version it was seen last.
-    foreign: HashMap<Key, (Instant, u64)>,
+    foreign: HashMap<ObjectRef, (Instant, u64)>,
     timing: &'static timing::Initializer,
 }
 
@@ -121,7 +99,7 @@ impl Queue {
 
     /// Takes an object that waits for us; `policy` is the label under which it is counted.
     pub fn offer(&mut self, kind: &Arc<Kind>, object: Object, policy: &str, lane: Lane, now: Instant) {
-        let key = Key::new(kind, &object);
+        let key = ObjectRef::new(kind, &object);
         let object = Arc::new(object.put_aside());
         self.foreign.remove(&key);
         let Some(item) = self.items.get_mut(&key) else {
@@ -146,7 +124,7 @@ impl Queue {
     }
 
     /// Notes that a foreign initializer stands before ours on that version of an object, unless a later one waits for us.
-    pub fn wait_for_foreign(&mut self, key: Key, version: u64, now: Instant) {
+    pub fn wait_for_foreign(&mut self, key: ObjectRef, version: u64, now: Instant) {
         let is_ours =
             self.items.get(&key).is_some_and(|item| item.state != State::Gone && item.object.version() > version);
         if !is_ours {
@@ -156,20 +134,20 @@ impl Queue {
     }
 
     /// Notes that no foreign initializer stands before ours on that version of an object.
-    pub fn wait_for_nobody_else(&mut self, key: &Key, version: u64) {
+    pub fn wait_for_nobody_else(&mut self, key: &ObjectRef, version: u64) {
         if self.foreign.get(key).is_some_and(|(_, seen)| *seen < version) {
             self.foreign.remove(key);
         }
     }
 
     /// Drops an object that waits neither for us nor for others any more.
-    pub fn remove(&mut self, key: &Key) {
+    pub fn remove(&mut self, key: &ObjectRef) {
         self.foreign.remove(key);
         self.withdraw(key);
     }
 
     /// Drops an object that does not wait for us any more.
-    pub fn withdraw(&mut self, key: &Key) {
+    pub fn withdraw(&mut self, key: &ObjectRef) {
         let Some(item) = self.items.get_mut(key) else { return };
         match item.state {
             State::Busy | State::Changed => item.state = State::Gone,
@@ -209,7 +187,7 @@ impl Queue {
     }
 
     /// Takes an object back from a worker.
-    pub fn finish(&mut self, key: &Key, finish: Finish, now: Instant) {
+    pub fn finish(&mut self, key: &ObjectRef, finish: Finish, now: Instant) {
         let timing = self.timing;
         let Some(item) = self.items.get_mut(key) else { return };
         match (item.state, finish) {
@@ -256,7 +234,7 @@ impl Queue {
     }
 
     /// Drops every object of `kind` for which `keep` is false: a new list has not shown them.
-    pub fn retain(&mut self, kind: &Arc<Kind>, keep: impl Fn(&Key) -> bool) {
+    pub fn retain(&mut self, kind: &Arc<Kind>, keep: &dyn Fn(&ObjectRef) -> bool) {
         let known = self.items.keys().chain(self.foreign.keys());
         let gone: Vec<_> = known.filter(|key| key.kind == *kind && !keep(key)).cloned().collect();
         for key in gone {
@@ -288,12 +266,12 @@ impl Queue {
     }
 
     /// True if and only if an object of `kind` waits, for us or for a foreign initializer before us.
-    pub fn holds(&self, kind: &Arc<Kind>) -> bool {
-        self.items.keys().chain(self.foreign.keys()).any(|key| key.kind == *kind)
+    pub fn holds(&self, kind: &Kind) -> bool {
+        self.items.keys().chain(self.foreign.keys()).any(|key| *key.kind == *kind)
     }
 
     /// True if and only if that object waits for us, or for a foreign initializer before us.
-    pub fn has(&self, key: &Key) -> bool {
+    pub fn has(&self, key: &ObjectRef) -> bool {
         self.items.contains_key(key) || self.foreign.contains_key(key)
     }
 
@@ -302,7 +280,7 @@ impl Queue {
         self.items.is_empty()
     }
 
-    fn lane(&mut self, lane: Lane) -> &mut VecDeque<Key> {
+    fn lane(&mut self, lane: Lane) -> &mut VecDeque<ObjectRef> {
         match lane {
             Lane::Fresh => &mut self.fresh,
             Lane::Backlog => &mut self.backlog,
@@ -412,7 +390,7 @@ mod tests {
             offer(&mut queue, name, Lane::Fresh, now);
             assert!(queue.pop(now).is_some());
         }
-        queue.remove(&Key::new(kind(), &object("gone")));
+        queue.remove(&ObjectRef::new(kind(), &object("gone")));
         offer(&mut queue, "changed", Lane::Fresh, now);
         queue.take_back(now);
         let mut names: Vec<_> = std::iter::from_fn(|| queue.pop(now)).map(|job| job.key.name).collect();
@@ -423,7 +401,7 @@ mod tests {
     #[test]
     fn the_age_of_what_waits_for_others_counts_from_when_it_was_first_seen() {
         let (mut queue, now) = (Queue::new(TIMING), Instant::now());
-        let key = Key::new(kind(), &object("a"));
+        let key = ObjectRef::new(kind(), &object("a"));
         for seconds in 0..3 {
             queue.withdraw(&key);
             queue.wait_for_foreign(key.clone(), 10 + seconds, now + Duration::from_secs(seconds));

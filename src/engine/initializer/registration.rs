@@ -4,17 +4,19 @@
 //! before the server is told to put our name on new objects. Then a create that is not stored shows whether it does.
 //! *Unregister before leaving*: the other way round, and what still waits for us is drained.
 
-use super::render;
-use super::types::{self, InitializerConfiguration};
+use super::types;
 use crate::api::code::Code;
 use crate::cluster::client::{CallError, backoff};
 use crate::engine::Unavailable;
+use crate::engine::object::own_name;
 use crate::engine::registration::{self, Unverified, Verification};
 use crate::engine::trial::{self, Strictness};
+use crate::operator::Operator;
 use crate::policy::Policy;
 use crate::timing::CREATE_LIMIT;
 use crate::workload::Kind;
-use crate::workloads::watch::{Shared, look_for_waiting};
+use crate::workloads::Workloads;
+use crate::workloads::watch::look_for_waiting;
 use kube::Client;
 use kube::core::ApiResource;
 use serde_json::Value;
@@ -30,14 +32,14 @@ use tracing::info;
 /// # Errors
 /// Why it is not in force; nothing is registered then.
 pub async fn register(
-    shared: &Shared,
+    operator: &Operator,
     policy: &Policy,
     kinds: &[Arc<Kind>],
     wanted: &Value,
 ) -> Result<Option<Unverified>, Unavailable> {
-    check_rights(shared, kinds).await?;
-    registration::apply(&shared.client, &types::resource(), wanted).await?;
-    match verified(shared, policy, kinds).await {
+    check_rights(operator, kinds).await?;
+    registration::apply(&operator.client, &types::resource(), wanted).await?;
+    match verified(operator, policy, kinds).await {
         Ok(unverified) => {
             let is_proven = unverified.is_none();
             info!(policy = policy.name, initializer = policy.initializer_name, is_proven, "Registered");
@@ -46,17 +48,17 @@ pub async fn register(
         // Perhaps it is in force: who cannot ask must not take it away, and could not.
         Err(unavailable) if unavailable.code == Code::ServerAway => Err(unavailable),
         Err(unavailable) => {
-            remove(&shared.client, &policy.name).await?;
+            remove(&operator.client, &policy.name).await?;
             Err(unavailable)
         }
     }
 }
 
 /// Asks the server whether we may do to every target what we must.
-async fn check_rights(shared: &Shared, kinds: &[Arc<Kind>]) -> Result<(), Unavailable> {
+async fn check_rights(operator: &Operator, kinds: &[Arc<Kind>]) -> Result<(), Unavailable> {
     for kind in kinds {
         for verb in ["patch", "initialize"] {
-            if !registration::may(&shared.client, verb, &kind.group, &kind.resource, None).await? {
+            if !registration::may(&operator.client, verb, &kind.group, &kind.resource, None).await? {
                 let message = format!(
                     "the operator may not `{verb}` {} (group `{}`) in all namespaces; apply the shipped RBAC, or grant the verb",
                     kind.resource, kind.group
@@ -68,34 +70,30 @@ async fn check_rights(shared: &Shared, kinds: &[Arc<Kind>]) -> Result<(), Unavai
     Ok(())
 }
 
-/// Whether `stored` is what we `wanted`, however the server has completed it.
-pub fn is_as(stored: &InitializerConfiguration, wanted: &InitializerConfiguration) -> bool {
-    stored.initializers == wanted.initializers
-        && stored.metadata.labels == wanted.metadata.labels
-        && !registration::is_marked(&stored.metadata)
-        && stored.metadata.owner_references == wanted.metadata.owner_references
-}
-
 /// Deletes the configuration of the policy `name`, if it is ours.
 ///
 /// # Errors
 /// If the server does not do it. That there is none is no error.
 pub async fn remove(client: &Client, name: &str) -> Result<(), CallError> {
-    registration::remove(client, &types::resource(), &render::name(name)).await
+    registration::remove(client, &types::resource(), &own_name(name)).await
 }
 
 /// Verifies the registration of `policy` on `kinds`: creates an object of each kind in our own namespace without storing it, until our
 /// name shows on it.
-pub async fn verify(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Verification {
-    verified(shared, policy, kinds).await.into()
+pub async fn verify(operator: &Operator, policy: &Policy, kinds: &[Arc<Kind>]) -> Verification {
+    verified(operator, policy, kinds).await.into()
 }
 
-async fn verified(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Result<Option<Unverified>, Unavailable> {
-    let (timing, mut unverified) = (&shared.timing.initializer, None);
+async fn verified(
+    operator: &Operator,
+    policy: &Policy,
+    kinds: &[Arc<Kind>],
+) -> Result<Option<Unverified>, Unavailable> {
+    let (timing, mut unverified) = (&operator.timing.initializer, None);
     for kind in kinds {
         let since = Instant::now();
         loop {
-            match probe(shared, policy, kind).await? {
+            match probe(operator, policy, kind).await? {
                 Shows::Yes => break,
                 Shows::NotYet => {}
                 Shows::CannotTell(message) => {
@@ -107,7 +105,7 @@ async fn verified(shared: &Shared, policy: &Policy, kinds: &[Arc<Kind>]) -> Resu
             if since.elapsed() > timing.probe_limit {
                 let message = format!(
                     "registered, but a new {} did not get our entry in {} s: is the admission plugin on? Start the API server with `--enable-admission-plugins=Initializers`",
-                    shared.kind_name(kind),
+                    operator.kind_name(kind),
                     timing.probe_limit.as_secs_f64()
                 );
                 return Err(Unavailable::new(Code::InitializersPluginOff, message));
@@ -127,11 +125,11 @@ enum Shows {
 }
 
 /// Whether the server puts our name on a new object of `kind`.
-async fn probe(shared: &Shared, policy: &Policy, kind: &Kind) -> Result<Shows, Unavailable> {
-    let Some(resource) = probed(shared, policy, kind) else { return Ok(Shows::NotYet) };
-    let namespace = &shared.site().operator_namespace;
+async fn probe(operator: &Operator, policy: &Policy, kind: &Kind) -> Result<Shows, Unavailable> {
+    let Some(resource) = probed(operator, policy, kind) else { return Ok(Shows::NotYet) };
+    let namespace = &operator.site().operator_namespace;
     let object = trial::sample(kind, &resource);
-    let tried = trial::create(&shared.client, &resource, namespace, &object, Strictness::Lenient).await;
+    let tried = trial::create(&operator.client, &resource, namespace, &object, Strictness::Lenient).await;
     let answer = match tried {
         Ok(answer) => answer,
         Err(error) => return trial::refused(&error, &resource, namespace).map(Shows::CannotTell),
@@ -142,8 +140,8 @@ async fn probe(shared: &Shared, policy: &Policy, kind: &Kind) -> Result<Shows, U
 }
 
 /// Through which version to try: one that the policy's targets name.
-fn probed(shared: &Shared, policy: &Policy, kind: &Kind) -> Option<ApiResource> {
-    let mut resource = shared.resource(kind)?;
+fn probed(operator: &Operator, policy: &Policy, kind: &Kind) -> Option<ApiResource> {
+    let mut resource = operator.resource(kind)?;
     if !policy.targets_of(kind).any(|target| target.version == "*") {
         let target = policy.targets_of(kind).next()?;
         resource.group = target.group.clone();
@@ -157,29 +155,19 @@ fn probed(shared: &Shared, policy: &Policy, kind: &Kind) -> Option<ApiResource> 
     Some(resource)
 }
 
-/// Unregisters the policy `name`, waits until no server uses the configuration any more, and drains what waits.
-///
-/// # Errors
-/// If the server does not unregister it; to be called again then.
-pub async fn unregister(shared: &Shared, name: &str, kinds: &[Arc<Kind>]) -> Result<(), CallError> {
-    remove(&shared.client, name).await?;
-    tokio::time::sleep(shared.timing.initializer.settling).await;
-    drain(shared, kinds).await;
-    Ok(())
-}
-
-/// Looks at every object of `kinds` until two passes in a row show none that waits for us; the worker clears them. At most for as
+/// Waits until no server uses a deleted registration any more. Then it looks at every object of `kinds` until two passes in a row show none that waits for us; the worker clears them. At most for as
 /// long as somebody waits for a create: others may keep on beginning to wait, and one may be stuck.
 ///
 /// Whatever a pass cannot show, the watch of the kind does, which goes on for longer.
-pub async fn drain(shared: &Shared, kinds: &[Arc<Kind>]) {
+pub async fn drain(workloads: &Workloads, kinds: &[Arc<Kind>]) {
+    let timing = &workloads.operator.timing.initializer;
+    tokio::time::sleep(timing.settling).await;
     let (since, mut clean) = (Instant::now(), 0);
-    let timing = &shared.timing.initializer;
     let mut pauses = backoff(timing.first_drain_pause, timing.longest_drain_pause);
     while clean < 2 && since.elapsed() < CREATE_LIMIT {
         let mut waiting = 0;
         for kind in kinds {
-            waiting += look_for_waiting(shared, kind).await.unwrap_or_default();
+            waiting += look_for_waiting(workloads, kind).await.unwrap_or_default();
         }
         if waiting == 0 {
             clean += 1;

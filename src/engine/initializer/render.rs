@@ -3,23 +3,12 @@
 use super::types::{Entry, InitializerConfiguration, Rule};
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
 use crate::cluster::capabilities::Capabilities;
+use crate::engine::object::own_name;
 use crate::policy::Policy;
 use crate::workload::Kind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-const BEGINNING: &str = "scpol-";
-
-/// The name of the configuration of the policy `name`.
-pub fn name(name: &str) -> String {
-    format!("{BEGINNING}{name}")
-}
-
-/// The policy whose configuration is called `name`.
-pub fn policy_of(name: &str) -> Option<&str> {
-    name.strip_prefix(BEGINNING)
-}
 
 /// The configuration of `policy` for those of its kinds that are served by Initializers, `kinds`: owned by it, labelled, one rule
 /// per entry.
@@ -28,7 +17,7 @@ pub fn configuration(policy: &Policy, kinds: &[Arc<Kind>], cluster: &Capabilitie
         api_version: "admissionregistration.k8s.io/v1alpha1".into(),
         kind: "InitializerConfiguration".into(),
         metadata: ObjectMeta {
-            name: Some(name(&policy.name)),
+            name: Some(own_name(&policy.name)),
             labels: Some(BTreeMap::from([
                 (MANAGED_BY.into(), MANAGER.into()),
                 (POLICY_LABEL.into(), policy.name.clone()),

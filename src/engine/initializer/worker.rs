@@ -7,34 +7,48 @@
 use super::completion::{completion, rejection};
 use super::lane::Lane;
 use super::pressure::{Limit, Pressure};
-use super::queue::{Finish, Job, Key};
+use super::queue::{Finish, Job, Queue};
+use super::{NAME, registration};
 use crate::api::code::Code;
 use crate::cluster::client::{CallError, call, chain};
 use crate::cluster::object::Object;
+use crate::cluster::pages::Pages;
+use crate::cluster::policies;
 use crate::decision::{Decision, Left};
-use crate::engine::EngineName;
+use crate::engine::Unavailable;
+use crate::engine::process::{Settings, Worker};
+use crate::engine::registration::{Unverified, Verification};
+use crate::operator::Operator;
 use crate::policy::{Policies, Policy, Reason};
+use crate::survival::lock;
 use crate::timing::{CALL_LIMIT, CREATE_LIMIT};
-use crate::workload::Workload;
-use crate::workloads::report;
-use crate::workloads::watch::Shared;
+use crate::workload::{Kind, Workload};
+use crate::workloads::Workloads;
+use crate::workloads::report::{self, Deliverer};
+use crate::workloads::waiting::{News, ObjectRef, Pending, Standing, Waiting};
+use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use http::header::CONTENT_TYPE;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
+use jiff::Timestamp;
 use json_patch::Patch;
-use kube::Resource;
+use kube::api::ListParams;
 use kube::client::Body;
 use kube::core::Status;
+use kube::{Api, Resource};
+use serde_json::Value;
 use std::collections::HashSet;
 use std::error::Error as _;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, error, warn};
 
+/// This engine, as reports name it.
+const DELIVERER: Deliverer = Deliverer { engine: NAME.0, has_counted: false };
 /// A quota may be cleared while we wait: so often is an "exceeded quota" tried again, which takes about 2 s.
 const QUOTA_ATTEMPTS: u32 = 8;
 /// So often is a patch tried again that does not apply to what the server has in its cache, which takes about 10 s.
@@ -48,42 +62,209 @@ const CROWD: usize = 100;
 /// So many large objects are in memory at once: others wait their turn.
 const LARGE_AT_ONCE: usize = 4;
 
-/// Settles what the queue gives, until `stop` is true.
-pub async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
-    let mut limit = Limit::new(shared.workers, &shared.timing.initializer);
-    let large = Semaphore::new(LARGE_AT_ONCE);
-    let mut running = FuturesUnordered::new();
-    shared.queue(|queue| queue.take_back(Instant::now()));
-    shared.metrics.workers.set(limit.width() as i64);
-    let (beat, mut looked) = (shared.timing.process.beat, Instant::now());
-    while !*stop.borrow_and_update() {
-        shared.beat();
-        if looked.elapsed() >= beat {
-            looked = Instant::now();
-            foresee(&shared, limit.refused_for(looked));
-        }
-        while running.len() < limit.at(Instant::now()) {
-            let Some(job) = shared.queue(|queue| queue.pop(Instant::now())) else { break };
-            running.push(guarded(&shared, &large, job));
-        }
-        let due = shared.queue(|queue| queue.next_due());
-        let now = Instant::now();
-        let pause = limit.pause(now).or_else(|| due.map(|due| due.saturating_duration_since(now)));
-        let pause = pause.map_or(beat, |pause| pause.min(beat));
-        tokio::select! {
-            Some((key, settled)) = running.next() => {
-                limit.learn(settled.pressure, Instant::now());
-                shared.metrics.workers.set(limit.width() as i64);
-                shared.queue(|queue| queue.finish(&key, settled.finish, Instant::now()));
-            }
-            () = shared.changed.notified(), if running.len() < limit.at(now) => {}
-            () = tokio::time::sleep(pause) => {}
-            _ = stop.changed() => {}
+/// Completes stored objects: what the Initializer engine does in the replica that leads.
+pub struct Completer {
+    pub(super) operator: Arc<Operator>,
+    /// The most PATCHes at one time.
+    workers: usize,
+    /// By what our PATCHes pass the server's limit of requests, if they may.
+    lane: Option<Lane>,
+    /// The queue has a new object.
+    changed: Notify,
+    queue: Mutex<Queue>,
+    beat: Mutex<Instant>,
+    /// The policies as read last. It is locked while they are read: the others wait, and use the result.
+    read: tokio::sync::Mutex<Option<(Instant, Arc<Policies>)>>,
+}
+
+impl Completer {
+    /// One with an empty queue.
+    pub(super) fn new(operator: Arc<Operator>, settings: &Settings) -> Self {
+        let timing = &operator.timing.initializer;
+        let namespace = operator.site().operator_namespace.clone();
+        Self {
+            workers: settings.workers,
+            lane: settings.priority_lane.then(|| Lane::new(&namespace, timing)),
+            changed: Notify::new(),
+            queue: Mutex::new(Queue::new(timing)),
+            beat: Mutex::new(Instant::now()),
+            read: tokio::sync::Mutex::default(),
+            operator,
         }
     }
-    // What is on its way is finished; what waits, waits for the next replica.
-    while let Some((key, settled)) = running.next().await {
-        shared.queue(|queue| queue.finish(&key, settled.finish, Instant::now()));
+
+    fn queue<T>(&self, work: impl FnOnce(&mut Queue) -> T) -> T {
+        work(&mut lock(&self.queue))
+    }
+
+    /// The policies as stored now, or a moment ago ([`Workloads::policies`](crate::timing::Workloads::policies)).
+    async fn read_policies(&self) -> Result<Arc<Policies>, CallError> {
+        let (operator, mut read) = (&self.operator, self.read.lock().await);
+        if let Some((_, policies)) = read.as_ref().filter(|(at, _)| at.elapsed() < operator.timing.workloads.policies) {
+            return Ok(policies.clone());
+        }
+        let api = Api::<Object>::all_with(operator.client.clone(), &policies::resource());
+        let (site, mut valid) = (operator.site(), Vec::new());
+        let parse = |object: Object| valid.extend(Policy::parse(&object.value(), &site).ok().map(Arc::new));
+        Pages::new(api, ListParams::default()).each(parse).await?;
+        let policies = Arc::new(Policies::after(&operator.snapshot().policies, valid));
+        *read = Some((Instant::now(), policies.clone()));
+        Ok(policies)
+    }
+}
+
+impl Waiting for Completer {
+    fn offer(&self, kind: &Arc<Kind>, object: Object, news: News) -> Standing {
+        let site = self.operator.site();
+        let place = object.pending().position(|name| site.owns(name));
+        match place {
+            Some(0) if !object.is_rejected() => {
+                let snapshot = self.operator.snapshot();
+                let first = object.pending().next().unwrap_or_default();
+                let policy =
+                    snapshot.policies.by_initializer(first).map(|policy| policy.name.as_str()).unwrap_or_default();
+                let lane = urgency(object.created());
+                self.queue(|queue| queue.offer(kind, object, policy, lane, Instant::now()));
+                self.changed.notify_one();
+                Standing::WaitsForUs
+            }
+            Some(place) if place > 0 => {
+                let key = ObjectRef::new(kind, &object);
+                self.queue(|queue| {
+                    if news == News::Fresh {
+                        queue.withdraw(&key);
+                    }
+                    queue.wait_for_foreign(key, object.version(), Instant::now());
+                });
+                Standing::WaitsForOthers
+            }
+            _ => {
+                self.done(&ObjectRef::new(kind, &object), object.version(), news);
+                Standing::Foreign
+            }
+        }
+    }
+
+    /// A list may be older than the queue, as of an object that was deleted and made again: the worker finds out when it settles it, and
+    /// at the end of a watch's list goes what was not in it.
+    fn done(&self, object: &ObjectRef, version: u64, news: News) {
+        self.queue(|queue| match news {
+            News::Fresh => queue.remove(object),
+            News::Listed => queue.wait_for_nobody_else(object, version),
+        });
+    }
+
+    fn deleted(&self, object: &ObjectRef) {
+        self.queue(|queue| queue.remove(object));
+    }
+
+    fn retain(&self, kind: &Arc<Kind>, keep: &dyn Fn(&ObjectRef) -> bool) {
+        self.queue(|queue| queue.retain(kind, keep));
+    }
+
+    fn holds(&self, kind: &Kind) -> bool {
+        self.queue(|queue| queue.holds(kind))
+    }
+
+    fn has(&self, object: &ObjectRef) -> bool {
+        self.queue(|queue| queue.has(object))
+    }
+
+    fn pending(&self) -> Pending {
+        self.queue(|queue| {
+            let (by_policy, oldest) = queue.waiting();
+            let by_policy = by_policy.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+            Pending { by_policy, oldest, oldest_foreign: queue.oldest_foreign() }
+        })
+    }
+}
+
+impl Worker for Completer {
+    fn register<'a>(
+        &'a self,
+        policy: &'a Policy,
+        kinds: &'a [Arc<Kind>],
+        object: &'a Value,
+    ) -> BoxFuture<'a, Result<Option<Unverified>, Unavailable>> {
+        registration::register(&self.operator, policy, kinds, object).boxed()
+    }
+
+    fn verify<'a>(&'a self, policy: &'a Policy, kinds: &'a [Arc<Kind>]) -> BoxFuture<'a, Verification> {
+        registration::verify(&self.operator, policy, kinds).boxed()
+    }
+
+    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), CallError>> {
+        registration::remove(&self.operator.client, name).boxed()
+    }
+
+    fn drain<'a>(&'a self, workloads: &'a Workloads, kinds: &'a [Arc<Kind>]) -> BoxFuture<'a, ()> {
+        registration::drain(workloads, kinds).boxed()
+    }
+
+    fn run(self: Arc<Self>, workloads: Arc<Workloads>, stop: watch::Receiver<bool>) -> BoxFuture<'static, ()> {
+        Run { completer: self, workloads }.work(stop).boxed()
+    }
+
+    fn since_beat(&self) -> Duration {
+        lock(&self.beat).elapsed()
+    }
+}
+
+/// A young object still blocks its creator. A clock that differs from the server's costs nothing but this order.
+fn urgency(created: Option<Timestamp>) -> super::queue::Lane {
+    let age = created.map(|created| Timestamp::now().duration_since(created)).unwrap_or_default();
+    if age.as_secs() < CREATE_LIMIT.as_secs() as i64 { super::queue::Lane::Fresh } else { super::queue::Lane::Backlog }
+}
+
+/// One run of the worker.
+struct Run {
+    completer: Arc<Completer>,
+    workloads: Arc<Workloads>,
+}
+
+impl Run {
+    fn operator(&self) -> &Operator {
+        &self.completer.operator
+    }
+
+    /// Settles the objects that the queue gives, until `stop` is true.
+    async fn work(self, mut stop: watch::Receiver<bool>) {
+        let (completer, metrics, timing) = (&self.completer, &self.operator().metrics, self.operator().timing);
+        let mut limit = Limit::new(completer.workers, &timing.initializer);
+        let large = Semaphore::new(LARGE_AT_ONCE);
+        let mut running = FuturesUnordered::new();
+        completer.queue(|queue| queue.take_back(Instant::now()));
+        metrics.workers.set(limit.width() as i64);
+        let (beat, mut looked) = (timing.process.beat, Instant::now());
+        while !*stop.borrow_and_update() {
+            *lock(&completer.beat) = Instant::now();
+            if looked.elapsed() >= beat {
+                looked = Instant::now();
+                foresee(&self, limit.refused_for(looked));
+            }
+            while running.len() < limit.at(Instant::now()) {
+                let Some(job) = completer.queue(|queue| queue.pop(Instant::now())) else { break };
+                running.push(guarded(&self, &large, job));
+            }
+            let due = completer.queue(|queue| queue.next_due());
+            let now = Instant::now();
+            let pause = limit.pause(now).or_else(|| due.map(|due| due.saturating_duration_since(now)));
+            let pause = pause.map_or(beat, |pause| pause.min(beat));
+            tokio::select! {
+                Some((key, settled)) = running.next() => {
+                    limit.learn(settled.pressure, Instant::now());
+                    metrics.workers.set(limit.width() as i64);
+                    completer.queue(|queue| queue.finish(&key, settled.finish, Instant::now()));
+                }
+                () = completer.changed.notified(), if running.len() < limit.at(now) => {}
+                () = tokio::time::sleep(pause) => {}
+                _ = stop.changed() => {}
+            }
+        }
+        // What is on its way is finished; what waits, waits for the next replica.
+        while let Some((key, settled)) = running.next().await {
+            completer.queue(|queue| queue.finish(&key, settled.finish, Instant::now()));
+        }
     }
 }
 
@@ -101,10 +282,10 @@ impl Settled {
 }
 
 /// A panic costs one object one retry.
-async fn guarded(shared: &Arc<Shared>, large: &Semaphore, job: Job) -> (Key, Settled) {
+async fn guarded(run: &Run, large: &Semaphore, job: Job) -> (ObjectRef, Settled) {
     let key = job.key.clone();
-    let settled = AssertUnwindSafe(settle(shared, large, job)).catch_unwind().await.unwrap_or_else(|_| {
-        shared.metrics.panics.inc();
+    let settled = AssertUnwindSafe(settle(run, large, job)).catch_unwind().await.unwrap_or_else(|_| {
+        run.operator().metrics.panics.inc();
         error!(code = %Code::Panicked, resource = key.kind.resource, namespace = key.namespace, name = key.name, "Panicked while settling; will try again");
         Settled::retry(Duration::ZERO)
     });
@@ -112,13 +293,13 @@ async fn guarded(shared: &Arc<Shared>, large: &Semaphore, job: Job) -> (Key, Set
 }
 
 /// Takes the object as far as it can be taken now.
-async fn settle(shared: &Shared, large: &Semaphore, job: Job) -> Settled {
+async fn settle(run: &Run, large: &Semaphore, job: Job) -> Settled {
     let mut _turn = None;
     let mut workload = if job.object.is_whole() {
         Workload::new(&job.key.kind, job.object.value())
     } else {
         _turn = large.acquire().await.ok();
-        match fetch(shared, &job.key).await {
+        match fetch(run, &job.key).await {
             Ok(Some(object)) => Workload::new(&job.key.kind, object.value()),
             Ok(None) => return Settled::DONE,
             Err(error) => {
@@ -128,18 +309,18 @@ async fn settle(shared: &Shared, large: &Semaphore, job: Job) -> Settled {
         }
     };
     loop {
-        let ours = leading(&workload, shared);
+        let ours = leading(&workload, run);
         if ours.is_empty() || workload.is_rejected() {
             return Settled::DONE;
         }
-        let settlement = match decide_all(shared, &mut workload, &ours, job.since).await {
+        let settlement = match decide_all(run, &mut workload, &ours, job.since).await {
             Ok(settlement) => settlement,
             Err(error) => {
                 warn!(%error, resource = job.key.kind.resource, namespace = workload.namespace(), name = workload.name(), "Cannot decide yet");
                 return Settled::retry(Duration::ZERO);
             }
         };
-        match write(shared, &workload, settlement, &job).await {
+        match write(run, &workload, settlement, &job).await {
             Written::Settled(settled) => return settled,
             Written::Stale(Some(fresh)) => workload = Workload::new(&job.key.kind, fresh.value()),
             Written::Stale(None) => return Settled::DONE,
@@ -148,8 +329,8 @@ async fn settle(shared: &Shared, large: &Semaphore, job: Job) -> Settled {
 }
 
 /// The names at the head of the list that are ours.
-fn leading(workload: &Workload, shared: &Shared) -> Vec<String> {
-    let site = shared.site();
+fn leading(workload: &Workload, run: &Run) -> Vec<String> {
+    let site = run.operator().site();
     workload.pending().take_while(|name| site.owns(name)).map(str::to_owned).collect()
 }
 
@@ -165,27 +346,28 @@ struct Settlement {
 
 /// Decides on all policies whose names lead the list.
 async fn decide_all(
-    shared: &Shared,
+    run: &Run,
     workload: &mut Workload,
     ours: &[String],
     since: Instant,
 ) -> Result<Settlement, CallError> {
-    let policies = match known(shared, ours).await {
+    let policies = match known(run, ours).await {
         Ok(policies) => policies,
         // The store cannot be read. What we know must do in the end, or the create would time out with no reason.
-        Err(error) if since.elapsed() < shared.timing.initializer.decision => return Err(error),
-        Err(_) => shared.snapshot().policies,
+        Err(error) if since.elapsed() < run.operator().timing.initializer.decision => return Err(error),
+        Err(_) => run.operator().snapshot().policies,
     };
     let asked: Vec<&Arc<Policy>> = ours.iter().filter_map(|name| policies.by_initializer(name)).collect();
     let orphans = ours.len() - asked.len();
     if policies.read_namespaces() && workload.namespace_object.is_none() {
-        workload.namespace_object = match shared.namespaces.read(&shared.client, workload.namespace()).await {
-            Ok(namespace) => namespace,
-            Err(error) if since.elapsed() < shared.timing.initializer.decision => return Err(error),
-            Err(_) => None,
-        };
+        workload.namespace_object =
+            match run.operator().namespaces.read(&run.operator().client, workload.namespace()).await {
+                Ok(namespace) => namespace,
+                Err(error) if since.elapsed() < run.operator().timing.initializer.decision => return Err(error),
+                Err(_) => None,
+            };
     }
-    let mut decision = Decision::of(&policies, workload, &shared.site());
+    let mut decision = Decision::of(&policies, workload, &run.operator().site());
     let asked: HashSet<&str> = asked.iter().map(|policy| policy.name.as_str()).collect();
     decision.retain(|policy| asked.contains(policy.name.as_str()));
     Ok(Settlement { ours: ours.len(), orphans, decision })
@@ -193,12 +375,12 @@ async fn decide_all(
 
 /// The policies, read anew if a name is unknown: a policy may be younger than our view of it, and "no such policy" is
 /// never guessed.
-async fn known(shared: &Shared, ours: &[String]) -> Result<Arc<Policies>, CallError> {
-    let snapshot = shared.snapshot();
+async fn known(run: &Run, ours: &[String]) -> Result<Arc<Policies>, CallError> {
+    let snapshot = run.operator().snapshot();
     if ours.iter().all(|name| snapshot.policies.by_initializer(name).is_some()) {
         return Ok(snapshot.policies);
     }
-    shared.read_policies().await
+    run.completer.read_policies().await
 }
 
 /// What became of a PATCH.
@@ -209,17 +391,17 @@ enum Written {
 }
 
 /// Writes what was decided; if the server refuses the result, writes what `failurePolicy` says instead.
-async fn write(shared: &Shared, workload: &Workload, mut settlement: Settlement, job: &Job) -> Written {
+async fn write(run: &Run, workload: &Workload, mut settlement: Settlement, job: &Job) -> Written {
     loop {
         let patch = patch(workload, &mut settlement);
-        let Err(refused) = send(shared, workload, &patch, Try::Real).await else {
-            shared.metrics.injection_took(EngineName::Initializer.as_str(), job.since.elapsed().as_secs_f64());
-            report::all(shared, EngineName::Initializer, workload, &settlement.decision);
-            report::orphans(shared, workload, settlement.orphans);
+        let Err(refused) = send(run, workload, &patch, Try::Real).await else {
+            run.operator().metrics.injection_took(NAME.as_str(), job.since.elapsed().as_secs_f64());
+            report::all(&run.workloads, DELIVERER, workload, &settlement.decision);
+            report::orphans(&run.workloads, DELIVERER, workload, settlement.orphans);
             return Written::Settled(Settled::DONE);
         };
         let decision = &mut settlement.decision;
-        match assess(shared, workload, &refused, job).await {
+        match assess(run, workload, &refused, job).await {
             Assessment::Stale(fresh) => return Written::Stale(fresh),
             Assessment::Later(settled) => {
                 debug!(
@@ -230,16 +412,16 @@ async fn write(shared: &Shared, workload: &Workload, mut settlement: Settlement,
                     message = refused.message,
                     "Will try again"
                 );
-                note_trouble(shared, decision, &refused);
+                note_trouble(run, decision, &refused);
                 return Written::Settled(settled);
             }
             Assessment::Refused(code) if decision.inject.is_empty() => {
                 // Even letting it go is refused: row 16. Nothing of ours is left to try but waiting.
-                note_trouble(shared, decision, &refused);
+                note_trouble(run, decision, &refused);
                 warn!(%code, resource = job.key.kind.resource, namespace = workload.namespace(), name = workload.name(), detail = refused.message, "The server refuses to let the object go");
-                return Written::Settled(Settled::retry(shared.timing.initializer.after_refusal));
+                return Written::Settled(Settled::retry(run.operator().timing.initializer.after_refusal));
             }
-            Assessment::Refused(code) => blame(shared, workload, &mut settlement, code, &refused).await,
+            Assessment::Refused(code) => blame(run, workload, &mut settlement, code, &refused).await,
         }
     }
 }
@@ -256,14 +438,14 @@ fn patch(workload: &Workload, settlement: &mut Settlement) -> Patch {
 
 /// Moves those policies out of the decision whose content the server refuses: found by trying each alone, without
 /// storing.
-async fn blame(shared: &Shared, workload: &Workload, settlement: &mut Settlement, code: Code, refused: &Refusal) {
+async fn blame(run: &Run, workload: &Workload, settlement: &mut Settlement, code: Code, refused: &Refusal) {
     let candidates = settlement.decision.inject.clone();
     let mut guilty = Vec::new();
     if candidates.len() > 1 {
         for policy in &candidates {
             let alone = settlement.decision.alone(policy).plan(workload);
             let alone = completion(workload, settlement.ours, alone);
-            if let Err(refused) = send(shared, workload, &alone, Try::Dry).await
+            if let Err(refused) = send(run, workload, &alone, Try::Dry).await
                 && matches!(refused.status, 403 | 422)
                 && !refused.is_not_applied()
             {
@@ -286,15 +468,17 @@ enum Assessment {
     Refused(Code),
 }
 
-async fn assess(shared: &Shared, workload: &Workload, refused: &Refusal, job: &Job) -> Assessment {
+async fn assess(run: &Run, workload: &Workload, refused: &Refusal, job: &Job) -> Assessment {
     match refused.status {
         // Not the object's fault: it keeps its place.
         _ if refused.is_unsent => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::Away }),
         429 => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::TooMany(refused.retry_after) }),
-        403 if refused.is_missing_right() => Assessment::Later(Settled::retry(shared.timing.initializer.after_refusal)),
+        403 if refused.is_missing_right() => {
+            Assessment::Later(Settled::retry(run.operator().timing.initializer.after_refusal))
+        }
         // 404 may be a server that does not serve the kind yet; 409, 422 and, on old patch levels, 500 can all be a failed test; 0, 504 and the rest leave open whether the write
         // was done. The object itself tells.
-        status => match fetch(shared, &job.key).await {
+        status => match fetch(run, &job.key).await {
             Ok(None) => Assessment::Stale(None),
             Ok(Some(fresh)) if fresh.meta().resource_version.as_deref() != Some(workload.resource_version()) => {
                 Assessment::Stale(
@@ -362,25 +546,26 @@ impl Refusal {
     }
 }
 
-async fn send(shared: &Shared, workload: &Workload, patch: &Patch, how: Try) -> Result<(), Refusal> {
-    let resource = shared.resource(&workload.kind).ok_or_else(|| Refusal::away("the kind is not served any more"))?;
+async fn send(run: &Run, workload: &Workload, patch: &Patch, how: Try) -> Result<(), Refusal> {
+    let resource =
+        run.operator().resource(&workload.kind).ok_or_else(|| Refusal::away("the kind is not served any more"))?;
     let collection = Object::url_path(&resource, Some(workload.namespace()).filter(|namespace| !namespace.is_empty()));
     let dry = if how == Try::Dry { "dryRun=All" } else { "" };
     let url = format!("{collection}/{}?{dry}", workload.name());
     let body = serde_json::to_vec(patch).expect("a patch is JSON");
-    let lane = shared.lane.as_ref().filter(|lane| how == Try::Real && lane.is_open(Instant::now()));
-    let Some(lane) = lane else { return exchange(shared, &url, body, None).await };
-    match exchange(shared, &url, body.clone(), Some(lane)).await {
+    let lane = run.completer.lane.as_ref().filter(|lane| how == Try::Real && lane.is_open(Instant::now()));
+    let Some(lane) = lane else { return exchange(run, &url, body, None).await };
+    match exchange(run, &url, body.clone(), Some(lane)).await {
         Err(refused) if refused.is_not_ourselves() => {
             lane.close(Instant::now());
             warn!(detail = refused.message, "The priority lane is closed: apply config/rbac/priority-lane");
-            exchange(shared, &url, body, None).await
+            exchange(run, &url, body, None).await
         }
         answer => answer,
     }
 }
 
-async fn exchange(shared: &Shared, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> Result<(), Refusal> {
+async fn exchange(run: &Run, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> Result<(), Refusal> {
     // Nobody reads the answer, but an answer with metadata alone costs servers with Initializers more, not less: to see that an object is
     // no list, they write all of it into an error (`meta.IsListType`).
     let request = Request::patch(url).header(CONTENT_TYPE, "application/json-patch+json");
@@ -389,14 +574,15 @@ async fn exchange(shared: &Shared, url: &str, patch: Vec<u8>, lane: Option<&Lane
         None => request,
     };
     let request = request.body(Body::from(patch)).map_err(|error| Refusal::away(error.to_string()))?;
-    match tokio::time::timeout(CALL_LIMIT, answer_to(shared, request)).await {
+    match tokio::time::timeout(CALL_LIMIT, answer_to(run, request)).await {
         Ok(answer) => answer,
         Err(_) => Err(Refusal::away("no answer in time")),
     }
 }
 
-async fn answer_to(shared: &Shared, request: Request<Body>) -> Result<(), Refusal> {
-    let answer = shared
+async fn answer_to(run: &Run, request: Request<Body>) -> Result<(), Refusal> {
+    let answer = run
+        .operator()
         .client
         .send(request)
         .await
@@ -437,9 +623,10 @@ fn explain(status: Status) -> String {
     format!("{}: {}", status.message, causes.join("; "))
 }
 
-async fn fetch(shared: &Shared, Key { kind, namespace, name }: &Key) -> Result<Option<Object>, CallError> {
-    let resource = shared.resource(kind).ok_or_else(|| CallError::Away("the kind is not served any more".into()))?;
-    let api = kube::Api::<Object>::namespaced_with(shared.client.clone(), namespace, &resource);
+async fn fetch(run: &Run, ObjectRef { kind, namespace, name }: &ObjectRef) -> Result<Option<Object>, CallError> {
+    let resource =
+        run.operator().resource(kind).ok_or_else(|| CallError::Away("the kind is not served any more".into()))?;
+    let api = kube::Api::<Object>::namespaced_with(run.operator().client.clone(), namespace, &resource);
     match call(api.get(name)).await {
         Ok(object) => Ok(Some(object)),
         Err(CallError::Refused(status)) if is_gone(&status) => Ok(None),
@@ -455,26 +642,26 @@ fn is_gone(status: &Status) -> bool {
 
 /// Tells what is about to go wrong: that the server will soon refuse writes, while it can still be told (a status is a write), and
 /// that the priority lane is closed.
-fn foresee(shared: &Shared, refused_for: Duration) {
+fn foresee(run: &Run, refused_for: Duration) {
     let now = Instant::now();
-    match &shared.lane {
+    match &run.completer.lane {
         Some(lane) if lane.is_open(now) => return,
         Some(_) => {
             let message = "the API server refuses the priority lane: apply `config/rbac/priority-lane`, or do without `--priority-lane`";
-            shared.ledger(|ledger| {
-                for policy in shared.snapshot().policies.iter() {
+            run.workloads.ledger(|ledger| {
+                for policy in run.operator().snapshot().policies.iter() {
                     ledger.trouble(&policy.name, Code::MissingRight, message.to_owned(), now);
                 }
             });
         }
         None => {}
     }
-    let blocked = shared.queue(|queue| queue.blocked());
+    let blocked = run.completer.queue(|queue| queue.blocked());
     let crowd: usize = blocked.values().sum();
-    if crowd < CROWD && refused_for < shared.timing.initializer.refused {
+    if crowd < CROWD && refused_for < run.operator().timing.initializer.refused {
         return;
     }
-    shared.ledger(|ledger| {
+    run.workloads.ledger(|ledger| {
         for policy in blocked.keys() {
             ledger.trouble(policy, Code::TooManyRequests, CROWDED.to_owned(), now);
         }
@@ -485,7 +672,7 @@ fn foresee(shared: &Shared, refused_for: Duration) {
 const CROWDED: &str = "waiting creates take up the server's places for writes (429): use `--priority-lane`, or raise the API server's \
                        `--max-mutating-requests-inflight`";
 
-fn note_trouble(shared: &Shared, decision: &Decision, refused: &Refusal) {
+fn note_trouble(run: &Run, decision: &Decision, refused: &Refusal) {
     let code = match refused.status {
         403 if refused.is_missing_right() => Code::MissingRight,
         403 if refused.message.contains("exceeded quota") => Code::QuotaExceeded,
@@ -495,13 +682,94 @@ fn note_trouble(shared: &Shared, decision: &Decision, refused: &Refusal) {
     };
     let asked = decision.inject.iter().chain(decision.rest.iter().map(|left| &left.policy));
     for policy in asked {
-        shared.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message.clone(), Instant::now()));
+        run.workloads.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message.clone(), Instant::now()));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::events::Recorder;
+    use crate::cluster::policies::Snapshot;
+    use crate::policy::Site;
+    use crate::timing::Timing;
+    use http::Response;
+    use kube::Client;
+    use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tower::{BoxError, service_fn};
+
+    fn started(client: Client) -> (Arc<Completer>, Workloads) {
+        let (recorder, _) = Recorder::new(client.clone(), "test".to_owned(), Arc::default());
+        let (_policies, snapshots) = watch::channel(Snapshot::default());
+        let (site, resync) = (Arc::new(Site::new("scpol-system", [], [])), Duration::from_secs(900));
+        let operator = Arc::new(Operator::new(client, site, Arc::default(), snapshots, resync, Timing::short()));
+        let settings = Settings {
+            workers: 1,
+            priority_lane: false,
+            listen: ([127, 0, 0, 1], 0).into(),
+            url: None,
+            certificates: None,
+            author_check: false,
+            repair_hold: Duration::ZERO,
+        };
+        let completer = Arc::new(Completer::new(operator.clone(), &settings));
+        let waiting = completer.clone() as Arc<dyn Waiting>;
+        (completer, Workloads::new(operator, recorder, false, Some(waiting)))
+    }
+
+    #[tokio::test]
+    async fn what_was_made_again_waits_on_though_an_old_list_shows_its_forerunner_as_done() {
+        let client = Client::new(
+            service_fn(|_: Request<Body>| async { Err::<Response<Body>, BoxError>("none".into()) }),
+            "default",
+        );
+        let (completer, workloads) = started(client);
+        let kind = Kind::find("apps", "deployments").expect("a built-in kind");
+        let object = |version: u32, metadata: Value| {
+            let mut object = json!({ "metadata": { "namespace": "default", "name": "web", "uid": version.to_string(), "resourceVersion": version.to_string() } });
+            object["metadata"]
+                .as_object_mut()
+                .expect("an object")
+                .extend(metadata.as_object().cloned().unwrap_or_default());
+            serde_json::from_value::<Object>(object).expect("an object")
+        };
+        let pending = |names: &[&str]| json!({ "initializers": { "pending": names.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>() } });
+        let waits = || completer.holds(kind);
+        let again = object(20, pending(&["envoy.scpol.dev"]));
+        assert_eq!(workloads.observe(kind, again, News::Fresh), Standing::WaitsForUs);
+        for old in [
+            object(10, json!({})),
+            object(10, pending(&["others.example.com", "envoy.scpol.dev"])),
+            object(10, pending(&["others.example.com"])),
+        ] {
+            workloads.observe(kind, old, News::Listed);
+            assert!(completer.pending().oldest.is_some());
+        }
+        assert_eq!(workloads.observe(kind, object(21, json!({})), News::Fresh), Standing::Initialized);
+        assert!(!waits());
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_the_policies_takes_what_the_first_has_read() {
+        static READ: AtomicUsize = AtomicUsize::new(0);
+        let server = service_fn(|_: Request<Body>| async {
+            READ.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let spec = json!({ "template": { "volumes": [{ "name": "logs", "emptyDir": {} }] } });
+            let policy = json!({ "metadata": { "name": "logs", "uid": "1" }, "spec": spec });
+            let list = json!({ "kind": "SidecarPolicyList", "metadata": {}, "items": [policy] });
+            Ok::<_, BoxError>(Response::new(Body::from(list.to_string().into_bytes())))
+        });
+        let client = Client::new(server, "default");
+        let (completer, workloads) = started(client);
+        for rounds in 1..=2 {
+            let read = futures::future::join_all((0..50).map(|_| completer.read_policies())).await;
+            assert!(read.iter().all(|policies| policies.as_ref().is_ok_and(|policies| policies.get("logs").is_some())));
+            assert_eq!(READ.load(Ordering::Relaxed), rounds);
+            tokio::time::sleep(workloads.operator.timing.workloads.policies).await;
+        }
+    }
 
     #[test]
     fn however_long_the_server_says_to_wait_it_is_no_longer_than_a_creator_does() {

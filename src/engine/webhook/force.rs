@@ -6,20 +6,18 @@
 
 use super::render::{POLICIES, revision_of};
 use super::server::{Revisions, Webhook};
-use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::cluster::capabilities::registration as resources;
 use crate::cluster::client::{chain, is_refused};
 use crate::cluster::mirror::{Mirror, Seen, watch_ours};
 use crate::cluster::policies::Snapshot;
+use crate::operator::Operator;
 use crate::policy::{Policies, Policy};
-use crate::timing;
 use futures::StreamExt;
-use kube::Client;
 use kube::runtime::watcher::Event;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 use tracing::warn;
 
 /// What is registered and what is stored, and so what is in force.
@@ -41,17 +39,12 @@ struct Listed {
 
 /// Follows registrations and policies, and has `webhook` answer by what is in force, for ever. It is settled from when all of them have
 /// been read.
-pub async fn follow(
-    client: &Client,
-    capabilities: &Capabilities,
-    resync: Duration,
-    mut snapshots: watch::Receiver<Snapshot>,
-    webhook: &Webhook,
-    timing: &'static timing::Watch,
-) {
+pub async fn follow(operator: &Operator, webhook: &Webhook) {
+    let (capabilities, timing) = (operator.capabilities(), &operator.timing.watch);
+    let mut snapshots = operator.snapshots();
     let mut followed = vec![resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS];
     followed.retain(|resource| capabilities.registration(resource).is_some());
-    let mut events = watch_ours(client, capabilities, resync, timing, followed.clone());
+    let mut events = watch_ours(&operator.client, &capabilities, operator.resync, timing, followed.clone());
     let mut force = Force::default();
     loop {
         let snapshot = snapshots.borrow_and_update().clone();

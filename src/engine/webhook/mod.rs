@@ -5,7 +5,7 @@
 //! certificate by which the server knows us, which [`authority`] makes. [`force`] says which policies are in force by webhook, and
 //! [`replica`] puts it all together. How servers behave is told in `docs/webhooks.md`.
 //!
-//! [`author`] and [`rights`] are no part of delivering: by the same server they judge who writes policies.
+//! [`author`] is no part of delivering: by the same server it judges who writes policies.
 //!
 //! A registration is called by a URL that ends in its *revision*. An object in the operator's own namespace with the label
 //! `scpol.dev/probe` gets that revision as an annotation: so a create that is not stored shows which registration is in
@@ -18,22 +18,25 @@ pub mod force;
 pub mod render;
 pub mod replica;
 pub mod review;
-pub mod rights;
 pub mod server;
 
+use super::process::{Serving, Settings};
 use super::registration::{is_unanswered, unanswered};
+use super::requirements::{Flags, Requirements, SideRegistration};
 use super::{Engine, EngineName, Surroundings, Unavailable};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::{Capabilities, registration};
 use crate::cluster::client::CallError;
-use crate::policy::Policy;
+use crate::operator::Operator;
+use crate::policy::{Policy, Site};
 use crate::workload::Kind;
 use serde_json::Value;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-/// The name of the engine, as in `spec.engine`.
-pub const NAME: &str = "Webhook";
+/// The name of the engine.
+const NAME: EngineName = EngineName("Webhook");
 
 /// Why this engine cannot run on `cluster`, if it cannot. Presence of an API proves nothing: a probe follows.
 ///
@@ -57,11 +60,7 @@ pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
 pub struct Webhook;
 
 impl Engine for Webhook {
-    fn id(&self) -> EngineName {
-        EngineName::Webhook
-    }
-
-    fn name(&self) -> &'static str {
+    fn name(&self) -> EngineName {
         NAME
     }
 
@@ -73,8 +72,25 @@ impl Engine for Webhook {
         check(cluster)
     }
 
+    fn requirements(&self) -> Requirements {
+        Requirements {
+            rights: &[
+                include_str!("../../../config/rbac/webhook/cluster_role.yaml"),
+                include_str!("../../../config/rbac/webhook/role.yaml"),
+            ],
+            flags,
+            plugins: &["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"],
+            off: Code::WebhookOff,
+            witness: None,
+        }
+    }
+
     fn registers(&self) -> &'static [&'static str] {
         &[registration::MUTATING_WEBHOOKS]
+    }
+
+    fn rejects_by(&self) -> &'static [&'static str] {
+        &[registration::VALIDATING_WEBHOOKS]
     }
 
     fn needs_operator(&self) -> bool {
@@ -92,12 +108,43 @@ impl Engine for Webhook {
         render::render(kind, policies, cluster, site, &reach.endpoint, reach.ca_bundle.as_deref())
     }
 
+    fn render_as(
+        &self,
+        _: &str,
+        stored: &Value,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        cluster: &Capabilities,
+        site: &Site,
+    ) -> Option<Vec<Value>> {
+        let (endpoint, bundle) = render::reach_of(stored)?;
+        render::render(kind, policies, cluster, site, &endpoint, bundle.as_deref()).ok()
+    }
+
     fn revision_of(&self, object: &Value) -> Option<String> {
         render::revision_of(object).map(str::to_owned)
     }
 
     fn is_unanswered(&self, error: &CallError) -> bool {
         is_unanswered(error)
+    }
+
+    fn side_registration(&self) -> Option<SideRegistration> {
+        Some(SideRegistration {
+            resource: registration::VALIDATING_WEBHOOKS,
+            name: author::NAME,
+            title: "rights for the author check",
+            rights: &[include_str!("../../../config/rbac/author-webhook/role.yaml")],
+        })
+    }
+
+    fn serve(
+        &self,
+        operator: &Arc<Operator>,
+        settings: &Settings,
+        ready: &Arc<AtomicBool>,
+    ) -> anyhow::Result<Option<Serving>> {
+        replica::start(operator, settings, ready).map(Some)
     }
 
     fn without_effect(&self, tried: &str, why: Option<&str>, cluster: &Capabilities) -> Unavailable {
@@ -116,5 +163,14 @@ impl Engine for Webhook {
             "{tried}: is the admission plugin on? See that `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` are not in `--disable-admission-plugins`"
         );
         Unavailable::new(Code::WebhookOff, message)
+    }
+}
+
+fn flags(minor: u32) -> Flags {
+    match minor {
+        0..=8 => Flags::Never("webhooks came with 1.9"),
+        _ => Flags::Default(
+            "`MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` must not be in `--disable-admission-plugins`",
+        ),
     }
 }

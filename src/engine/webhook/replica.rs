@@ -1,63 +1,118 @@
 //! The webhook of one replica: from when a policy may need it to the end of the process. Every replica answers.
 
-use super::certs::Certificates;
+use super::author::keep;
+use super::certs::{self, Certificates};
 use super::server::{self, Webhook};
-use super::{check, force};
+use super::{NAME, check, force};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client::backoff;
-use crate::cluster::namespaces;
 use crate::cluster::policies::Snapshot;
-use crate::engine::EngineName;
+use crate::engine::process::{Serving, Settings};
 use crate::engine::reach::{Endpoint, Reach, Reachable};
-use crate::metrics::Metrics;
-use crate::policy::{Policy, Site};
-use crate::survival;
-use crate::timing::{self, Timing};
+use crate::engine::{self, EngineName, Unavailable};
+use crate::operator::Operator;
+use crate::policy::Policy;
+use anyhow::Context;
+use http::Uri;
 use jiff::Timestamp;
-use kube::Client;
 use serde_json::Value;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::info;
+
+/// The name of the Service by which API servers call the webhook.
+const SERVICE: &str = "scpol";
+
+/// Starts the webhook of this replica. `ready` is false while it may be needed and does not serve yet.
+///
+/// # Errors
+/// If its address cannot be used.
+pub(super) fn start(operator: &Arc<Operator>, settings: &Settings, ready: &Arc<AtomicBool>) -> anyhow::Result<Serving> {
+    let listener = std::net::TcpListener::bind(settings.listen)
+        .and_then(|listener| listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)))
+        .with_context(|| format!("--webhook-listen {} cannot be used", settings.listen))?;
+    let (endpoint, names) = endpoint(settings.url.as_ref(), &operator.site().operator_namespace);
+    let certificates = Arc::new(certificates(operator, settings.certificates.as_deref(), names));
+    let (demand, demanded) = watch::channel(settings.author_check);
+    let author_check = settings.author_check.then(|| watch::Sender::new(None));
+    let (reached, reach) = watch::channel(Err(Unavailable::new(Code::Reconciling, "the webhook does not serve yet")));
+    let (stop, stopped) = watch::channel(false);
+    let replica = Replica {
+        operator: operator.clone(),
+        endpoint,
+        certificates: certificates.clone(),
+        ready: ready.clone(),
+        judges_authors: settings.author_check,
+        demanded,
+    };
+    let task = tokio::spawn(replica.run(listener, reached, stopped));
+    let (operator, repair_hold) = (operator.clone(), settings.repair_hold);
+    let (keeping, published) = (author_check.clone(), author_check);
+    let author_reach = reach.clone();
+    Ok(Serving {
+        reach,
+        demand,
+        published: Arc::new(move |bundle| {
+            // The registration of the author check must have it, too.
+            if published.as_ref().is_none_or(|published| published.borrow().as_deref() == Some(bundle)) {
+                certificates.is_published(bundle);
+            }
+        }),
+        beside: Arc::new(move || {
+            let settings = keep::Settings { repair_hold, reach: author_reach.clone(), published: keeping.clone() };
+            Box::pin(keep::keep(operator.clone(), settings))
+        }),
+        stop,
+        task,
+    })
+}
+
+fn certificates(operator: &Operator, folder: Option<&Path>, names: Vec<String>) -> Certificates {
+    let (metrics, timing) = (operator.metrics.clone(), &operator.timing.webhook);
+    match folder {
+        Some(folder) => Certificates::of_files(folder, names, metrics, timing),
+        None => {
+            let namespace = &operator.site().operator_namespace;
+            Certificates::of_secret(operator.client.clone(), namespace, names, metrics, timing)
+        }
+    }
+}
+
+/// Where API servers find the webhook, and the names that its certificate is to be for.
+fn endpoint(url: Option<&Uri>, namespace: &str) -> (Endpoint, Vec<String>) {
+    let mut names = certs::service_names(SERVICE, namespace);
+    let Some(url) = url else {
+        let endpoint = Endpoint::Service { namespace: namespace.to_owned(), name: SERVICE.to_owned(), port: 443 };
+        return (endpoint, names);
+    };
+    names.extend(url.host().map(|host| host.trim_matches(['[', ']']).to_owned()));
+    (Endpoint::Url(url.to_string()), names)
+}
 
 /// What a replica serves with.
-pub struct Replica {
-    /// For every request.
-    pub client: Client,
-    /// What the server offers.
-    pub capabilities: Arc<Capabilities>,
-    /// What flags say.
-    pub site: Arc<Site>,
-    /// After how long everything is read anew.
-    pub resync: Duration,
-    /// What is counted.
-    pub metrics: Arc<Metrics>,
-    /// The policies.
-    pub snapshots: watch::Receiver<Snapshot>,
-    /// Where API servers are to call.
-    pub endpoint: Endpoint,
-    /// By what they know us.
-    pub certificates: Arc<Certificates>,
-    /// True while nobody needs the webhook, and once it serves and knows what is in force.
-    pub ready: Arc<AtomicBool>,
-    /// The authors of policies are judged, too.
-    pub judges_authors: bool,
+struct Replica {
+    operator: Arc<Operator>,
+    /// The address at which API servers call.
+    endpoint: Endpoint,
+    certificates: Arc<Certificates>,
+    /// True while no policy needs the webhook, and once it serves and knows which policies are in effect.
+    ready: Arc<AtomicBool>,
+    judges_authors: bool,
     /// True once the controller has found that a policy cannot be delivered otherwise, and from the start where authors are judged.
-    pub demanded: watch::Receiver<bool>,
-    /// How long it waits for anything.
-    pub timing: &'static Timing,
+    demanded: watch::Receiver<bool>,
 }
 
 impl Replica {
     /// Serves on `listener` from when a policy may need it until `stop` is true, and tells how it is `reached`.
-    pub async fn run(self, listener: TcpListener, reached: watch::Sender<Reachable>, mut stop: watch::Receiver<bool>) {
-        let (mut snapshots, mut demanded) = (self.snapshots.clone(), self.demanded.clone());
-        let needed = snapshots.wait_for(|snapshot| is_needed(snapshot, &self.capabilities));
+    async fn run(self, listener: TcpListener, reached: watch::Sender<Reachable>, mut stop: watch::Receiver<bool>) {
+        let (mut snapshots, mut demanded) = (self.operator.snapshots(), self.demanded.clone());
+        let needed = snapshots.wait_for(|snapshot| is_needed(snapshot, &self.operator.capabilities()));
         tokio::select! {
             needed = needed => if needed.is_err() { return },
             Ok(_) = demanded.wait_for(|demanded| *demanded) => {}
@@ -68,15 +123,13 @@ impl Replica {
             () = self.certify(&reached) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        let site = Site { native_sidecars: self.capabilities.native_sidecars, ..Site::clone(&self.site) };
-        let webhook = Webhook::new(self.client.clone(), Arc::new(site), self.metrics.clone(), &self.timing.webhook);
+        let webhook = Webhook::new(self.operator.clone());
         let webhook = Arc::new(if self.judges_authors { webhook.judging_authors() } else { webhook });
         webhook.settled.send_replace(false);
         let tasks = [
             tokio::spawn(self.follow_registrations(webhook.clone())),
-            tokio::spawn(self.follow_namespaces(webhook.clone())),
             tokio::spawn(self.keep_certificate(webhook.clone(), reached)),
-            tokio::spawn(self.survey(webhook.clone())),
+            tokio::spawn(self.survey()),
             tokio::spawn(self.settle(&webhook)),
         ];
         info!(address = ?listener.local_addr().ok(), "The webhook serves");
@@ -87,21 +140,10 @@ impl Replica {
     }
 
     fn follow_registrations(&self, webhook: Arc<Webhook>) -> impl Future<Output = ()> + use<> {
-        let (client, capabilities, resync) = (self.client.clone(), self.capabilities.clone(), self.resync);
-        let (snapshots, metrics, timing) = (self.snapshots.clone(), self.metrics.clone(), self.timing);
+        let operator = self.operator.clone();
         async move {
-            let begin = || force::follow(&client, &capabilities, resync, snapshots.clone(), &webhook, &timing.watch);
-            survival::persist(&metrics, &timing.process, "watching registrations", begin).await;
-        }
-    }
-
-    fn follow_namespaces(&self, webhook: Arc<Webhook>) -> impl Future<Output = ()> + use<> {
-        let (progress, _) = watch::channel(crate::cluster::client::Progress::Starting);
-        let (client, resync, snapshots) = (self.client.clone(), self.resync, self.snapshots.clone());
-        let (metrics, timing) = (self.metrics.clone(), self.timing);
-        async move {
-            let begin = || follow_namespaces(&client, resync, snapshots.clone(), &webhook, &progress, &timing.watch);
-            survival::persist(&metrics, &timing.process, "watching Namespaces", begin).await;
+            let begin = || force::follow(&operator, &webhook);
+            operator.persist("watching registrations", begin).await;
         }
     }
 
@@ -110,23 +152,30 @@ impl Replica {
         webhook: Arc<Webhook>,
         reached: watch::Sender<Reachable>,
     ) -> impl Future<Output = ()> + use<> {
-        let (certificates, endpoint) = (self.certificates.clone(), self.endpoint.clone());
-        let (metrics, timing) = (self.metrics.clone(), self.timing);
+        let (certificates, endpoint, operator) =
+            (self.certificates.clone(), self.endpoint.clone(), self.operator.clone());
         async move {
-            let begin = || keep(&certificates, &webhook, &endpoint, &reached, timing.webhook.look);
-            survival::persist(&metrics, &timing.process, "keeping the certificate", begin).await;
+            let begin = || keep(&certificates, &webhook, &endpoint, &reached, operator.timing.webhook.look);
+            operator.persist("keeping the certificate", begin).await;
         }
     }
 
-    fn survey(&self, webhook: Arc<Webhook>) -> impl Future<Output = ()> + use<> {
-        let (client, metrics, timing) = (self.client.clone(), self.metrics.clone(), self.timing);
+    /// Has the server asked now and then whether it has native sidecars: a node with an older kubelet may have joined. The leader asks
+    /// more often by itself.
+    fn survey(&self) -> impl Future<Output = ()> + use<> {
+        let operator = self.operator.clone();
         async move {
-            let begin = || survey(&client, &webhook, timing.webhook.survey);
-            survival::persist(&metrics, &timing.process, "asking what the server can do", begin).await;
+            let begin = || async {
+                loop {
+                    tokio::time::sleep(operator.timing.webhook.survey).await;
+                    operator.refresh(operator.timing.webhook.survey).await;
+                }
+            };
+            operator.persist("asking what the server can do", begin).await;
         }
     }
 
-    /// Marks the replica ready once the webhook knows which policies are in force.
+    /// Marks the replica ready once the webhook knows which policies are in effect.
     fn settle(&self, webhook: &Webhook) -> impl Future<Output = ()> + use<> {
         let (mut settled, ready) = (webhook.settled.subscribe(), self.ready.clone());
         async move {
@@ -138,8 +187,9 @@ impl Replica {
 
     /// Waits for a certificate.
     async fn certify(&self, reached: &watch::Sender<Reachable>) {
-        let longest = self.timing.webhook.longest_certificate_pause;
-        let mut pauses = backoff(self.timing.webhook.first_certificate_pause, longest);
+        let timing = &self.operator.timing.webhook;
+        let longest = timing.longest_certificate_pause;
+        let mut pauses = backoff(timing.first_certificate_pause, longest);
         while let Err(error) = self.certificates.refresh().await {
             let reason = self.certificates.trouble(Timestamp::now()).unwrap_or_else(|| error.reason());
             tell(reached, Err(reason));
@@ -150,19 +200,18 @@ impl Replica {
 
 /// True if a policy may be delivered by webhook here.
 fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
-    let has_initializers = EngineName::Initializer.check(capabilities).is_ok();
+    // What completes stored objects needs no webhook.
+    let has_worker = engine::all().any(|engine| engine.is_per_policy() && engine.check(capabilities).is_ok());
     let is_delivered = |policy: &Policy| {
         let status = snapshot.stored.get(&policy.name).map(|stored| &stored.status["engine"]);
         let engines = status.and_then(Value::as_str).unwrap_or_default();
-        EngineName::listed(engines).any(|engine| engine == EngineName::Webhook)
+        EngineName::listed(engines).any(|engine| engine == NAME)
     };
     let may_need = |policy: &Policy| match policy.spec.engine {
         EngineChoice::Webhook => true,
         // What another replica has found out stands in the status.
-        EngineChoice::Auto => {
-            !has_initializers || policy.kinds.iter().any(|kind| kind.is_job()) || is_delivered(policy)
-        }
-        EngineChoice::Initializer | EngineChoice::MutatingAdmissionPolicy => false,
+        EngineChoice::Auto => !has_worker || policy.kinds.iter().any(|kind| kind.is_job()) || is_delivered(policy),
+        _ => false,
     };
     let mut enforced = snapshot.policies.iter().filter(|policy| policy.is_enforced());
     check(capabilities).is_ok() && enforced.any(|policy| may_need(policy))
@@ -199,34 +248,4 @@ async fn keep(
         }
     };
     tokio::join!(certificates.run(), telling);
-}
-
-/// Asks the server now and then whether native sidecars are to be had: a node with an older kubelet may have come.
-async fn survey(client: &Client, webhook: &Webhook, period: Duration) {
-    loop {
-        tokio::time::sleep(period).await;
-        match Capabilities::discover(client, |_| false).await {
-            Ok(Capabilities { native_sidecars, .. }) => {
-                let site = Site { native_sidecars, ..Site::clone(&webhook.site.load()) };
-                webhook.site.store(Arc::new(site));
-            }
-            Err(error) => warn!(%error, "Cannot ask the server what it can do"),
-        }
-    }
-}
-
-/// Follows the Namespaces from when a policy decides by more than their names.
-async fn follow_namespaces(
-    client: &Client,
-    resync: Duration,
-    mut snapshots: watch::Receiver<Snapshot>,
-    webhook: &Webhook,
-    progress: &watch::Sender<crate::cluster::client::Progress>,
-    timing: &'static timing::Watch,
-) {
-    if snapshots.wait_for(|snapshot| snapshot.policies.read_namespaces()).await.is_err() {
-        warn!("The policies are not followed any more");
-        return;
-    }
-    namespaces::follow(client.clone(), webhook.namespaces.clone(), resync, progress, timing).await;
 }

@@ -13,15 +13,14 @@
 //! that run are finished.
 
 use super::NAME;
-use super::author::{self, Judgement};
+use super::author::review::{self as author, Judgement};
+use super::author::rights::Rights;
 use super::review::{Answer, Call, Decided, Invalid, LARGEST, Review};
-use super::rights::Rights;
 use crate::api::code::Code;
-use crate::cluster::namespaces::Namespaces;
 use crate::decision::Outcome;
 use crate::engine::Unavailable;
-use crate::metrics::Metrics;
-use crate::policy::{Policies, Site};
+use crate::operator::Operator;
+use crate::policy::Policies;
 use crate::survival::{self, lock};
 use crate::telemetry;
 use crate::timing;
@@ -36,7 +35,6 @@ use futures::FutureExt;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kube::Client;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::ResolvesServerCert;
@@ -64,18 +62,12 @@ pub const CONNECTIONS: usize = 1024;
 /// Registrations by their revision, each with the names of the policies that are in force by it.
 pub type Revisions = BTreeMap<String, BTreeSet<String>>;
 
-/// What calls are answered from. Policies and site can be replaced at any time: the next call sees it.
+/// What calls are answered from. Policies can be replaced at any time: the next call sees it.
 pub struct Webhook {
     /// The policies that are in force by webhook, and no others.
     pub policies: ArcSwap<Policies>,
-    /// What the operator's flags and the cluster's nodes say.
-    pub site: ArcSwap<Site>,
-    /// The Namespaces, as far as they have been seen.
-    pub namespaces: Arc<Namespaces>,
-    /// Reads a Namespace that has not been seen.
-    pub client: Client,
-    /// Counts.
-    pub metrics: Arc<Metrics>,
+    /// The process: its flags, the cache of Namespaces, its counters.
+    pub operator: Arc<Operator>,
     /// The revisions of the registrations that we have seen, each with the names of its policies, and by which [`Self::policies`] were taken: a probe through another
     /// one is not answered yet. None where nobody follows them: any is answered.
     pub revisions: ArcSwapOption<Revisions>,
@@ -86,30 +78,29 @@ pub struct Webhook {
     rights: Option<Rights>,
     /// When a review could not be understood last.
     puzzled: Mutex<Option<Instant>>,
-    timing: &'static timing::Webhook,
 }
 
 impl Webhook {
     /// A webhook by which nothing is in force yet.
-    pub fn new(client: Client, site: Arc<Site>, metrics: Arc<Metrics>, timing: &'static timing::Webhook) -> Self {
+    pub fn new(operator: Arc<Operator>) -> Self {
         Self {
             policies: ArcSwap::default(),
-            site: ArcSwap::new(site),
-            namespaces: Arc::default(),
-            client,
-            metrics,
+            operator,
             revisions: ArcSwapOption::empty(),
             settled: watch::Sender::new(true),
             rights: None,
             puzzled: Mutex::default(),
-            timing,
         }
+    }
+
+    fn timing(&self) -> &'static timing::Webhook {
+        &self.operator.timing.webhook
     }
 
     /// The same, and it judges the authors of policies.
     #[must_use]
     pub fn judging_authors(self) -> Self {
-        Self { rights: Some(Rights::new(self.client.clone(), self.timing)), ..self }
+        Self { rights: Some(Rights::new(self.operator.client.clone(), self.timing())), ..self }
     }
 
     /// The answer to the review in `body`: a status, and what is sent back.
@@ -120,7 +111,7 @@ impl Webhook {
     pub async fn answer(self: &Arc<Self>, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         let mut settled = self.settled.subscribe();
         let settling = settled.wait_for(|settled| *settled);
-        if !matches!(tokio::time::timeout(self.timing.settling, settling).await, Ok(Ok(_))) {
+        if !matches!(tokio::time::timeout(self.timing().settling, settling).await, Ok(Ok(_))) {
             let message = b"what is in force has not been read yet; try again\n";
             return (StatusCode::SERVICE_UNAVAILABLE, message.into());
         }
@@ -147,7 +138,7 @@ impl Webhook {
             *lock(&self.puzzled) = Some(Instant::now());
             // A create is counted where it comes first. Which policies would have been for it is not known.
             if call == Call::Mutate {
-                self.metrics.injection("", NAME, Outcome::Failed, Code::ReviewInvalid);
+                self.operator.metrics.injection("", NAME.as_str(), Outcome::Failed, Code::ReviewInvalid);
             }
         }
         let status = StatusCode::from_u16(invalid.status()).unwrap_or(StatusCode::BAD_REQUEST);
@@ -157,7 +148,7 @@ impl Webhook {
     /// That a review could not be understood lately. Whoever reaches the port can bring that about, so nothing of the review is told.
     pub fn trouble(&self, now: Instant) -> Option<Unavailable> {
         let last = (*lock(&self.puzzled))?;
-        (now.duration_since(last) < self.timing.bad_review).then(|| {
+        (now.duration_since(last) < self.timing().bad_review).then(|| {
             Unavailable::new(
                 Code::ReviewInvalid,
                 "something was posted to the webhook that it does not understand; the operator's log says what. If it was the API \
@@ -177,7 +168,7 @@ impl Webhook {
             Ok(Ok(answer)) => (StatusCode::OK, answer),
             Ok(Err(invalid)) => self.refuse(asked, &invalid, Some(bytes)),
             Err(_) => {
-                self.metrics.panics.inc();
+                self.operator.metrics.panics.inc();
                 error!(code = %Code::Panicked, bytes, "Panicked over a review");
                 (StatusCode::INTERNAL_SERVER_ERROR, format!("{}: see the operator's log\n", Code::Panicked).into())
             }
@@ -187,7 +178,7 @@ impl Webhook {
     async fn handle(self: &Arc<Self>, call: Call, revision: &str, body: &[u8]) -> Result<Vec<u8>, Invalid> {
         let start = Instant::now();
         let review = Review::parse(body)?;
-        let (policies, site) = (self.policies.load_full(), self.site.load_full());
+        let (policies, site) = (self.policies.load_full(), self.operator.site());
         let namespace = match review.needs_namespace(&policies) {
             Some(name) => self.namespace(name).await,
             None => None,
@@ -199,7 +190,9 @@ impl Webhook {
         if let Some(decided) = decided.filter(|decided| !decided.is_dry_run) {
             let (webhook, took) = (self.clone(), start.elapsed());
             tokio::spawn(async move {
-                survival::attempt(&webhook.metrics, "reporting on a review", || webhook.report(&decided, took));
+                survival::attempt(&webhook.operator.metrics, "reporting on a review", || {
+                    webhook.report(&decided, took)
+                });
             });
         }
         Ok(body)
@@ -207,7 +200,9 @@ impl Webhook {
 
     /// The Namespace; none if there is none, or it cannot be read in time: whoever needs it will say so.
     async fn namespace(&self, name: &str) -> Option<Arc<Value>> {
-        match tokio::time::timeout(self.timing.namespace, self.namespaces.read(&self.client, name)).await {
+        match tokio::time::timeout(self.timing().namespace, self.operator.namespaces.read(&self.operator.client, name))
+            .await
+        {
             Ok(Ok(namespace)) => namespace,
             Ok(Err(error)) => {
                 warn!(%error, namespace = name, "Cannot read a Namespace");
@@ -224,11 +219,11 @@ impl Webhook {
         let workload = &decided.workload;
         for told in decided.told() {
             let policy = &told.policy.name;
-            self.metrics.injection(policy, NAME, told.outcome, told.code);
+            self.operator.metrics.injection(policy, NAME.as_str(), told.outcome, told.code);
             telemetry::decided(workload, policy, told.outcome, told.code, told.detail);
         }
         if decided.call == Call::Mutate {
-            self.metrics.injection_took(NAME, took.as_secs_f64());
+            self.operator.metrics.injection_took(NAME.as_str(), took.as_secs_f64());
         }
     }
 }
@@ -268,7 +263,7 @@ pub async fn serve(
     webhook: Arc<Webhook>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let timing = webhook.timing;
+    let timing = webhook.timing();
     let acceptor = TlsAcceptor::from(Arc::new(config(certificates)));
     let budget = Arc::new(Semaphore::new(BUDGET as usize));
     let shared = Arc::new(Shared { webhook, budget, is_stopping: AtomicBool::new(false) });
@@ -391,23 +386,23 @@ async fn review(
     Path(revision): Path<String>,
     request: Request<Body>,
 ) -> Response {
-    let mut response = match tokio::time::timeout(shared.webhook.timing.body, read(&shared, request.into_body())).await
-    {
-        _ if !is_revision(&revision) => {
-            (StatusCode::NOT_FOUND, "the path ends in no revision of a registration\n").into_response()
-        }
-        Ok(Ok((body, room))) => {
-            let answer = match asked {
-                Asked::Workload(call) => shared.webhook.answer(call, &revision, &body).await,
-                Asked::Author => shared.webhook.answer_author(&revision, &body).await,
-            };
-            drop(room);
-            told(answer)
-        }
-        Ok(Err(Unread::TooLarge)) => told(shared.webhook.refuse(asked, &Invalid::TooLarge, None)),
-        Ok(Err(Unread::Broken(refused))) => refused,
-        Err(_) => (StatusCode::REQUEST_TIMEOUT, "the review did not come in time\n").into_response(),
-    };
+    let mut response =
+        match tokio::time::timeout(shared.webhook.timing().body, read(&shared, request.into_body())).await {
+            _ if !is_revision(&revision) => {
+                (StatusCode::NOT_FOUND, "the path ends in no revision of a registration\n").into_response()
+            }
+            Ok(Ok((body, room))) => {
+                let answer = match asked {
+                    Asked::Workload(call) => shared.webhook.answer(call, &revision, &body).await,
+                    Asked::Author => shared.webhook.answer_author(&revision, &body).await,
+                };
+                drop(room);
+                told(answer)
+            }
+            Ok(Err(Unread::TooLarge)) => told(shared.webhook.refuse(asked, &Invalid::TooLarge, None)),
+            Ok(Err(Unread::Broken(refused))) => refused,
+            Err(_) => (StatusCode::REQUEST_TIMEOUT, "the review did not come in time\n").into_response(),
+        };
     if shared.is_stopping.load(Ordering::Relaxed) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -457,8 +452,10 @@ fn is_too_large(error: &axum::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Policy;
+    use crate::cluster::policies::Snapshot;
+    use crate::policy::{Policy, Site};
     use crate::timing::Timing;
+    use kube::Client;
     use serde_json::json;
 
     const TIMING: &timing::Webhook = &Timing::short().webhook;
@@ -475,7 +472,10 @@ mod tests {
         let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
             std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
         });
-        let webhook = Webhook::new(Client::new(silent, "default"), Arc::new(site), Arc::default(), TIMING);
+        let (client, (_, snapshots)) = (Client::new(silent, "default"), watch::channel(Snapshot::default()));
+        let (metrics, resync) = (Arc::default(), Duration::from_secs(900));
+        let operator = Operator::new(client, Arc::new(site), metrics, snapshots, resync, Timing::short());
+        let webhook = Webhook::new(Arc::new(operator));
         webhook.policies.store(Arc::new(Policies::new([Arc::new(policy)])));
         Arc::new(webhook)
     }
@@ -500,7 +500,7 @@ mod tests {
             (StatusCode::OK, &json!(true), None)
         );
         tokio::task::yield_now().await;
-        let metrics = webhook.metrics.render();
+        let metrics = webhook.operator.metrics.render();
         assert!(metrics.contains(r#"engine="Webhook",policy="envoy",reason="NamespaceUnreadable",result="failed"} 1"#));
     }
 
@@ -524,7 +524,7 @@ mod tests {
         let (status, body) = webhook.survive(Asked::Author, 0, async { panic!("as told") }).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
         assert!(body.starts_with(b"SCP0208: "));
-        assert_eq!(webhook.metrics.panics.get(), 1);
+        assert_eq!(webhook.operator.metrics.panics.get(), 1);
         assert_eq!(webhook.answer(Call::Mutate, "0123456789abcdef", b"").await.0, StatusCode::BAD_REQUEST);
     }
 }

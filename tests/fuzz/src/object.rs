@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 use sidecar_policy::cluster::object::Object;
-use sidecar_policy::engine::initializer::registration::is_as;
-use sidecar_policy::engine::initializer::types::InitializerConfiguration;
-use sidecar_policy::engine::registration::{is_marked, is_ours};
+use sidecar_policy::engine;
+use sidecar_policy::engine::registration::{is_as, is_ours_of};
 
 pub(crate) fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -17,12 +16,14 @@ pub(crate) fn run(bytes: &[u8]) {
     assert_eq!(object.name(), value["metadata"]["name"].as_str().unwrap_or_default());
     assert_eq!(object.is_initialized(), value["metadata"]["initializers"].is_null());
     assert!(object.pending().count() == 0 || !object.is_initialized());
-    if let Ok(configuration) = serde_json::from_value::<InitializerConfiguration>(value) {
-        configuration.kinds();
-        is_marked(&configuration.metadata);
-        assert!(is_as(&configuration, &configuration));
-        is_ours(&configuration.metadata);
+    for engine in engine::all() {
+        engine.kinds_of(&value);
+        engine.initializers_of(&value);
+        engine.revision_of(&value);
     }
+    is_ours_of(&value);
+    let is_marked = value["metadata"]["annotations"].get("scpol.dev/removing").is_some();
+    assert_eq!(is_as(&value, &value), !is_marked);
 }
 
 fn depth(value: &Value) -> usize {

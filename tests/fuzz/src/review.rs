@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, from_slice, json, to_vec};
 use sidecar_policy::api::MARKER_PREFIX;
-use sidecar_policy::engine::webhook::author::{self, Judgement};
+use sidecar_policy::engine::webhook::author::review::{self as author, Judgement};
 use sidecar_policy::engine::webhook::review::{Answer, Call, Review};
 use std::sync::Arc;
 

@@ -3,13 +3,13 @@
 //!
 //! Unlike the engine's own, this registration must be answered: what nobody has judged is not stored.
 
-use super::render::{address, check_port, entry};
-use super::review::{Envelope, Invalid, allowed, check_uid, written};
 use crate::api::GROUP;
 use crate::cluster::capabilities::{Capabilities, registration};
 use crate::engine::Unavailable;
 use crate::engine::object::{self, PROBE, PROBE_REFUSE};
 use crate::engine::reach::Endpoint;
+use crate::engine::webhook::render::{address, check_port, entry};
+use crate::engine::webhook::review::{Envelope, Invalid, allowed, check_uid, written};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -226,7 +226,7 @@ pub fn probe(namespace: &str) -> Value {
 /// # Errors
 /// If the server cannot register webhooks, or cannot call this one.
 pub fn render(cluster: &Capabilities, endpoint: &Endpoint, ca_bundle: Option<&[u8]>) -> Result<Value, Unavailable> {
-    super::check(cluster)?;
+    crate::engine::webhook::check(cluster)?;
     check_port(endpoint, cluster)?;
     let resource = cluster.registration(registration::VALIDATING_WEBHOOKS).expect("the engine has been checked");
     let mut rule = json!({

@@ -38,7 +38,7 @@ static POLICY: LazyLock<Arc<Policy>> = LazyLock::new(|| policy("a", "one"));
 /// What is written for the policy `a`, in the form `form`.
 fn wanted(form: &str) -> Arc<Wanted> {
     let (policies, kinds) = (vec![POLICY.clone()], vec![Kind::of("", "pods", None)]);
-    Arc::new(Wanted { engine: EngineName::Webhook, policies, kinds, objects: vec![json!(form)] })
+    Arc::new(Wanted { engine: EngineName("Webhook"), policies, kinds, objects: vec![json!(form)] })
 }
 
 fn in_effect(form: &str) -> InEffect {

@@ -1,7 +1,7 @@
 //! The emergency brake: a registration that somebody else deleted is not made again for a while.
 
-use super::status::condition_in;
 use crate::api::code::Code;
+use crate::api::condition::condition_in;
 use crate::engine::{EngineName, Unavailable};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 ///
 /// It is judged by our own monotonic clock: wall clocks jump, and those of two replicas differ. So a new leader counts anew.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Hold {
+pub struct Hold {
     begun: Instant,
     period: Duration,
     /// For people, by the wall clock.
@@ -21,37 +21,37 @@ pub(super) struct Hold {
 
 impl Hold {
     /// From `now` on, which the wall clock calls `wall`, for `period`.
-    pub(super) fn begin(now: Instant, wall: Timestamp, period: Duration) -> Self {
+    pub fn begin(now: Instant, wall: Timestamp, period: Duration) -> Self {
         let until = wall.checked_add(period).unwrap_or(Timestamp::MAX);
         Self { begun: now, period, until }
     }
 
     /// Whether the registration of a policy with `status`, which is not there, was deleted by hand: the status says that the policy was
     /// in effect by `engine`, or that an earlier leader began a hold. An operator that removes a registration writes the status first.
-    pub(super) fn is_due(status: &Value, engine: EngineName) -> bool {
+    pub fn is_due(status: &Value, engine: EngineName) -> bool {
         let engines = status["engine"].as_str().unwrap_or_default();
         let is_programmed = condition_in(status, "Programmed").is_some_and(|programmed| programmed["status"] == "True");
         (is_programmed && EngineName::listed(engines).any(|listed| listed == engine)) || Self::is_told(status)
     }
 
     /// True if and only if `status` says that an earlier leader has begun a hold.
-    pub(super) fn is_told(status: &Value) -> bool {
+    pub fn is_told(status: &Value) -> bool {
         condition_in(status, "Programmed").is_some_and(|programmed| programmed["reason"] == "RemovedByHand")
     }
 
     /// Why nothing may be registered, where it `is_registered` or not. One that is over stays until something is registered: it is
     /// not found a second time.
-    pub(super) fn stand(hold: &mut Option<Self>, is_registered: bool, now: Instant) -> Option<Unavailable> {
+    pub fn stand(hold: &mut Option<Self>, is_registered: bool, now: Instant) -> Option<Unavailable> {
         *hold = hold.filter(|_| !is_registered);
         hold.filter(|hold| !hold.is_over(now)).map(|hold| hold.reason())
     }
 
-    pub(super) fn is_over(&self, now: Instant) -> bool {
+    pub fn is_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.begun) >= self.period
     }
 
     /// Why nothing is registered.
-    pub(super) fn reason(&self) -> Unavailable {
+    pub fn reason(&self) -> Unavailable {
         let message = format!(
             "the registration was deleted by hand; it is not made again before {self}. To end the hold: suspend the policy and resume it"
         );
@@ -74,7 +74,7 @@ mod tests {
     fn a_hold_that_an_earlier_leader_began_counts_anew_whatever_its_clock_said() {
         for begun in ["2001-01-01T00:00:00Z", "2101-01-01T00:00:00Z"] {
             let programmed = json!({ "type": "Programmed", "status": "False", "reason": "RemovedByHand", "lastTransitionTime": begun });
-            assert!(Hold::is_due(&json!({ "conditions": [programmed] }), EngineName::Initializer), "{begun}");
+            assert!(Hold::is_due(&json!({ "conditions": [programmed] }), EngineName("Initializer")), "{begun}");
         }
         let now = Instant::now();
         let over = |period| Hold::begin(now, Timestamp::now(), period).is_over(now);
@@ -84,6 +84,6 @@ mod tests {
     #[test]
     fn a_policy_that_was_in_effect_by_another_engine_is_not_held() {
         let status = json!({ "engine": "Webhook", "conditions": [{ "type": "Programmed", "status": "True" }] });
-        assert!(Hold::is_due(&status, EngineName::Webhook) && !Hold::is_due(&status, EngineName::Initializer));
+        assert!(Hold::is_due(&status, EngineName("Webhook")) && !Hold::is_due(&status, EngineName("Initializer")));
     }
 }

@@ -1,6 +1,6 @@
 //! Asks the API server's authorizer what the author of a policy may do.
 
-use super::author::{Author, Places, RIGHTS};
+use super::review::{Author, Places, RIGHTS};
 use crate::api::code::Code;
 use crate::cluster::client::{CallError, call};
 use crate::timing;

@@ -29,14 +29,14 @@ use std::time::{Duration, Instant};
 
 /// A registration as an engine has rendered it.
 #[derive(Debug)]
-pub(super) struct Wanted {
-    pub(super) engine: EngineName,
+pub struct Wanted {
+    pub engine: EngineName,
     /// The policies that it delivers, in order of priority.
-    pub(super) policies: Vec<Arc<Policy>>,
+    pub policies: Vec<Arc<Policy>>,
     /// The kinds on which it delivers them.
-    pub(super) kinds: Vec<Arc<Kind>>,
+    pub kinds: Vec<Arc<Kind>>,
     /// What is written to the API server.
-    pub(super) objects: Vec<Value>,
+    pub objects: Vec<Value>,
 }
 
 impl PartialEq for Wanted {
@@ -47,41 +47,41 @@ impl PartialEq for Wanted {
 
 impl Wanted {
     /// Whether the API server gets the same for both.
-    pub(super) fn is_as(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+    pub fn is_as(self: &Arc<Self>, other: &Arc<Self>) -> bool {
         Arc::ptr_eq(self, other) || self == other
     }
 
     /// Whether it delivers `policy` in the form that `policy` has now.
-    pub(super) fn has(&self, policy: &Policy) -> bool {
+    pub fn has(&self, policy: &Policy) -> bool {
         self.policies.iter().any(|other| other.name == policy.name && other.spec_hash == policy.spec_hash)
     }
 }
 
 /// A registration that is verified, or that no dry run can verify.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct InEffect {
-    pub(super) wanted: Arc<Wanted>,
+pub struct InEffect {
+    pub wanted: Arc<Wanted>,
     /// Why no dry run can verify it.
-    pub(super) unverified: Option<Unverified>,
+    pub unverified: Option<Unverified>,
     /// Why an earlier registration is still there beside it.
-    pub(super) leftover: Option<Unverified>,
+    pub leftover: Option<Unverified>,
     /// Each object as we wrote it: an edit by hand makes another edition.
-    pub(super) editions: Editions,
+    pub editions: Editions,
 }
 
 impl InEffect {
     /// The policies that it delivers.
-    pub(super) fn policies(&self) -> &[Arc<Policy>] {
+    pub fn policies(&self) -> &[Arc<Policy>] {
         &self.wanted.policies
     }
 
     /// Whether it is `objects` of `engine`.
-    pub(super) fn is_of(&self, engine: EngineName, objects: &[Value]) -> bool {
+    pub fn is_of(&self, engine: EngineName, objects: &[Value]) -> bool {
         self.wanted.engine == engine && self.wanted.objects == objects
     }
 
     /// Whether it is of `engine` and delivers all of `policies` unchanged.
-    pub(super) fn has_all(&self, engine: EngineName, policies: &[Arc<Policy>]) -> bool {
+    pub fn has_all(&self, engine: EngineName, policies: &[Arc<Policy>]) -> bool {
         self.wanted.engine == engine && policies.iter().all(|policy| self.wanted.has(policy))
     }
 
@@ -103,20 +103,20 @@ impl InEffect {
 }
 
 /// What the rules depend on beside the state and the event.
-pub(super) struct Context<'a> {
-    pub(super) now: Instant,
+pub struct Context<'a> {
+    pub now: Instant,
     /// The same moment by the wall clock, for messages.
-    pub(super) wall: Timestamp,
-    pub(super) timing: &'a timing::Controller,
+    pub wall: Timestamp,
+    pub timing: &'a timing::Controller,
     /// How long a registration that a person deleted is not made again.
-    pub(super) repair_hold: Duration,
+    pub repair_hold: Duration,
     /// Whether a person deleted the object that had this metadata: not we, nor another leader, nor the garbage collector.
-    pub(super) is_by_hand: &'a dyn Fn(&ObjectMeta) -> bool,
+    pub is_by_hand: &'a dyn Fn(&ObjectMeta) -> bool,
 }
 
 /// What the planner wants.
 #[derive(Clone, Debug)]
-pub(super) enum Wish {
+pub enum Wish {
     Registered(Arc<Wanted>),
     /// It is to be registered, but not yet; with the reason where that is an error.
     Later(Arc<Wanted>, Option<Unavailable>),
@@ -130,20 +130,20 @@ pub(super) enum Wish {
 
 /// What the watches show of a registration.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Observed {
+pub struct Observed {
     /// Its objects, ours and there.
-    pub(super) registered: BTreeSet<Key>,
+    pub registered: BTreeSet<Key>,
     /// The resources whose objects cannot be read now, by plural name.
-    pub(super) unreadable: BTreeSet<String>,
+    pub unreadable: BTreeSet<String>,
     /// An object that is not as we wrote it.
-    pub(super) edited: Option<Key>,
+    pub edited: Option<Key>,
     /// The status of its policies says that it was deleted by hand, see [`Hold::is_due`].
-    pub(super) is_held: bool,
+    pub is_held: bool,
 }
 
 /// Something that has happened.
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub enum Event {
     /// The loop compares what is wanted with what is there.
     Compared(Wish, Observed),
     /// [`Action::Register`] has ended; after a failure with what is in effect still.
@@ -166,7 +166,7 @@ pub(super) enum Event {
 
 impl Event {
     /// The watch shows that `object`, which has `key`, is gone.
-    pub(super) fn deleted(key: Key, object: &Object) -> Self {
+    pub fn deleted(key: Key, object: &Object) -> Self {
         let last = serde_json::from_value::<DynamicObject>(object.value());
         Self::Deleted(key, Box::new(last.map(|object| object.metadata).unwrap_or_default()))
     }
@@ -174,7 +174,7 @@ impl Event {
 
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Action {
+pub enum Action {
     /// Write `wanted`, verify it, and remove everything else of this registration. `before` is in effect until then.
     Register {
         wanted: Arc<Wanted>,
@@ -199,7 +199,7 @@ pub(super) enum Action {
 
 /// A line of the log, or an entry of a status.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Report {
+pub enum Report {
     Registered(Arc<InEffect>),
     /// It is not in effect.
     NotInEffect(Arc<Wanted>, Unavailable),
@@ -214,7 +214,7 @@ pub(super) enum Report {
 
 /// How a policy stands in a registration.
 #[derive(Debug, PartialEq)]
-pub(super) enum Standing<'a> {
+pub enum Standing<'a> {
     InEffect,
     /// It is not known yet.
     Unknown,
@@ -223,7 +223,7 @@ pub(super) enum Standing<'a> {
 
 /// How far it is.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum Phase {
+pub enum Phase {
     #[default]
     Unregistered,
     /// A task writes and verifies; what was in effect before.
@@ -246,7 +246,7 @@ struct Rejected {
 
 /// The state of one registration.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Registration {
+pub struct Registration {
     phase: Phase,
     /// It was deleted by hand.
     hold: Option<Hold>,
@@ -265,7 +265,7 @@ pub(super) struct Registration {
 
 impl Registration {
     /// What is in effect, also while it is being changed.
-    pub(super) fn in_effect(&self) -> Option<&Arc<InEffect>> {
+    pub fn in_effect(&self) -> Option<&Arc<InEffect>> {
         match &self.phase {
             Phase::InEffect(in_effect) | Phase::Registering(Some(in_effect)) | Phase::AskingOwners(in_effect, _) => {
                 Some(in_effect)
@@ -275,7 +275,7 @@ impl Registration {
     }
 
     /// What is in effect and not being changed.
-    pub(super) fn settled(&self) -> Option<&Arc<InEffect>> {
+    pub fn settled(&self) -> Option<&Arc<InEffect>> {
         match &self.phase {
             Phase::InEffect(in_effect) => Some(in_effect),
             _ => None,
@@ -283,26 +283,26 @@ impl Registration {
     }
 
     /// Whether a task works on it.
-    pub(super) fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         !matches!(self.phase, Phase::Unregistered | Phase::InEffect(_))
     }
 
     /// Whether nothing of it is registered, as far as we know.
-    pub(super) fn is_unregistered(&self) -> bool {
+    pub fn is_unregistered(&self) -> bool {
         self.phase == Phase::Unregistered
     }
 
-    pub(super) fn is_held(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         self.hold.is_some()
     }
 
     /// Why it is not in effect as it is wanted.
-    pub(super) fn reason(&self) -> Option<&Unavailable> {
+    pub fn reason(&self) -> Option<&Unavailable> {
         self.reason.as_ref().or_else(|| self.rejected.as_ref().map(|rejected| &rejected.reason))
     }
 
     /// How `policy`, in the form that it has now, stands here.
-    pub(super) fn standing(&self, policy: &Policy) -> Standing<'_> {
+    pub fn standing(&self, policy: &Policy) -> Standing<'_> {
         if self.settled().is_some_and(|in_effect| in_effect.wanted.has(policy)) {
             return Standing::InEffect;
         }
@@ -314,12 +314,12 @@ impl Registration {
     }
 
     /// Ends a pause after a failure.
-    pub(super) fn retry_now(&mut self) {
+    pub fn retry_now(&mut self) {
         self.retry_at = None;
     }
 
     /// The next state, and what to do.
-    pub(super) fn step(mut self, event: Event, context: &Context<'_>) -> (Self, Vec<Action>) {
+    pub fn step(mut self, event: Event, context: &Context<'_>) -> (Self, Vec<Action>) {
         let actions = match event {
             Event::Compared(wish, observed) => self.compared(wish, &observed, context),
             Event::Registered(wanted, result) => self.registered(wanted, result, context),
@@ -637,7 +637,7 @@ fn judge(verification: Verification, was_doubtful: bool, timing: &timing::Contro
 }
 
 /// Whether a retry is useless until a right is granted or the API server gets other flags.
-pub(super) fn is_lasting(reason: &Unavailable) -> bool {
+pub fn is_lasting(reason: &Unavailable) -> bool {
     matches!(
         reason.code,
         Code::MissingRight | Code::AdmissionPolicyPluginOff | Code::WebhookOff | Code::InitializersPluginOff
@@ -645,7 +645,7 @@ pub(super) fn is_lasting(reason: &Unavailable) -> bool {
 }
 
 /// Whether the server rejected the registration itself, so that what was in effect before still is.
-pub(super) fn is_rejection(reason: &Unavailable) -> bool {
+pub fn is_rejection(reason: &Unavailable) -> bool {
     matches!(reason.code, Code::ServerAway | Code::NotExpressible | Code::RegistrationRefused | Code::NameTaken)
 }
 

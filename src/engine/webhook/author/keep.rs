@@ -4,20 +4,22 @@
 //! to judge, and it goes again at once if it is new and no trial shows it. One that was there before stays, whatever happens to the
 //! operator: a check that goes away by itself protects nobody.
 
-use super::Settings;
-use super::lifecycle::{Action, Context, Event as Happened, InEffect, Observed, Registration, Report, Wanted, Wish};
+use super::review::{NAME, RIGHTS, probe, probed, render};
 use crate::api::code::Code;
 use crate::cluster::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::{self, call, why};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
-use crate::engine::reach::Reach;
+use crate::engine::Unavailable;
+use crate::engine::lifecycle::{
+    Action, Context, Event as Happened, InEffect, Observed, Registration, Report, Wanted, Wish,
+};
+use crate::engine::reach::{Reach, Reachable};
 use crate::engine::registration::{self, Edition, Editions, Key, is_marked};
 use crate::engine::revision_of;
-use crate::engine::webhook::author::{NAME, RIGHTS, probe, probed, render};
-use crate::engine::{EngineName, Unavailable};
-use crate::workloads::watch::Shared;
+use crate::engine::webhook;
+use crate::operator::Operator;
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Api;
@@ -27,20 +29,31 @@ use kube::runtime::watcher::{self, Event};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
+/// How the registration is kept.
+pub struct Settings {
+    /// How long a registration that a person deleted is not made again.
+    pub repair_hold: Duration,
+    /// How the API server reaches the webhook, or why it does not.
+    pub reach: watch::Receiver<Reachable>,
+    /// The last authorities that the registration is known to have; none if authors are not judged.
+    pub published: Option<watch::Sender<Option<Vec<u8>>>>,
+}
+
 /// Keeps the registration as flags say, for ever; or sees that there is none.
-pub async fn keep(shared: Arc<Shared>, settings: Settings) {
-    if settings.author_check.is_none() {
-        return forgo(&shared).await;
+pub async fn keep(operator: Arc<Operator>, settings: Settings) {
+    if settings.published.is_none() {
+        return forgo(&operator).await;
     }
     loop {
-        let Some(resource) = resource(&shared.capabilities()) else {
+        let Some(resource) = resource(&operator.capabilities()) else {
             warn!(code = %Code::WebhookOff, "This server cannot register webhooks: the authors of policies are not judged");
-            tokio::time::sleep(shared.timing.controller.retry).await;
+            tokio::time::sleep(operator.timing.controller.retry).await;
             continue;
         };
-        Keeper::new(&shared, &settings, resource).follow().await;
+        Keeper::new(&operator, &settings, resource).follow().await;
     }
 }
 
@@ -49,20 +62,20 @@ fn resource(capabilities: &Capabilities) -> Option<ApiResource> {
 }
 
 /// Takes away what was registered while the flag was set.
-async fn forgo(shared: &Shared) {
-    while let Some(resource) = resource(&shared.capabilities()) {
-        match registration::remove(&shared.client, &resource, NAME).await {
+async fn forgo(operator: &Operator) {
+    while let Some(resource) = resource(&operator.capabilities()) {
+        match registration::remove(&operator.client, &resource, NAME).await {
             Ok(()) => return,
             // What we may not see, we have not made.
             Err(error) if error.code() == 403 => return debug!(%error, "Cannot see whether authors are judged"),
             Err(error) => warn!(%error, name = NAME, "Cannot be taken out; trying again"),
         }
-        tokio::time::sleep(shared.timing.controller.retry).await;
+        tokio::time::sleep(operator.timing.controller.retry).await;
     }
 }
 
 struct Keeper<'a> {
-    shared: &'a Shared,
+    operator: &'a Operator,
     settings: &'a Settings,
     resource: ApiResource,
     /// What the watch shows.
@@ -79,24 +92,24 @@ struct Keeper<'a> {
 type Failure = (Unavailable, Option<InEffect>);
 
 impl<'a> Keeper<'a> {
-    fn new(shared: &'a Shared, settings: &'a Settings, resource: ApiResource) -> Self {
+    fn new(operator: &'a Operator, settings: &'a Settings, resource: ApiResource) -> Self {
         let (stored, state) = (Mirror::default(), Registration::default());
-        Self { shared, settings, resource, stored, state, is_doubtful: false, retry_at: None, trouble: None }
+        Self { operator, settings, resource, stored, state, is_doubtful: false, retry_at: None, trouble: None }
     }
 
     /// Keeps the registration until the server serves it otherwise.
     async fn follow(mut self) {
-        let api = Api::<Object>::all_with(self.shared.client.clone(), &self.resource);
+        let api = Api::<Object>::all_with(self.operator.client.clone(), &self.resource);
         let named = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-        let mut events = client::watch(&api, &named, self.shared.resync, &self.shared.timing.watch).boxed();
+        let mut events = client::watch(&api, &named, self.operator.resync, &self.operator.timing.watch).boxed();
         let mut reach = self.settings.reach.clone();
-        while resource(&self.shared.capabilities()).as_ref() == Some(&self.resource) {
+        while resource(&self.operator.capabilities()).as_ref() == Some(&self.resource) {
             self.pass().await;
             let waits = self.state.is_held() || self.retry_at.is_some();
             tokio::select! {
                 Some(event) = events.next() => self.seen(event),
                 Ok(()) = reach.changed() => {}
-                () = tokio::time::sleep(self.shared.timing.controller.author_look), if waits => {}
+                () = tokio::time::sleep(self.operator.timing.controller.author_look), if waits => {}
             }
         }
     }
@@ -134,14 +147,14 @@ impl<'a> Keeper<'a> {
         if self.retry_at.is_some() {
             return;
         }
-        let object = match render(&self.shared.capabilities(), &reach.endpoint, reach.ca_bundle.as_deref()) {
+        let object = match render(&self.operator.capabilities(), &reach.endpoint, reach.ca_bundle.as_deref()) {
             Ok(object) => object,
             Err(reason) => {
                 self.report_trouble(reason);
                 return self.publish(&reach, None);
             }
         };
-        let (engine, policies, kinds) = (EngineName::Webhook, Vec::new(), Vec::new());
+        let (engine, policies, kinds) = (webhook::NAME, Vec::new(), Vec::new());
         let wanted = Arc::new(Wanted { engine, policies, kinds, objects: vec![object] });
         let registered = self.is_registered().then(|| self.key()).into_iter().collect();
         let edition = self.state.settled().and_then(|in_effect| in_effect.editions.get(&self.key()));
@@ -184,7 +197,7 @@ impl<'a> Keeper<'a> {
         let context = Context {
             now: Instant::now(),
             wall: Timestamp::now(),
-            timing: &self.shared.timing.controller,
+            timing: &self.operator.timing.controller,
             repair_hold: self.settings.repair_hold,
             is_by_hand: &|metadata: &ObjectMeta| !is_marked(metadata),
         };
@@ -210,8 +223,8 @@ impl<'a> Keeper<'a> {
     }
 
     fn report_trouble(&mut self, reason: Unavailable) {
-        self.retry_at = Some(Instant::now() + self.shared.timing.controller.retry);
-        self.shared.metrics.reconcile_errors.inc();
+        self.retry_at = Some(Instant::now() + self.operator.timing.controller.retry);
+        self.operator.metrics.reconcile_errors.inc();
         let (code, message, is_registered) = (reason.code, &reason.message, self.is_registered());
         if self.trouble.as_ref() != Some(&reason) {
             warn!(%code, message, is_registered, "The authors of policies are not judged as they should be; trying again");
@@ -229,7 +242,7 @@ impl<'a> Keeper<'a> {
 
     /// Nothing of ours that is registered here trusts less than `reach` says.
     fn tell_published(&self, reach: &Reach) {
-        if let Some(published) = &self.settings.author_check {
+        if let Some(published) = &self.settings.published {
             published.send_if_modified(|known| {
                 let is_new = *known != reach.ca_bundle;
                 known.clone_from(&reach.ca_bundle);
@@ -251,7 +264,7 @@ impl<'a> Keeper<'a> {
     }
 
     async fn registered(&mut self, wanted: &Value) -> Result<Edition, Unavailable> {
-        let client = &self.shared.client;
+        let client = &self.operator.client;
         let api = Api::<DynamicObject>::all_with(client.clone(), &self.resource);
         let is_there = call(api.get_opt(NAME)).await?.is_some();
         if !is_there {
@@ -275,11 +288,11 @@ impl<'a> Keeper<'a> {
     /// Tries to create a policy, which is not stored, until it is refused by the registration `wanted`.
     async fn prove(&self, wanted: &Value) -> Result<(), Unavailable> {
         let refusal = probed(&revision_of(wanted).unwrap_or_default());
-        let api = Api::<DynamicObject>::all_with(self.shared.client.clone(), &policies::resource());
-        let policy = serde_json::from_value(probe(&self.shared.site().operator_namespace));
+        let api = Api::<DynamicObject>::all_with(self.operator.client.clone(), &policies::resource());
+        let policy = serde_json::from_value(probe(&self.operator.site().operator_namespace));
         let policy: DynamicObject = policy.expect("a policy is an object");
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        let (since, timing) = (Instant::now(), &self.shared.timing.registration);
+        let (since, timing) = (Instant::now(), &self.operator.timing.registration);
         loop {
             let why = match call(api.create(&dry_run, &policy)).await {
                 Err(error) if error.to_string().contains(&refusal) => return Ok(()),

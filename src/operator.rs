@@ -1,0 +1,163 @@
+//! What every part of the operator process uses: its connection, its configuration, and what it knows of the cluster.
+
+use crate::cluster::capabilities::Capabilities;
+use crate::cluster::client::{CallError, Progress};
+use crate::cluster::namespaces::{self, Namespaces};
+use crate::cluster::policies::Snapshot;
+use crate::metrics::Metrics;
+use crate::policy::Site;
+use crate::survival::{self, lock};
+use crate::timing::Timing;
+use crate::workload::Kind;
+use arc_swap::ArcSwap;
+use kube::Client;
+use kube::core::ApiResource;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tracing::warn;
+
+/// One operator process.
+pub struct Operator {
+    /// The connection for every request.
+    pub client: Client,
+    /// The counters of the scrape.
+    pub metrics: Arc<Metrics>,
+    /// The period after which every watch lists its objects anew.
+    pub resync: Duration,
+    /// The waiting times.
+    pub timing: &'static Timing,
+    /// The cache of Namespaces. It is filled from when a policy first decides by more than their names.
+    pub namespaces: Arc<Namespaces>,
+    snapshots: watch::Receiver<Snapshot>,
+    site: ArcSwap<Site>,
+    capabilities: ArcSwap<Capabilities>,
+    /// See [`Self::groups`].
+    groups: Mutex<BTreeSet<String>>,
+    /// The time of the last discovery.
+    discovered: Mutex<Instant>,
+    namespaces_progress: watch::Sender<Progress>,
+}
+
+impl Operator {
+    /// An operator that knows nothing of the cluster yet. `snapshots` are the stored policies.
+    pub fn new(
+        client: Client,
+        site: Arc<Site>,
+        metrics: Arc<Metrics>,
+        snapshots: watch::Receiver<Snapshot>,
+        resync: Duration,
+        timing: &'static Timing,
+    ) -> Self {
+        Self {
+            client,
+            metrics,
+            resync,
+            timing,
+            namespaces: Arc::default(),
+            snapshots,
+            site: ArcSwap::new(site),
+            capabilities: ArcSwap::default(),
+            groups: Mutex::default(),
+            discovered: Mutex::new(Instant::now()),
+            namespaces_progress: watch::Sender::new(Progress::Starting),
+        }
+    }
+
+    /// The stored policies as last seen.
+    pub fn snapshot(&self) -> Snapshot {
+        self.snapshots.borrow().clone()
+    }
+
+    /// The stored policies, to wait for changes of them.
+    pub fn snapshots(&self) -> watch::Receiver<Snapshot> {
+        self.snapshots.clone()
+    }
+
+    /// What the API server offers, by the last discovery.
+    pub fn capabilities(&self) -> Arc<Capabilities> {
+        self.capabilities.load_full()
+    }
+
+    /// Takes over what a discovery has found.
+    pub fn set_capabilities(&self, capabilities: Capabilities) {
+        let native_sidecars = capabilities.native_sidecars;
+        if self.site().native_sidecars != native_sidecars {
+            self.site.store(Arc::new(Site { native_sidecars, ..Site::clone(&self.site()) }));
+        }
+        self.capabilities.store(Arc::new(capabilities));
+    }
+
+    /// The flags, and what decisions need to know of the cluster.
+    pub fn site(&self) -> Arc<Site> {
+        self.site.load_full()
+    }
+
+    /// Discovers anew what the API server offers, unless that was done within `period`; keeps the last answer if it does not answer.
+    pub async fn refresh(&self, period: Duration) {
+        if lock(&self.discovered).elapsed() < period {
+            return;
+        }
+        match self.discover(&self.groups()).await {
+            Ok(capabilities) => self.set_capabilities(capabilities),
+            Err(error) => warn!(%error, "Cannot ask the server what it can do"),
+        }
+    }
+
+    /// Asks the API server what it offers, in `groups` besides those of the built-in kinds.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub async fn discover(&self, groups: &BTreeSet<String>) -> Result<Capabilities, CallError> {
+        let discovered = Capabilities::discover(&self.client, |group| groups.contains(group)).await;
+        *lock(&self.discovered) = Instant::now();
+        discovered
+    }
+
+    /// The groups besides those of the built-in kinds that [`Self::capabilities`] covers.
+    pub fn groups(&self) -> BTreeSet<String> {
+        lock(&self.groups).clone()
+    }
+
+    /// Sets which groups [`Self::capabilities`] covers.
+    pub fn set_groups(&self, groups: BTreeSet<String>) {
+        *lock(&self.groups) = groups;
+    }
+
+    /// How far the cache of Namespaces is.
+    pub fn namespaces_progress(&self) -> watch::Receiver<Progress> {
+        self.namespaces_progress.subscribe()
+    }
+
+    /// Follows the Namespaces from when a policy first decides by more than their names, for ever.
+    pub async fn follow_namespaces(&self) {
+        if self.snapshots().wait_for(|snapshot| snapshot.policies.read_namespaces()).await.is_err() {
+            return;
+        }
+        let (client, namespaces) = (&self.client, &self.namespaces);
+        let (progress, timing) = (&self.namespaces_progress, &self.timing.watch);
+        let begin = || namespaces::follow(client.clone(), namespaces.clone(), self.resync, progress, timing);
+        self.persist("watching Namespaces", begin).await;
+    }
+
+    /// Does `work` until it ends by itself, and begins it anew after a panic, which is counted.
+    pub async fn persist<T, F: Future<Output = T>>(&self, what: &'static str, work: impl FnMut() -> F) -> T {
+        survival::persist(&self.metrics, &self.timing.process, what, work).await
+    }
+
+    /// The address of `kind`; none if the server does not serve it.
+    pub fn resource(&self, kind: &Kind) -> Option<ApiResource> {
+        self.capabilities.load().resource(kind)
+    }
+
+    /// The kind as in a manifest, if the server serves it; else its resource.
+    pub fn kind_name(&self, kind: &Kind) -> String {
+        self.resource(kind).map_or_else(|| kind.resource.clone(), |resource| resource.kind)
+    }
+
+    /// The `apiVersion` through which `kind` is read; empty if the server does not serve it.
+    pub fn api_version(&self, kind: &Kind) -> String {
+        self.resource(kind).map(|resource| resource.api_version).unwrap_or_default()
+    }
+}
