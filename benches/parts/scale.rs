@@ -1,8 +1,8 @@
 //! A large cluster on 1.13.5, engine Initializer: how much memory it takes, and what a flood of creates does to it.
 
-use super::estate::{Estate, NAMESPACES, name};
+use super::estate::{Estate, NAMESPACES, Stored, name};
 use super::figure::{Figure, at_least, at_most, told};
-use super::load::{operator, phase, resident_megabytes};
+use super::load::{Phase, operator, phase, resident_megabytes};
 use super::number;
 use crate::support::{Operator, within};
 use crate::world::World;
@@ -102,18 +102,8 @@ pub(super) async fn flood(figures: &mut Vec<Figure>) -> Result<()> {
     })
     .await?;
     let size = format!("flood of {workloads} creates, {} policies", estate.policies);
+    figures.extend(of_creates(&size, &flooded, edits, stored));
     figures.extend([
-        told(format!("{size}: creates a second"), flooded.rate, "1/s"),
-        told(format!("{size}: edits a second"), edits, "1/s"),
-        told(format!("{size}: median wait"), flooded.p50 / 1000.0, "s"),
-        told(format!("{size}: p99 of the waits"), flooded.p99 / 1000.0, "s"),
-        at_most(format!("{size}: longest wait"), flooded.longest / 1000.0, "s", 10.0),
-        at_most(
-            format!("{size}: waiting, or stored without sidecar"),
-            (stored.waiting + stored.without) as f64,
-            "",
-            0.0,
-        ),
         at_most(format!("{size}: looks at /readyz and /livez that failed"), watched.failed as f64, "", 0.0),
         told(format!("{size}: slowest answer of /readyz"), watched.slowest, "s"),
         told(format!("{size}: RSS before"), resident, "MB"),
@@ -134,6 +124,23 @@ pub(super) async fn flood(figures: &mut Vec<Figure>) -> Result<()> {
     operator.kill().await?;
     world.cluster.stop().await;
     Ok(())
+}
+
+/// The figures of a flood about its creates, its edits and what is stored.
+fn of_creates(size: &str, flooded: &Phase, edits: f64, stored: Stored) -> [Figure; 6] {
+    [
+        told(format!("{size}: creates a second"), flooded.rate, "1/s"),
+        told(format!("{size}: edits a second"), edits, "1/s"),
+        told(format!("{size}: median wait"), flooded.p50 / 1000.0, "s"),
+        told(format!("{size}: p99 of the waits"), flooded.p99 / 1000.0, "s"),
+        at_most(format!("{size}: longest wait"), flooded.longest / 1000.0, "s", 10.0),
+        at_most(
+            format!("{size}: waiting, or stored without sidecar"),
+            (stored.waiting + stored.without) as f64,
+            "",
+            0.0,
+        ),
+    ]
 }
 
 /// Edits one policy twenty times a second, however long the server takes for each; gives how often in a second it was done.

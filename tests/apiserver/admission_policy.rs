@@ -236,17 +236,30 @@ fn decided(policies: &[Targeted], workload: &Value) -> Value {
     workload.patched(&patch)
 }
 
-async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> Result<()> {
+/// The seeds that `SCENES` asks for, or [`SCENES`].
+fn scenes() -> std::ops::Range<u64> {
     let asked = std::env::var("SCENES").unwrap_or_default();
     let asked = asked.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
-    let scenes = asked.unwrap_or(SCENES);
+    asked.unwrap_or(SCENES)
+}
+
+/// Registers `objects`, the bindings after the policies that they name, and waits until all are in effect.
+async fn register_all(world: &World, mut objects: Vec<Value>, cluster: &Capabilities) -> Result<()> {
+    objects.sort_by_key(|object| object["spec"]["policyName"].is_string());
+    for object in &objects {
+        world.register(object).await?;
+    }
+    settle(world, cluster).await
+}
+
+async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
     corpus::define(&world).await?;
     let cluster = world.capabilities().await?;
     let (mut differences, mut posted, mut injected, mut stored) = (Vec::new(), 0, 0, 0);
     for (number, (target, api, kind, at, content)) in KINDS.into_iter().enumerate() {
         let (mut posts, mut objects) = (Vec::new(), Vec::new());
-        for scene in scenes.clone() {
+        for scene in scenes() {
             let id = format!("s{number}-{scene}");
             let mut made = Scenes::new(scene, content);
             let target: Value = serde_json::from_str(target)?;
@@ -264,11 +277,7 @@ async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> 
                 posts.push((id.clone(), policies.clone(), decided != workload, workload, expected));
             }
         }
-        objects.sort_by_key(|object| object["spec"]["policyName"].is_string());
-        for object in &objects {
-            world.register(object).await?;
-        }
-        settle(&world, &cluster).await?;
+        register_all(&world, objects, &cluster).await?;
         for (id, policies, is_injected, workload, expected) in &posts {
             let found = dry_run(&world.admin, workload).await;
             let (Ok((expected, _)), Ok((found, _))) = (expected, &found) else {
@@ -333,11 +342,7 @@ async fn a_refusal_names_the_policy_the_code_and_the_reason() -> Result<()> {
         let policy = json!({ "metadata": { "name": format!("p{index}") }, "spec": spec });
         objects.extend(registrations(&format!("m{index}"), &[policy], &cluster)??);
     }
-    objects.sort_by_key(|object| object["spec"]["policyName"].is_string());
-    for object in &objects {
-        world.register(object).await?;
-    }
-    settle(&world, &cluster).await?;
+    register_all(&world, objects, &cluster).await?;
     for (index, (spec, expected)) in cases.iter().enumerate() {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",

@@ -103,6 +103,12 @@ impl Office {
         told(self.create_dry(&policy("probe", namespaces)).await)
     }
 
+    /// A field of the webhook that the server has registered; null if there is none.
+    async fn entry(&self, field: &str) -> Result<Value> {
+        let stored = self.world.get(REGISTRATION).await?;
+        Ok(stored.and_then(|stored| stored["webhooks"][0].pointer(field).cloned()).unwrap_or_default())
+    }
+
     /// What `client` is told who edits the policy `team`.
     async fn edit(&self, client: &kube::Client, patch: &Value) -> Result<Option<String>> {
         told(request(client, "PATCH", &format!("{POLICIES}/team"), patch).await)
@@ -246,29 +252,8 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
     let (_, found) = scpol(&office.world.cluster, &["check"]).await?;
     ensure!(found.contains("rights for the author check") && !found.contains("no policy wants"), "{found}");
 
-    // An edit by hand is repaired, and a deletion is respected for the hold.
-    let entry = async |field: &'static str| -> Result<Value> {
-        let stored = office.world.get(REGISTRATION).await?;
-        Ok(stored.and_then(|stored| stored["webhooks"][0].pointer(field).cloned()).unwrap_or_default())
-    };
-    let open = json!([{ "op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore" }]);
-    office.world.patch(REGISTRATION, &open).await?;
-    within(LIMIT, "it is repaired", || async { Ok(entry("/failurePolicy").await? == "Fail") }).await?;
-    office.world.delete(REGISTRATION).await?;
-    within(LIMIT, "the deletion is told", || async { Ok(operator.log().contains("was removed by hand")) }).await?;
-    within(LIMIT, "it is not asked", || async { Ok(office.refusal(json!(null)).await?.is_none()) }).await?;
-    office.is_in_force(&own).await?;
-
-    // Who lacks the right to ask refuses, and says what to do.
-    let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/scpol-author-webhook";
-    office.world.delete(binding).await?;
-    within(LIMIT, "it says what is missing", || async {
-        let told = office.refusal(json!([own])).await?.unwrap_or_default();
-        Ok(told.contains("SCP0304") && told.contains("config/rbac/author-webhook"))
-    })
-    .await?;
-    office.grant().await?;
-    office.is_in_force(&own).await?;
+    an_edit_by_hand_is_repaired_and_a_deletion_is_respected_for_the_hold(&office, &operator, &own).await?;
+    without_the_right_to_ask_every_policy_is_refused(&office, &own).await?;
 
     // While nobody answers, nothing is stored, and status is not held up.
     request(&office.bystander, "POST", POLICIES, &policy("team", json!([own]))).await?;
@@ -285,11 +270,11 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
     office.world.patch(&format!("{POLICIES}/team/status"), &status).await?;
 
     // The next one is trusted by another authority, and elsewhere.
-    let trusted = entry("/clientConfig/caBundle").await?;
+    let trusted = office.entry("/clientConfig/caBundle").await?;
     office.world.delete("/api/v1/namespaces/scpol-system/secrets/scpol-webhook").await?;
     let operator = Operator::ready(&office.world.cluster, &flags).await?;
     office.is_in_force(&own).await?;
-    assert_ne!(entry("/clientConfig/caBundle").await?, trusted);
+    assert_ne!(office.entry("/clientConfig/caBundle").await?, trusted);
     drop(operator);
 
     // Without the flag it goes.
@@ -297,6 +282,33 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
     within(LIMIT, "it is unregistered", || async { Ok(office.world.get(REGISTRATION).await?.is_none()) }).await?;
     within(LIMIT, "nobody is judged", || async { Ok(office.refusal(json!(null)).await?.is_none()) }).await?;
     office.only_tried()
+}
+
+async fn an_edit_by_hand_is_repaired_and_a_deletion_is_respected_for_the_hold(
+    office: &Office,
+    operator: &Operator,
+    own: &str,
+) -> Result<()> {
+    let open = json!([{ "op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore" }]);
+    office.world.patch(REGISTRATION, &open).await?;
+    within(LIMIT, "it is repaired", || async { Ok(office.entry("/failurePolicy").await? == "Fail") }).await?;
+    office.world.delete(REGISTRATION).await?;
+    within(LIMIT, "the deletion is told", || async { Ok(operator.log().contains("was removed by hand")) }).await?;
+    within(LIMIT, "it is not asked", || async { Ok(office.refusal(json!(null)).await?.is_none()) }).await?;
+    office.is_in_force(own).await
+}
+
+/// Without the right to ask the server, the operator rejects the policy and says what to do.
+async fn without_the_right_to_ask_every_policy_is_refused(office: &Office, own: &str) -> Result<()> {
+    let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/scpol-author-webhook";
+    office.world.delete(binding).await?;
+    within(LIMIT, "it says what is missing", || async {
+        let told = office.refusal(json!([own])).await?.unwrap_or_default();
+        Ok(told.contains("SCP0304") && told.contains("config/rbac/author-webhook"))
+    })
+    .await?;
+    office.grant().await?;
+    office.is_in_force(own).await
 }
 
 async fn the_webhook_is_not_registered_where_the_server_gets_no_answer() -> Result<()> {

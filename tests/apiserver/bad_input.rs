@@ -14,28 +14,24 @@ crate::tests![
     what_the_operator_cannot_start_without_is_one_line_and_exit_code_2,
 ];
 
-async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on() -> Result<()> {
-    let world = World::new().await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    world.policy("good", sidecar("envoy")).await?;
-    let with = |field: &str, value: Value| {
-        let mut spec = sidecar("x");
-        spec[field] = value;
-        spec
-    };
+/// The policy `x` with one more field in its spec.
+fn with(field: &str, value: Value) -> Value {
+    let mut spec = sidecar("x");
+    spec[field] = value;
+    spec
+}
+
+/// Policies with one fault each: the name, the spec, the condition that becomes `False`, and its reason.
+fn faults() -> [(&'static str, Value, &'static str, &'static str); 17] {
     let container = json!({ "name": "twin", "image": "x:1" });
-    let faults = [
+    let at = |group: &str, resource: &str| with("targets", json!([{ "group": group, "resource": resource }]));
+    [
         ("unknown-field", with("namespacs", json!(["shop"])), "Accepted", "UnknownField"),
         ("empty-template", json!({ "template": {} }), "Accepted", "EmptyTemplate"),
         ("no-template", json!({}), "Accepted", "EmptyTemplate"),
         ("empty-selector", with("annotationSelector", json!({})), "Accepted", "EmptySelector"),
-        (
-            "refused-target",
-            with("targets", json!([{ "group": "", "resource": "services" }])),
-            "Accepted",
-            "TargetRefused",
-        ),
-        ("any-target", with("targets", json!([{ "group": "apps", "resource": "*" }])), "Accepted", "TargetRefused"),
+        ("refused-target", at("", "services"), "Accepted", "TargetRefused"),
+        ("any-target", at("apps", "*"), "Accepted", "TargetRefused"),
         (
             "jobs",
             json!({ "engine": "Initializer", "targets": [{ "group": "batch", "resource": "jobs" }], "template": sidecar("x")["template"] }),
@@ -43,12 +39,7 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
             "TargetRefused",
         ),
         ("twins", json!({ "template": { "containers": [container, container] } }), "Accepted", "DuplicateName"),
-        (
-            "undefined",
-            with("targets", json!([{ "group": "example.com", "resource": "widgets" }])),
-            "Programmed",
-            "TargetNotServed",
-        ),
+        ("undefined", at("example.com", "widgets"), "Programmed", "TargetNotServed"),
         (
             "expression",
             with("matchConditions", json!([{ "name": "a", "expression": "object." }])),
@@ -82,9 +73,15 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
             "Programmed",
             "UnknownTemplateField",
         ),
-    ];
-    for (name, spec, condition, reason) in &faults {
-        match world.policy(name, spec.clone()).await {
+    ]
+}
+
+async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on() -> Result<()> {
+    let world = World::new().await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("good", sidecar("envoy")).await?;
+    for (name, spec, condition, reason) in faults() {
+        match world.policy(name, spec).await {
             Ok(()) => {
                 let seen = wait_condition(&world.cluster, name, condition, "False", reason).await?;
                 assert!(seen["message"].as_str().unwrap_or_default().starts_with("SCP0"), "{name}: {seen}");
@@ -101,8 +98,18 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
     assert_eq!(containers(&created), ["app", "envoy"], "one broken policy breaks no other");
     assert_eq!(world.configurations().await?, ["scpol-good"]);
     assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    a_missing_volume_is_reported_for_the_workload_that_lacks_it(&world).await?;
 
-    // A volume that nobody has: known only when a workload comes.
+    // A good policy that becomes a bad one is taken out; made good again, it is in force again.
+    world.edit_policy("good", json!({ "suspnd": true })).await?;
+    wait_condition(&world.cluster, "good", "Accepted", "False", "UnknownField").await?;
+    within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await? == ["scpol-mount"]) }).await?;
+    world.edit_policy("good", json!({ "suspnd": null })).await?;
+    in_force(&world.cluster, "good").await
+}
+
+/// The template mounts a volume that it does not define: the operator can look for it only when a workload comes.
+async fn a_missing_volume_is_reported_for_the_workload_that_lacks_it(world: &World) -> Result<()> {
     let template = json!({ "containers": [{ "name": "m", "image": "x:1", "volumeMounts": [{ "name": "conf", "mountPath": "/c" }] }] });
     world.policy("mount", json!({ "template": template })).await?;
     in_force(&world.cluster, "mount").await?;
@@ -112,13 +119,7 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
     let mut with_volume = deployment("with-volume");
     with_volume["spec"]["template"]["spec"]["volumes"] = json!([{ "name": "conf", "emptyDir": {} }]);
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &with_volume).await?), ["app", "envoy", "m"]);
-
-    // A good policy that becomes a bad one is taken out; made good again, it is in force again.
-    world.edit_policy("good", json!({ "suspnd": true })).await?;
-    wait_condition(&world.cluster, "good", "Accepted", "False", "UnknownField").await?;
-    within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await? == ["scpol-mount"]) }).await?;
-    world.edit_policy("good", json!({ "suspnd": null })).await?;
-    in_force(&world.cluster, "good").await
+    Ok(())
 }
 
 async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_is_named() -> Result<()> {

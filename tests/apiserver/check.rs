@@ -159,19 +159,7 @@ async fn of_an_installation_each_part_is_told_when_it_is_broken() -> Result<()> 
         assert_eq!(found.of(check), [("Ok", "-")], "{check}: {}", found.printed);
     }
 
-    world.replicas_ready(1).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!((found.code, found.bad()), (0, vec![("operator", "Warning", "SCP0329")]), "{}", found.printed);
-    assert_eq!(check(&world.cluster, &["--strict"]).await?.code, 1);
-    world.replicas_ready(0).await?;
-    let image = json!([{ "op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "sidecar-policy:99.0.0" }]);
-    world.patch(DEPLOYMENT, &image).await?;
-    let found = check(&world.cluster, &[]).await?;
-    let expected = [("operator", "Problem", "SCP0329"), ("release", "Warning", "SCP0328")];
-    assert_eq!((found.code, found.bad()), (1, expected.to_vec()), "{}", found.printed);
-    world.delete(DEPLOYMENT).await?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.bad(), [("operator", "Warning", "SCP0327")], "a replica works from elsewhere: {}", found.printed);
+    the_deployment_is_broken_bit_by_bit(&world).await?;
 
     operator.signal("STOP")?;
     let found = check(&world.cluster, &[]).await?;
@@ -200,6 +188,24 @@ async fn of_an_installation_each_part_is_told_when_it_is_broken() -> Result<()> 
     let found = check(&world.cluster, &[]).await?;
     assert_eq!(found.of("definition"), [("Problem", "SCP0328")], "{}", found.printed);
     found.says("it lacks `spec.validations`")?;
+    Ok(())
+}
+
+/// One replica is missing, then both are and the image is of another release, then the Deployment is deleted.
+async fn the_deployment_is_broken_bit_by_bit(world: &World) -> Result<()> {
+    world.replicas_ready(1).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!((found.code, found.bad()), (0, vec![("operator", "Warning", "SCP0329")]), "{}", found.printed);
+    assert_eq!(check(&world.cluster, &["--strict"]).await?.code, 1);
+    world.replicas_ready(0).await?;
+    let image = json!([{ "op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "sidecar-policy:99.0.0" }]);
+    world.patch(DEPLOYMENT, &image).await?;
+    let found = check(&world.cluster, &[]).await?;
+    let expected = [("operator", "Problem", "SCP0329"), ("release", "Warning", "SCP0328")];
+    assert_eq!((found.code, found.bad()), (1, expected.to_vec()), "{}", found.printed);
+    world.delete(DEPLOYMENT).await?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.bad(), [("operator", "Warning", "SCP0327")], "a replica works from elsewhere: {}", found.printed);
     Ok(())
 }
 
@@ -278,21 +284,29 @@ fn certificate() -> Result<[String; 3]> {
     Ok([ca_pem, leaf.pem(), key.serialize_pem()])
 }
 
-async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behind_its_service() -> Result<()> {
-    const WEBHOOK: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-    const SECRETS: &str = "/api/v1/namespaces/scpol-system/secrets";
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
-    let base64 = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
-    let [ca, crt, key] = certificate()?;
-    let [other, ..] = certificate()?;
+/// `text` as Secrets and `caBundle` hold it.
+fn base64(text: &str) -> Value {
+    json!(ByteString(text.as_bytes().to_vec()))
+}
+
+/// The webhook that the operator would register for a policy on pods, with `ca` as its authority.
+fn configuration(ca: &str) -> Value {
     let webhook = json!({
         "name": "inject.scpol.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
-        "clientConfig": { "service": { "name": "scpol", "namespace": "scpol-system" }, "caBundle": base64(&ca) },
+        "clientConfig": { "service": { "name": "scpol", "namespace": "scpol-system" }, "caBundle": base64(ca) },
         "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }],
         "namespaceSelector": { "matchLabels": { "nowhere": "true" } },
     });
     let labels = json!({ "app.kubernetes.io/managed-by": "scpol" });
-    let configuration = json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": { "name": "scpol-pods", "labels": labels }, "webhooks": [webhook] });
+    json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": { "name": "scpol-pods", "labels": labels }, "webhooks": [webhook] })
+}
+
+async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behind_its_service() -> Result<()> {
+    const WEBHOOK: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    const SECRETS: &str = "/api/v1/namespaces/scpol-system/secrets";
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let [ca, crt, key] = certificate()?;
+    let [other, ..] = certificate()?;
     world
         .policy(
             "pods",
@@ -300,7 +314,7 @@ async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behin
         )
         .await?;
     assert_eq!(check(&world.cluster, &[]).await?.of("certificate"), [], "no webhook, no certificate");
-    request(&world.admin, "POST", WEBHOOK, &configuration).await?;
+    request(&world.admin, "POST", WEBHOOK, &configuration(&ca)).await?;
     let found = check(&world.cluster, &[]).await?;
     assert_eq!(found.of("certificate"), [("Warning", "SCP0322")], "{}", found.printed);
     assert_eq!(found.of("registrations"), [("Problem", "SCP0320")], "{}", found.printed);
@@ -340,30 +354,9 @@ async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behin
     found.says("`--webhook-cert-dir`")
 }
 
-async fn what_policies_share_is_compared_with_what_the_operator_would_register() -> Result<()> {
-    const ROOT: &str = "/apis/admissionregistration.k8s.io/v1";
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
-    let operator = Operator::ready(&world.cluster, &[]).await?;
-    let spec = |engine: &str, group: &str, resource: &str| {
-        let targets = json!([{ "group": group, "resource": resource }]);
-        json!({ "engine": engine, "targets": targets, "failurePolicy": "Fail", "template": sidecar("x")["template"] })
-    };
-    world.policy("hooked", spec("Webhook", "apps", "deployments")).await?;
-    world.policy("native", spec("MutatingAdmissionPolicy", "", "pods")).await?;
-    let judging = json!([{ "expression": "has(object.spec)" }]);
-    let judging = json!({ "targets": [{ "group": "apps", "resource": "statefulsets" }], "validations": judging });
-    world.policy("judging", judging).await?;
-    for name in ["hooked", "native", "judging"] {
-        in_force(&world.cluster, name).await?;
-        let (code, told) = report(&world, &[name]).await?;
-        assert_eq!(code, 0, "{told}");
-    }
-    // From here on nobody repairs anything.
-    operator.signal("STOP")?;
-    let found = check(&world.cluster, &[]).await?;
-    assert_eq!(found.of("registrations"), [("Ok", "-")], "{}", found.printed);
-    assert_eq!(found.of("certificate"), [("Ok", "-")], "{}", found.printed);
-    for (resource, name, edit, told) in [
+/// Edits of what policies share: the resource, the name of the object, the JSON Patch, and the message of the check.
+fn edits_by_hand() -> [(&'static str, &'static str, Value, &'static str); 4] {
+    [
         (
             "mutatingwebhookconfigurations",
             "scpol-deployments.apps",
@@ -388,7 +381,33 @@ async fn what_policies_share_is_compared_with_what_the_operator_would_register()
             json!([{ "op": "replace", "path": "/spec/failurePolicy", "value": "Ignore" }]),
             "ValidatingAdmissionPolicy scpol-deployments.apps is not as its policies want it",
         ),
-    ] {
+    ]
+}
+
+async fn what_policies_share_is_compared_with_what_the_operator_would_register() -> Result<()> {
+    const ROOT: &str = "/apis/admissionregistration.k8s.io/v1";
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    let spec = |engine: &str, group: &str, resource: &str| {
+        let targets = json!([{ "group": group, "resource": resource }]);
+        json!({ "engine": engine, "targets": targets, "failurePolicy": "Fail", "template": sidecar("x")["template"] })
+    };
+    world.policy("hooked", spec("Webhook", "apps", "deployments")).await?;
+    world.policy("native", spec("MutatingAdmissionPolicy", "", "pods")).await?;
+    let judging = json!([{ "expression": "has(object.spec)" }]);
+    let judging = json!({ "targets": [{ "group": "apps", "resource": "statefulsets" }], "validations": judging });
+    world.policy("judging", judging).await?;
+    for name in ["hooked", "native", "judging"] {
+        in_force(&world.cluster, name).await?;
+        let (code, told) = report(&world, &[name]).await?;
+        assert_eq!(code, 0, "{told}");
+    }
+    // From here on nobody repairs anything.
+    operator.signal("STOP")?;
+    let found = check(&world.cluster, &[]).await?;
+    assert_eq!(found.of("registrations"), [("Ok", "-")], "{}", found.printed);
+    assert_eq!(found.of("certificate"), [("Ok", "-")], "{}", found.printed);
+    for (resource, name, edit, told) in edits_by_hand() {
         let path = format!("{ROOT}/{resource}/{name}");
         let before = world.get(&path).await?.unwrap_or_default();
         world.patch(&path, &edit).await?;

@@ -62,7 +62,12 @@ async fn a_registration_is_owned_labelled_repaired_and_removed_with_its_policy()
     })
     .await?;
 
-    // Suspended: as if deleted, but kept. Resumed: in force again.
+    a_policy_injects_nothing_while_it_is_suspended(&world).await?;
+    what_waits_behind_a_foreign_initializer_is_let_go_after_the_policy(&world).await
+}
+
+/// A suspended policy has no registration, as if it were deleted. A resumed one is in effect again.
+async fn a_policy_injects_nothing_while_it_is_suspended(world: &World) -> Result<()> {
     world.edit_policy("envoy", json!({ "suspend": true })).await?;
     wait_condition(&world.cluster, "envoy", "Ready", "True", "Suspended").await?;
     wait_condition(&world.cluster, "envoy", "Programmed", "False", "Suspended").await?;
@@ -76,8 +81,11 @@ async fn a_registration_is_owned_labelled_repaired_and_removed_with_its_policy()
     world.edit_policy("envoy", json!({ "suspend": false })).await?;
     in_force(&world.cluster, "envoy").await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("resumed")).await?), ["app", "envoy"]);
+    Ok(())
+}
 
-    // Deleted with objects pending behind a foreign initializer: nothing of ours stays.
+/// The policy is deleted while an object waits behind a foreign initializer: nothing of the policy stays.
+async fn what_waits_behind_a_foreign_initializer_is_let_go_after_the_policy(world: &World) -> Result<()> {
     let waits =
         world.create_async(DEPLOYMENTS, &crate::world::waiting("waits", &["x.other.io", "envoy.scpol.dev"])).await?;
     assert_eq!(pending(&waits).len(), 2);
@@ -260,6 +268,36 @@ async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() ->
     assert_eq!(operator.metric(r#"scpol_policies{ready="True"}"#).await?, 1.0);
     assert!(operator.metric(r#"scpol_api_requests_total{code="200",verb="patch"}"#).await? >= 1.0);
 
+    marker_and_status_agree(&world).await?;
+
+    // Another template: what is stored is outdated, and stays as it is.
+    world
+        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
+        .await?;
+    world.status("envoy", "outdated", 1).await?;
+    let stored = world.get(&path("web")).await?.unwrap_or_default();
+    let first = &stored["spec"]["template"]["spec"]["containers"][1]["image"];
+    assert_eq!((first, world.patches("web")), (&json!("envoy:1"), 1), "what runs is never changed");
+    nothing_is_written_at_rest(&world).await?;
+    // A status that somebody spoils is written again.
+    let spoilt = Patch::Merge(json!({ "status": { "injected": 77 } }));
+    policies(&world.cluster).patch_status("envoy", &PatchParams::default(), &spoilt).await?;
+    world.status("envoy", "injected", 0).await?;
+    let conditions = policies(&world.cluster).get("envoy").await?.data["status"]["conditions"].clone();
+    assert!(
+        conditions
+            .as_array()
+            .is_some_and(|list| list.iter().all(|condition| condition["observedGeneration"].is_number())),
+        "{conditions}"
+    );
+    let size = policies(&world.cluster).get("envoy").await?.data["status"].to_string().len();
+    assert!(size <= 4096, "{size} bytes");
+    assert!(request(&world.creator, "POST", "/apis/scpol.dev/v1alpha1/sidecarpolicies", &json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "mine" }, "spec": sidecar("x") })).await.is_err(), "`edit` does not write them");
+    Ok(())
+}
+
+/// The marker on the workload `web` and the status of its policy have the same hash.
+async fn marker_and_status_agree(world: &World) -> Result<()> {
     let status = policies(&world.cluster).get("envoy").await?.data["status"].clone();
     let web = world.get(&path("web")).await?.unwrap_or_default();
     let marker = web["spec"]["template"]["metadata"]["annotations"]["injected.scpol.dev/envoy"].as_str();
@@ -273,16 +311,11 @@ async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() ->
     assert_eq!(status["observedSpecHash"].as_str().map(str::len), Some(16), "{status}");
     assert_eq!((&status["engine"], &status["initializerName"]), (&json!("Initializer"), &json!("envoy.scpol.dev")));
     assert_eq!(status["observedGeneration"], 1);
+    Ok(())
+}
 
-    // Another template: what is stored is outdated, and stays as it is.
-    world
-        .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
-        .await?;
-    world.status("envoy", "outdated", 1).await?;
-    let stored = world.get(&path("web")).await?.unwrap_or_default();
-    let first = &stored["spec"]["template"]["spec"]["containers"][1]["image"];
-    assert_eq!((first, world.patches("web")), (&json!("envoy:1"), 1), "what runs is never changed");
-    // At rest nothing is written but the lease. A status may follow within the period of statuses: so long a rest must be.
+/// At rest nothing is written but the lease. A status may follow within the period of statuses, so the rest lasts longer.
+async fn nothing_is_written_at_rest(world: &World) -> Result<()> {
     let writes = || {
         let audit = world.cluster.audit();
         let ours = audit.into_iter().filter(|event| event["user"]["username"] == User::Operator.name());
@@ -302,20 +335,5 @@ async fn status_columns_events_and_metrics_tell_the_same_and_rest_is_silent() ->
             Ok(before == now)
         }
     })
-    .await?;
-    // A status that somebody spoils is written again.
-    let spoilt = Patch::Merge(json!({ "status": { "injected": 77 } }));
-    policies(&world.cluster).patch_status("envoy", &PatchParams::default(), &spoilt).await?;
-    world.status("envoy", "injected", 0).await?;
-    let conditions = policies(&world.cluster).get("envoy").await?.data["status"]["conditions"].clone();
-    assert!(
-        conditions
-            .as_array()
-            .is_some_and(|list| list.iter().all(|condition| condition["observedGeneration"].is_number())),
-        "{conditions}"
-    );
-    let size = policies(&world.cluster).get("envoy").await?.data["status"].to_string().len();
-    assert!(size <= 4096, "{size} bytes");
-    assert!(request(&world.creator, "POST", "/apis/scpol.dev/v1alpha1/sidecarpolicies", &json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "mine" }, "spec": sidecar("x") })).await.is_err(), "`edit` does not write them");
-    Ok(())
+    .await
 }

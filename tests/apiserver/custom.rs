@@ -157,7 +157,11 @@ async fn a_policy_waits_for_a_definition_and_a_right_injects_in_one_patch_and_ou
     assert_eq!(containers(&created), ["app", "envoy"]);
     world.status("envoy", "matched", 1).await?;
 
-    // So fast that nobody notices: the watch goes on and is silent, until it is begun anew.
+    a_definition_that_comes_again_at_once_is_noticed_with_the_end_of_the_watch(&world).await
+}
+
+/// The definition is deleted and created so fast that nobody notices: the watch goes on and is silent, until it is begun anew.
+async fn a_definition_that_comes_again_at_once_is_noticed_with_the_end_of_the_watch(world: &World) -> Result<()> {
     request(&world.admin, "DELETE", &format!("{DEFINITIONS}/rollouts.example.org"), &json!({})).await?;
     within(LIMIT, "the definition is gone", || async {
         Ok(world.get(&format!("{DEFINITIONS}/rollouts.example.org")).await?.is_none())

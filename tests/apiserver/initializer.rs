@@ -25,6 +25,38 @@ async fn audited() -> Result<World> {
     World::with(ControlPlane::builder(Version::V1_13).audit_log()).await
 }
 
+/// One object for each kind and each API version of it: the path to post to, and the object.
+fn every_kind() -> [(&'static str, Value); 8] {
+    let controller = |api: &str, kind: &str, name: &str| {
+        let mut object = deployment(name);
+        (object["apiVersion"], object["kind"]) = (json!(api), json!(kind));
+        object
+    };
+    let mut stateful = controller("apps/v1", "StatefulSet", "stateful");
+    stateful["spec"]["serviceName"] = json!("stateful");
+    let mut job = pod_template("cron");
+    job["spec"]["restartPolicy"] = json!("OnFailure");
+    let cron = json!({ "apiVersion": "batch/v1beta1", "kind": "CronJob", "metadata": { "name": "cron" }, "spec": { "schedule": "* * * * *", "jobTemplate": { "spec": { "template": job } } } });
+    let mut pod = pod_template("pod");
+    (pod["apiVersion"], pod["kind"], pod["metadata"]["name"]) = (json!("v1"), json!("Pod"), json!("pod"));
+    [
+        ("/apis/apps/v1/namespaces/default/deployments", deployment("v1")),
+        ("/apis/apps/v1beta1/namespaces/default/deployments", controller("apps/v1beta1", "Deployment", "v1beta1")),
+        (
+            "/apis/extensions/v1beta1/namespaces/default/deployments",
+            controller("extensions/v1beta1", "Deployment", "extensions"),
+        ),
+        ("/apis/apps/v1/namespaces/default/statefulsets", stateful),
+        ("/apis/apps/v1/namespaces/default/daemonsets", controller("apps/v1", "DaemonSet", "daemon")),
+        (
+            "/apis/extensions/v1beta1/namespaces/default/daemonsets",
+            controller("extensions/v1beta1", "DaemonSet", "daemon-extensions"),
+        ),
+        ("/apis/batch/v1beta1/namespaces/default/cronjobs", cron),
+        ("/api/v1/namespaces/default/pods", pod),
+    ]
+}
+
 async fn every_kind_gets_its_sidecar_in_one_patch_through_every_group() -> Result<()> {
     let world = audited().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
@@ -45,35 +77,7 @@ async fn every_kind_gets_its_sidecar_in_one_patch_through_every_group() -> Resul
     world.policy("envoy", json!({ "targets": all, "template": template, "jobs": "Inject" })).await?;
     in_force(&world.cluster, "envoy").await?;
 
-    let controller = |api: &str, kind: &str, name: &str| {
-        let mut object = deployment(name);
-        (object["apiVersion"], object["kind"]) = (json!(api), json!(kind));
-        object
-    };
-    let mut stateful = controller("apps/v1", "StatefulSet", "stateful");
-    stateful["spec"]["serviceName"] = json!("stateful");
-    let mut job = pod_template("cron");
-    job["spec"]["restartPolicy"] = json!("OnFailure");
-    let cron = json!({ "apiVersion": "batch/v1beta1", "kind": "CronJob", "metadata": { "name": "cron" }, "spec": { "schedule": "* * * * *", "jobTemplate": { "spec": { "template": job } } } });
-    let mut pod = pod_template("pod");
-    (pod["apiVersion"], pod["kind"], pod["metadata"]["name"]) = (json!("v1"), json!("Pod"), json!("pod"));
-    let cases = [
-        ("/apis/apps/v1/namespaces/default/deployments", deployment("v1")),
-        ("/apis/apps/v1beta1/namespaces/default/deployments", controller("apps/v1beta1", "Deployment", "v1beta1")),
-        (
-            "/apis/extensions/v1beta1/namespaces/default/deployments",
-            controller("extensions/v1beta1", "Deployment", "extensions"),
-        ),
-        ("/apis/apps/v1/namespaces/default/statefulsets", stateful),
-        ("/apis/apps/v1/namespaces/default/daemonsets", controller("apps/v1", "DaemonSet", "daemon")),
-        (
-            "/apis/extensions/v1beta1/namespaces/default/daemonsets",
-            controller("extensions/v1beta1", "DaemonSet", "daemon-extensions"),
-        ),
-        ("/apis/batch/v1beta1/namespaces/default/cronjobs", cron),
-        ("/api/v1/namespaces/default/pods", pod),
-    ];
-    for (path, body) in cases {
+    for (path, body) in every_kind() {
         let created = world.create_promptly(path, &body).await?;
         let name = body["metadata"]["name"].as_str().unwrap_or_default();
         assert_eq!(containers(&created), ["app", "envoy"], "{path}");
@@ -197,7 +201,11 @@ async fn what_is_not_to_be_injected_is_let_go_and_what_is_not_ours_is_left_alone
         assert_eq!(world.patches(untouched), 0, "{untouched}");
     }
 
-    // Row 7: being deleted while it waits.
+    what_is_deleted_while_it_waits_is_let_go(&world).await
+}
+
+/// Row 7: the operator releases an object that is being deleted, and injects nothing.
+async fn what_is_deleted_while_it_waits_is_let_go(world: &World) -> Result<()> {
     let mut leaving = waiting("leaving", &["x.other.io", "envoy.scpol.dev"]);
     leaving["metadata"]["finalizers"] = json!(["test.dev/hold"]);
     leaving["metadata"]["annotations"] = json!({ "initializer.kubernetes.io/sidecar": "true" });

@@ -214,6 +214,20 @@ async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_admission_
     answers(Version::V1_36, "MutatingAdmissionPolicy").await
 }
 
+/// What becomes of a write about `faulty`: every answer of the server, and every broken connection.
+const ANSWERS: [Does; 10] = [
+    Does::Answer(422, None),
+    Does::Answer(403, None),
+    Does::Answer(413, None),
+    Does::Answer(400, None),
+    Does::Answer(409, None),
+    Does::Answer(429, Some(1)),
+    Does::Answer(500, None),
+    Does::Answer(504, None),
+    Does::CutBefore,
+    Does::DropAnswer,
+];
+
 /// Every answer to what has the policy `faulty` in it, however it is registered: nobody but it is concerned.
 async fn answers(version: Version, engine: &str) -> Result<()> {
     let world = World::with(ControlPlane::builder(version)).await?;
@@ -221,95 +235,110 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
     let mut operator = Operator::start_in(&world.cluster, &proxy.kubeconfig, &[], &Surroundings::default())?;
     operator.wait_ready().await?;
     let may_refuse = version != Version::V1_13;
-    let policy = |name: &str| by(engine, if may_refuse { demanding(name) } else { sidecar(name) });
     world.policy("neighbour", by(engine, if may_refuse { judging("neighbour") } else { sidecar("neighbour") })).await?;
     in_force(&world.cluster, "neighbour").await?;
-    let all = [
-        Does::Answer(422, None),
-        Does::Answer(403, None),
-        Does::Answer(413, None),
-        Does::Answer(400, None),
-        Does::Answer(409, None),
-        Does::Answer(429, Some(1)),
-        Does::Answer(500, None),
-        Does::Answer(504, None),
-        Does::CutBefore,
-        Does::DropAnswer,
-    ];
-    for (round, does) in all.into_iter().enumerate() {
+    for (round, does) in ANSWERS.into_iter().enumerate() {
         // What was deleted may still be drained.
         let (faulty, later) = (&format!("faulty-{round}"), &format!("later-{round}"));
         let what = format!("{version} {engine} {does:?}");
-        let rule = || Rule::always(does.clone()).to(&[Verb::Create, Verb::Update], REGISTERED).about("faulty");
-        beside(&world, "neighbour", async {
-            proxy.set(vec![rule()]);
-            world.policy(faulty, policy(faulty)).await?;
-            within(LIMIT, "`faulty` is told not to be in force", || async {
-                let ready = condition(&world.cluster, faulty, "Ready").await?.unwrap_or_default();
-                let is_told = ready["status"] == "False" && proxy.happened() > 0;
-                ensure!(is_told || does == Does::DropAnswer, "{ready}");
-                // Nobody has to grant a right.
-                ensure!(!is_told || ready["reason"] != "MissingRight", "{ready}");
-                Ok(is_told || ready["status"] == "True")
-            })
-            .await?;
-            // Who comes later comes in force beside it.
-            world.policy(later, policy(later)).await?;
-            in_force(&world.cluster, later).await?;
-            assert_eq!(engine_of(&world, later).await?, engine);
-            in_force(&world.cluster, "neighbour").await?;
-            proxy.calm();
-            in_force(&world.cluster, faulty).await
-        })
-        .await
-        .with_context(|| what.clone())?;
+        beside(&world, "neighbour", one_comes_beside_one_that_fails(&world, &proxy, engine, &does, [faulty, later]))
+            .await
+            .with_context(|| what.clone())?;
         let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
         let mut has = containers(&made);
         has.sort_unstable();
         assert_eq!(has, ["app", faulty, later, "neighbour"], "{what}");
         world.delete(&format!("{DEPLOYMENTS}/web")).await?;
-        // An edit of what is in force that is not taken leaves it as it was: that of a template, or of targets where they are what is
-        // registered.
-        let is_taken = does == Does::DropAnswer;
-        let edit = match engine {
-            "Initializer" => {
-                json!({ "targets": [{ "group": "apps", "resource": "deployments" }, { "group": "apps", "resource": "daemonsets" }] })
-            }
-            _ => json!({ "template": { "containers": [{ "name": "edited", "image": "envoy:2" }] } }),
-        };
-        beside(&world, "neighbour", async {
-            proxy.set(vec![rule()]);
-            world.edit_policy(faulty, edit.clone()).await?;
-            within(LIMIT, "the edit is told not to be in force", || async {
-                let ready = condition(&world.cluster, faulty, "Ready").await?.unwrap_or_default();
-                Ok(proxy.happened() > 0 && (ready["status"] == "False" || is_taken))
-            })
-            .await?;
-            let until = Instant::now() + STEADY;
-            while Instant::now() < until && !is_taken {
-                let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
-                ensure!(containers(&made).contains(faulty), "{:?}", containers(&made));
-                world.delete(&format!("{DEPLOYMENTS}/web")).await?;
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            proxy.calm();
-            in_force(&world.cluster, faulty).await
-        })
-        .await
-        .with_context(|| format!("{what}, an edit"))?;
-        beside(&world, "neighbour", async {
-            world.delete_policy(faulty).await?;
-            world.delete_policy(later).await?;
-            within(LIMIT, "the neighbour is alone", || async {
-                let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
-                world.delete(&format!("{DEPLOYMENTS}/web")).await?;
-                Ok(containers(&made) == ["app", "neighbour"])
-            })
+        beside(&world, "neighbour", an_edit_that_is_not_taken_changes_nothing(&world, &proxy, engine, &does, faulty))
             .await
-        })
-        .await
-        .with_context(|| what.clone())?;
+            .with_context(|| format!("{what}, an edit"))?;
+        beside(&world, "neighbour", both_are_deleted(&world, [faulty, later])).await.with_context(|| what.clone())?;
     }
     assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
     Ok(())
+}
+
+/// Gives this answer to every write about a policy `faulty`.
+fn answering(does: &Does) -> Rule {
+    Rule::always(does.clone()).to(&[Verb::Create, Verb::Update], REGISTERED).about("faulty")
+}
+
+/// A policy on `engine` that rejects what lacks its sidecar, where the server can do so.
+fn policy(world: &World, engine: &str, name: &str) -> Value {
+    let may_refuse = world.cluster.version() != Version::V1_13;
+    by(engine, if may_refuse { demanding(name) } else { sidecar(name) })
+}
+
+/// `faulty` is reported as not in effect while `later` and the neighbour are, and follows once the server answers again.
+async fn one_comes_beside_one_that_fails(
+    world: &World,
+    proxy: &Proxy,
+    engine: &str,
+    does: &Does,
+    [faulty, later]: [&str; 2],
+) -> Result<()> {
+    proxy.set(vec![answering(does)]);
+    world.policy(faulty, policy(world, engine, faulty)).await?;
+    within(LIMIT, "`faulty` is told not to be in force", || async {
+        let ready = condition(&world.cluster, faulty, "Ready").await?.unwrap_or_default();
+        let is_told = ready["status"] == "False" && proxy.happened() > 0;
+        ensure!(is_told || *does == Does::DropAnswer, "{ready}");
+        // Nobody has to grant a right.
+        ensure!(!is_told || ready["reason"] != "MissingRight", "{ready}");
+        Ok(is_told || ready["status"] == "True")
+    })
+    .await?;
+    // Who comes later comes in force beside it.
+    world.policy(later, policy(world, engine, later)).await?;
+    in_force(&world.cluster, later).await?;
+    assert_eq!(engine_of(world, later).await?, engine);
+    in_force(&world.cluster, "neighbour").await?;
+    proxy.calm();
+    in_force(&world.cluster, faulty).await
+}
+
+/// While the server rejects an edit of `faulty`, the policy stays in effect as it was. On initializers the edit changes the
+/// targets, because nothing of the template is registered there.
+async fn an_edit_that_is_not_taken_changes_nothing(
+    world: &World,
+    proxy: &Proxy,
+    engine: &str,
+    does: &Does,
+    faulty: &str,
+) -> Result<()> {
+    let is_taken = *does == Does::DropAnswer;
+    let edit = match engine {
+        "Initializer" => {
+            json!({ "targets": [{ "group": "apps", "resource": "deployments" }, { "group": "apps", "resource": "daemonsets" }] })
+        }
+        _ => json!({ "template": { "containers": [{ "name": "edited", "image": "envoy:2" }] } }),
+    };
+    proxy.set(vec![answering(does)]);
+    world.edit_policy(faulty, edit).await?;
+    within(LIMIT, "the edit is told not to be in force", || async {
+        let ready = condition(&world.cluster, faulty, "Ready").await?.unwrap_or_default();
+        Ok(proxy.happened() > 0 && (ready["status"] == "False" || is_taken))
+    })
+    .await?;
+    let until = Instant::now() + STEADY;
+    while Instant::now() < until && !is_taken {
+        let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+        ensure!(containers(&made).iter().any(|name| name == faulty), "{:?}", containers(&made));
+        world.delete(&format!("{DEPLOYMENTS}/web")).await?;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    proxy.calm();
+    in_force(&world.cluster, faulty).await
+}
+
+/// Deletes these policies, and waits until the neighbour alone injects.
+async fn both_are_deleted(world: &World, [faulty, later]: [&str; 2]) -> Result<()> {
+    world.delete_policy(faulty).await?;
+    world.delete_policy(later).await?;
+    within(LIMIT, "the neighbour is alone", || async {
+        let made = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
+        world.delete(&format!("{DEPLOYMENTS}/web")).await?;
+        Ok(containers(&made) == ["app", "neighbour"])
+    })
+    .await
 }

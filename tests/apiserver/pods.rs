@@ -64,7 +64,14 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
     assert_eq!(containers(&world.create_promptly(PODS, &own).await?), ["app", "envoy"]);
     assert_eq!(world.events("own").await?, Vec::<String>::new());
 
-    // Row 15: over the quota only with the sidecar in it.
+    over_the_quota_a_pod_comes_without_its_sidecar_or_not_at_all(&world).await?;
+    while_its_account_is_gone_a_pod_is_not_even_let_go(&world, &operator).await?;
+    operator.kill().await?;
+    without_an_operator_its_own_pods_wait_until_somebody_breaks_the_glass(&world).await
+}
+
+/// Row 15: a pod exceeds the quota only with its sidecar.
+async fn over_the_quota_a_pod_comes_without_its_sidecar_or_not_at_all(world: &World) -> Result<()> {
     let quota = json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "few" }, "spec": { "hard": { "requests.cpu": "900m" } } });
     request(&world.admin, "POST", "/api/v1/namespaces/default/resourcequotas", &quota).await?;
     let used = json!([{ "op": "add", "path": "/status", "value": { "hard": { "requests.cpu": "900m" }, "used": { "requests.cpu": "550m" } } }]);
@@ -80,9 +87,11 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
             Err(error) => Ok(format!("{error:#}").contains("SCP0205")),
         }
     })
-    .await?;
+    .await
+}
 
-    // Row 16: even letting it go is refused, while the account is gone.
+/// Row 16: while the account of a pod is gone, the server rejects even the write that lets the pod go.
+async fn while_its_account_is_gone_a_pod_is_not_even_let_go(world: &World, operator: &Operator) -> Result<()> {
     world.delete("/api/v1/namespaces/default/resourcequotas/few").await?;
     operator.signal("STOP")?;
     world.create_async(PODS, &pod("waits")).await?;
@@ -94,11 +103,13 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
     let refusals = || operator.log().matches("refuses to let the object go").count();
     let so_far = refusals();
     within(LIMIT, "it is tried again", || async { Ok(refusals() > so_far) }).await?;
-    service_account(&world, "default").await?;
+    service_account(world, "default").await?;
     assert_eq!(containers(&world.initialized(&format!("{PODS}/waits")).await?), ["app", "envoy"]);
+    Ok(())
+}
 
-    // Every replica dies: pods of every namespace wait, our own among them. Recovery comes from outside.
-    operator.kill().await?;
+/// No replica runs: pods of all namespaces wait, and so do the operator's own. Recovery comes from outside.
+async fn without_an_operator_its_own_pods_wait_until_somebody_breaks_the_glass(world: &World) -> Result<()> {
     let created = world.create_async(PODS, &pod("stuck")).await?;
     assert_eq!(crate::world::pending(&created), ["envoy.scpol.dev"]);
     let mut own = pod("scpol-0");

@@ -152,6 +152,29 @@ async fn expressions_see_nothing_that_only_the_server_has() -> Result<()> {
     Ok(())
 }
 
+/// The operator's ClusterRole.
+const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/scpol";
+
+/// Removes the operator's right to read Namespaces, and creates the Namespace `late`, which the operator cannot see. Gives the
+/// rules that the role had before.
+async fn take_the_right_to_namespaces_away(world: &World, operator: &Operator) -> Result<Value> {
+    let rules = world.get(ROLE).await?.context("the role")?["rules"].clone();
+    let less = rules.as_array().into_iter().flatten().filter(|rule| rule["resources"] != json!(["namespaces"]));
+    world.patch(ROLE, &json!([{ "op": "replace", "path": "/rules", "value": less.collect::<Vec<_>>() }])).await?;
+    // A watch that is open outlives the right to it.
+    world.cluster.restart_apiserver().await?;
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "late", "labels": { "team": "shop" } } });
+    within(LIMIT, "the server is back", || async {
+        Ok(request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await.is_ok())
+    })
+    .await?;
+    within(LIMIT, "the operator has lost sight of the Namespaces", || async {
+        Ok(operator.log().contains("Cannot follow the Namespaces"))
+    })
+    .await?;
+    Ok(rules)
+}
+
 async fn a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_than_the_server_does() -> Result<()> {
     let world = World::new().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
@@ -166,21 +189,7 @@ async fn a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_th
     for policy in ["open", "closed", "judge"] {
         in_force(&world.cluster, policy).await?;
     }
-    let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/scpol";
-    let rules = world.get(role).await?.context("the role")?["rules"].clone();
-    let less = rules.as_array().into_iter().flatten().filter(|rule| rule["resources"] != json!(["namespaces"]));
-    world.patch(role, &json!([{ "op": "replace", "path": "/rules", "value": less.collect::<Vec<_>>() }])).await?;
-    // A watch that is open outlives the right to it.
-    world.cluster.restart_apiserver().await?;
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "late", "labels": { "team": "shop" } } });
-    within(LIMIT, "the server is back", || async {
-        Ok(request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await.is_ok())
-    })
-    .await?;
-    within(LIMIT, "the operator has lost sight of the Namespaces", || async {
-        Ok(operator.log().contains("Cannot follow the Namespaces"))
-    })
-    .await?;
+    let rules = take_the_right_to_namespaces_away(&world, &operator).await?;
     let kind = |kind: &str, name: &str| {
         let mut object = deployment(name);
         object["kind"] = json!(kind);
@@ -212,7 +221,7 @@ async fn a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_th
         Ok(status["failures"][0]["code"] == "SCP0209" && status["matched"] == 0)
     })
     .await?;
-    world.patch(role, &json!([{ "op": "replace", "path": "/rules", "value": rules }])).await?;
+    world.patch(ROLE, &json!([{ "op": "replace", "path": "/rules", "value": rules }])).await?;
     within(LIMIT, "it is read again", || async {
         let name = format!("later-{}", start.elapsed().as_millis());
         Ok(containers(&world.create(&deployments, &deployment(&name)).await?) == ["app", "open"])

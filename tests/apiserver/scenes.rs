@@ -16,6 +16,38 @@ pub enum Content {
 
 const NAMES: [&str; 5] = ["app", "web", "proxy", "p0", "p1"];
 
+/// The optional fields of a template: the field, its values, and n if one template in n has it.
+fn parts(volume: &str) -> [(&'static str, Vec<Value>, usize); 7] {
+    [
+        (
+            "metadata",
+            vec![
+                json!({"labels": {"app": "web", "mesh": "on"}}),
+                json!({"labels": {"mesh": "off"}}),
+                json!({"annotations": {"a/b": "1", "own/c_d": ""}}),
+            ],
+            3,
+        ),
+        (
+            "env",
+            vec![
+                json!([{"name": "A", "value": "1"}]),
+                json!([{"name": "A", "value": ""}, {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]),
+            ],
+            3,
+        ),
+        ("envFrom", vec![json!([{"configMapRef": {"name": "c"}}, {"prefix": "P_", "secretRef": {"name": "s"}}])], 5),
+        (
+            "volumeMounts",
+            vec![json!([{"name": volume, "mountPath": "/m"}]), json!([{"name": volume, "mountPath": "/d/"}])],
+            5,
+        ),
+        ("imagePullSecrets", vec![json!([{"name": "registry"}]), json!([{"name": "r2"}, {"name": "registry"}])], 5),
+        ("appContainers", vec![json!(["app"]), json!(["w*", "?pp"])], 4),
+        ("includeInitContainers", vec![json!(true)], 4),
+    ]
+}
+
 /// Makes scenes of one kind of content.
 pub struct Scenes {
     rng: Rng,
@@ -138,38 +170,7 @@ impl Scenes {
             template["volumes"] = volumes.iter().map(|name| self.volume(name)).collect();
         }
         let volume = volumes.first().map_or("app", String::as_str);
-        for (field, values, sides) in [
-            (
-                "metadata",
-                vec![
-                    json!({"labels": {"app": "web", "mesh": "on"}}),
-                    json!({"labels": {"mesh": "off"}}),
-                    json!({"annotations": {"a/b": "1", "own/c_d": ""}}),
-                ],
-                3,
-            ),
-            (
-                "env",
-                vec![
-                    json!([{"name": "A", "value": "1"}]),
-                    json!([{"name": "A", "value": ""}, {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]),
-                ],
-                3,
-            ),
-            (
-                "envFrom",
-                vec![json!([{"configMapRef": {"name": "c"}}, {"prefix": "P_", "secretRef": {"name": "s"}}])],
-                5,
-            ),
-            (
-                "volumeMounts",
-                vec![json!([{"name": volume, "mountPath": "/m"}]), json!([{"name": volume, "mountPath": "/d/"}])],
-                5,
-            ),
-            ("imagePullSecrets", vec![json!([{"name": "registry"}]), json!([{"name": "r2"}, {"name": "registry"}])], 5),
-            ("appContainers", vec![json!(["app"]), json!(["w*", "?pp"])], 4),
-            ("includeInitContainers", vec![json!(true)], 4),
-        ] {
+        for (field, values, sides) in parts(volume) {
             if self.one_in(sides) {
                 template[field] = self.pick(&values);
             }

@@ -1,7 +1,7 @@
 //! `scpol status`: the numbers and lists are those of the stored workloads, with an operator and without.
 
 use crate::commands::scpol;
-use crate::support::{Operator, in_force, wait_condition};
+use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
 use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, sidecar, waiting};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
@@ -53,20 +53,7 @@ async fn a_policy_is_told_with_its_registration_its_numbers_and_what_has_missed_
     world
         .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
         .await?;
-    // The operator has seen the edit once it injects the new template.
-    crate::support::within(crate::support::LIMIT, "the edit is in force", || async {
-        let name = format!(
-            "new-{}",
-            world.get(DEPLOYMENTS).await?.map_or(0, |list| list["items"].as_array().map_or(0, Vec::len))
-        );
-        let new = world.create(DEPLOYMENTS, &deployment(&name)).await?;
-        let is_new = new["spec"]["template"]["spec"]["containers"][1]["image"] == "envoy:2";
-        if !is_new {
-            world.delete(&path(&name)).await?;
-        }
-        Ok(is_new)
-    })
-    .await?;
+    the_edit_is_in_force(&world).await?;
     world.status("envoy", "missed", 2).await?;
     world.status("envoy", "outdated", 1).await?;
     let (code, all) = report(&world, &[]).await?;
@@ -78,10 +65,42 @@ async fn a_policy_is_told_with_its_registration_its_numbers_and_what_has_missed_
     let (_, table) = scpol(&world.cluster, &["status"]).await?;
     assert!(table.starts_with("NAME ") && table.contains("envoy  True   Programmed  Initializer"), "{table}");
 
-    // From here on nobody runs: everything is counted from what is stored.
     operator.kill().await?;
+    what_is_stored_is_counted_without_an_operator(&world).await?;
+
+    world.break_glass().await?;
+    let (_, one) = report(&world, &["envoy", "--limit", "0"]).await?;
+    assert_eq!((&one["registrations"][0]["found"], &one["more"]), (&json!(false), &json!(0)));
+    let (_, table) = scpol(&world.cluster, &["status", "envoy"]).await?;
+    assert!(table.contains("scpol-envoy  NO"), "{table}");
+    for (arguments, says) in [(&["envo"][..], "did you mean `envoy`?"), (&["other"], "`scpol status` lists those")] {
+        let (code, printed) = scpol(&world.cluster, &[&["status"], arguments].concat()).await?;
+        assert!(code == 2 && printed.contains(says), "{arguments:?}: {code} {printed}");
+    }
+    Ok(())
+}
+
+/// Waits until the operator injects the edited template; keeps the first Deployment that has it.
+async fn the_edit_is_in_force(world: &World) -> Result<()> {
+    within(LIMIT, "the edit is in force", || async {
+        let name = format!(
+            "new-{}",
+            world.get(DEPLOYMENTS).await?.map_or(0, |list| list["items"].as_array().map_or(0, Vec::len))
+        );
+        let new = world.create(DEPLOYMENTS, &deployment(&name)).await?;
+        let is_new = new["spec"]["template"]["spec"]["containers"][1]["image"] == "envoy:2";
+        if !is_new {
+            world.delete(&path(&name)).await?;
+        }
+        Ok(is_new)
+    })
+    .await
+}
+
+/// No operator runs: `scpol status` counts the stored workloads.
+async fn what_is_stored_is_counted_without_an_operator(world: &World) -> Result<()> {
     world.create_async(DEPLOYMENTS, &waiting("waits", &["envoy.scpol.dev"])).await?;
-    let (code, one) = report(&world, &["envoy"]).await?;
+    let (code, one) = report(world, &["envoy"]).await?;
     assert_eq!(code, 1, "something has missed it: {one}");
     assert_eq!(
         one["registrations"],
@@ -99,16 +118,6 @@ async fn a_policy_is_told_with_its_registration_its_numbers_and_what_has_missed_
     let (_, table) = scpol(&world.cluster, &["status", "envoy", "--limit", "1"]).await?;
     assert!(table.contains("and 2 more") && !table.contains("default/old"), "{table}");
     assert!(table.contains("Deployment default/clash  failed  SCP0200"), "{table}");
-
-    world.break_glass().await?;
-    let (_, one) = report(&world, &["envoy", "--limit", "0"]).await?;
-    assert_eq!((&one["registrations"][0]["found"], &one["more"]), (&json!(false), &json!(0)));
-    let (_, table) = scpol(&world.cluster, &["status", "envoy"]).await?;
-    assert!(table.contains("scpol-envoy  NO"), "{table}");
-    for (arguments, says) in [(&["envo"][..], "did you mean `envoy`?"), (&["other"], "`scpol status` lists those")] {
-        let (code, printed) = scpol(&world.cluster, &[&["status"], arguments].concat()).await?;
-        assert!(code == 2 && printed.contains(says), "{arguments:?}: {code} {printed}");
-    }
     Ok(())
 }
 

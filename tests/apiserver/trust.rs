@@ -56,9 +56,9 @@ fn annotated(key: &str, value: &str) -> Value {
     template
 }
 
-/// Templates on both sides of every control.
-fn templates() -> Vec<Value> {
-    let security = [
+/// Security contexts on both sides of every control, each besides what `restricted` wants.
+fn security_contexts() -> [Value; 27] {
+    [
         json!({}),
         json!({ "allowPrivilegeEscalation": true }),
         json!({ "allowPrivilegeEscalation": null }),
@@ -86,7 +86,11 @@ fn templates() -> Vec<Value> {
         json!({ "appArmorProfile": { "type": "Unconfined" } }),
         json!({ "appArmorProfile": { "type": "RuntimeDefault" } }),
         json!({ "windowsOptions": { "hostProcess": false } }),
-    ];
+    ]
+}
+
+/// Templates on both sides of every control.
+fn templates() -> Vec<Value> {
     let fields = [
         json!({ "ports": [{ "containerPort": 80 }, { "containerPort": 81, "hostPort": 81 }] }),
         json!({ "ports": [{ "containerPort": 80, "hostPort": 0 }] }),
@@ -114,7 +118,7 @@ fn templates() -> Vec<Value> {
         ("container.apparmor.security.beta.kubernetes.io/a", "runtime/default"),
         ("container.apparmor.security.beta.kubernetes.io/a", "localhost/own"),
     ];
-    security
+    security_contexts()
         .into_iter()
         .map(|security| secured(&security))
         .chain(fields.into_iter().map(|fields| with(&fields)))

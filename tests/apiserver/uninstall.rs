@@ -130,15 +130,7 @@ async fn beside_an_operator_that_works_no_create_hangs_and_nothing_is_left() -> 
     world
         .create_async(DEPLOYMENTS, &waiting("foreign-first", &["x.other.io", "old.example.io", "envoy.scpol.dev"]))
         .await?;
-    let (code, told) = scpol(&world.cluster, &["uninstall"]).await?;
-    assert!(code == 2 && told.contains("give `--yes`"), "{code}: {told}");
-    let before = listed(&world).await?;
-    let (code, told) = scpol(&world.cluster, &["uninstall", "--dry-run"]).await?;
-    assert!(code == 0 && told.contains("InitializerConfiguration scpol-envoy: would be deleted"), "{code}: {told}");
-    assert!(told.contains("deployments.apps default/foreign-first: would be released"), "{told}");
-    assert_eq!(listed(&world).await?, before, "nothing was done");
-    let (code, told) = scpol(&world.cluster, &["uninstall", "--check"]).await?;
-    assert!(code == 1 && told.contains("Deployment scpol-system/scpol: is there"), "{code}: {told}");
+    without_yes_nothing_is_done(&world).await?;
 
     let done = Arc::new(AtomicBool::new(false));
     let creating = async {
@@ -176,6 +168,20 @@ async fn beside_an_operator_that_works_no_create_hangs_and_nothing_is_left() -> 
     let (code, told) = scpol(&world.cluster, &["uninstall", "--yes"]).await?;
     assert!(code == 0 && told.contains("Nothing else of sidecar-policy"), "{code}: {told}");
     drop(operator);
+    Ok(())
+}
+
+/// Without `--yes` the command only says what is there and what it would do.
+async fn without_yes_nothing_is_done(world: &World) -> Result<()> {
+    let (code, told) = scpol(&world.cluster, &["uninstall"]).await?;
+    assert!(code == 2 && told.contains("give `--yes`"), "{code}: {told}");
+    let before = listed(world).await?;
+    let (code, told) = scpol(&world.cluster, &["uninstall", "--dry-run"]).await?;
+    assert!(code == 0 && told.contains("InitializerConfiguration scpol-envoy: would be deleted"), "{code}: {told}");
+    assert!(told.contains("deployments.apps default/foreign-first: would be released"), "{told}");
+    assert_eq!(listed(world).await?, before, "nothing was done");
+    let (code, told) = scpol(&world.cluster, &["uninstall", "--check"]).await?;
+    assert!(code == 1 && told.contains("Deployment scpol-system/scpol: is there"), "{code}: {told}");
     Ok(())
 }
 

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use sidecar_policy::engine::reach::Endpoint;
 use sidecar_policy::engine::webhook::review::LARGEST;
+use sidecar_policy::policy::Policy;
 use std::time::Instant;
 use tower::Service;
 
@@ -95,9 +96,8 @@ async fn what_matches_gets_its_sidecar_at_create(version: Version) -> Result<()>
     Ok(())
 }
 
-async fn what_must_not_be_stored_is_refused_with_the_reason() -> Result<()> {
-    let scene = Scene::new(Version::V1_36, site()).await?;
-    let world = &scene.world;
+/// Each policy selects by the label `case`, except `second`, which selects by the label that `first` adds.
+fn policies_that_refuse() -> Result<Vec<Policy>> {
     let at = |value: &str| json!({ "labelSelector": { "matchLabels": { "case": value } } });
     let with = |mut fields: Value, more: Value| {
         more.as_object().into_iter().flatten().for_each(|(field, value)| fields[field] = value.clone());
@@ -109,14 +109,18 @@ async fn what_must_not_be_stored_is_refused_with_the_reason() -> Result<()> {
     let labels =
         json!({ "metadata": { "labels": { "mesh": "on" } }, "containers": [{ "name": "first", "image": "a" }] });
     let mesh = json!({ "labelSelector": { "matchLabels": { "mesh": "on" } }, "failurePolicy": "Fail" });
-    scene
-        .register(vec![
-            simple("strict", &with(at("strict"), fail))?,
-            simple("judge", &with(at("judge"), json!({ "targets": pods, "validations": demand })))?,
-            simple("first", &with(at("order"), json!({ "targets": pods, "template": labels })))?,
-            simple("second", &with(mesh, json!({ "targets": pods })))?,
-        ])
-        .await?;
+    Ok(vec![
+        simple("strict", &with(at("strict"), fail))?,
+        simple("judge", &with(at("judge"), json!({ "targets": pods, "validations": demand })))?,
+        simple("first", &with(at("order"), json!({ "targets": pods, "template": labels })))?,
+        simple("second", &with(mesh, json!({ "targets": pods })))?,
+    ])
+}
+
+async fn what_must_not_be_stored_is_refused_with_the_reason() -> Result<()> {
+    let scene = Scene::new(Version::V1_36, site()).await?;
+    let world = &scene.world;
+    scene.register(policies_that_refuse()?).await?;
     let labelled = |name: &str, value: &str| {
         let mut pod = pod(name);
         pod["metadata"]["labels"]["case"] = json!(value);
@@ -210,19 +214,15 @@ fn review(api_version: &str, object: &Value) -> Value {
     })
 }
 
-async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server() -> Result<()> {
-    let scene = Scene::new(Version::V1_36, site()).await?;
-    scene.register(vec![simple("envoy", &json!({}))?]).await?;
-    let client = caller(&scene)?;
-    let path = "/mutate/0123456789abcdef";
-    let good = review("admission.k8s.io/v1", &pod("web"));
+/// Bodies that the webhook rejects: the body, the HTTP status, and the start of the message.
+fn malformed(good: &Value) -> [(Vec<u8>, u16, &'static str); 8] {
     let without = |field: &str| {
         let mut review = good.clone();
         review["request"].as_object_mut().expect("an object").remove(field);
         review.to_string().into_bytes()
     };
     let version = review("admission.k8s.io/v2", &pod("web")).to_string().into_bytes();
-    let cases: [(Vec<u8>, u16, &str); 8] = [
+    [
         (b"garbage".to_vec(), 400, "SCP0212: the body is no AdmissionReview"),
         (vec![0xff; 1000], 400, "SCP0212: the body is no AdmissionReview"),
         (Vec::new(), 400, "SCP0212: the body is no AdmissionReview"),
@@ -231,24 +231,22 @@ async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server()
         (version, 400, "SCP0212: `apiVersion` is `admission.k8s.io/v2`"),
         (without("object"), 400, "SCP0212: `request.object` is missing"),
         (without("uid"), 400, "SCP0212: `request.uid` is missing"),
-    ];
+    ]
+}
+
+async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server() -> Result<()> {
+    let scene = Scene::new(Version::V1_36, site()).await?;
+    scene.register(vec![simple("envoy", &json!({}))?]).await?;
+    let client = caller(&scene)?;
+    let path = "/mutate/0123456789abcdef";
+    let good = review("admission.k8s.io/v1", &pod("web"));
+    let cases = malformed(&good);
     let count = cases.len();
     for (body, status, told) in cases {
         let (found, _, text) = post(&client, path, body).await?;
         assert_eq!((found, text.starts_with(told)), (status, true), "{text}");
     }
-    // Of what is too large nothing is read.
-    let endless = StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, std::io::Error>>());
-    let config = calling(&scene)?;
-    let connected = config.rustls_https_connector()?.call(config.cluster_url.clone()).await;
-    let (mut sender, connection) = handshake(connected.map_err(anyhow::Error::from_boxed)?).await?;
-    tokio::spawn(connection);
-    let host = config.cluster_url.host().context("a host")?;
-    let request = http::Request::post(path).header("Host", host).header("Content-Length", LARGEST + 1).body(endless)?;
-    let answer = tokio::time::timeout(LIMIT, sender.send_request(request)).await??;
-    assert_eq!(answer.status(), 413);
-    let text = String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?;
-    assert!(text.starts_with("SCP0212: the review is larger than"), "{text}");
+    what_is_too_large_is_refused_unread(&scene, path).await?;
     let counted = r#"scpol_injections_total{engine="Webhook",policy="",reason="ReviewInvalid",result="failed"}"#;
     assert!(scene.webhook.operator.metrics.render().contains(&format!("{counted} {}\n", count + 1)));
     let (now, told) = (Instant::now(), |now| scene.webhook.trouble(now).map(|trouble| trouble.code));
@@ -282,6 +280,22 @@ async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server()
     let (status, headers, _) = post(&client, path, good.to_string()).await?;
     assert_eq!((status, headers.get("connection").map(|value| value.as_bytes())), (200, Some(&b"close"[..])));
     tokio::time::timeout(LIMIT, scene.serving).await??;
+    Ok(())
+}
+
+/// The webhook rejects a review that is too large without reading its body.
+async fn what_is_too_large_is_refused_unread(scene: &Scene, path: &str) -> Result<()> {
+    let endless = StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, std::io::Error>>());
+    let config = calling(scene)?;
+    let connected = config.rustls_https_connector()?.call(config.cluster_url.clone()).await;
+    let (mut sender, connection) = handshake(connected.map_err(anyhow::Error::from_boxed)?).await?;
+    tokio::spawn(connection);
+    let host = config.cluster_url.host().context("a host")?;
+    let request = http::Request::post(path).header("Host", host).header("Content-Length", LARGEST + 1).body(endless)?;
+    let answer = tokio::time::timeout(LIMIT, sender.send_request(request)).await??;
+    assert_eq!(answer.status(), 413);
+    let text = String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?;
+    assert!(text.starts_with("SCP0212: the review is larger than"), "{text}");
     Ok(())
 }
 

@@ -119,15 +119,29 @@ pub(crate) async fn stale_server(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     scene.create_stubbornly(first(5)).await?;
     knows(&behind, "web-3", true).await?;
+    edits_while_the_link_is_frozen_are_kept(scene, &link, &behind).await?;
+    deletes_are_kept_while_the_server_is_behind(scene, &link).await?;
+    well(scene, &[&first(7)[..], &first(15)[8..]].concat()).await?;
+    let is_initializer = scene.engine == Engine::Initializer;
+    let refused = scene.answered("deployments", &[404, 409, 422])?;
+    ensure!(!is_initializer || refused > 0, "no write of ours was refused: what it read was not old");
+    Ok(())
+}
 
+/// A JSON Patch that adds a label.
+fn edit() -> Value {
+    json!([{ "op": "add", "path": "/metadata/labels/by", "value": "someone" }])
+}
+
+/// The operator is switched to a server whose link is frozen: what users do meanwhile is neither lost nor undone.
+async fn edits_while_the_link_is_frozen_are_kept(scene: &Scene, link: &Link, behind: &ApiServer) -> Result<()> {
     link.freeze();
     // What comes now is seen by way of the one, and what is to be done about it goes to the other.
     scene.signal("STOP")?;
     for body in &first(15)[5..] {
         scene.world.create_async(DEPLOYMENTS, body).await?;
     }
-    let edit = json!([{ "op": "add", "path": "/metadata/labels/by", "value": "someone" }]);
-    scene.world.patch(&path("web-5"), &edit).await?;
+    scene.world.patch(&path("web-5"), &edit()).await?;
     scene.proxy.switch(behind.url());
     for again in ["web-0", "web-6"] {
         scene.world.delete(&path(again)).await?;
@@ -137,14 +151,17 @@ pub(crate) async fn stale_server(scene: &Scene) -> Result<()> {
     scene.signal("CONT")?;
     sleep(FROZEN).await;
     // It is behind, or all this proves nothing.
-    knows(&behind, "web-5", false).await?;
+    knows(behind, "web-5", false).await?;
     link.thaw();
     settled(scene).await?;
     ensure!(scene.world.get(&path("web-7")).await?.is_none(), "what was deleted is there again");
     let edited = scene.world.get(&path("web-5")).await?.context("web-5 is gone")?;
     ensure!(edited["metadata"]["labels"]["by"] == "someone", "an edit is lost: {}", edited["metadata"]);
+    Ok(())
+}
 
-    // Every answer is old, and writes go through: started on it, the operator knows nothing else.
+/// Every answer is old, and writes go through: the operator starts on such a server, and knows nothing else.
+async fn deletes_are_kept_while_the_server_is_behind(scene: &Scene, link: &Link) -> Result<()> {
     link.slow_down(BEHIND);
     scene.kill();
     scene.ready().await?;
@@ -152,7 +169,7 @@ pub(crate) async fn stale_server(scene: &Scene) -> Result<()> {
         scene.world.create_async(DEPLOYMENTS, body).await?;
         let name = format!("two-{number}");
         match number % 4 {
-            0 => drop(scene.world.patch(&path(&name), &edit).await?),
+            0 => drop(scene.world.patch(&path(&name), &edit()).await?),
             1 => {
                 scene.world.delete(&path(&name)).await?;
                 scene.world.create_async(DEPLOYMENTS, body).await?;
@@ -170,10 +187,6 @@ pub(crate) async fn stale_server(scene: &Scene) -> Result<()> {
     for number in [2, 6, 10] {
         ensure!(scene.world.get(&path(&format!("two-{number}"))).await?.is_none(), "two-{number} is there again");
     }
-    well(scene, &[&first(7)[..], &first(15)[8..]].concat()).await?;
-    let is_initializer = scene.engine == Engine::Initializer;
-    let refused = scene.answered("deployments", &[404, 409, 422])?;
-    ensure!(!is_initializer || refused > 0, "no write of ours was refused: what it read was not old");
     Ok(())
 }
 
