@@ -96,7 +96,7 @@ impl Operator {
 
     /// Discovers anew what the API server offers, unless that was done within `period`; keeps the last answer if it does not answer.
     pub async fn refresh(&self, period: Duration) {
-        if lock(&self.discovered).elapsed() < period {
+        if self.since_discovery() < period {
             return;
         }
         match self.discover(&self.groups()).await {
@@ -113,6 +113,11 @@ impl Operator {
         let discovered = Capabilities::discover(&self.client, |group| groups.contains(group)).await;
         *lock(&self.discovered) = Instant::now();
         discovered
+    }
+
+    /// How long ago the API server was asked what it offers.
+    pub fn since_discovery(&self) -> Duration {
+        lock(&self.discovered).elapsed()
     }
 
     /// The groups besides those of the built-in kinds that [`Self::capabilities`] covers.

@@ -4,45 +4,44 @@
 //! starts what is missing. Slow work (bringing a policy in force, taking it out) runs beside the loop, one task per policy at
 //! a time. A user's error is a condition, never an `Err`.
 //!
-//! | file | what |
+//! Five parts, each with a state of its own, and the loop that joins them:
+//!
+//! | part | what |
 //! |---|---|
-//! | `plan` | what is to be: which engine delivers which policy on which resource, or why none does |
-//! | `registrations` | watches the registrations, asks [`lifecycle`](crate::engine::lifecycle), and does what it says |
-//! | `acceptance` | whether the server would take what is to be registered, asked before anything changes |
-//! | `abilities` | what the server and the engines turned out to be able to do |
+//! | `discovery` | what the server offers: when it is asked, and when it is believed |
+//! | `planner` | which engine delivers which policy on which kind, or why none does; pure |
 //! | `watches` | which kinds of workloads are watched, and when they are counted anew |
-//! | `policy_state` | what is known of one policy |
-//! | `status` | how it stands with each policy, and when users are told |
+//! | `registrations` | watches the registrations, asks [`lifecycle`](crate::engine::lifecycle), and does what it says |
+//! | `status` | how it stands with each policy ([`policy_state`]), and when users are told |
 
-mod abilities;
-mod acceptance;
-mod plan;
+#![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
+
+mod discovery;
+mod planner;
 mod policy_state;
 mod registrations;
 mod status;
 mod watches;
 
-use self::abilities::Blocked;
-use self::acceptance::{Acceptance, Acceptances};
-use self::plan::{Plan, Trial, Trials};
-use self::policy_state::PolicyState;
+use self::discovery::Discovery;
+use self::planner::{Acceptance, Around, Blocked, Inputs, Placed, Planner, Requests, Trial, TrialKey};
 use self::registrations::{Registrations, Slot};
-use self::status::Force;
-use self::watches::{Recounts, Watching, any_progress};
-use crate::cluster::client::Progress;
+use self::status::{Force, Statuses};
+use self::watches::Watches;
+use crate::api::condition::Outcome;
 use crate::cluster::openapi::PodSchema;
-use crate::cluster::policies::{Snapshot, Stored};
-use crate::engine::Unavailable;
+use crate::cluster::policies::Snapshot;
 use crate::engine::lifecycle::{Event, InEffect, Wanted};
 use crate::engine::process::{Published, Worker};
 use crate::engine::reach::Reachable;
-use crate::engine::registration::Verification;
+use crate::engine::registration::{self, Place, Verification};
+use crate::engine::{Unavailable, trial};
 use crate::operator::Operator;
+use crate::policy::Policy;
 use crate::workload::Kind;
 use crate::workloads::Workloads;
-use crate::workloads::waiting::ObjectRef;
+use crate::workloads::waiting::{ObjectRef, Waiting};
 use futures::StreamExt;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -52,11 +51,8 @@ use tokio::task::JoinSet;
 /// After a look at everything the loop rests for so many times as long: with hundreds of policies a look takes a while, and
 /// whoever settles workloads shares the thread with it.
 const REST: u32 = 3;
-/// How many templates are tried at one time: each is a create in the eyes of the server.
+/// How many templates and registrations are tried at one time: each is a create in the eyes of the server.
 const TRIALS: usize = 8;
-/// How many policies are brought in force at one time: each takes a connection, which has its buffers, and a place among the requests
-/// that the server takes at once.
-const RISING: usize = 32;
 
 /// What the controller is told by flags.
 #[derive(Clone)]
@@ -80,47 +76,25 @@ pub struct Controller {
     settings: Settings,
     snapshots: watch::Receiver<Snapshot>,
     ready: Arc<AtomicBool>,
-    policies: BTreeMap<String, PolicyState>,
+    discovery: Discovery,
+    planner: Planner,
+    watches: Watches,
     registrations: Registrations,
-    /// What is to be; none when something that it depends on has changed.
-    plan: Option<Arc<Plan>>,
-    trials: Trials,
-    acceptances: Acceptances,
-    trial_slots: Arc<Semaphore>,
-    rising_slots: Arc<Semaphore>,
-    /// What engines turned out not to do, though they seemed to be able to; and since when that is known.
-    blocked: BTreeMap<Blocked, (Unavailable, Instant)>,
-    /// A watch was begun anew: perhaps the server is another one now.
-    suspicious: bool,
-    /// The server has begun or ceased to serve something that engines register.
-    is_served_otherwise: bool,
-    watches: HashMap<Arc<Kind>, Watching>,
-    /// How far the cache of Namespaces is.
-    namespaces: watch::Receiver<Progress>,
-    tasks: JoinSet<Finished>,
-    schema: Option<PodSchema>,
-    discovered: Instant,
-    /// The server could not tell when it was asked last, or told what is not believed at once.
-    is_discovery_owed: bool,
-    /// Since when it has told that something is not served any more, which is not believed yet.
-    gone_since: Option<Instant>,
-    /// The groups that the server has been asked about, besides those of the built-in kinds.
-    groups: BTreeSet<String>,
-    recounts: Recounts,
-    /// The kinds of which what seemed to wait is being looked at, each with what is to be looked at after that.
-    looking: HashMap<Arc<Kind>, HashSet<ObjectRef>>,
-    /// When all workloads were last read anew for its own sake.
-    resynced: Instant,
-    /// How many objects wait for us, by policy, as of the last look.
-    pending: HashMap<String, i64>,
-    /// Kinds of which something may wait for us, and when they were last seen to be registered for Initializers.
-    registered_at: BTreeMap<Arc<Kind>, Instant>,
-    /// What earlier leaders have left is watched, or has been.
-    has_looked_back: bool,
-    /// Which policies there were at the last look, by name and hash.
-    fingerprint: Vec<(String, String)>,
-    /// The same with those that are not valid.
-    stored: Vec<(String, String, i64)>,
+    statuses: Statuses,
+    tasks: Tasks,
+}
+
+/// The work that is under way beside the loop.
+struct Tasks {
+    running: JoinSet<Finished>,
+    /// The room for trials.
+    room: Arc<Semaphore>,
+}
+
+impl Tasks {
+    fn spawn(&mut self, task: impl Future<Output = Finished> + Send + 'static) {
+        self.running.spawn(task);
+    }
 }
 
 /// What a task has come to.
@@ -131,7 +105,7 @@ enum Finished {
     Verified(Slot, Arc<Wanted>, Verification),
     /// Whether one of the policies that own the registration still exists.
     OwnersAsked(Slot, bool),
-    Tried((String, String, Arc<Kind>), Trial),
+    Tried(TrialKey, Trial),
     /// What the server has said of objects that it was asked about, by their print.
     Rehearsed(String, Acceptance),
     /// Whether the right is there that was missing.
@@ -154,38 +128,18 @@ impl Controller {
     ) -> Self {
         let operator = workloads.operator.clone();
         Self {
+            snapshots: operator.snapshots(),
+            operator,
             workloads,
             worker,
             settings,
-            snapshots: operator.snapshots(),
             ready,
-            policies: BTreeMap::new(),
+            discovery: Discovery::default(),
+            planner: Planner::default(),
+            watches: Watches::default(),
             registrations: Registrations::default(),
-            plan: None,
-            trials: Trials::new(),
-            acceptances: Acceptances::new(),
-            trial_slots: Arc::new(Semaphore::new(TRIALS)),
-            rising_slots: Arc::new(Semaphore::new(RISING)),
-            blocked: BTreeMap::new(),
-            suspicious: false,
-            is_served_otherwise: false,
-            watches: HashMap::new(),
-            namespaces: operator.namespaces_progress(),
-            tasks: JoinSet::new(),
-            schema: None,
-            discovered: Instant::now(),
-            is_discovery_owed: false,
-            gone_since: None,
-            groups: BTreeSet::new(),
-            recounts: Recounts::default(),
-            looking: HashMap::new(),
-            resynced: Instant::now(),
-            pending: HashMap::new(),
-            registered_at: BTreeMap::new(),
-            has_looked_back: false,
-            fingerprint: Vec::new(),
-            stored: Vec::new(),
-            operator,
+            statuses: Statuses::default(),
+            tasks: Tasks { running: JoinSet::new(), room: Arc::new(Semaphore::new(TRIALS)) },
         }
     }
 
@@ -193,6 +147,7 @@ impl Controller {
     pub async fn run(&mut self, mut stop: watch::Receiver<bool>) {
         let timing = &self.operator.timing.controller;
         let mut registered = self.follow_registered();
+        let mut namespaces = self.operator.namespaces_progress();
         let mut tick = tokio::time::interval(timing.tick);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         self.snapshots.mark_changed();
@@ -204,15 +159,15 @@ impl Controller {
                 _ = stop.changed() => break,
                 Ok(()) = self.snapshots.changed() => self.policies_changed(),
                 Some(event) = registered.next() => self.registered_changed(event),
-                Ok(()) = self.settings.reach.changed() => self.plan = None,
-                Some(finished) = self.tasks.join_next() => match finished {
+                Ok(()) = self.settings.reach.changed() => self.planner.outdate(),
+                Some(finished) = self.tasks.running.join_next() => match finished {
                     Ok(finished) => self.finished(finished).await,
                     // Nobody else would ever say what has become of it: begun anew, everything is looked at anew.
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Err(_) => {}
                 },
-                () = any_progress(&mut self.watches) => {}
-                Ok(()) = self.namespaces.changed() => {}
+                () = self.watches.any_progress() => {}
+                Ok(()) = namespaces.changed() => {}
                 _ = tick.tick() => self.ticked().await,
                 () = tokio::time::sleep_until(rested), if is_due => {
                     let start = tokio::time::Instant::now();
@@ -220,7 +175,7 @@ impl Controller {
                     let took = start.elapsed();
                     rested = start + took + (took * REST).min(timing.longest_rest);
                     is_due = false;
-                    if std::mem::take(&mut self.is_served_otherwise) {
+                    if std::mem::take(&mut self.discovery.is_served_otherwise) {
                         registered = self.follow_registered();
                     }
                     continue;
@@ -237,15 +192,14 @@ impl Controller {
             return;
         }
         self.note_registered();
-        if !self.groups().is_subset(&self.groups) {
+        if !self.groups().is_subset(&self.operator.groups()) {
             self.discover().await;
         }
         self.operator.metrics.reconciles.inc();
-        if self.plan.is_none() {
-            self.plan = Some(Arc::new(self.draw(&snapshot).await));
-        }
+        self.plan(&snapshot).await;
         self.settle_watches(&snapshot);
-        self.pending = self.workloads.waiting().map(|waiting| waiting.pending().by_policy).unwrap_or_default();
+        let pending = self.workloads.waiting().map(Waiting::pending);
+        self.statuses.pending = pending.map(|pending| pending.by_policy).unwrap_or_default();
         self.settle_registrations(&snapshot).await;
         for (name, stored) in snapshot.stored.iter() {
             self.conclude(name);
@@ -253,35 +207,75 @@ impl Controller {
         }
     }
 
+    /// Sees that there is a plan.
+    async fn plan(&mut self, snapshot: &Snapshot) {
+        if self.planner.needs_schema(snapshot) {
+            let schema = PodSchema::fetch(&self.operator.client).await;
+            self.planner.set_schema(schema.map_err(|error| error.to_string()));
+        }
+        if self.planner.plan().is_some() {
+            return;
+        }
+        let inputs = Inputs {
+            snapshot,
+            around: self.around(),
+            registrations: &self.registrations,
+            sample: &|name, hash| self.workloads.ledger(|ledger| ledger.sample(name, hash)),
+            now: Instant::now(),
+        };
+        let requests = self.planner.draw(&inputs);
+        self.ask(requests);
+    }
+
+    /// What rendering depends on besides the policies.
+    fn around(&self) -> Around {
+        Around {
+            cluster: self.operator.capabilities(),
+            site: self.operator.site(),
+            reach: self.settings.reach.borrow().clone(),
+            unreadable: self.registrations.unreadable.keys().copied().collect(),
+        }
+    }
+
+    /// Asks the server what a plan wants to know.
+    fn ask(&mut self, requests: Requests) {
+        if requests.needs_operator {
+            self.settings.demand.send_if_modified(|demand| !std::mem::replace(demand, true));
+        }
+        for (key, policy) in requests.templates {
+            self.try_template(key, policy);
+        }
+        for (print, (kind, objects)) in requests.rehearsals {
+            let (place, room) = (self.place_of(&kind), self.tasks.room.clone());
+            let timing = &self.operator.timing.controller;
+            self.tasks.spawn(async move {
+                let _room = room.acquire_owned().await;
+                let answer = registration::rehearse(&place, &objects).await;
+                Finished::Rehearsed(print, Acceptance::of(answer, Instant::now(), timing))
+            });
+        }
+    }
+
+    fn try_template(&mut self, key: TrialKey, policy: Arc<Policy>) {
+        let (operator, room) = (self.operator.clone(), self.tasks.room.clone());
+        let Some(resource) = operator.resource(&key.2) else { return };
+        self.tasks.spawn(async move {
+            let _room = room.acquire_owned().await;
+            let namespace = &operator.site().operator_namespace;
+            let tried = trial::template(&operator.client, &key.2, &resource, namespace, &policy.template).await;
+            Finished::Tried(key, Trial::of(tried, Instant::now(), &operator.timing.controller))
+        });
+    }
+
     fn policies_changed(&mut self) {
         let snapshot = self.snapshots.borrow_and_update().clone();
-        let mut changed = false;
-        for (name, stored) in snapshot.stored.iter() {
-            let known = self.policies.get(name).is_some_and(|state| state.uid == stored.uid);
-            if !known {
-                // A policy of this name that was deleted and made again starts anew, but for what is under way.
-                self.policies.insert(name.clone(), PolicyState::new(&stored.uid));
-                self.resumed(&Slot::of_policy(name));
-                changed = true;
-            }
+        let new = self.statuses.policies_changed(&snapshot);
+        // What is under way of an earlier policy of that name goes on.
+        for name in &new {
+            self.resumed(&Slot::of_policy(name));
         }
-        let print = |(name, stored): (&String, &Stored)| {
-            let hash = match &stored.parsed {
-                Ok(policy) => policy.spec_hash.clone(),
-                Err(violations) => format!("{violations:?}"),
-            };
-            (format!("{name} {}", stored.uid), hash, stored.generation)
-        };
-        let prints: Vec<_> = snapshot.stored.iter().map(print).collect();
-        if prints != self.stored {
-            self.stored = prints;
-            self.plan = None;
-        }
-        let mut fingerprint: Vec<_> =
-            snapshot.policies.iter().map(|policy| (policy.name.clone(), policy.spec_hash.clone())).collect();
-        fingerprint.sort();
-        if changed || fingerprint != self.fingerprint {
-            self.fingerprint = fingerprint;
+        self.planner.policies_changed(&snapshot);
+        if self.watches.policies_changed(&snapshot.policies) || !new.is_empty() {
             self.workloads.pair_up(&snapshot.policies);
             self.recount_soon();
             self.registrations.retry_own();
@@ -294,34 +288,73 @@ impl Controller {
             Finished::Unregistered(slot, result) => self.happened(slot, Event::Unregistered(result)).await,
             Finished::Verified(slot, wanted, result) => self.happened(slot, Event::Verified(wanted, result)).await,
             Finished::OwnersAsked(slot, exist) => self.happened(slot, Event::OwnersExist(exist)).await,
-            Finished::Tried(key, trial) => {
-                self.trials.insert(key, trial);
-                self.plan = None;
-            }
-            Finished::Rehearsed(print, acceptance) => self.rehearsed(print, acceptance),
-            Finished::Asked(blocked, is_granted) => self.asked(&blocked, is_granted),
+            Finished::Tried(key, trial) => self.planner.tried(key, trial),
+            Finished::Rehearsed(print, acceptance) => self.planner.rehearsed(print, acceptance),
+            Finished::Asked(blocked, is_granted) => self.planner.asked(&blocked, is_granted),
             Finished::Recounted(kind, untold) => self.recounted(kind, untold),
             Finished::LookedAgain(kind) => self.looked_again(kind),
-            Finished::LookedFor(kind, since, is_done) => self.looked_for(&kind, since, is_done),
+            Finished::LookedFor(kind, since, is_done) => self.watches.looked_for(&kind, since, is_done),
         }
     }
 
     async fn ticked(&mut self) {
         self.ask_again();
-        let is_trial_due = |trial: &Trial| matches!(trial, Trial::Failed(_, at) if *at <= Instant::now());
-        if self.trials.values().any(is_trial_due) || self.is_rehearsal_due() {
-            self.plan = None;
-        }
+        self.planner.tick(Instant::now());
         self.discover_when_due().await;
         self.recount_when_due();
         self.gauge();
+    }
+
+    /// Asks for the rights that were missing: somebody may have granted them. Forgets what was found out of the server's flags, where a
+    /// policy waits for that.
+    fn ask_again(&mut self) {
+        let (now, timing) = (Instant::now(), &self.operator.timing.controller);
+        let policies = &self.statuses.policies;
+        let is_awaited = |reason: &Unavailable| {
+            let mut outcomes = policies.values().map(|state| &state.outcome);
+            outcomes.any(|outcome| matches!(outcome, Outcome::Impossible { code, .. } if *code == reason.code))
+        };
+        self.planner.unblock_awaited(is_awaited, now, timing);
+        for (engine, kind) in self.planner.due_rights(now, timing) {
+            let place = self.place_of(&kind);
+            self.tasks.spawn(async move {
+                let is_granted = registration::may_deliver(&place, engine).await.unwrap_or_default();
+                Finished::Asked((engine, Some(kind)), is_granted)
+            });
+        }
+    }
+
+    /// What is to become of the policy `name`.
+    fn placed(&self, name: &str) -> Result<Arc<Placed>, Outcome> {
+        match self.planner.plan().and_then(|plan| plan.policies.get(name)) {
+            Some(Ok(placed)) => Ok(placed.clone()),
+            // The sample comes while the plan stays.
+            Some(Err(Outcome::Audit { .. })) => {
+                let snapshot = self.snapshots.borrow();
+                let hash = snapshot.policies.get(name).map(|policy| policy.spec_hash.clone()).unwrap_or_default();
+                Err(Outcome::Audit { sample: self.workloads.ledger(|ledger| ledger.sample(name, &hash)) })
+            }
+            Some(Err(outcome)) => Err(outcome.clone()),
+            None => Err(Outcome::FirstSight),
+        }
+    }
+
+    /// Where the registration of `kind` is written and tried.
+    fn place_of(&self, kind: &Arc<Kind>) -> Place {
+        Place {
+            client: self.operator.client.clone(),
+            capabilities: self.operator.capabilities(),
+            namespace: self.operator.site().operator_namespace.clone(),
+            kind: kind.clone(),
+            timing: &self.operator.timing.registration,
+        }
     }
 
     /// Takes everything out of force that needs this process and does not refuse: the last replica stops, and creates shall
     /// go on.
     pub async fn withdraw(&mut self) {
         // Nothing that is under way registers anything after that.
-        self.tasks.shutdown().await;
+        self.tasks.running.shutdown().await;
         let snapshot = self.snapshots.borrow().clone();
         if !snapshot.synced {
             return;

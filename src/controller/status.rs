@@ -1,13 +1,14 @@
 //! How it stands with each policy: what its status, events and gauges say, and when a status is written.
 
 use super::Controller;
+use super::policy_state::PolicyState;
 use crate::api::code::Code;
 use crate::api::condition::{self, Outcome, condition_in};
 use crate::api::v1alpha1::SidecarPolicyStatus;
 use crate::cluster::client::call;
 use crate::cluster::events::{EventReason, Subject};
 use crate::cluster::object::Object;
-use crate::cluster::policies::{self, Stored};
+use crate::cluster::policies::{self, Snapshot, Stored};
 use crate::engine::lifecycle::Registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
@@ -17,11 +18,35 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 use tracing::{error, warn};
 
 /// The most bytes that a status may have (contract of the API).
 const STATUS_LIMIT: usize = 4096;
+
+/// How it stands with each policy.
+#[derive(Default)]
+pub(super) struct Statuses {
+    pub(super) policies: BTreeMap<String, PolicyState>,
+    /// How many objects wait for us, by policy, as of the last look.
+    pub(super) pending: HashMap<String, i64>,
+}
+
+impl Statuses {
+    /// Takes over which policies are stored. Gives those that are new.
+    pub(super) fn policies_changed(&mut self, snapshot: &Snapshot) -> Vec<String> {
+        let mut new = Vec::new();
+        for (name, stored) in snapshot.stored.iter() {
+            if self.policies.get(name).is_none_or(|state| state.uid != stored.uid) {
+                // A policy of this name that was deleted and made again starts anew.
+                self.policies.insert(name.clone(), PolicyState::new(&stored.uid));
+                new.push(name.clone());
+            }
+        }
+        new
+    }
+}
 
 /// Whether a status may be held back for the sake of the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -78,7 +103,7 @@ impl Controller {
             let engines: Vec<_> = self.engines_of(name).into_iter().map(EngineName::as_str).collect();
             format!("in force by {}, since {code}: {message}", engines.join(","))
         });
-        if let Some(state) = self.policies.get_mut(name) {
+        if let Some(state) = self.statuses.policies.get_mut(name) {
             state.outcome = Outcome::InForce { conflicts, degraded, instead };
             state.concluded = Some(policy.spec_hash.clone());
         }
@@ -94,7 +119,7 @@ impl Controller {
     }
 
     pub(super) fn set_outcome(&mut self, name: &str, outcome: Outcome) {
-        if let Some(state) = self.policies.get_mut(name) {
+        if let Some(state) = self.statuses.policies.get_mut(name) {
             state.outcome = outcome;
         }
     }
@@ -131,7 +156,7 @@ impl Controller {
 
     /// Writes the status if it says something new. False if the server has not taken it.
     pub(super) async fn write_status(&mut self, name: &str, stored: &Stored, force: Force) -> bool {
-        let Some(state) = self.policies.get(name) else { return true };
+        let Some(state) = self.statuses.policies.get(name) else { return true };
         let timing = &self.operator.timing.controller;
         let known = condition_in(&stored.status, "Ready").is_some();
         let early = state.outcome == Outcome::FirstSight && (known || state.seen.elapsed() < timing.first_status);
@@ -152,7 +177,7 @@ impl Controller {
         let patch = Patch::Merge(json!({ "status": with_nulls(&stored.status, body.clone()) }));
         let written = call(api.patch_status(name, &PatchParams::default(), &patch)).await;
         self.announce(name, stored, &body);
-        if let Some(state) = self.policies.get_mut(name) {
+        if let Some(state) = self.statuses.policies.get_mut(name) {
             state.written = Some(Instant::now());
         }
         match written {
@@ -186,7 +211,7 @@ impl Controller {
             outdated: counts.outdated,
             missed: counts.missed,
             failed: failed.min(counts.missed),
-            pending: self.pending.get(name).copied().unwrap_or_default(),
+            pending: self.statuses.pending.get(name).copied().unwrap_or_default(),
             failures,
         }
     }
@@ -194,7 +219,7 @@ impl Controller {
     /// An event where Ready's reason changes; once, even if the server refuses the status.
     fn announce(&mut self, name: &str, stored: &Stored, status: &Value) {
         let Some(ready) = condition_in(status, "Ready") else { return };
-        let Some(state) = self.policies.get_mut(name) else { return };
+        let Some(state) = self.statuses.policies.get_mut(name) else { return };
         let is_known = condition_in(&stored.status, "Ready").is_some_and(|old| old["reason"] == ready["reason"]);
         let last = state.announced.replace(ready["reason"].clone());
         if is_known || last.is_some_and(|last| last == ready["reason"]) {
@@ -223,19 +248,20 @@ impl Controller {
         let metrics = &self.operator.metrics;
         let now = Instant::now();
         let pending = self.workloads.waiting().map(Waiting::pending).unwrap_or_default();
-        for name in self.policies.keys() {
+        for name in self.statuses.policies.keys() {
             metrics.set_pending(name, pending.by_policy.get(name).copied().unwrap_or_default());
         }
         let age =
             |since: Option<Instant>| since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
         metrics.oldest_pending.set(age(pending.oldest));
         metrics.oldest_foreign_pending.set(age(pending.oldest_foreign));
-        let count =
-            |wanted: fn(&Outcome) -> bool| self.policies.values().filter(|state| wanted(&state.outcome)).count() as i64;
+        let count = |wanted: fn(&Outcome) -> bool| {
+            self.statuses.policies.values().filter(|state| wanted(&state.outcome)).count() as i64
+        };
         let ready =
             count(|outcome| matches!(outcome, Outcome::InForce { .. } | Outcome::Suspended | Outcome::Audit { .. }));
         let unknown = count(|outcome| matches!(outcome, Outcome::FirstSight));
-        metrics.set_policies(ready, self.policies.len() as i64 - ready - unknown, unknown);
+        metrics.set_policies(ready, self.statuses.policies.len() as i64 - ready - unknown, unknown);
     }
 }
 

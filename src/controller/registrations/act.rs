@@ -5,7 +5,7 @@ use crate::api::condition::Outcome;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
-use crate::controller::acceptance::Questions;
+use crate::controller::planner;
 use crate::controller::status::Force;
 use crate::controller::{Controller, Finished};
 use crate::engine::lifecycle::{Action, Context, Event, InEffect, Report, Wanted, is_lasting, is_rejection};
@@ -18,7 +18,6 @@ use crate::workloads::report::Deliverer;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
-use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -81,7 +80,8 @@ impl Controller {
         match slot {
             Slot::Policy(_) => {
                 let Some(worker) = self.worker.clone() else { return };
-                let (slots, place) = (self.rising_slots.clone(), wanted.kinds.first().map(|kind| self.place_of(kind)));
+                let (slots, place) =
+                    (self.registrations.room.clone(), wanted.kinds.first().map(|kind| self.place_of(kind)));
                 self.tasks.spawn(async move {
                     let _slot = slots.acquire_owned().await;
                     let key = place.zip(wanted.objects.first()).and_then(|(place, object)| place.key_of(object));
@@ -111,13 +111,7 @@ impl Controller {
         if judging(&both) == judging(before.policies()) {
             return Meanwhile::AsIs;
         }
-        // As it is registered now: by the same kinds of objects.
-        let kinds =
-            |objects: &[Value]| objects.iter().map(|object| object["kind"].to_string()).collect::<BTreeSet<_>>();
-        let drafts = self.drafts(&Questions::default(), before.wanted.engine, kind, &both).unwrap_or_default();
-        let mut drafts = drafts.into_iter().filter(|draft| kinds(draft).is_subset(&kinds(&before.wanted.objects)));
-        let objects = drafts.next().unwrap_or_default();
-        Meanwhile::Only(objects.into_iter().filter(registration::refuses).collect())
+        Meanwhile::Only(planner::rejecting(self.around(), kind, before, &both))
     }
 
     async fn unregister(&mut self, slot: &Slot) -> Option<Event> {
@@ -205,11 +199,12 @@ impl Controller {
 
     /// Has another engine, or another set of policies, be tried, if that may help.
     fn note_failure(&mut self, wanted: &Wanted, reason: &Unavailable) {
+        let (now, timing) = (Instant::now(), &self.operator.timing.controller);
         for kind in &wanted.kinds {
-            self.block(wanted.engine, kind, reason);
+            self.planner.block(wanted.engine, kind, reason, now);
         }
         if !wanted.engine.is_per_policy() && matches!(reason.code, Code::NotExpressible | Code::RegistrationRefused) {
-            self.note_refusal(&wanted.objects, reason);
+            self.planner.note_refusal(&wanted.objects, reason, now, timing);
         }
     }
 
@@ -266,7 +261,7 @@ impl Controller {
         match slot {
             // Whether the policy is in effect is said once it is on all its kinds; what it waited for has come.
             Slot::Policy(name) => {
-                let state = self.policies.get_mut(name);
+                let state = self.statuses.policies.get_mut(name);
                 if let Some(state) = state.filter(|state| !matches!(state.outcome, Outcome::InForce { .. })) {
                     state.outcome = Outcome::FirstSight;
                 }
@@ -284,22 +279,12 @@ impl Controller {
             Slot::Kind(_) => drop(self.registrations.states.remove(slot)),
             Slot::Policy(name) if !self.snapshots.borrow().stored.contains_key(name) => {
                 self.registrations.states.remove(slot);
-                if self.policies.remove(name).is_some() {
+                if self.statuses.policies.remove(name).is_some() {
                     self.operator.metrics.forget(name);
                     self.workloads.ledger(|ledger| ledger.forget(name));
                 }
             }
             Slot::Policy(_) => {}
-        }
-    }
-
-    pub(in crate::controller) fn place_of(&self, kind: &Arc<Kind>) -> Place {
-        Place {
-            client: self.operator.client.clone(),
-            capabilities: self.operator.capabilities(),
-            namespace: self.operator.site().operator_namespace.clone(),
-            kind: kind.clone(),
-            timing: &self.operator.timing.registration,
         }
     }
 }

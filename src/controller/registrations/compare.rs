@@ -6,7 +6,7 @@ use crate::cluster::capabilities::registration as resources;
 use crate::cluster::client::Progress;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::controller::Controller;
-use crate::controller::plan::{Placed, is_undecided};
+use crate::controller::planner::{Placed, is_undecided};
 use crate::controller::status::is_programmed;
 use crate::engine::hold::Hold;
 use crate::engine::lifecycle::{Event, InEffect, Observed, Registration, Wanted, Wish};
@@ -22,7 +22,7 @@ use super::{Slot, needs_operator};
 impl Controller {
     /// Compares what every slot is to have with what it has, and starts what is missing.
     pub(in crate::controller) async fn settle_registrations(&mut self, snapshot: &Snapshot) {
-        let Some(plan) = self.plan.clone() else { return };
+        let Some(plan) = self.planner.plan().cloned() else { return };
         for (name, stored) in snapshot.stored.iter() {
             self.note_resumed(name, stored);
         }
@@ -30,7 +30,7 @@ impl Controller {
             .registrations
             .own()
             .filter_map(|(_, name, _)| policy_of(name).map(str::to_owned))
-            .chain(self.policies.keys().cloned())
+            .chain(self.statuses.policies.keys().cloned())
             .filter(|name| !snapshot.stored.contains_key(name))
             .collect();
         for (name, stored) in snapshot.stored.iter() {
@@ -100,7 +100,7 @@ impl Controller {
         if let Some(reason) = placed.as_ref().err().filter(|reason| is_undecided(reason))
             && self.stays_as_it_is(name, stored)
         {
-            let state = self.policies.get_mut(name).filter(|_| is_up && !is_programmed(stored));
+            let state = self.statuses.policies.get_mut(name).filter(|_| is_up && !is_programmed(stored));
             if let Some(state) = state.filter(|state| !matches!(state.outcome, Outcome::InForce { .. })) {
                 state.outcome = reason.clone();
             }
@@ -127,7 +127,7 @@ impl Controller {
 
     fn is_handing_over(&self, in_effect: &InEffect) -> bool {
         let is_awaited = |policy: &Arc<Policy>| {
-            let placed = self.plan.as_ref().and_then(|plan| plan.policies.get(&policy.name)?.as_ref().ok());
+            let placed = self.planner.plan().and_then(|plan| plan.policies.get(&policy.name)?.as_ref().ok());
             placed.is_some_and(|placed| placed.own.is_some()) && !self.registrations.is_own_in_effect(&policy.name)
         };
         in_effect.policies().iter().any(is_awaited)
@@ -136,10 +136,10 @@ impl Controller {
     /// Whether the watches are in sync that `wanted` needs, or why they will not be: the API server must not put our name on objects
     /// before we see them.
     fn why_not_yet(&self, wanted: &Wanted) -> Result<(), Option<Unavailable>> {
-        let watched = |kind: &Arc<Kind>| self.watches.get(kind).map(|watching| watching.progress.borrow().clone());
-        let kinds = wanted.kinds.iter().map(|kind| (kind.resource.as_str(), watched(kind)));
+        let kinds = wanted.kinds.iter().map(|kind| (kind.resource.as_str(), self.watches.progress(kind)));
         let by_namespaces = wanted.policies.iter().any(|policy| policy.reads_namespaces());
-        let namespaces = by_namespaces.then(|| ("namespaces", Some(self.namespaces.borrow().clone())));
+        let namespaces =
+            by_namespaces.then(|| ("namespaces", Some(self.operator.namespaces_progress().borrow().clone())));
         for (resource, progress) in kinds.chain(namespaces) {
             match progress {
                 Some(Progress::Synced) => {}
@@ -157,7 +157,7 @@ impl Controller {
     /// Ends holds when a policy is resumed.
     fn note_resumed(&mut self, name: &str, stored: &Stored) {
         let Ok(policy) = &stored.parsed else { return };
-        let Some(state) = self.policies.get_mut(name) else { return };
+        let Some(state) = self.statuses.policies.get_mut(name) else { return };
         let was_off = std::mem::replace(&mut state.is_off, !policy.is_enforced());
         if was_off && policy.is_enforced() {
             for kind in &policy.kinds {
@@ -186,8 +186,9 @@ impl Controller {
         let own = self.registrations.of_policy(name);
         let is_held = own.is_some_and(Registration::is_held) || Hold::is_told(&stored.status);
         let is_registered = self.registrations.is_own_in_effect(name) || self.registrations.own_of(name).is_some();
-        let is_shared =
-            |policy: &Arc<Policy>| policy.kinds.iter().any(|kind| self.may_be_in_effect(kind, stored, name));
+        let is_shared = |policy: &Arc<Policy>| {
+            policy.kinds.iter().any(|kind| self.registrations.may_be_in_effect(kind, stored, name))
+        };
         is_held || is_registered || self.was_in_effect(name, stored) || stored.parsed.as_ref().is_ok_and(is_shared)
     }
 
@@ -206,16 +207,8 @@ impl Controller {
 
     /// Whether it is not known yet by which engine the policy is to be delivered on one of its kinds.
     fn is_undecided_elsewhere(&self, placed: &Result<Arc<Placed>, Outcome>) -> bool {
-        let Some((placed, plan)) = placed.as_ref().ok().zip(self.plan.as_ref()) else { return false };
+        let Some((placed, plan)) = placed.as_ref().ok().zip(self.planner.plan()) else { return false };
         placed.shared.iter().any(|kind| plan.undecided.contains(kind))
-    }
-
-    /// Whether the registration of `kind` may deliver the policy `name`: it does, or an earlier leader has said so.
-    pub(in crate::controller) fn may_be_in_effect(&self, kind: &Arc<Kind>, stored: &Stored, name: &str) -> bool {
-        match self.registrations.of_kind(kind).and_then(Registration::in_effect) {
-            Some(in_effect) => in_effect.policies().iter().any(|policy| policy.name == name),
-            None => is_programmed(stored) && !self.registrations.registered(&Slot::of_kind(kind)).is_empty(),
-        }
     }
 
     /// Tells those who keep the certificate once every registration has the authorities that may sign it.

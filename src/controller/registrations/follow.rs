@@ -40,8 +40,11 @@ impl Controller {
                 let message = why(&error);
                 warn!(resource, error = message, "Cannot follow registrations; trying again");
                 // Other engines need not wait for what this one may not do.
-                if !is_own || !self.registrations.has_read(resource) {
-                    self.note_unreadable(resource, &error);
+                let timing = &self.operator.timing.watch;
+                if (!is_own || !self.registrations.has_read(resource))
+                    && self.registrations.note_unreadable(resource, &error, timing)
+                {
+                    self.planner.outdate();
                 }
                 return;
             }
@@ -50,17 +53,18 @@ impl Controller {
             // The connection was lost: perhaps the server is another one now.
             WatchEvent::Init => {
                 let registrations = &self.registrations;
-                self.suspicious |= registrations.has_read(resource) && !registrations.unreadable.contains_key(resource);
+                self.discovery.is_suspicious |=
+                    registrations.has_read(resource) && !registrations.unreadable.contains_key(resource);
             }
             WatchEvent::InitDone => {
                 self.registrations.refused.remove(resource);
                 if self.registrations.unreadable.remove(resource).is_some() || is_own {
-                    self.plan = None;
+                    self.planner.outdate();
                 }
             }
             // A foreign one may be in our way.
             WatchEvent::Apply(object) | WatchEvent::Delete(object) if is_own && !is_ours_of(&object.value()) => {
-                self.plan = None;
+                self.planner.outdate();
                 self.note_watched(resource, object, &event);
             }
             WatchEvent::Apply(object) | WatchEvent::InitApply(object) | WatchEvent::Delete(object) => {

@@ -16,19 +16,25 @@ mod leave;
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
 use crate::cluster::capabilities::Capabilities;
+use crate::cluster::client::{is_refused, why};
 use crate::cluster::mirror::Mirror;
+use crate::cluster::policies::Stored;
 use crate::controller::Controller;
 use crate::controller::policy_state::outcome_of;
+use crate::controller::status::is_programmed;
 use crate::engine::lifecycle::{InEffect, Registration, Standing, Wanted};
 use crate::engine::object::{kind_of, own_name, policy_of};
 use crate::engine::registration::{self, Edition, Key, Unverified, is_ours_of};
 use crate::engine::{self, Engine, EngineName, Unavailable};
 use crate::policy::Policy;
+use crate::timing;
 use crate::workload::Kind;
+use kube::runtime::watcher;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::sync::Semaphore;
 
 /// Whom a registration belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,8 +56,11 @@ impl Slot {
     }
 }
 
+/// How many policies are registered at one time: each takes a connection, which has its buffers, and a place among the requests that the
+/// server takes at once.
+const REGISTERING: usize = 32;
+
 /// The registrations and what the watches show of them.
-#[derive(Default)]
 pub(super) struct Registrations {
     states: BTreeMap<Slot, Registration>,
     /// Every registration of one policy, foreign ones included, by the plural name of its resource.
@@ -62,6 +71,21 @@ pub(super) struct Registrations {
     pub(super) unreadable: BTreeMap<&'static str, Unavailable>,
     /// Since when the server has refused a list that it once gave: an API server that has just started knows no rights yet.
     pub(super) refused: BTreeMap<&'static str, Instant>,
+    /// The room for registrations that are under way.
+    room: Arc<Semaphore>,
+}
+
+impl Default for Registrations {
+    fn default() -> Self {
+        Self {
+            states: BTreeMap::new(),
+            own: BTreeMap::new(),
+            shared: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            room: Arc::new(Semaphore::new(REGISTERING)),
+        }
+    }
 }
 
 impl Registrations {
@@ -140,6 +164,41 @@ impl Registrations {
         stored
             .filter(|(_, stored)| is_ours_of(stored))
             .map(|(resource, stored)| ((resource.to_owned(), own_name), stored))
+    }
+
+    /// The policy as it was before an edit, if it is in force as that.
+    pub(super) fn before_edit(&self, policy: &Policy) -> Option<Arc<Policy>> {
+        let in_effect = self.of_kinds().filter_map(|(_, state)| state.in_effect());
+        let mut others = in_effect
+            .flat_map(|in_effect| in_effect.policies())
+            .filter(|other| other.name == policy.name && other.uid == policy.uid);
+        others.find(|other| other.spec_hash != policy.spec_hash).cloned()
+    }
+
+    /// Whether the registration of `kind` may deliver the policy `name`: it does, or an earlier leader has said so.
+    pub(super) fn may_be_in_effect(&self, kind: &Arc<Kind>, stored: &Stored, name: &str) -> bool {
+        match self.of_kind(kind).and_then(Registration::in_effect) {
+            Some(in_effect) => in_effect.policies().iter().any(|policy| policy.name == name),
+            None => is_programmed(stored) && !self.registered(&Slot::of_kind(kind)).is_empty(),
+        }
+    }
+
+    /// Notes that `resource` cannot be read because of `error`, if there is nothing to wait for: a right is missing. True if that is new.
+    pub(super) fn note_unreadable(
+        &mut self,
+        resource: &'static str,
+        error: &watcher::Error,
+        timing: &timing::Watch,
+    ) -> bool {
+        if !is_refused(error) {
+            return false;
+        }
+        let since = *self.refused.entry(resource).or_insert_with(Instant::now);
+        if self.has_read(resource) && since.elapsed() < timing.refused {
+            return false;
+        }
+        let message = format!("cannot list and watch {resource}: {}", why(error));
+        self.unreadable.insert(resource, Unavailable::new(Code::MissingRight, message)).is_none()
     }
 
     /// Looks for foreign registrations that are in the way of `policy`.

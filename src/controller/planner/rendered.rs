@@ -1,0 +1,203 @@
+//! What policies are registered as, rendered once for each form of them. Pure.
+
+use crate::cluster::capabilities::Capabilities;
+use crate::engine::reach::Reachable;
+use crate::engine::{self, EngineName, Surroundings, Unavailable};
+use crate::policy::{Policy, Site};
+use crate::workload::Kind;
+use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// One form in which policies can be registered.
+pub(super) struct Draft {
+    pub(super) objects: Vec<Value>,
+    /// Two drafts have the same if and only if they have the same objects.
+    pub(super) print: String,
+}
+
+impl Draft {
+    pub(super) fn new(objects: Vec<Value>) -> Self {
+        let print = print(&objects);
+        Self { objects, print }
+    }
+}
+
+/// Two registrations have the same if and only if they are the same.
+pub(super) fn print(objects: &[Value]) -> String {
+    crate::digest::short(serde_json::to_string(objects).expect("values are JSON"))
+}
+
+/// The forms in which policies can be registered, the best first, or why they cannot be.
+pub(super) type Drafts = Result<Arc<Vec<Draft>>, Unavailable>;
+
+/// What rendering depends on besides the policies.
+#[derive(Clone)]
+pub(in crate::controller) struct Around {
+    pub(in crate::controller) cluster: Arc<Capabilities>,
+    pub(in crate::controller) site: Arc<Site>,
+    pub(in crate::controller) reach: Reachable,
+    /// The resources that cannot be read.
+    pub(in crate::controller) unreadable: BTreeSet<&'static str>,
+}
+
+impl Around {
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cluster, &other.cluster)
+            && Arc::ptr_eq(&self.site, &other.site)
+            && self.reach == other.reach
+            && self.unreadable == other.unreadable
+    }
+}
+
+/// Policies on a kind by an engine. Policies are told apart by name, UID and spec.
+type Group = (EngineName, Arc<Kind>, Vec<(String, String, String)>);
+
+enum Entry {
+    /// Only whether the policies can be registered was asked for.
+    Verdict(Result<(), Unavailable>),
+    Whole(Drafts),
+}
+
+/// What has been rendered. It is forgotten when what it depends on changes, or when a whole plan did not need it.
+#[derive(Default)]
+pub(super) struct Rendered {
+    around: Option<Around>,
+    entries: HashMap<Group, Entry>,
+}
+
+impl Rendered {
+    /// What renders in those surroundings, beginning with what has been rendered.
+    pub(super) fn begin(self, around: Around) -> Rendering {
+        let is_same = self.around.is_some_and(|known| known.is(&around));
+        let entries = if is_same { self.entries } else { HashMap::new() };
+        Rendering { around, entries: RefCell::new(entries), used: RefCell::default() }
+    }
+}
+
+/// Renders, each group of policies once.
+pub(super) struct Rendering {
+    pub(super) around: Around,
+    entries: RefCell<HashMap<Group, Entry>>,
+    /// The groups that were asked for; true where their objects were.
+    used: RefCell<HashMap<Group, bool>>,
+}
+
+impl Rendering {
+    /// Ends a plan: forgets what it has not asked for.
+    pub(super) fn end(self) -> Rendered {
+        let (used, mut entries) = (self.used.into_inner(), self.entries.into_inner());
+        entries.retain(|group, entry| {
+            let Some(is_whole) = used.get(group) else { return false };
+            if let (Entry::Whole(drafts), false) = (&*entry, is_whole) {
+                *entry = Entry::Verdict(drafts.as_ref().map(drop).map_err(Clone::clone));
+            }
+            true
+        });
+        Rendered { around: Some(self.around), entries }
+    }
+
+    /// Whether `policies` on `kind` can be registered by `engine`.
+    pub(super) fn check(
+        &self,
+        engine: EngineName,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+    ) -> Result<(), Unavailable> {
+        let group = group(engine, kind, policies);
+        self.used.borrow_mut().entry(group.clone()).or_default();
+        if let Some(Entry::Verdict(verdict)) = self.entries.borrow().get(&group) {
+            return verdict.clone();
+        }
+        self.whole(group, policies).map(drop)
+    }
+
+    /// What `policies` on `kind` can be registered as by `engine`.
+    pub(super) fn drafts(&self, engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Drafts {
+        let group = group(engine, kind, policies);
+        self.used.borrow_mut().insert(group.clone(), true);
+        self.whole(group, policies)
+    }
+
+    fn whole(&self, group: Group, policies: &[Arc<Policy>]) -> Drafts {
+        if let Some(Entry::Whole(drafts)) = self.entries.borrow().get(&group) {
+            return drafts.clone();
+        }
+        let around = &self.around;
+        let is_readable = |resource: &str| !around.unreadable.contains(resource);
+        let (cluster, site, reach) = (&*around.cluster, &*around.site, &around.reach);
+        let surroundings = Surroundings { cluster, site, reach, is_readable: &is_readable };
+        let drafts = engine::drafts(group.0, &group.1, policies, &surroundings)
+            .map(|drafts| Arc::new(drafts.into_iter().map(Draft::new).collect()));
+        self.entries.borrow_mut().insert(group, Entry::Whole(drafts.clone()));
+        drafts
+    }
+}
+
+fn group(engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Group {
+    let form = |policy: &Arc<Policy>| (policy.name.clone(), policy.uid.clone(), policy.spec_hash.clone());
+    (engine, kind.clone(), policies.iter().map(form).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::code::Code;
+    use serde_json::json;
+
+    fn around(cluster: &Arc<Capabilities>, site: &Arc<Site>) -> Around {
+        let reach = Err(Unavailable::new(Code::Reconciling, "not yet"));
+        Around { cluster: cluster.clone(), site: site.clone(), reach, unreadable: BTreeSet::new() }
+    }
+
+    fn policy(image: &str) -> Arc<Policy> {
+        let template = json!({ "containers": [{ "name": "a", "image": image }] });
+        let object = json!({ "metadata": { "name": "p", "uid": "1" }, "spec": { "template": template } });
+        Arc::new(Policy::parse(&object, &Site::new("scpol-system", [], [])).unwrap())
+    }
+
+    #[test]
+    fn each_form_of_a_policy_is_rendered_once_and_forgotten_when_no_plan_needs_it() {
+        let group = "admissionregistration.k8s.io";
+        let served = [
+            (group, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
+            (group, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
+            (group, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+            (group, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+        ];
+        let (cluster, site) = (Arc::new(Capabilities::of(36, &served)), Arc::new(Site::new("scpol-system", [], [])));
+        let engine = engine::all().find(|engine| !engine.is_per_policy() && !engine.needs_operator());
+        let engine = engine.expect("an engine in the API server").name();
+        let kind = Kind::find("apps", "deployments").unwrap();
+        let drafts = |rendering: &Rendering, image: &str| rendering.drafts(engine, kind, &[policy(image)]).unwrap();
+        let first = Rendered::default().begin(around(&cluster, &site));
+        let (drawn, again) = (drafts(&first, "i:1"), drafts(&first, "i:1"));
+        assert!(Arc::ptr_eq(&drawn, &again));
+        // The next plan has it still, and the edited form beside.
+        let second = first.end().begin(around(&cluster, &site));
+        assert!(Arc::ptr_eq(&drawn, &drafts(&second, "i:1")));
+        assert_ne!(drawn[0].print, drafts(&second, "i:2")[0].print);
+        // A plan that does not ask for it ends it, and so do other surroundings.
+        let third = second.end().begin(around(&cluster, &site));
+        drafts(&third, "i:2");
+        let fourth = third.end().begin(around(&cluster, &site));
+        assert!(!Arc::ptr_eq(&drawn, &drafts(&fourth, "i:1")));
+        let (renewed, kept) = (Arc::new(Capabilities::clone(&cluster)), drafts(&fourth, "i:1"));
+        let fifth = fourth.end().begin(around(&renewed, &site));
+        assert!(!Arc::ptr_eq(&kept, &drafts(&fifth, "i:1")));
+    }
+
+    #[test]
+    fn where_only_the_verdict_was_asked_for_the_objects_are_not_kept() {
+        let (cluster, site) = (Arc::new(Capabilities::of(36, &[])), Arc::new(Site::new("scpol-system", [], [])));
+        let engine = engine::all().find(|engine| engine.needs_operator()).expect("an engine that is asked").name();
+        let kind = Kind::find("", "pods").unwrap();
+        let rendering = Rendered::default().begin(around(&cluster, &site));
+        let reason = rendering.check(engine, kind, &[policy("i:1")]).unwrap_err();
+        assert_eq!(reason.code, Code::Reconciling, "nobody answers yet");
+        let rendered = rendering.end();
+        assert!(rendered.entries.values().all(|entry| matches!(entry, Entry::Verdict(Err(_)))));
+        assert_eq!(rendered.begin(around(&cluster, &site)).check(engine, kind, &[policy("i:1")]), Err(reason));
+    }
+}
