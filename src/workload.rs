@@ -53,6 +53,9 @@ pub static KINDS: LazyLock<Vec<Arc<Kind>>> = LazyLock::new(|| {
     TABLE.into_iter().map(|row| Arc::new(kind(row))).collect()
 });
 
+/// The group of SidecarPolicies, which are no workloads.
+pub const OWN_GROUP: &str = "scpol.dev";
+
 /// The fields on the way of `path`, which are separated by dots.
 fn steps(path: &str) -> Vec<String> {
     path.split('.').filter(|step| !step.is_empty()).map(str::to_owned).collect()
@@ -60,7 +63,7 @@ fn steps(path: &str) -> Vec<String> {
 
 /// True if and only if the group is one of Kubernetes itself: `services` of another group may well have a pod template.
 pub fn is_built_in(group: &str) -> bool {
-    !group.contains('.') || group.ends_with(".k8s.io") || group == crate::api::GROUP
+    !group.contains('.') || group.ends_with(".k8s.io") || group == OWN_GROUP
 }
 
 impl Kind {

@@ -19,7 +19,7 @@ pub use judge::judge;
 pub(crate) use schema::similar;
 
 /// The API group of everything that users write.
-pub const GROUP: &str = "scpol.dev";
+pub const GROUP: &str = crate::workload::OWN_GROUP;
 /// The label of generated objects; its value is [`MANAGER`].
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`].

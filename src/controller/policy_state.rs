@@ -22,12 +22,12 @@ pub(super) struct PolicyState {
 }
 
 impl PolicyState {
-    pub(super) fn new(uid: &str) -> Self {
+    pub(super) fn new(uid: &str, now: Instant) -> Self {
         Self {
             uid: uid.to_owned(),
             outcome: Outcome::FirstSight,
             is_off: false,
-            seen: Instant::now(),
+            seen: now,
             written: None,
             concluded: None,
             announced: None,

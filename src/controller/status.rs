@@ -40,7 +40,7 @@ impl Statuses {
         for (name, stored) in snapshot.stored.iter() {
             if self.policies.get(name).is_none_or(|state| state.uid != stored.uid) {
                 // A policy of this name that was deleted and made again starts anew.
-                self.policies.insert(name.clone(), PolicyState::new(&stored.uid));
+                self.policies.insert(name.clone(), PolicyState::new(&stored.uid, Instant::now()));
                 new.push(name.clone());
             }
         }

@@ -1,7 +1,8 @@
 //! Conflicts: of a template with a workload, and of two templates with each other.
 
 use super::Template;
-use super::content::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope, is_native_sidecar};
+use super::content::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
+use crate::api::pod_schema::is_native_sidecar;
 use super::pod::{Network, Own, Pod};
 use super::{equal, needs, unmet};
 use crate::api::code::Code;

@@ -1,6 +1,7 @@
 //! The content of templates, as three tables. All other code iterates over them: a new kind of content is a new row.
 
 use super::Template;
+use crate::api::pod_schema::is_native_sidecar;
 use crate::api::mount_path;
 use crate::api::v1alpha1::{self, EnvPlace, Place, RawObject};
 use std::collections::BTreeMap;
@@ -83,11 +84,6 @@ pub(crate) const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-contai
 pub(crate) const CONTAINERS: &str = "containers";
 /// The field of the init containers.
 pub(crate) const INIT_CONTAINERS: &str = "initContainers";
-
-/// True if and only if the init container `item` is a native sidecar.
-pub fn is_native_sidecar(item: &RawObject) -> bool {
-    item.get("restartPolicy").is_some_and(|policy| policy == "Always")
-}
 
 impl List {
     /// The name of `item`; empty if it has none, which no valid policy has.

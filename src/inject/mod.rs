@@ -17,7 +17,6 @@ mod undo;
 pub(crate) mod unmet;
 
 pub use conflict::Conflict;
-pub use content::is_native_sidecar;
 pub use undo::{Cause, Leftover, Undone, undo, undo_anywhere};
 
 use crate::api::v1alpha1;

@@ -3,7 +3,8 @@
 //! A need is a rule of the API server's validation about a field of the template together with a field of the workload.
 //! `docs/admission.md` lists those rules. A template without such fields has no needs, and costs nothing.
 
-use super::content::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS, is_native_sidecar};
+use super::content::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS};
+use crate::api::pod_schema::is_native_sidecar;
 use super::{Template, equal, marker};
 use crate::api::code::Code;
 use crate::api::pod_security::{self, Demand};

@@ -2,7 +2,8 @@
 
 use super::Template;
 use super::conflict::Conflict;
-use super::content::{CONTAINERS, INIT_CONTAINERS, LISTS, List, MAPS, is_native_sidecar};
+use super::content::{CONTAINERS, INIT_CONTAINERS, LISTS, List, MAPS};
+use crate::api::pod_schema::is_native_sidecar;
 use super::needs::{self, MAX_ANNOTATIONS, Need, Source, Test, Turn, Usage, Want};
 use super::pod::{Network, Pod};
 use crate::api::code::Code;

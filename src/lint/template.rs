@@ -3,7 +3,8 @@
 use super::{Context, Note};
 use crate::api::code::Code;
 use crate::api::v1alpha1::{EngineChoice, Jobs, NativeSidecars, RawObject, SidecarPolicySpec, Template};
-use crate::inject::{is_native_sidecar, references};
+use crate::api::pod_schema::is_native_sidecar;
+use crate::inject::references;
 use crate::policy::Policy;
 use crate::workload::Workload;
 use serde_json::Value;

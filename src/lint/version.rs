@@ -4,7 +4,7 @@ use super::LAST_WITH_INITIALIZERS;
 use crate::api::code::Code;
 use crate::api::rules::Violation;
 use crate::api::v1alpha1::{EngineChoice, FailurePolicy, NativeSidecars, SidecarPolicySpec};
-use crate::inject::is_native_sidecar;
+use crate::api::pod_schema::is_native_sidecar;
 
 /// The first minor version that has native sidecars switched on (KEP-753, beta).
 const NATIVE_SIDECARS: u32 = 29;

@@ -14,6 +14,11 @@ use admission_cel::quantity;
 use serde_json::{Map, Value};
 use table::{Field, NEWEST, OLDEST, Type};
 
+/// Whether `item`, an init container, is a native sidecar.
+pub fn is_native_sidecar(item: &Map<String, Value>) -> bool {
+    item.get("restartPolicy").is_some_and(|policy| policy == "Always")
+}
+
 /// A fault in pod content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {

@@ -3,8 +3,7 @@
 
 use super::super::format;
 use super::super::schema::{listed, quoted, similar};
-use super::{FaultKind, Walk};
-use crate::inject::is_native_sidecar;
+use super::{FaultKind, Walk, is_native_sidecar};
 use admission_cel::quantity;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
