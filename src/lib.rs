@@ -58,23 +58,20 @@
 //! Nothing in `policy`, `inject`, `workload` and `api` knows a client, a clock or `async`; `tests/architecture.rs` sees to
 //! that.
 
-pub mod api;
 pub mod cli;
 pub mod cluster;
 pub mod controller;
-pub mod convert;
-pub mod decision;
-mod digest;
 pub mod engine;
-pub mod inject;
-pub mod lint;
-pub mod manifest;
 pub mod metrics;
 pub mod operator;
-pub mod policy;
 pub mod serving;
+pub mod source;
 mod survival;
 pub mod telemetry;
 pub mod timing;
-pub mod workload;
 pub mod workloads;
+
+use sidecar_policy_core::digest;
+pub use sidecar_policy_core::{
+    api, capabilities, compile, convert, decision, inject, lint, manifest, naming, policy, review, targets, workload,
+};

@@ -1,7 +1,8 @@
 //! What every part of the operator process uses: its connection, its configuration, and what it knows of the cluster.
 
-use crate::cluster::capabilities::Capabilities;
+use crate::capabilities::Capabilities;
 use crate::cluster::client::{CallError, Progress};
+use crate::cluster::discovery;
 use crate::cluster::namespaces::{self, Namespaces};
 use crate::cluster::policies::Snapshot;
 use crate::metrics::Metrics;
@@ -110,7 +111,7 @@ impl Operator {
     /// # Errors
     /// If it does not answer.
     pub async fn discover(&self, groups: &BTreeSet<String>) -> Result<Capabilities, CallError> {
-        let discovered = Capabilities::discover(&self.client, |group| groups.contains(group)).await;
+        let discovered = discovery::discover(&self.client, |group| groups.contains(group)).await;
         *lock(&self.discovered) = Instant::now();
         discovered
     }

@@ -103,9 +103,8 @@ fn knows<'a>(engine: &Engine, path: &str, text: &'a str) -> Vec<(usize, &'a str)
         return Vec::new();
     }
     let registered = format!("pub mod {folder};");
-    let is_registered = |line: &str| {
-        path == REGISTRY && (line == registered || line.contains(&format!("&{folder}::{name}")))
-    };
+    let is_registered =
+        |line: &str| path == REGISTRY && (line == registered || line.contains(&format!("&{folder}::{name}")));
     // The API has its own word for each engine: `spec.engine` is part of the schema.
     let is_of_api = ["api/", "convert/", "lint/"].iter().any(|part| path.starts_with(part));
     // Outside `engine`, a module of that name may be another one.
@@ -128,7 +127,8 @@ fn has_word(line: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
         let (before, after) = (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
-        (word.starts_with(':') || !before.is_some_and(is_part)) && (word.ends_with([':', ';']) || !after.is_some_and(is_part))
+        (word.starts_with(':') || !before.is_some_and(is_part))
+            && (word.ends_with([':', ';']) || !after.is_some_and(is_part))
     })
 }
 
@@ -142,7 +142,9 @@ fn only_its_folder_and_one_registry_know_an_engine() {
         let text = fs::read_to_string(&file).unwrap();
         for engine in &engines {
             let known = knows(engine, &path, &text);
-            faults.extend(known.iter().map(|(number, line)| format!("{path}:{number}: {}: {}", engine.name, line.trim())));
+            faults.extend(
+                known.iter().map(|(number, line)| format!("{path}:{number}: {}: {}", engine.name, line.trim())),
+            );
         }
     }
     assert!(faults.is_empty(), "these lines know an engine:\n{}", faults.join("\n"));
@@ -157,7 +159,7 @@ fn one_line_in_the_wrong_place_is_found() {
         ("cli/run/term.rs", "use crate::engine::webhook;", true),
         ("workloads/report.rs", "    if engine == EngineName::Webhook {", true),
         ("engine/choice.rs", "use super::webhook;", true),
-        ("engine/initializer/mod.rs", "use crate::engine::webhook::render;", true),
+        ("engine/initializer/mod.rs", "use crate::compile::webhook;", true),
         ("cli/check/rights.rs", "    if engine.name == \"Webhook\" {", true),
         ("controller/status.rs", "        EngineChoice::Webhook => true,", true),
         ("engine/mod.rs", "    webhook::render::revision_of(object)", true),

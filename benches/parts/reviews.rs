@@ -18,8 +18,8 @@ use kube::{Client, Config};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
-use sidecar_policy::engine::webhook::review::{Call, Review};
 use sidecar_policy::policy::{Policies, Site};
+use sidecar_policy::review::{Call, Review};
 use std::time::Instant;
 
 /// Reviews that are timed, and how many come before them that do not count: the first are slow.

@@ -3,7 +3,7 @@
 use super::output::{self, Output, age};
 use super::waiting::{self, Look, Outcome, Waiting};
 use super::{Cluster, End, live};
-use crate::cluster::capabilities::Capabilities;
+use crate::cluster::discovery;
 use crate::policy::Site;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -36,7 +36,7 @@ pub(super) struct Options {
 
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     let (client, _) = live::connect(&options.cluster).await?;
-    let server = Capabilities::of_version(&client).await.context(live::ASKING)?;
+    let server = discovery::version(&client).await.context(live::ASKING)?;
     let (namespace, selector) = (options.namespace.as_deref(), options.selector.as_deref());
     let Look { mut waiting, unseen } = waiting::find(&client, &server, namespace, selector).await?;
     if !options.list {

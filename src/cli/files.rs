@@ -6,8 +6,9 @@ use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::decision::Decision;
 use crate::lint;
-use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Place, Twin, Walk};
+use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Place, Twin};
 use crate::policy::{Policies, Policy, Site};
+use crate::source::{self, Walk};
 use crate::workload::{KINDS, Kind, Workload};
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -144,7 +145,7 @@ pub(super) fn at_most_one_stdin(flags: &[(&str, &[PathBuf])]) -> Result<()> {
 
 /// Reads `paths`, or fails with every fault.
 pub(super) fn read(paths: &[PathBuf], reading: Reading) -> Result<Vec<File>> {
-    let (files, mut faults) = manifest::read_what_can_be(paths, reading.walk);
+    let (files, mut faults) = source::read_what_can_be(paths, reading.walk);
     faults.extend(reading.faults(&files));
     if faults.is_empty() {
         warn_of_twins(&files);
@@ -156,7 +157,7 @@ pub(super) fn read(paths: &[PathBuf], reading: Reading) -> Result<Vec<File>> {
 
 /// Reads old manifests: what they are is judged where they are converted. Also where plain spaces were put for others.
 pub(super) fn read_old(paths: &[PathBuf], reading: Reading) -> Result<(Vec<File>, Vec<Place>)> {
-    let (files, odd) = manifest::read_forgiving(paths, reading.walk).map_err(|faults: Vec<Fault>| all(&faults))?;
+    let (files, odd) = source::read_forgiving(paths, reading.walk).map_err(|faults: Vec<Fault>| all(&faults))?;
     if reading.is_strict && twins(&files).next().is_some() {
         let told = |twin: &Twin| format!("{}: the key `{}` is there twice; expected it once", twin.place, twin.key);
         return Err(all(&twins(&files).map(told).collect::<Vec<_>>()));

@@ -3,12 +3,12 @@
 use super::live;
 use super::output::place;
 use crate::api::{GROUP, MANAGED_BY, MANAGER};
-use crate::cluster::capabilities::{Capabilities, registration};
+use crate::capabilities::{Capabilities, registration};
 use crate::cluster::client::{CallError, call};
 use crate::cluster::lease;
 use crate::cluster::object::Object;
-use crate::engine::object::{own_name, shared_name};
 use crate::engine::{self, Engine, EngineName};
+use crate::naming::{own_name, shared_name};
 use crate::policy::Policy;
 use crate::workload::Kind;
 use anyhow::{Context, Result, bail};

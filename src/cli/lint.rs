@@ -4,8 +4,9 @@ use super::End;
 use super::files::{self, Recursion, SiteOptions, title};
 use super::output::{self, Output, counted};
 use crate::lint::{self, Context, Finding, Severity, Subject};
-use crate::manifest::{self, File, Lines, Manifest, Place};
+use crate::manifest::{File, Lines, Manifest, Place};
 use crate::policy::Policies;
+use crate::source;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
@@ -42,7 +43,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     let context = Context { site: options.site.site()? };
     // What is wrong with one file is no reason to be silent about the others.
     let reading = options.recursion.reading(options.strict);
-    let (files, mut faults) = manifest::read_what_can_be(&options.files, reading.walk);
+    let (files, mut faults) = source::read_what_can_be(&options.files, reading.walk);
     faults.extend(reading.faults(&files));
     files::warn_of_twins(if options.strict { &[] } else { &files });
     let found = Located::all(&files, &context);

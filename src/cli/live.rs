@@ -5,8 +5,9 @@ use super::files::kinds;
 use crate::api::condition::ConditionType;
 use crate::api::rules::Violation;
 use crate::api::trust::Trust;
-use crate::cluster::capabilities::Capabilities;
+use crate::capabilities::Capabilities;
 use crate::cluster::client::{self, CallError, call};
+use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies;
@@ -197,7 +198,7 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope)
     ensure!(!(is_named && scope.selector.is_some()), "a workload is selected by name or by labels, not by both");
     let (client, own) = connect(cluster).await?;
     let is_wanted = |group: &str| asked.iter().any(|asked| asked.kind.may_be_in(group));
-    let server = Capabilities::discover(&client, is_wanted).await.context(ASKING)?;
+    let server = discovery::discover(&client, is_wanted).await.context(ASKING)?;
     let namespace = (!scope.all_namespaces).then(|| scope.namespace.clone().unwrap_or(own));
     let (namespaces, unread) = match namespaces(&client, namespace.as_deref()).await {
         Ok(found) => (found, None),

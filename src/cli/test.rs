@@ -8,8 +8,9 @@ use crate::api::trust::{Power, Trust};
 use crate::cluster::client::chain;
 use crate::decision::{self, Decision, Left};
 use crate::inject::{self, Cause};
-use crate::manifest::{self, Layout, Walk};
+use crate::manifest::{self, Layout};
 use crate::policy::{Policies, Site};
+use crate::source::{self, Walk};
 use crate::workload::Workload;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -308,7 +309,7 @@ fn site(settings: &Settings) -> Result<Site> {
 
 /// The one document of a file.
 fn document(path: &Path) -> Result<Option<Value>> {
-    let files = manifest::read(&[path.to_owned()], Walk::Flat).map_err(|faults| files::all(&faults))?;
+    let files = source::read(&[path.to_owned()], Walk::Flat).map_err(|faults| files::all(&faults))?;
     let mut values: Vec<_> =
         files.iter().flat_map(manifest::File::manifests).map(|manifest| manifest.value.clone()).collect();
     ensure!(values.len() <= 1, "{} has {} documents; expected one", path.display(), values.len());

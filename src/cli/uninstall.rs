@@ -17,8 +17,9 @@ use super::{Cluster, End, Waiting, live};
 use crate::api::code::Code;
 use crate::api::condition::{self, Outcome};
 use crate::api::v1alpha1::SidecarPolicyStatus;
-use crate::cluster::capabilities::{Capabilities, registration};
+use crate::capabilities::registration;
 use crate::cluster::client::{call, chain};
+use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::policy::Site;
@@ -111,7 +112,7 @@ struct Item {
 
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     let (client, _) = live::connect(&options.cluster).await?;
-    let server = Capabilities::discover(&client, |_| false).await.context(live::ASKING)?;
+    let server = discovery::discover(&client, |_| false).await.context(live::ASKING)?;
     let namespace = options.operator.operator_namespace.as_str();
     let installed = Installed { client: &client, server: &server, namespace };
     installed.check_namespace().await?;

@@ -1,7 +1,7 @@
 //! The objects that wait for an initializer: seen, and let go. Servers below 1.14 have such.
 
 use super::live;
-use crate::cluster::capabilities::Capabilities;
+use crate::capabilities::Capabilities;
 use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;

@@ -2,10 +2,10 @@
 //!
 //! kube's own store keeps whole objects, each behind a lock and one more pointer; here only what is needed of each is kept.
 
-use super::capabilities::Capabilities;
 use super::client;
 use super::object::Object;
 use crate::api::{MANAGED_BY, MANAGER};
+use crate::capabilities::Capabilities;
 use crate::timing;
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};

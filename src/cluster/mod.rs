@@ -2,8 +2,8 @@
 //! there, who leads, and what we tell users through events.
 
 pub mod access;
-pub mod capabilities;
 pub mod client;
+pub mod discovery;
 pub mod events;
 pub mod lease;
 pub mod mirror;

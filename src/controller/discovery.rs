@@ -2,7 +2,7 @@
 
 use super::Controller;
 use crate::api::condition::Outcome;
-use crate::cluster::capabilities::registration as resources;
+use crate::capabilities::registration as resources;
 use crate::controller::policy_state::PolicyState;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,7 @@
 //! Which kinds are watched: what policies target, and no more.
 
 use super::{Controller, Finished};
-use crate::cluster::capabilities::Capabilities;
+use crate::capabilities::Capabilities;
 use crate::cluster::client::Progress;
 use crate::cluster::policies::Snapshot;
 use crate::engine;

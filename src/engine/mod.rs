@@ -10,23 +10,22 @@ pub mod choice;
 pub mod hold;
 pub mod initializer;
 pub mod lifecycle;
-pub mod object;
 pub mod process;
 pub mod reach;
 pub mod registration;
 pub mod requirements;
-pub mod targets;
 pub mod trial;
 pub mod webhook;
 
-use crate::api::code::Code;
+pub use sidecar_policy_core::Unavailable;
+
 use crate::api::v1alpha1::EngineChoice;
-use crate::cluster::capabilities::Capabilities;
+use crate::capabilities::Capabilities;
 use crate::cluster::client::CallError;
+use crate::naming::shared_name;
 use crate::operator::Operator;
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
-use object::shared_name;
 use process::{Serving, Settings, Worker};
 use reach::Reachable;
 use requirements::{Requirements, SideRegistration};
@@ -35,23 +34,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-
-/// Why something cannot be delivered: a code, and a message that says what to do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Unavailable {
-    /// The code.
-    pub code: Code,
-    /// What is missing, and where it could be had.
-    pub message: String,
-}
-
-impl Unavailable {
-    /// A reason with its code.
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
-    }
-}
 
 /// The name of an engine in `spec.engine`, `status.engine`, messages and metrics. Only engines make one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,7 +69,7 @@ pub trait Engine: Sync {
     /// What an API server must be started with, and which rights the operator needs.
     fn requirements(&self) -> Requirements;
 
-    /// What it registers to inject, as plural names of [`registration::ALL`](crate::cluster::capabilities::registration::ALL): the
+    /// What it registers to inject, as plural names of [`registration::ALL`](crate::capabilities::registration::ALL): the
     /// first injects.
     fn registers(&self) -> &'static [&'static str];
 

@@ -1,23 +1,8 @@
 //! How API servers reach this operator.
 
 use super::Unavailable;
+use crate::compile::webhook::Endpoint;
 use std::sync::Arc;
-
-/// Where the API server finds us.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// Through a Service in the cluster.
-    Service {
-        /// The namespace of the Service.
-        namespace: String,
-        /// Its name.
-        name: String,
-        /// Its port.
-        port: u16,
-    },
-    /// At a URL such as `https://192.0.2.1:8443`, where the operator runs outside.
-    Url(String),
-}
 
 /// How the API server reaches the webhook.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,13 +3,13 @@
 //! Nothing that lacks our label is ever touched. What we remove ourselves is marked first: whatever vanishes without the
 //! mark was removed by somebody else, which is an emergency brake.
 
-use super::object::{IGNORING, PROBE, PROBE_REFUSE, PROBE_UNSEEN, shared_name};
 use super::trial::{self, Strictness};
 use super::{EngineName, Unavailable, revision_of};
 use crate::api::code::Code;
 use crate::api::{MANAGED_BY, MANAGER};
-use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::{CallError, call};
+use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, PROBE_UNSEEN, shared_name};
 use crate::timing;
 use crate::workload::Kind;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;

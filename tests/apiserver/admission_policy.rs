@@ -10,10 +10,11 @@ use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
 use sidecar_policy::api::trust::Trust;
 use sidecar_policy::api::{MANAGED_BY, MANAGER};
-use sidecar_policy::cluster::capabilities::Capabilities;
+use sidecar_policy::capabilities::Capabilities;
+use sidecar_policy::cluster::discovery;
+use sidecar_policy::compile::admission_policy::{render, revision_of};
 use sidecar_policy::decision::Decision;
 use sidecar_policy::engine::Unavailable;
-use sidecar_policy::engine::admission_policy::{render, revision_of};
 use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::workload::{Kind, Workload};
 use std::collections::BTreeSet;
@@ -32,7 +33,7 @@ const REGISTRATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 impl World {
     /// What the server has.
     pub(crate) async fn capabilities(&self) -> Result<Capabilities> {
-        Ok(Capabilities::discover(&self.admin, |_| true).await?)
+        Ok(discovery::discover(&self.admin, |_| true).await?)
     }
 
     /// Creates objects of this engine: each is taken, so that each expression compiles.

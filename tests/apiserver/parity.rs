@@ -14,7 +14,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kube::Client;
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
-use sidecar_policy::engine::webhook::render;
+use sidecar_policy::compile::webhook;
 use sidecar_policy::policy::Site;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -249,7 +249,7 @@ async fn webhook(world: World, cases: &[Case]) -> Result<Engine> {
     for case in cases {
         let policies =
             case.policies.iter().map(policy).collect::<Result<Vec<_>>>().with_context(|| case.name.clone())?;
-        let code = policies.iter().find_map(|policy| match render::check(policy, &scene.capabilities) {
+        let code = policies.iter().find_map(|policy| match webhook::check(policy, &scene.capabilities) {
             Err(unavailable) => Some(unavailable.code),
             Ok(()) => (!native && policy.needs_native_sidecars()).then_some(Code::NativeSidecarsUnavailable),
         });
@@ -267,7 +267,7 @@ async fn webhook(world: World, cases: &[Case]) -> Result<Engine> {
 /// MutatingAdmissionPolicies of each case, as the operator would register them if the cluster had no other case.
 async fn admission_policies(world: World, cases: &[Case]) -> Result<Engine> {
     let capabilities = world.capabilities().await?;
-    sidecar_policy::engine::admission_policy::check(&capabilities)?;
+    sidecar_policy::compile::admission_policy::check(&capabilities)?;
     let (mut objects, mut unserved) = (Vec::new(), BTreeMap::new());
     for case in cases {
         match registrations(&case.id, &case.policies, &capabilities).with_context(|| case.name.clone())? {

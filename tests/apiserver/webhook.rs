@@ -15,9 +15,9 @@ use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
-use sidecar_policy::engine::reach::Endpoint;
-use sidecar_policy::engine::webhook::review::LARGEST;
+use sidecar_policy::compile::webhook::Endpoint;
 use sidecar_policy::policy::Policy;
+use sidecar_policy::review::LARGEST;
 use std::time::Instant;
 use tower::Service;
 

@@ -8,16 +8,17 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 use sidecar_policy::api::trust::Trust;
-use sidecar_policy::cluster::capabilities::Capabilities;
+use sidecar_policy::capabilities::Capabilities;
+use sidecar_policy::cluster::discovery;
 use sidecar_policy::cluster::policies::Snapshot;
-use sidecar_policy::engine::object::shared_name;
-use sidecar_policy::engine::object::{PROBE, PROBE_REFUSE};
-use sidecar_policy::engine::reach::Endpoint;
+use sidecar_policy::compile::webhook::Endpoint;
+use sidecar_policy::compile::webhook::{render, revision_of};
 use sidecar_policy::engine::webhook::authority::Lifetimes;
 use sidecar_policy::engine::webhook::certs::{Certificates, SECRET};
-use sidecar_policy::engine::webhook::render::{render, revision_of};
 use sidecar_policy::engine::webhook::server::{self, Webhook};
 use sidecar_policy::metrics::Metrics;
+use sidecar_policy::naming::shared_name;
+use sidecar_policy::naming::{PROBE, PROBE_REFUSE};
 use sidecar_policy::operator::Operator;
 use sidecar_policy::policy::{Policies, Policy, Site};
 use sidecar_policy::workload::Kind;
@@ -67,7 +68,7 @@ impl Scene {
 
     /// In `world`, where groups of custom resources are asked about as well for which `is_wanted` is true.
     pub(crate) async fn with(world: World, site: Site, is_wanted: impl Fn(&str) -> bool) -> Result<Self> {
-        let capabilities = Capabilities::discover(&world.admin, is_wanted).await?;
+        let capabilities = discovery::discover(&world.admin, is_wanted).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let endpoint = Endpoint::Url(format!("https://{}", listener.local_addr()?));
         let metrics = Arc::new(Metrics::new());

@@ -3,8 +3,8 @@
 use super::Subject;
 use super::report::Item;
 use crate::api::code::Code;
+use crate::capabilities::registration::{MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
 use crate::cli::installed::{CERTIFICATE, OPERATOR, Piece};
-use crate::cluster::capabilities::registration::{MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use rustls::client::WebPkiServerVerifier;

@@ -15,7 +15,8 @@ use super::installed::Installed;
 use super::output::Output;
 use super::{Cluster, End, live};
 use crate::api::v1alpha1::EngineChoice;
-use crate::cluster::capabilities::Capabilities;
+use crate::capabilities::Capabilities;
+use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::engine::EngineName;
 use crate::policy::{Policies, Site};
@@ -79,7 +80,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     let stored = live::stored(&client).await;
     let known = live::known(stored.as_ref().ok().and_then(Option::as_ref).map_or(&[], Vec::as_slice), &site);
     let groups: BTreeSet<&str> = known.policies.kinds().map(|kind| kind.group.as_str()).collect();
-    let server = Capabilities::discover(&client, |group| groups.contains(group)).await.context(live::ASKING)?;
+    let server = discovery::discover(&client, |group| groups.contains(group)).await.context(live::ASKING)?;
     let installed = Installed { client: &client, server: &server, namespace: &site.operator_namespace };
     let (policies, stored) = (&known.policies, stored.map(Option::unwrap_or_default));
     let subject = Subject { installed, site: &site, stored: stored.as_deref().unwrap_or_default(), policies };

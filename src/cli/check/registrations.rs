@@ -5,9 +5,10 @@ use super::report::Item;
 use crate::api::code::Code;
 use crate::cli::installed::{OPERATOR, Piece, Way, needed};
 use crate::cli::status;
-use crate::engine::object::{kind_of, own_name};
-use crate::engine::{self, Engine, registration, revision_of, targets};
+use crate::engine::{self, Engine, registration, revision_of};
+use crate::naming::{kind_of, own_name};
 use crate::policy::{Policy, Site};
+use crate::targets;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

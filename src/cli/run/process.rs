@@ -3,8 +3,8 @@
 use super::Options;
 use super::reach;
 use super::term::Term;
+use crate::capabilities::Capabilities;
 use crate::cli::End;
-use crate::cluster::capabilities::Capabilities;
 use crate::cluster::client;
 use crate::cluster::events::Recorder;
 use crate::cluster::lease::{Lease, Role};

@@ -1,7 +1,8 @@
 //! The first contact with the API server.
 
-use crate::cluster::capabilities::Capabilities;
+use crate::capabilities::Capabilities;
 use crate::cluster::client::{CallError, call};
+use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::timing;
@@ -19,7 +20,7 @@ pub(super) async fn server(client: &Client, timing: &timing::Process) -> Result<
     let since = Instant::now();
     let mut said: Option<(String, Instant)> = None;
     loop {
-        let found = match Capabilities::discover(client, |_| false).await {
+        let found = match discovery::discover(client, |_| false).await {
             Ok(capabilities) => check_policies(client).await.map(|()| capabilities),
             Err(error) => Err(error),
         };

@@ -10,7 +10,7 @@ use super::live;
 use super::output::{self, Output, age};
 use super::{Cluster, End};
 use crate::api::v1alpha1::SidecarPolicyStatus;
-use crate::cluster::capabilities::Capabilities;
+use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::policy::{Policy, Site};
 use anyhow::{Context, Result};
@@ -66,8 +66,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     let Some(object) = stored.iter().find(|policy| policy.name() == name) else { return Err(unknown(name, &stored)) };
     let known = live::known(&stored, &site);
     let groups = || known.policies.kinds().map(|kind| kind.group.as_str());
-    let server =
-        Capabilities::discover(&client, |group| groups().any(|own| own == group)).await.context(live::ASKING)?;
+    let server = discovery::discover(&client, |group| groups().any(|own| own == group)).await.context(live::ASKING)?;
     if !options.site.names_version() {
         site.native_sidecars = server.native_sidecars;
     }

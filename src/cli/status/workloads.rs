@@ -1,8 +1,8 @@
 //! What the stored workloads are to one policy, as the operator counts them, and which of them lack its template.
 
 use crate::api::code::Code;
+use crate::capabilities::Capabilities;
 use crate::cli::live::{self, maker};
-use crate::cluster::capabilities::Capabilities;
 use crate::cluster::pages::Pages;
 use crate::decision::{Decision, Outcome};
 use crate::inject;

@@ -1,6 +1,6 @@
 //! What policies are registered as, rendered once for each form of them. Pure.
 
-use crate::cluster::capabilities::Capabilities;
+use crate::capabilities::Capabilities;
 use crate::engine::reach::Reachable;
 use crate::engine::{self, EngineName, Surroundings, Unavailable};
 use crate::policy::{Policy, Site};

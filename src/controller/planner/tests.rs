@@ -1,9 +1,10 @@
 //! Plans without a server: what is known goes in, a plan and what the server is to be asked come out.
 
 use super::*;
-use crate::cluster::capabilities::Capabilities;
+use crate::capabilities::Capabilities;
+use crate::compile::webhook::Endpoint;
 use crate::engine;
-use crate::engine::reach::{Endpoint, Reach};
+use crate::engine::reach::Reach;
 use crate::policy::{Policies, Site};
 use crate::timing::Timing;
 use serde_json::json;

@@ -2,7 +2,7 @@
 
 use crate::api::code::Code;
 use crate::api::condition::Outcome;
-use crate::cluster::capabilities::registration as resources;
+use crate::capabilities::registration as resources;
 use crate::cluster::client::Progress;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::controller::Controller;
@@ -10,8 +10,8 @@ use crate::controller::planner::{Placed, is_undecided};
 use crate::controller::status::is_programmed;
 use crate::engine::hold::Hold;
 use crate::engine::lifecycle::{Event, InEffect, Observed, Registration, Wanted, Wish};
-use crate::engine::object::{kind_of, policy_of};
 use crate::engine::{self, Engine, Unavailable};
+use crate::naming::{kind_of, policy_of};
 use crate::policy::Policy;
 use crate::workload::Kind;
 use std::collections::{BTreeMap, BTreeSet};

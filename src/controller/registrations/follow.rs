@@ -1,6 +1,6 @@
 //! The watches of everything that engines register.
 
-use crate::cluster::capabilities::registration as resources;
+use crate::capabilities::registration as resources;
 use crate::cluster::client::why;
 use crate::cluster::mirror::{Mirror, Seen, watch_all, watch_ours};
 use crate::cluster::object::Object;

@@ -3,8 +3,8 @@
 use crate::cluster::policies::Stored;
 use crate::controller::Controller;
 use crate::engine::lifecycle::Registration;
-use crate::engine::object::kind_of;
 use crate::engine::registration::{self, Key};
+use crate::naming::kind_of;
 use crate::policy::Policy;
 use crate::workload::Kind;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,52 +1,13 @@
-//! The MutatingAdmissionPolicy engine: policies become CEL that the API server itself evaluates. Pure.
-//!
-//! For every targeted resource there is one MutatingAdmissionPolicy, which does exactly what
-//! [`Decision::of`](crate::decision::Decision::of) and [`plan`](crate::decision::Decision::plan) would do with the same object.
-//! What cannot be said exactly is not said at all: [`Code::NotExpressible`], and every policy of that resource goes to another
-//! engine. Where a policy refuses (`failurePolicy: Fail`, or `validations`), ValidatingAdmissionPolicies stand beside it.
-//!
-//! # One mutation for all policies
-//! Decisions are made on the object as it was posted, by all policies at once: what one adds must not be seen by the next, and
-//! two that contradict each other are both left out. The mutations of one MutatingAdmissionPolicy see what those before them
-//! did. So there is one mutation for all policies of the resource, in their order, as there is one patch elsewhere.
-//!
-//! Only users' expressions can fail when they run, and an error in CEL cannot be caught. With one policy it need not be: the
-//! mutation fails, nothing is injected. With several, each that has conditions has a mutation of its own before the one that
-//! injects: it notes that the policy matches, or fails and notes nothing. The notes are bits in
-//! `metadata.deletionGracePeriodSeconds`, a field that the server takes off every create before admission; the last mutation takes it
-//! away again, also where the one before it failed.
-//!
-//! # Files
-//! - [`render`]: the objects, and what they are made of. [`validating`]: those that refuse.
-//! - [`rows`]: rows 1 to 7. [`expressions`]: the users' own. [`conflict`], [`equal`], [`needs`]: row 8. [`delivery`]: native sidecars.
-//! - [`additions`]: the patch and the markers. [`fresh`]: the same where the workload has nothing yet of what is added. [`own`]: the user's own containers.
-//! - [`access`]: where things lie in a workload. [`cel`], [`variables`]: text.
-
-#![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
-
-mod access;
-mod additions;
-mod cel;
-mod conflict;
-mod delivery;
-mod equal;
-mod expressions;
-mod fresh;
-mod needs;
-mod own;
-mod render;
-mod rows;
-mod validating;
-mod variables;
-
-pub use render::{render, revision_of};
-pub use validating::validating;
+//! The MutatingAdmissionPolicy engine: the API server itself decides and injects, from 1.36. What it is told is compiled by
+//! [`admission_policy`](crate::compile::admission_policy).
 
 use super::requirements::{Flags, Requirements};
-use super::{Engine, EngineName, Surroundings, Unavailable, object};
+use super::{Engine, EngineName, Surroundings, Unavailable};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
-use crate::cluster::capabilities::{Capabilities, registration};
+use crate::capabilities::{Capabilities, registration};
+use crate::compile::admission_policy::{check, render, revision_of, validating};
+use crate::naming::{IGNORING, shared_name};
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
 use serde_json::Value;
@@ -54,30 +15,6 @@ use std::sync::Arc;
 
 /// The name of the engine.
 const NAME: EngineName = EngineName("MutatingAdmissionPolicy");
-
-/// The group of everything that is registered here.
-const API: &str = "admissionregistration.k8s.io/v1";
-/// How long an expression may be, in characters: `DefaultMaxRequestSizeBytes` is far away, cel-go's parser is not.
-const MAX_EXPRESSION: usize = 100_000;
-/// How large an object may be, in bytes of JSON: etcd takes 1.5 MiB, and the server adds what it manages.
-const MAX_OBJECT: usize = 1 << 20;
-
-/// Why this engine cannot run on `cluster`, if it cannot. Presence of the API proves nothing: a probe follows.
-///
-/// # Errors
-/// If MutatingAdmissionPolicy is not served in version v1.
-pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
-    for resource in [registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS] {
-        if cluster.registration(resource).is_none_or(|served| served.version != "v1") {
-            let message = format!(
-                "this server ({}) does not serve `{resource}` of `{API}`; use `spec.engine: Webhook`, or a server of 1.36 or later",
-                cluster.version
-            );
-            return Err(Unavailable::new(Code::AdmissionPolicyApiOff, message));
-        }
-    }
-    Ok(())
-}
 
 /// The engine.
 pub struct MutatingAdmissionPolicy;
@@ -114,8 +51,8 @@ impl Engine for MutatingAdmissionPolicy {
     }
 
     fn rejecting_name(&self, policy: &Policy, kind: &Kind) -> String {
-        let name = object::shared_name(kind);
-        if policy.refuses() { name } else { name + object::IGNORING }
+        let name = shared_name(kind);
+        if policy.refuses() { name } else { name + IGNORING }
     }
 
     fn render(
@@ -185,26 +122,3 @@ fn flags(minor: u32) -> Flags {
         ),
     }
 }
-
-/// What of a policy cannot be said in CEL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Inexpressible(String);
-
-impl Inexpressible {
-    /// `what` says it of the policy, as in "its template ...".
-    fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
-    }
-
-    /// The reason for `policy` and all others of the resource.
-    fn of(self, policy: &Policy) -> Unavailable {
-        let message = format!(
-            "SidecarPolicy `{}` cannot be a MutatingAdmissionPolicy: {}; leave `spec.engine` at `Auto` or set `Webhook`",
-            policy.name, self.0
-        );
-        Unavailable::new(Code::NotExpressible, message)
-    }
-}
-
-#[cfg(test)]
-mod tests;

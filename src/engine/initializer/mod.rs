@@ -20,7 +20,7 @@ use super::requirements::{Flags, Requirements, Witness};
 use super::{Engine, EngineName, Surroundings, Unavailable};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
-use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::CallError;
 use crate::operator::Operator;
 use crate::policy::{Policy, Site};

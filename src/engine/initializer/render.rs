@@ -2,8 +2,8 @@
 
 use super::types::{Entry, InitializerConfiguration, Rule};
 use crate::api::{MANAGED_BY, MANAGER, POLICY_LABEL};
-use crate::cluster::capabilities::Capabilities;
-use crate::engine::object::own_name;
+use crate::capabilities::Capabilities;
+use crate::naming::own_name;
 use crate::policy::Policy;
 use crate::workload::Kind;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};

@@ -4,12 +4,12 @@
 //! takes effect on all replicas when the leader has tried and registered it, an edited one is answered as before until then,
 //! and none of it needs a leader that lives.
 
-use super::render::{POLICIES, revision_of};
 use super::server::{Revisions, Webhook};
-use crate::cluster::capabilities::registration as resources;
+use crate::capabilities::registration as resources;
 use crate::cluster::client::{chain, is_refused};
 use crate::cluster::mirror::{Mirror, Seen, watch_ours};
 use crate::cluster::policies::Snapshot;
+use crate::compile::webhook::{POLICIES, revision_of};
 use crate::operator::Operator;
 use crate::policy::{Policies, Policy};
 use futures::StreamExt;

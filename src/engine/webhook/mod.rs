@@ -1,8 +1,8 @@
 //! The webhook engine, for servers that have neither Initializers nor MutatingAdmissionPolicy, or policies that those cannot
 //! express.
 //!
-//! [`render`] says what the server must know, [`server`] takes its calls, [`review`] answers them, and [`certs`] keeps the
-//! certificate by which the server knows us, which [`authority`] makes. [`force`] says which policies are in force by webhook, and
+//! [`compile::webhook`](crate::compile::webhook) says what the server must know, [`server`] takes its calls,
+//! [`review`](crate::review) answers them, and [`certs`] keeps the certificate by which the server knows us, which [`authority`] makes. [`force`] says which policies are in force by webhook, and
 //! [`replica`] puts it all together. How servers behave is told in `docs/webhooks.md`.
 //!
 //! [`author`] is no part of delivering: by the same server it judges who writes policies.
@@ -15,9 +15,7 @@ pub mod author;
 pub mod authority;
 pub mod certs;
 pub mod force;
-pub mod render;
 pub mod replica;
-pub mod review;
 pub mod server;
 
 use super::process::{Serving, Settings};
@@ -26,8 +24,9 @@ use super::requirements::{Flags, Requirements, SideRegistration};
 use super::{Engine, EngineName, Surroundings, Unavailable};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
-use crate::cluster::capabilities::{Capabilities, registration};
+use crate::capabilities::{Capabilities, registration};
 use crate::cluster::client::CallError;
+use crate::compile::webhook as compiled;
 use crate::operator::Operator;
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
@@ -37,24 +36,6 @@ use std::sync::atomic::AtomicBool;
 
 /// The name of the engine.
 const NAME: EngineName = EngineName("Webhook");
-
-/// Why this engine cannot run on `cluster`, if it cannot. Presence of an API proves nothing: a probe follows.
-///
-/// # Errors
-/// The reason, with the server's flag to set.
-pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
-    for resource in [registration::MUTATING_WEBHOOKS, registration::VALIDATING_WEBHOOKS] {
-        if cluster.registration(resource).is_none() {
-            let message = format!(
-                "this server ({}) does not serve {resource} of {}; the webhook engine needs Kubernetes 1.9 or later, and the API on",
-                cluster.version,
-                registration::GROUP
-            );
-            return Err(Unavailable::new(Code::WebhookOff, message));
-        }
-    }
-    Ok(())
-}
 
 /// The engine.
 pub struct Webhook;
@@ -69,7 +50,7 @@ impl Engine for Webhook {
     }
 
     fn check(&self, cluster: &Capabilities) -> Result<(), Unavailable> {
-        check(cluster)
+        compiled::check_server(cluster)
     }
 
     fn requirements(&self) -> Requirements {
@@ -105,7 +86,7 @@ impl Engine for Webhook {
     ) -> Result<Vec<Value>, Unavailable> {
         let Surroundings { cluster, site, reach, .. } = surroundings;
         let reach = (*reach).clone()?;
-        render::render(kind, policies, cluster, site, &reach.endpoint, reach.ca_bundle.as_deref())
+        compiled::render(kind, policies, cluster, site, &reach.endpoint, reach.ca_bundle.as_deref())
     }
 
     fn render_as(
@@ -117,12 +98,12 @@ impl Engine for Webhook {
         cluster: &Capabilities,
         site: &Site,
     ) -> Option<Vec<Value>> {
-        let (endpoint, bundle) = render::reach_of(stored)?;
-        render::render(kind, policies, cluster, site, &endpoint, bundle.as_deref()).ok()
+        let (endpoint, bundle) = compiled::reach_of(stored)?;
+        compiled::render(kind, policies, cluster, site, &endpoint, bundle.as_deref()).ok()
     }
 
     fn revision_of(&self, object: &Value) -> Option<String> {
-        render::revision_of(object).map(str::to_owned)
+        compiled::revision_of(object).map(str::to_owned)
     }
 
     fn is_unanswered(&self, error: &CallError) -> bool {
@@ -152,7 +133,7 @@ impl Engine for Webhook {
             return unanswered(why);
         }
         // Without an entry that must be answered, the server keeps to itself that it could not call.
-        if !render::has_probe(cluster) {
+        if !compiled::has_probe(cluster) {
             let message = format!(
                 "{tried}, and this server ({}) does not tell why: can it reach the webhook, and are `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` not in its `--disable-admission-plugins`? See its log",
                 cluster.version

@@ -3,14 +3,16 @@
 use super::author::keep;
 use super::certs::{self, Certificates};
 use super::server::{self, Webhook};
-use super::{NAME, check, force};
+use super::{NAME, force};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
-use crate::cluster::capabilities::Capabilities;
+use crate::capabilities::Capabilities;
 use crate::cluster::client::backoff;
 use crate::cluster::policies::Snapshot;
+use crate::compile::webhook::Endpoint;
+use crate::compile::webhook::check_server;
 use crate::engine::process::{Serving, Settings};
-use crate::engine::reach::{Endpoint, Reach, Reachable};
+use crate::engine::reach::{Reach, Reachable};
 use crate::engine::{self, EngineName, Unavailable};
 use crate::operator::Operator;
 use crate::policy::Policy;
@@ -214,7 +216,7 @@ fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
         _ => false,
     };
     let mut enforced = snapshot.policies.iter().filter(|policy| policy.is_enforced());
-    check(capabilities).is_ok() && enforced.any(|policy| may_need(policy))
+    check_server(capabilities).is_ok() && enforced.any(|policy| may_need(policy))
 }
 
 /// Tells how the webhook is reached, if that is news.

@@ -13,14 +13,14 @@
 //! that run are finished.
 
 use super::NAME;
-use super::author::review::{self as author, Judgement};
 use super::author::rights::Rights;
-use super::review::{Answer, Call, Decided, Invalid, LARGEST, Review};
 use crate::api::code::Code;
 use crate::decision::Outcome;
 use crate::engine::Unavailable;
 use crate::operator::Operator;
 use crate::policy::Policies;
+use crate::review::author::{self, Judgement};
+use crate::review::{Answer, Call, Decided, Invalid, LARGEST, Review};
 use crate::survival::{self, lock};
 use crate::telemetry;
 use crate::timing;

@@ -6,8 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use json_patch::{Patch, PatchOperation};
 use serde_json::{Value, from_slice, json, to_vec};
 use sidecar_policy::api::MARKER_PREFIX;
-use sidecar_policy::engine::webhook::author::review::{self as author, Judgement};
-use sidecar_policy::engine::webhook::review::{Answer, Call, Review};
+use sidecar_policy::review::author::{self as author, Judgement};
+use sidecar_policy::review::{Answer, Call, Review};
 use std::sync::Arc;
 
 const REVISION: &str = "0123456789abcdef";

@@ -2,8 +2,8 @@
 
 use crate::inject::POLICIES;
 use serde_json::{Value, json};
-use sidecar_policy::cluster::capabilities::Capabilities;
-use sidecar_policy::engine::admission_policy;
+use sidecar_policy::capabilities::Capabilities;
+use sidecar_policy::compile::admission_policy;
 use sidecar_policy::manifest::File;
 use sidecar_policy::policy::Site;
 use sidecar_policy::workload::Kind;

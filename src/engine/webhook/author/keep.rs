@@ -4,9 +4,8 @@
 //! to judge, and it goes again at once if it is new and no trial shows it. One that was there before stays, whatever happens to the
 //! operator: a check that goes away by itself protects nobody.
 
-use super::review::{NAME, RIGHTS, probe, probed, render};
 use crate::api::code::Code;
-use crate::cluster::capabilities::{Capabilities, registration as resources};
+use crate::capabilities::{Capabilities, registration as resources};
 use crate::cluster::client::{self, call, why};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
@@ -20,6 +19,7 @@ use crate::engine::registration::{self, Edition, Editions, Key, is_marked};
 use crate::engine::revision_of;
 use crate::engine::webhook;
 use crate::operator::Operator;
+use crate::review::author::{NAME, RIGHTS, probe, probed, render};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Api;

@@ -1,10 +1,9 @@
 //! The author check: the API server asks whether whoever writes a policy may create pods wherever the policy injects.
 //!
-//! [`review`] says what is asked and answered, and what is registered. [`rights`] asks the API server's authorizer. [`keep`] keeps
+//! [`author`](crate::review::author) says what is asked and answered, and what is registered. [`rights`] asks the API server's authorizer. [`keep`] keeps
 //! the registration.
 
 pub mod keep;
-pub mod review;
 pub mod rights;
 
-pub use review::NAME;
+pub use crate::review::author::NAME;

@@ -1,8 +1,8 @@
 //! Asks the API server's authorizer what the author of a policy may do.
 
-use super::review::{Author, Places, RIGHTS};
 use crate::api::code::Code;
 use crate::cluster::client::{CallError, call};
+use crate::review::author::{Author, Places, RIGHTS};
 use crate::timing;
 use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;

@@ -1,0 +1,173 @@
+//! The formats of strings in the schema: as a pattern for the API server, as a predicate for us, in words for users. A
+//! test compares the three.
+
+/// The format of a string.
+pub(super) struct Format {
+    /// For the API server: an RE2 expression.
+    pub(super) pattern: &'static str,
+    /// The same for us, without an engine for regular expressions.
+    pub(super) holds: fn(&str) -> bool,
+    /// The same in words, to follow on "must be".
+    pub(super) words: &'static str,
+}
+
+/// A name of a container or volume.
+pub(super) const LABEL: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+/// A name of an object.
+pub(super) const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// A name of an initializer.
+pub(super) const INITIALIZER: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?){2,}$";
+/// A name or glob of a namespace or container.
+pub(super) const GLOB: &str = r"^[a-z0-9*?]([-a-z0-9*?]*[a-z0-9*?])?$";
+/// An API group; empty is the core group.
+pub(super) const GROUP: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
+/// An API version, or any.
+pub(super) const VERSION: &str = r"^(\*|[a-z]([-a-z0-9]*[a-z0-9])?)$";
+/// A resource in the plural.
+pub(super) const RESOURCE: &str = r"^[a-z]([-a-z0-9]*[a-z0-9])?$";
+/// A path in an object.
+pub(super) const PATH: &str = r"^[A-Za-z_][-A-Za-z0-9_]*(\.[A-Za-z_][-A-Za-z0-9_]*)*$";
+/// A key of a label or annotation.
+pub(super) const KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+/// A value of a label.
+pub(super) const LABEL_VALUE: &str = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
+/// A name of an environment variable.
+pub(super) const VARIABLE: &str = r"^[ -<>-~]+$";
+
+pub(super) const ALL: &[Format] = &[
+    Format {
+        pattern: LABEL,
+        holds: is_label,
+        words: "lower-case letters, digits and `-`, with a letter or digit at both ends",
+    },
+    Format {
+        pattern: SUBDOMAIN,
+        holds: is_subdomain,
+        words: "lower-case letters, digits, `-` and `.`, with a letter or digit at both ends and on both sides of every `.`",
+    },
+    Format {
+        pattern: INITIALIZER,
+        holds: |text| is_subdomain(text) && text.split('.').count() >= 3,
+        words: "a lower-case DNS name of three or more segments",
+    },
+    Format {
+        pattern: GLOB,
+        holds: |text| is_word(text, |byte| is_lower(byte) || b"*?".contains(&byte), b"-"),
+        words: "a name or a glob (`*` for any characters, `?` for one, no regular expression)",
+    },
+    Format { pattern: GROUP, holds: is_group, words: "one API group (the core group is `\"\"`)" },
+    Format {
+        pattern: VERSION,
+        holds: |text| text == "*" || is_resource(text),
+        words: "one API version, or `*` for any",
+    },
+    Format {
+        pattern: RESOURCE,
+        holds: is_resource,
+        words: "one resource, in the plural and in lower case, without a subresource",
+    },
+    Format { pattern: PATH, holds: |text| text.split('.').all(is_field), words: "names of fields, separated by dots" },
+    Format {
+        pattern: KEY,
+        holds: is_key,
+        words: "a name of at most 63 letters, digits, `-`, `_` and `.`, which may follow a lower-case DNS name and `/`",
+    },
+    Format {
+        pattern: LABEL_VALUE,
+        holds: |text| text.is_empty() || is_name(text),
+        words: "letters, digits, `-`, `_` and `.`, with a letter or digit at both ends",
+    },
+    Format {
+        pattern: VARIABLE,
+        holds: |text| !text.is_empty() && text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'='),
+        words: "printable ASCII characters without `=`",
+    },
+];
+
+pub(super) fn find(pattern: &str) -> Option<&'static Format> {
+    ALL.iter().find(|format| format.pattern == pattern)
+}
+
+/// `path` without a slash at its end, because both name one mount point.
+pub(crate) fn mount_path(path: &str) -> &str {
+    if path == "/" { path } else { path.trim_end_matches('/') }
+}
+
+fn is_lower(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+/// `ends` at both ends, `ends` or `inner` between.
+fn is_word(text: &str, ends: fn(u8) -> bool, inner: &[u8]) -> bool {
+    let [Some(first), Some(last)] = [text.bytes().next(), text.bytes().last()] else { return false };
+    ends(first) && ends(last) && text.bytes().all(|byte| ends(byte) || inner.contains(&byte))
+}
+
+fn is_label(text: &str) -> bool {
+    is_word(text, is_lower, b"-")
+}
+
+/// Whether `text` is a DNS label of RFC 1123 with at most 63 characters, as the name of a Namespace is.
+pub fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && is_label(text)
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
+}
+
+pub(super) fn is_group(text: &str) -> bool {
+    text.is_empty() || is_subdomain(text)
+}
+
+pub(super) fn is_resource(text: &str) -> bool {
+    is_label(text) && text.starts_with(|first: char| first.is_ascii_lowercase())
+}
+
+fn is_name(text: &str) -> bool {
+    is_word(text, |byte| byte.is_ascii_alphanumeric(), b"-_.")
+}
+
+pub(super) fn is_key(text: &str) -> bool {
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    prefix.is_none_or(is_subdomain) && name.len() <= 63 && is_name(name)
+}
+
+fn is_field(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_holds_exactly_where_its_pattern_matches() {
+        let atoms = ["a", "Z", "0", "-", ".", "_", "/", "*", "?", " ", "=", "ü", "\n"];
+        let mut texts = vec![
+            String::new(),
+            "x".repeat(63),
+            "x".repeat(64),
+            format!("{}-y", "x".repeat(62)),
+            format!("a.b/{}", "x".repeat(64)),
+        ];
+        for length in 1..=4 {
+            for mut number in 0..atoms.len().pow(length) {
+                let mut text = String::new();
+                for _ in 0..length {
+                    text.push_str(atoms[number % atoms.len()]);
+                    number /= atoms.len();
+                }
+                texts.push(text);
+            }
+        }
+        texts.extend(["a.b.c", "a.b.c.d", "a..c", "a.b.", "a.b-.c", "spec.podTemplate", "a/b/c"].map(str::to_owned));
+        for format in ALL {
+            let pattern = regex::Regex::new(format.pattern).unwrap();
+            for text in &texts {
+                assert_eq!(pattern.is_match(text), (format.holds)(text), "{text:?} against {}", format.pattern);
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The API for users: the custom resource, its conditions, its codes.
+
+pub mod code;
+pub mod condition;
+pub mod crd;
+pub(crate) mod field;
+mod format;
+mod judge;
+pub mod pod_schema;
+pub mod pod_security;
+pub mod rules;
+mod schema;
+mod targets;
+pub mod trust;
+pub mod v1alpha1;
+
+pub use format::is_dns_label;
+pub(crate) use format::mount_path;
+pub use judge::judge;
+pub(crate) use schema::similar;
+
+/// The API group of everything that users write.
+pub const GROUP: &str = crate::workload::OWN_GROUP;
+/// The label of generated objects; its value is [`MANAGER`].
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The value of [`MANAGED_BY`].
+pub const MANAGER: &str = "scpol";
+/// The label that names the policy of a generated object.
+pub const POLICY_LABEL: &str = "scpol.dev/policy";
+/// The key for users to choose policies, as an annotation or label on a workload or its pod template.
+pub const INJECT_KEY: &str = "scpol.dev/inject";
+/// The prefix of the marker annotations; the policy's name follows.
+pub const MARKER_PREFIX: &str = "injected.scpol.dev/";

@@ -1,0 +1,210 @@
+//! What the API server can do, read from its version and discovery. Whether it really does it, a probe must show.
+
+use crate::api::v1alpha1::Target;
+use crate::workload::Kind;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
+use kube::core::{ApiResource, GroupVersionKind};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What engines register, by its plural name.
+pub mod registration {
+    /// The group of them all.
+    pub const GROUP: &str = "admissionregistration.k8s.io";
+    /// Of the Initializer engine, in `v1alpha1`.
+    pub const INITIALIZERS: &str = "initializerconfigurations";
+    /// Of the webhook engine, to inject.
+    pub const MUTATING_WEBHOOKS: &str = "mutatingwebhookconfigurations";
+    /// Of the webhook engine, to refuse.
+    pub const VALIDATING_WEBHOOKS: &str = "validatingwebhookconfigurations";
+    /// Of the MutatingAdmissionPolicy engine, to inject.
+    pub const MUTATING_POLICIES: &str = "mutatingadmissionpolicies";
+    /// Puts a MutatingAdmissionPolicy in force.
+    pub const MUTATING_BINDINGS: &str = "mutatingadmissionpolicybindings";
+    /// To refuse without a webhook.
+    pub const VALIDATING_POLICIES: &str = "validatingadmissionpolicies";
+    /// Puts a ValidatingAdmissionPolicy in force.
+    pub const VALIDATING_BINDINGS: &str = "validatingadmissionpolicybindings";
+    /// All of them, in the order in which they may go: what refuses a workload without its sidecar before what gives it one,
+    /// and what puts something in force before that.
+    pub const ALL: [&str; 7] = [
+        VALIDATING_BINDINGS,
+        VALIDATING_POLICIES,
+        VALIDATING_WEBHOOKS,
+        MUTATING_BINDINGS,
+        MUTATING_POLICIES,
+        MUTATING_WEBHOOKS,
+        INITIALIZERS,
+    ];
+
+    /// True if and only if what is registered as `resource` refuses workloads, and changes none.
+    pub fn refuses(resource: &str) -> bool {
+        [VALIDATING_BINDINGS, VALIDATING_POLICIES, VALIDATING_WEBHOOKS].contains(&resource)
+    }
+}
+
+/// What is served: group, version, plural name.
+type Name = (String, String, String);
+
+/// What discovery says of a resource.
+#[derive(Clone, Debug)]
+struct Served {
+    kind: String,
+    short_names: Vec<String>,
+    namespaced: bool,
+    verbs: Vec<String>,
+}
+
+impl Served {
+    /// Why it can be no target of any policy.
+    fn obstacle(&self) -> Option<String> {
+        let missing = VERBS.iter().find(|verb| self.verbs.iter().all(|has| has != *verb));
+        match (self.namespaced, missing) {
+            (false, _) => Some("it is in no namespace, and policies are for namespaced resources".to_owned()),
+            (true, missing) => missing.map(|verb| format!("the server cannot `{verb}` it")),
+        }
+    }
+}
+
+/// What must be possible with a target: to see its objects, and to release them.
+const VERBS: [&str; 3] = ["list", "watch", "patch"];
+
+/// What the server offers, as far as we ask.
+#[derive(Clone, Debug, Default)]
+pub struct Capabilities {
+    /// As the server prints it, for example `v1.13.5`.
+    pub version: String,
+    /// Major and minor number; (0, 0) where they cannot be read.
+    pub minor: (u32, u32),
+    /// `initializerconfigurations` of `admissionregistration.k8s.io/v1alpha1` are served.
+    pub initializers: bool,
+    /// Native sidecars can be had: server and every kubelet are of 1.29 or later.
+    pub native_sidecars: bool,
+    /// The newest served version of `coordination.k8s.io`.
+    pub lease_version: Option<String>,
+    served: BTreeMap<Name, Served>,
+}
+
+impl Capabilities {
+    /// A server of version `1.minor` that serves `resources`: group, version, plural name and kind of each. For tests.
+    pub fn of(minor: u32, resources: &[(&str, &str, &str, &str)]) -> Self {
+        let served = resources.iter().map(|(group, version, resource, kind)| {
+            let verbs = VERBS.map(str::to_owned).to_vec();
+            let served = Served { kind: (*kind).to_owned(), short_names: Vec::new(), namespaced: true, verbs };
+            (((*group).to_owned(), (*version).to_owned(), (*resource).to_owned()), served)
+        });
+        Self { version: format!("v1.{minor}.0"), minor: (1, minor), served: served.collect(), ..Self::default() }
+    }
+
+    /// Adds a resource that discovery shows.
+    pub fn insert(&mut self, group: &str, version: &str, resource: APIResource) {
+        let served = Served {
+            kind: resource.kind,
+            short_names: resource.short_names.unwrap_or_default(),
+            namespaced: resource.namespaced,
+            verbs: resource.verbs,
+        };
+        self.served.insert((group.to_owned(), version.to_owned(), resource.name), served);
+    }
+
+    /// True if and only if this has a resource of one of `groups` that `other` has not.
+    pub fn has_more_of(&self, groups: &BTreeSet<String>, other: &Self) -> bool {
+        self.served.keys().any(|name| groups.contains(&name.0) && !other.served.contains_key(name))
+    }
+
+    /// True if and only if the server serves what `target` names.
+    pub fn serves(&self, target: &Target) -> bool {
+        self.of_target(target).next().is_some()
+    }
+
+    /// Why what `target` names can be no target of any policy, though the server has it.
+    pub fn obstacle(&self, target: &Target) -> Option<String> {
+        self.of_target(target).find_map(Served::obstacle)
+    }
+
+    fn of_target<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = &'a Served> {
+        let is_meant = move |version: &str| target.version == "*" || target.version == version;
+        self.versions(&target.group, &target.resource)
+            .filter(move |(version, _)| is_meant(version))
+            .map(|(_, served)| served)
+    }
+
+    /// The versions in which `group` has `resource`. Only the group is walked: whoever sends a PATCH asks.
+    fn versions<'a>(&'a self, group: &'a str, resource: &'a str) -> impl Iterator<Item = (&'a str, &'a Served)> {
+        let first = (group.to_owned(), String::new(), String::new());
+        let of_group = self.served.range(first..).take_while(move |((own, _, _), _)| own == group);
+        of_group
+            .filter(move |((_, _, own), _)| own == resource)
+            .map(|((_, version, _), served)| (version.as_str(), served))
+    }
+
+    /// How to address `resource` of `group` in the best version of those that are meant.
+    fn best(&self, group: &str, resource: &str, is_meant: impl Fn(&str, &Served) -> bool) -> Option<ApiResource> {
+        let meant = self.versions(group, resource).filter(|(version, served)| is_meant(version, served));
+        let (version, served) = meant.max_by_key(|(version, _)| rank(version))?;
+        Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &served.kind), resource))
+    }
+
+    /// The kind that people call `word`, in any case: by its kind, its resource or a short name; in `group`, if that is given.
+    pub fn find(&self, word: &str, group: Option<&str>) -> Option<Arc<Kind>> {
+        let is_called = |resource: &str, served: &Served| {
+            resource == word
+                || served.kind.eq_ignore_ascii_case(word)
+                || served.short_names.iter().any(|short| short == word)
+        };
+        let is_meant = |(own, _, resource): &Name, served: &Served| {
+            served.namespaced && group.is_none_or(|group| group == own) && is_called(resource, served)
+        };
+        let (name, _) = self.served.iter().find(|(name, served)| is_meant(name, served))?;
+        Some(Kind::of(&name.0, &name.2, None))
+    }
+
+    /// Every group through which `kind` is served, in order.
+    pub fn groups<'a>(&self, kind: &'a Kind) -> Vec<&'a str> {
+        let served = |group: &&str| self.versions(group, &kind.resource).next().is_some();
+        kind.groups.iter().map(String::as_str).filter(served).collect()
+    }
+
+    /// How to address what engines register as `resource`, one of [`registration::ALL`], in the best version that the server
+    /// has. None if it has none: what is served may still be switched off.
+    pub fn registration(&self, resource: &str) -> Option<ApiResource> {
+        // Initializers are the only thing that was ever used as alpha.
+        let is_meant = |version: &str, _: &Served| !version.contains("alpha") || resource == registration::INITIALIZERS;
+        self.best(registration::GROUP, resource, is_meant)
+    }
+
+    /// How to address `kind`: its own group in the best version that the server has. None if it can be no target.
+    pub fn resource(&self, kind: &Kind) -> Option<ApiResource> {
+        self.best(&kind.group, &kind.resource, |_, served| served.obstacle().is_none())
+    }
+
+    /// True if and only if the version is known and is at least `major.minor`.
+    pub fn at_least(&self, major: u32, minor: u32) -> bool {
+        self.minor >= (major, minor)
+    }
+}
+
+/// Orders Kubernetes versions: stable before beta before alpha, higher before lower.
+fn rank(version: &str) -> (u8, u32, u32) {
+    let rest = version.trim_start_matches('v');
+    let split = |word: &str| rest.split_once(word).map(|(a, b)| (a.parse().unwrap_or(0), b.parse().unwrap_or(0)));
+    if let Some((major, n)) = split("beta") {
+        return (1, major, n);
+    }
+    if let Some((major, n)) = split("alpha") {
+        return (0, major, n);
+    }
+    (2, rest.parse().unwrap_or(0), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stable_versions_rank_before_beta_and_alpha() {
+        let mut versions = ["v2alpha1", "v1", "v1beta1", "v1beta2"];
+        versions.sort_by_key(|version| rank(version));
+        assert_eq!(versions, ["v2alpha1", "v1beta1", "v1beta2", "v1"]);
+    }
+}

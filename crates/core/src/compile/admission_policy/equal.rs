@@ -1,0 +1,314 @@
+//! Whether a workload has already what a template sets: [`crate::inject::equal`] for a wanted value that is known, and an
+//! actual one that CEL will see.
+
+use super::Inexpressible;
+use super::access::{Access, Shape};
+use super::cel::{all, list, literal, optional, quoted};
+use crate::api::v1alpha1::RawObject;
+use crate::inject::content::Fields;
+use crate::inject::equal::{self, Key, Keyed, Kind, Others};
+use serde_json::Value;
+use std::collections::HashSet;
+
+type Text = Result<String, Inexpressible>;
+
+/// Comparisons with what `access` reaches.
+#[derive(Clone, Copy)]
+pub(super) struct Comparison<'a> {
+    access: &'a Access,
+    /// How many variables of macros are around: each needs a name of its own.
+    depth: usize,
+}
+
+impl<'a> Comparison<'a> {
+    pub(super) fn new(access: &'a Access) -> Self {
+        Self { access, depth: 0 }
+    }
+
+    fn deeper(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+
+    /// That the map `actual` has what `wanted`, the value of the field `name`, sets.
+    pub(super) fn fields(self, wanted: &RawObject, actual: &str, fields: Fields, name: &str) -> Text {
+        let mut terms = Vec::new();
+        for (field, value) in wanted.iter().filter(|(field, value)| equal::asks(field, value, fields)) {
+            let kind = if equal::is_quantity(name, field) { Kind::Quantity } else { Kind::Plain };
+            terms.push(self.field(value, actual, field, kind)?);
+        }
+        if fields == Fields::Closed {
+            let set = wanted.iter().filter(|(_, value)| !value.is_null()).map(|(field, _)| field.as_str());
+            let key = format!("k{}", self.depth);
+            let others = is_empty(&format!("{actual}[{key}]"));
+            terms.push(format!("{actual}.all({key}, {key} in {} || {others})", list(set)));
+        }
+        Ok(all(&terms))
+    }
+
+    fn field(self, wanted: &Value, of: &str, field: &str, kind: Kind) -> Text {
+        let absent = equal::compare(wanted, &Value::Null, field, kind).is_none();
+        let (actual, variable) = (optional(of, field), format!("v{}", self.depth));
+        let equal = self.deeper().value(wanted, &variable, field, kind)?;
+        Ok(format!("{actual}.optMap({variable}, {equal}).orValue({absent})"))
+    }
+
+    /// That `actual`, which is there, is what `wanted` asks of the field `name`.
+    fn value(self, wanted: &Value, actual: &str, name: &str, kind: Kind) -> Text {
+        // What is empty equals absence.
+        let otherwise = match equal::compare(wanted, &Value::Null, name, kind) {
+            None => is_empty(actual),
+            Some(_) => "false".to_owned(),
+        };
+        match wanted {
+            Value::Object(wanted) => {
+                let equal = self.fields(wanted, actual, Fields::Open, name)?;
+                Ok(format!("(type({actual}) == map ? {equal} : {otherwise})"))
+            }
+            Value::Array(wanted) => {
+                let equal = self.list(wanted, actual, name)?;
+                Ok(format!("(type({actual}) == list ? {equal} : {otherwise})"))
+            }
+            wanted => self.scalar(wanted, actual, name, kind),
+        }
+    }
+
+    fn scalar(self, wanted: &Value, actual: &str, name: &str, kind: Kind) -> Text {
+        let plain = match equal::is_empty(wanted) {
+            _ if name == "protocol" => format!("{} == {}", protocol(actual), quoted(equal::protocol(wanted))),
+            true => is_empty(actual),
+            false => format!("{actual} == {}", literal(wanted)?),
+        };
+        match equal::nanos(wanted) {
+            Some(nanos) if kind == Kind::Quantity => Ok(quantity(nanos, actual, &plain)),
+            _ => Ok(plain),
+        }
+    }
+
+    fn list(self, wanted: &[Value], actual: &str, name: &str) -> Text {
+        let ordered = self.ordered(wanted, actual, name)?;
+        let keyed = Keyed::named(name).filter(|keyed| can_be_told_apart(wanted, keyed));
+        let Some(keyed) = keyed else { return Ok(ordered) };
+        let equal = self.keyed(wanted, actual, keyed)?;
+        Ok(format!("({} ? {equal} : {ordered})", self.are_told_apart(actual, keyed)))
+    }
+
+    fn ordered(self, wanted: &[Value], actual: &str, name: &str) -> Text {
+        let mut terms = vec![format!("size({actual}) == {}", wanted.len())];
+        for (index, wanted) in wanted.iter().enumerate() {
+            terms.push(self.value(wanted, &format!("{actual}[{index}]"), name, Kind::Plain)?);
+        }
+        Ok(all(&terms))
+    }
+
+    fn keyed(self, wanted: &[Value], actual: &str, keyed: &Keyed) -> Text {
+        let mut terms = Vec::new();
+        if keyed.others == Others::Differ {
+            // Each is there once, and so is each that is wanted: no other is.
+            terms.push(format!("size({actual}) == {}", wanted.len()));
+        }
+        let item = format!("e{}", self.depth);
+        for wanted in wanted.iter().filter_map(Value::as_object) {
+            let is_it = self.has_key_of(wanted, &item, keyed)?;
+            let equal = self.deeper().fields(wanted, &item, keyed.fields, keyed.field)?;
+            terms.push(format!("{actual}.exists({item}, {is_it} && {equal})"));
+        }
+        Ok(all(&terms))
+    }
+
+    /// That every item of `actual` is an object with a key that no other has.
+    fn are_told_apart(self, actual: &str, keyed: &Keyed) -> String {
+        let (item, other) = (format!("e{}", self.depth), format!("f{}", self.depth));
+        let key = keyed.key.field();
+        let same = match keyed.key {
+            Key::Port => {
+                format!("{other}.{key} == {item}.{key} && {} == {}", self.protocol_in(&other), self.protocol_in(&item))
+            }
+            Key::Text(_) => format!("{other}.{key} == {item}.{key}"),
+        };
+        let unique = format!("{actual}.all({item}, {actual}.exists_one({other}, {same}))");
+        match (self.access.shape, keyed.key) {
+            (Shape::Typed, _) => unique,
+            (Shape::Free, Key::Port) => {
+                format!("({actual}.all({item}, type({item}) == map && has({item}.{key})) && {unique})")
+            }
+            (Shape::Free, Key::Text(_)) => format!(
+                "({actual}.all({item}, type({item}) == map && type({}.orValue(null)) == string) && {unique})",
+                optional(&item, key)
+            ),
+        }
+    }
+
+    fn has_key_of(self, wanted: &RawObject, item: &str, keyed: &Keyed) -> Text {
+        let key = keyed.key.field();
+        let value = wanted.get(key).cloned().unwrap_or_default();
+        let same = format!("{item}.{key} == {}", literal(&value)?);
+        let protocol = equal::protocol(wanted.get("protocol").unwrap_or(&Value::Null));
+        Ok(match keyed.key {
+            Key::Port => format!("{same} && {} == {}", self.protocol_in(item), quoted(protocol)),
+            Key::Text(_) => same,
+        })
+    }
+
+    /// The protocol of the port `item`, with its default.
+    fn protocol_in(self, item: &str) -> String {
+        let variable = format!("p{}", self.depth);
+        format!("{}.optMap({variable}, {}).orValue(\"TCP\")", optional(item, "protocol"), protocol(&variable))
+    }
+}
+
+/// True if and only if each of `items` is an object with a key that no other has.
+fn can_be_told_apart(items: &[Value], keyed: &Keyed) -> bool {
+    let mut seen = HashSet::new();
+    items.iter().all(|item| item.is_object() && keyed.key.of(item).is_some_and(|key| seen.insert(key)))
+}
+
+/// That `actual` equals absence.
+fn is_empty(actual: &str) -> String {
+    let nothing = ["null", "false", "0", "\"\"", "[]", "{}"];
+    format!("({})", nothing.map(|nothing| format!("{actual} == {nothing}")).join(" || "))
+}
+
+fn protocol(actual: &str) -> String {
+    format!("(type({actual}) == string && {actual} != \"\" ? string({actual}) : \"TCP\")")
+}
+
+/// That `actual` is a quantity of so many billionths; `plain` where it is none.
+fn quantity(nanos: i128, actual: &str, plain: &str) -> String {
+    let wanted = match nanos % 1_000_000_000 {
+        0 => format!("{}", nanos / 1_000_000_000),
+        _ => format!("{nanos}n"),
+    };
+    let compared = |text: &str| format!("quantity({text}).compareTo(quantity({})) == 0", quoted(&wanted));
+    let text = format!("string({actual})");
+    let is_number = format!("(type({actual}) == int || type({actual}) == double)");
+    format!(
+        "(type({actual}) == string && isQuantity({text}) ? {} : {is_number} ? {} : dyn({actual}) == null ? {} : {plain})",
+        compared(&text),
+        compared(&text),
+        nanos == 0
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Kind as Resource;
+    use admission_cel::{Budget, Expression, Gives, Variables};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn holds(wanted: &RawObject, actual: &Value, fields: Fields) -> bool {
+        let kind = Resource::at("example.org", "rollouts", Some(vec!["spec".into()]));
+        let access = Access::of(&kind, &mut crate::compile::admission_policy::variables::Variables::default());
+        let source = Comparison::new(&access).fields(wanted, "object", fields, "").unwrap();
+        let expression = Expression::compile(&source, Gives::Bool).unwrap_or_else(|error| panic!("{error}\n{source}"));
+        let variables = Variables { object: actual, namespace: None };
+        expression.test(&variables, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}\n{source}"))
+    }
+
+    /// Values in which much is equal and little is the same.
+    fn value() -> impl Strategy<Value = Value> {
+        let scalar = proptest::sample::select(vec![
+            json!(null),
+            json!(true),
+            json!(false),
+            json!(0),
+            json!(1),
+            json!(8080),
+            json!(0.5),
+            json!(""),
+            json!("x"),
+            json!("0.5"),
+            json!("500m"),
+            json!("1Gi"),
+            json!("1024Mi"),
+            json!("1e3"),
+            json!("1k"),
+            json!("TCP"),
+            json!("UDP"),
+            json!("Always"),
+        ]);
+        scalar.prop_recursive(5, 40, 4, |inner| {
+            let names = [
+                "env",
+                "ports",
+                "name",
+                "value",
+                "protocol",
+                "containerPort",
+                "limits",
+                "cpu",
+                "volumeMounts",
+                "mountPath",
+                "args",
+                "sizeLimit",
+                "timeoutSeconds",
+                "a.b",
+                "namespace",
+            ];
+            let object = proptest::collection::btree_map(proptest::sample::select(names.to_vec()), inner.clone(), 0..4);
+            prop_oneof![
+                proptest::collection::vec(inner, 0..3).prop_map(Value::Array),
+                object.prop_map(|fields| json!(fields)),
+            ]
+        })
+    }
+
+    fn object() -> impl Strategy<Value = RawObject> {
+        let item = |key: &'static str, keys: Vec<Value>| {
+            proptest::collection::vec((proptest::sample::select(keys), value(), value()), 0..3).prop_map(move |items| {
+                let item = |(name, value, protocol): (Value, Value, Value)| json!({key: name, "value": value, "protocol": protocol});
+                Value::Array(items.into_iter().map(item).collect())
+            })
+        };
+        let env = item("name", vec![json!("A"), json!("B"), json!(7)]);
+        let ports = item("containerPort", vec![json!(80), json!(81), json!("80")]);
+        let mounts = item("mountPath", vec![json!("/a"), json!("/b")]);
+        (value(), env, ports, mounts).prop_map(|(rest, env, ports, mounts)| {
+            let mut object =
+                json!({"env": env, "ports": ports, "volumeMounts": mounts, "resources": {"limits": rest}, "x": rest});
+            object.as_object_mut().unwrap().clone()
+        })
+    }
+
+    /// One of `object`, changed a little.
+    fn near(object: &RawObject, other: &RawObject, pick: usize) -> RawObject {
+        let mut near = object.clone();
+        let keys: Vec<String> = near.keys().cloned().collect();
+        let key = &keys[pick % keys.len()];
+        match pick % 4 {
+            0 => drop(near.remove(key)),
+            1 => drop(near.insert(key.clone(), other[key].clone())),
+            2 => near.extend([("more".to_owned(), other["x"].clone())]),
+            _ => {}
+        }
+        near
+    }
+
+    #[test]
+    fn a_protocol_that_is_no_text_is_compared_as_elsewhere() {
+        let with = |protocol: Value| json!({ "protocol": protocol });
+        let values =
+            [json!([null]), json!({ "env": null }), json!("TCP"), json!("UDP"), json!(7), json!([]), json!({})];
+        for (wanted, actual) in values.iter().flat_map(|wanted| values.iter().map(move |actual| (wanted, actual))) {
+            let (wanted, actual) = (with(wanted.clone()), with(actual.clone()));
+            let wanted = wanted.as_object().unwrap();
+            let expected = equal::difference(wanted, actual.as_object().unwrap(), Fields::Open).is_none();
+            assert_eq!(holds(wanted, &actual, Fields::Open), expected, "{wanted:?} {actual}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 300, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_is_the_comparison_that_is_made_elsewhere(wanted in object(), other in object(), pick in 0_usize..100) {
+            for actual in [wanted.clone(), near(&wanted, &other, pick), other] {
+                for fields in [Fields::Open, Fields::Closed] {
+                    let expected = equal::difference(&wanted, &actual, fields).is_none();
+                    prop_assert_eq!(holds(&wanted, &Value::Object(actual.clone()), fields), expected, "{:?} {:?}", wanted, actual);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The users' expressions, as variables of their own: nothing that surrounds them can change what they mean, and each has the
+//! costs of one expression to itself, as everywhere.
+
+use super::Inexpressible;
+use super::variables::Variables;
+use crate::capabilities::Capabilities;
+use crate::policy::Policy;
+use crate::workload::OF_THE_SERVER;
+use admission_cel::{Expression, Place};
+
+/// Words that do not mean on every server what they mean on one of 1.36, by which we judge: the minor versions, first and last, on which
+/// they do. The corpus of `admission_cel` was asked of servers of 1.30, 1.34 and 1.37.
+const DIALECTS: [(&str, u32, u32); 9] = [
+    ("format", 34, u32::MAX),
+    ("indexOf", 34, 36),
+    ("isURL", 36, u32::MAX),
+    ("lastIndexOf", 34, 36),
+    ("optFlatMap", 0, 36),
+    ("optMap", 0, 36),
+    ("orValue", 0, 36),
+    ("range", 0, 36),
+    ("url", 36, u32::MAX),
+];
+
+/// Sees that the expressions of `policy` mean to `cluster` what they mean to us.
+///
+/// # Errors
+/// Which word does not.
+pub(super) fn mean_the_same(policy: &Policy, cluster: &Capabilities) -> Result<(), Inexpressible> {
+    let conditions = policy.conditions.iter().map(|(_, condition)| condition);
+    let demands =
+        policy.validations.iter().flat_map(|demand| [Some(&demand.expression), demand.message_expression.as_ref()]);
+    let mut sources = conditions.chain(demands.flatten()).map(|expression| expression.source());
+    let is_unlike = |word: &str| {
+        // What is written where there is no server is for one of 1.36.
+        let minor = if cluster.minor == (0, 0) { 36 } else { cluster.minor.1 };
+        DIALECTS.iter().any(|(own, first, last)| *own == word && !(*first..=*last).contains(&minor))
+    };
+    let words = |source: &str| -> Option<String> {
+        let mut words = source.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words.find(|word| is_unlike(word)).map(str::to_owned)
+    };
+    match sources.find_map(words) {
+        Some(word) => Err(Inexpressible::new(format!(
+            "in its expressions `{word}` means something else to this server ({})",
+            cluster.version
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The field that tells one mutation what an earlier one has found out.
+pub(super) const NOTES: &str = "deletionGracePeriodSeconds";
+
+/// Defines `expression`, and gives how it is referred to.
+///
+/// What expressions must not see is there for those of the server: then they look at a copy without it.
+///
+/// # Errors
+/// If they cannot be made to.
+pub(super) fn define(expression: &Expression, stem: &str, variables: &mut Variables) -> Result<String, Inexpressible> {
+    let places = expression.places_of_object();
+    if places.iter().all(|place| !sees_hidden(place)) {
+        return Ok(variables.define(stem, expression.source()));
+    }
+    if expression.source().contains("variables") {
+        return Err(Inexpressible::new(format!(
+            "its expression `{}` may see fields that are not for expressions, and has a name `variables`; call it otherwise",
+            expression.source().trim()
+        )));
+    }
+    let seen = variables.define("seen", &seen());
+    let mut source = String::new();
+    let mut end = 0;
+    for place in &places {
+        source.push_str(&expression.source()[end..place.at]);
+        source.push_str(&seen);
+        end = place.at + "object".len();
+    }
+    source.push_str(&expression.source()[end..]);
+    Ok(variables.define(stem, &source))
+}
+
+/// True if and only if the expression could tell an object with those fields from one without that expressions must not see.
+fn sees_hidden(place: &Place) -> bool {
+    let fields: Vec<&str> = place.fields.iter().map(String::as_str).collect();
+    match fields[..] {
+        [] | ["status", ..] | ["metadata"] => true,
+        ["metadata", field, ..] => field == "name" || OF_THE_SERVER.contains(&field),
+        _ => false,
+    }
+}
+
+/// True if and only if `expression` could see [`NOTES`].
+pub(super) fn sees_notes(expression: &Expression) -> bool {
+    expression.places_of_object().iter().any(|place| {
+        let fields: Vec<&str> = place.fields.iter().map(String::as_str).collect();
+        matches!(fields[..], [] | ["metadata"] | ["metadata", NOTES, ..])
+    })
+}
+
+/// True if and only if one of `variables` is that copy: it takes functions that servers have from 1.33 on.
+pub(super) fn is_seen(variables: &Variables) -> bool {
+    variables.iter().any(|(_, expression)| expression == seen())
+}
+
+/// The object as [`Workload::seen_by_expressions`](crate::workload::Workload::seen_by_expressions) has it. (That a
+/// template was never created API servers of 1.36 show in custom resources alone.)
+fn seen() -> String {
+    let hidden = super::cel::list(OF_THE_SERVER);
+    format!(
+        "dyn(object.transformMap(k, v, k != \"status\", k == \"metadata\" ? \
+         dyn(v.transformMap(l, w, !(l in {hidden}) && !(l == \"name\" && \"generateName\" in v), w)) : v))"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::{Kind, Workload};
+    use admission_cel::{Budget, Gives, Variables as Seen};
+    use serde_json::{Value, json};
+
+    fn compile(source: &str) -> Expression {
+        Expression::compile(source, Gives::Bool).unwrap()
+    }
+
+    #[test]
+    fn what_sees_nothing_hidden_is_left_as_it_is() {
+        for source in [
+            "object.spec.replicas > 1 // status",
+            "has(object.metadata.labels)",
+            "object.data.status == \"metadata.name\"",
+        ] {
+            let mut variables = Variables::default();
+            define(&compile(source), "c", &mut variables).unwrap();
+            assert_eq!(variables.iter().collect::<Vec<_>>(), [("c", source)]);
+        }
+    }
+
+    #[test]
+    fn what_could_see_something_hidden_looks_at_a_copy_without_it() {
+        for (source, expected) in [
+            ("object.metadata.name == 'object'", "variables.seen.metadata.name == 'object'"),
+            ("has(object.status)||object.a", "has(variables.seen.status)||variables.seen.a"),
+            (
+                "[1].exists(object, object == 1) && size(object) > 0",
+                "[1].exists(object, object == 1) && size(variables.seen) > 0",
+            ),
+        ] {
+            let mut variables = Variables::default();
+            assert_eq!(define(&compile(source), "c", &mut variables).unwrap(), "variables.c");
+            assert_eq!(variables.iter().last(), Some(("c", expected)));
+        }
+        let error = define(&compile("object.a.exists(variables, variables == object)"), "c", &mut Variables::default());
+        assert!(error.is_err());
+    }
+
+    #[test]
+    fn the_copy_is_what_expressions_see_elsewhere() {
+        let source = format!("{} == object.expected", seen());
+        let kind = Kind::find("apps", "deployments").unwrap();
+        for metadata in [
+            json!({"name": "a", "uid": "u", "labels": {"name": "x"}, "managedFields": [1], "creationTimestamp": null}),
+            json!({"name": "a", "generateName": "a-", "resourceVersion": "1", "generation": 1, "selfLink": ""}),
+            json!({}),
+        ] {
+            let body = json!({"metadata": metadata, "spec": {"status": 1}, "status": {"a": 1}});
+            let seen = Workload::new(kind, body.clone()).seen_by_expressions().clone();
+            let mut with = body;
+            with["expected"] = Value::Null;
+            let mut expected = seen;
+            expected["expected"] = Value::Null;
+            // The copy has the field, too: compare without it.
+            let source = source
+                .replace("object.expected", "dyn(object.other)")
+                .replace("k != \"status\"", "k != \"status\" && k != \"other\"");
+            with["other"] = expected;
+            let expression = compile(&source);
+            let variables = Seen { object: &with, namespace: None };
+            assert!(expression.test(&variables, &mut Budget::match_conditions()).unwrap(), "{source}");
+        }
+    }
+
+    #[test]
+    fn what_means_something_else_to_a_server_is_not_said_to_it() {
+        let policy = |expression: &str| {
+            let spec = json!({
+                "template": { "containers": [{ "name": "a", "image": "a:1" }] },
+                "validations": [{ "expression": expression, "message": "no" }],
+            });
+            let object = json!({ "metadata": { "name": "a" }, "spec": spec });
+            Policy::parse(&object, &crate::policy::Site::new("scpol-system", [], [])).unwrap()
+        };
+        let is_same = |expression: &str, minor: u32| {
+            let cluster = Capabilities::of(minor, &[]);
+            mean_the_same(&policy(expression), &cluster).is_ok()
+        };
+        for (expression, same, unlike) in [
+            ("'%e'.format([2.5]) != ''", vec![34, 36, 37], vec![30, 31, 33]),
+            ("object.metadata.name.indexOf('a', 1) > 0", vec![34, 36], vec![30, 37]),
+            ("object.?spec.?x.orValue(1) == 1", vec![30, 36], vec![37, 38]),
+            ("isURL(object.metadata.name)", vec![36, 37], vec![30, 35]),
+            ("object.metadata.name.startsWith('a')", vec![30, 34, 36, 37, 99], vec![]),
+        ] {
+            assert!(same.iter().all(|minor| is_same(expression, *minor)), "{expression}");
+            assert!(!unlike.iter().any(|minor| is_same(expression, *minor)), "{expression}");
+        }
+    }
+
+    #[test]
+    fn notes_are_seen_by_what_looks_at_all_of_the_metadata() {
+        for (source, expected) in [
+            ("object.metadata.labels == {}", false),
+            ("object.metadata.deletionGracePeriodSeconds == 1", true),
+            ("object.metadata == {}", true),
+            ("object == {}", true),
+        ] {
+            assert_eq!(sees_notes(&compile(source)), expected, "{source}");
+        }
+    }
+}

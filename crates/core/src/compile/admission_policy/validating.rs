@@ -1,0 +1,165 @@
+//! What refuses a create: ValidatingAdmissionPolicies, for `failurePolicy: Fail` and for `validations`.
+//!
+//! An expression that fails when it runs refuses only where the policy says `Fail`, and that is said once for a whole
+//! ValidatingAdmissionPolicy: the policies that say `Ignore` have one of their own, whose name ends in `-ignore`.
+
+use super::access::Access;
+use super::cel::{all, not, quoted};
+use super::expressions;
+use super::render::{binding, constraints, fits, kind_name, registered};
+use super::rows::{self, Rows, Term, every, is_wanted};
+use super::variables::Variables;
+use super::{Inexpressible, delivery};
+use crate::Unavailable;
+use crate::api::code::Code;
+use crate::api::v1alpha1::{Jobs, NativeSidecars};
+use crate::capabilities::Capabilities;
+use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, namespaces, shared_name};
+use crate::policy::{Demand, Policy, Site};
+use crate::workload::Kind;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The ValidatingAdmissionPolicies, with their bindings, for `policies` on `kind`: none if nothing is ever refused. They judge what
+/// any engine has made of an object, on servers from 1.30 on.
+///
+/// # Errors
+/// What cannot be expressed exactly, and in which policy.
+pub fn validating(
+    kind: &Kind,
+    policies: &[Arc<Policy>],
+    cluster: &Capabilities,
+    site: &Site,
+) -> Result<Vec<Value>, Unavailable> {
+    let judges = policies.iter().map(AsRef::as_ref).filter(|policy: &&Policy| policy.judges());
+    let (refusing, others): (Vec<&Policy>, Vec<&Policy>) = judges.partition(|policy| policy.refuses());
+    let mut objects = Vec::new();
+    for (failure_policy, name, policies) in
+        [("Fail", shared_name(kind), refusing), ("Ignore", shared_name(kind) + IGNORING, others)]
+    {
+        if policies.is_empty() {
+            continue;
+        }
+        let spec = spec(kind, &policies, failure_policy, cluster, site)?;
+        let policy = registered("ValidatingAdmissionPolicy", &name, &policies, spec);
+        fits(&policy, policies[0])?;
+        objects.push(policy);
+        let actions = json!({ "validationActions": ["Deny"] });
+        objects.push(binding("ValidatingAdmissionPolicyBinding", &name, &policies, actions));
+    }
+    Ok(objects)
+}
+
+fn spec(
+    kind: &Kind,
+    policies: &[&Policy],
+    failure_policy: &str,
+    cluster: &Capabilities,
+    site: &Site,
+) -> Result<Value, Unavailable> {
+    let mut variables = Variables::default();
+    let mut validations = vec![probe(site)];
+    let access = Access::of(kind, &mut Variables::default());
+    let probing = rows::is_own(site);
+    let mut guards = rows::is_ordinary(kind);
+    guards.push(Term::Plain(format!("(!({probing}) || {})", rows::is_probe())));
+    let mut conditions = vec![json!({ "name": "ordinary", "expression": every(guards) })];
+    conditions.extend(rows::conditions(&Rows { access: &access, kind }, policies, site));
+    for policy in policies {
+        let own = policy.kinds.iter().find(|own| ***own == *kind).map_or(kind, AsRef::as_ref);
+        let access = Access::of(own, &mut variables);
+        let rows = Rows { access: &access, kind };
+        let told = format!("SidecarPolicy `{}` refuses this {}", policy.name, kind_name(kind, cluster));
+        expressions::mean_the_same(policy, cluster).map_err(|what| what.of(policy))?;
+        let own = of_policy(policy, &rows, site, &told, &mut variables).map_err(|what| what.of(policy))?;
+        if expressions::is_seen(&variables) && cluster.minor != (0, 0) && !cluster.at_least(1, 33) {
+            let what = "on a server below 1.33 its expressions must not look at all of `object` or `object.metadata`, nor at what \
+                        only the server sets; name the fields that are meant";
+            return Err(Inexpressible::new(what).of(policy));
+        }
+        validations.extend(own.into_iter().map(|mut validation| {
+            let expression = validation["expression"].as_str().unwrap_or_default();
+            validation["expression"] = json!(format!("{probing} || {expression}"));
+            validation
+        }));
+    }
+    let mut constraints = constraints(kind, policies, cluster);
+    // What may refuse does not even look into a protected namespace, but for the operator's own, in which probes are.
+    let protected = site.protected_namespaces.iter().filter(|name| **name != site.operator_namespace);
+    constraints["namespaceSelector"] = json!({ "matchExpressions": [namespaces("NotIn", protected)] });
+    Ok(json!({
+        "failurePolicy": failure_policy,
+        "matchConstraints": constraints,
+        "matchConditions": conditions,
+        "variables": variables.to_value(),
+        "validations": validations,
+    }))
+}
+
+/// What shows that these are in force.
+fn probe(site: &Site) -> Value {
+    let label = format!("object.metadata.?labels[?{}].orValue(\"\")", quoted(PROBE));
+    let own = rows::is_own(site);
+    let mut probe = validation(&not(&format!("{own} && {label} == {}", quoted(PROBE_REFUSE))), "refused as asked");
+    probe["messageExpression"] = json!("\"refused as asked, revision \" + variables.revision");
+    probe
+}
+
+fn validation(expression: &str, message: &str) -> Value {
+    json!({ "expression": expression, "message": message, "reason": "Forbidden" })
+}
+
+fn of_policy(
+    policy: &Policy,
+    rows: &Rows<'_>,
+    site: &Site,
+    told: &str,
+    variables: &mut Variables,
+) -> Result<Vec<Value>, Inexpressible> {
+    let mut validations = Vec::new();
+    if policy.refuses() && policy.injects() {
+        let mut terms = vec![is_wanted(rows, policy, variables)?];
+        terms.extend(is_delivered(policy, rows.access, site));
+        let wanted = variables.define("wanted", &all(&terms));
+        let expression = format!("!{wanted} || {}", not(&every(vec![rows.is_unmarked(policy, variables)])));
+        let code = Code::SidecarMissing;
+        validations.push(validation(&expression, &format!("{told}: {code}: it would be stored without the sidecar")));
+    }
+    if !policy.validations.is_empty() {
+        let selects = all(&rows.selects(policy, variables)?);
+        let selects = variables.define("selects", &selects);
+        for demand in &policy.validations {
+            validations.push(of_demand(demand, &selects, told, variables)?);
+        }
+    }
+    Ok(validations)
+}
+
+/// That the pod gets the template in some form; none if every pod does.
+fn is_delivered(policy: &Policy, access: &Access, site: &Site) -> Option<String> {
+    let plain = policy.spec.native_sidecars == NativeSidecars::Never || policy.template.spec.containers.is_empty();
+    if plain || site.native_sidecars {
+        return None;
+    }
+    match (policy.spec.native_sidecars, policy.spec.jobs) {
+        (NativeSidecars::Always, _) => Some("false".to_owned()),
+        (_, Jobs::Inject) => None,
+        (_, Jobs::Skip) => Some(not(&delivery::ends(access))),
+    }
+}
+
+fn of_demand(demand: &Demand, selects: &str, told: &str, variables: &mut Variables) -> Result<Value, Inexpressible> {
+    let holds = expressions::define(&demand.expression, "demand", variables)?;
+    let beginning = format!("{told}: {}: ", Code::ValidationFailed);
+    // The server takes messages of one line only.
+    let message = format!("{beginning}{}", demand.message.trim().replace('\n', " "));
+    let mut validation = validation(&format!("({selects} ? {holds} : true)"), &message);
+    if let Some(expression) = &demand.message_expression {
+        let better = expressions::define(expression, "message", variables)?;
+        let (fallback, beginning) = (quoted(&message), quoted(&beginning));
+        let text =
+            format!("[{better}.trim()].map(t, t == \"\" || t.contains(\"\\n\") ? {fallback} : {beginning} + t)[0]");
+        validation["messageExpression"] = json!(text);
+    }
+    Ok(validation)
+}

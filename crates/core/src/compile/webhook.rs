@@ -1,0 +1,602 @@
+//! Policies as registrations: one MutatingWebhookConfiguration for each resource, and one ValidatingWebhookConfiguration where a
+//! policy may refuse. Pure.
+//!
+//! # What the API server decides by itself
+//! Fewer calls are fewer creates that depend on us. So a registration is narrowed by what the API server can tell exactly as
+//! [`decide`](crate::policy::decide) does: the protected namespaces, namespaces that all policies name literally, and a
+//! selector that all policies share. Protected namespaces can only be named from 1.21, where the server labels each with its
+//! name; below, the calls are made and answered with "nothing to do".
+//!
+//! # `matchPolicy`
+//! It is `Exact`: the rules name every group that serves the resource, so that nothing slips by; and a policy that names a
+//! version means only what is posted through that version.
+
+use crate::api::code::Code;
+use crate::api::v1alpha1::LabelSelector;
+use crate::capabilities::{Capabilities, registration};
+use crate::naming::{self, PROBE, namespaces, shared_name};
+use crate::policy::{Policy, Site};
+use crate::workload::Kind;
+use crate::{Unavailable, targets};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The annotation that says which policies are in force by a registration: a JSON object of their names, each with the hash of
+/// its spec.
+pub const POLICIES: &str = "scpol.dev/policies";
+/// How long an API server waits for us, in seconds. An answer takes some milliseconds; one second of the three may go into
+/// reading a Namespace, and creates of a frozen operator should not wait longer than people notice.
+const TIMEOUT: u32 = 3;
+/// The port of a Service that servers below 1.15 call, and later ones where none is named.
+const HTTPS: u16 = 443;
+
+/// Where the API server finds us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Through a Service in the cluster.
+    Service {
+        /// The namespace of the Service.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Its port.
+        port: u16,
+    },
+    /// At a URL such as `https://192.0.2.1:8443`, where the operator runs outside.
+    Url(String),
+}
+
+/// Why webhooks cannot be registered on `cluster`, if it cannot. Presence of an API proves nothing: a probe follows.
+///
+/// # Errors
+/// The reason, with the server's flag to set.
+pub fn check_server(cluster: &Capabilities) -> Result<(), Unavailable> {
+    for resource in [registration::MUTATING_WEBHOOKS, registration::VALIDATING_WEBHOOKS] {
+        if cluster.registration(resource).is_none() {
+            let message = format!(
+                "this server ({}) does not serve {resource} of {}; the webhook engine needs Kubernetes 1.9 or later, and the API on",
+                cluster.version,
+                registration::GROUP
+            );
+            return Err(Unavailable::new(Code::WebhookOff, message));
+        }
+    }
+    Ok(())
+}
+
+/// Sees that this engine can serve `policy` on `cluster`.
+///
+/// # Errors
+/// Why it cannot.
+pub fn check(policy: &Policy, cluster: &Capabilities) -> Result<(), Unavailable> {
+    targets::check(policy, cluster)?;
+    if policy.refuses() && !knows_namespaces(cluster) {
+        let message = format!(
+            "spec.failurePolicy: this server ({}) cannot spare protected namespaces: with `Fail`, no workload could be created in kube-system while the webhook is down; use `Ignore`, or a server of 1.21 or later",
+            cluster.version
+        );
+        return Err(Unavailable::new(Code::FailNotSafe, message));
+    }
+    Ok(())
+}
+
+/// The registrations of `kind` by which those of `policies` that target it take effect: none, the mutating one, the validating
+/// one, or both in this order. Without `ca_bundle`, API servers trust what their own system trusts.
+///
+/// # Guarantees
+/// The same arguments give the same objects; the order of `policies` does not matter.
+///
+/// # Errors
+/// If the server cannot register webhooks, or one of the policies cannot be served: see [`check`].
+pub fn render(
+    kind: &Kind,
+    policies: &[Arc<Policy>],
+    cluster: &Capabilities,
+    site: &Site,
+    endpoint: &Endpoint,
+    ca_bundle: Option<&[u8]>,
+) -> Result<Vec<Value>, Unavailable> {
+    check_server(cluster)?;
+    let targeting = policies.iter().filter(|policy| policy.targets_of(kind).next().is_some());
+    let by_name: BTreeMap<&str, &Policy> = targeting.map(|policy| (policy.name.as_str(), policy.as_ref())).collect();
+    let policies: Vec<&Policy> = by_name.into_values().collect();
+    policies.iter().try_for_each(|policy| check(policy, cluster))?;
+    check_port(endpoint, cluster)?;
+    let scene = Scene { kind, cluster, site, endpoint, ca_bundle };
+    let injecting: Vec<&Policy> = policies.iter().copied().filter(|policy| policy.injects()).collect();
+    let judging: Vec<&Policy> = policies.into_iter().filter(|policy| policy.judges()).collect();
+    let registrations = [(&MUTATING, injecting), (&VALIDATING, judging)];
+    let needed = registrations.iter().filter(|(_, policies)| !policies.is_empty());
+    Ok(needed.map(|(what, policies)| scene.registration(what, policies)).collect())
+}
+
+/// The revision of a registration that [`render`] gave or that is stored: the last segment of the URL that is called. It is the
+/// first 16 hex digits of the SHA-256 of the registration without it.
+pub fn revision_of(registration: &Value) -> Option<&str> {
+    let client = &registration["webhooks"][0]["clientConfig"];
+    let path = client["url"].as_str().or_else(|| client["service"]["path"].as_str())?;
+    path.rsplit('/').next().filter(|revision| revision.len() == crate::digest::LENGTH)
+}
+
+/// Where and by which authorities `registration`, which is stored, has the webhook called; none if it does not say.
+pub fn reach_of(registration: &Value) -> Option<(Endpoint, Option<Vec<u8>>)> {
+    let client = &registration["webhooks"][0]["clientConfig"];
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let bundle = client["caBundle"].as_str().and_then(|bundle| STANDARD.decode(bundle).ok());
+    let endpoint = match client["url"].as_str() {
+        // Our own path has two segments.
+        Some(url) => Endpoint::Url(url.rsplitn(3, '/').nth(2)?.to_owned()),
+        None => {
+            let service = &client["service"];
+            let port = service["port"].as_u64().map_or(Some(HTTPS), |port| u16::try_from(port).ok())?;
+            Endpoint::Service { namespace: text(&service["namespace"])?, name: text(&service["name"])?, port }
+        }
+    };
+    Some((endpoint, bundle.filter(|bundle| !bundle.is_empty())))
+}
+
+/// The value of [`POLICIES`].
+fn listed(policies: &[&Policy]) -> String {
+    let by_name: BTreeMap<_, _> = policies.iter().map(|policy| (&policy.name, &policy.spec_hash)).collect();
+    serde_json::to_string(&by_name).expect("texts are JSON")
+}
+
+/// What differs between the two kinds of registration.
+struct What {
+    resource: &'static str,
+    /// The entry that does the work.
+    entry: &'static str,
+    /// What is called.
+    path: &'static str,
+}
+
+const MUTATING: What = What { resource: registration::MUTATING_WEBHOOKS, entry: "inject.scpol.dev", path: "/mutate/" };
+const VALIDATING: What =
+    What { resource: registration::VALIDATING_WEBHOOKS, entry: "validate.scpol.dev", path: "/validate/" };
+
+/// The entry that only probes reach, in the operator's own namespace.
+const PROBE_ENTRY: &str = "probe.scpol.dev";
+
+/// True if and only if registrations have an entry that probes alone reach, and that must be answered: so they learn why we are
+/// not reached.
+pub fn has_probe(cluster: &Capabilities) -> bool {
+    knows_namespaces(cluster)
+}
+
+/// True if and only if every Namespace has its name as a label.
+fn knows_namespaces(cluster: &Capabilities) -> bool {
+    cluster.at_least(1, 21)
+}
+
+/// Sees that `cluster` can call `endpoint`.
+pub(crate) fn check_port(endpoint: &Endpoint, cluster: &Capabilities) -> Result<(), Unavailable> {
+    match endpoint {
+        Endpoint::Service { port, .. } if *port != HTTPS && !cluster.at_least(1, 15) => {
+            let message = format!(
+                "this server ({}) calls Services on port {HTTPS} only, and the Service of the webhook has port {port}",
+                cluster.version
+            );
+            Err(Unavailable::new(Code::EngineUnavailable, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An entry of a registration, as far as the server has the fields: those of 1.13 drop what they do not know.
+pub(crate) fn entry(cluster: &Capabilities, name: &str, client: &Value, rules: &Value) -> Value {
+    let mut entry = json!({ "name": name, "clientConfig": client, "rules": rules, "sideEffects": "None" });
+    if cluster.at_least(1, 14) {
+        entry["timeoutSeconds"] = json!(TIMEOUT);
+        entry["admissionReviewVersions"] = json!(["v1", "v1beta1"]);
+    }
+    if cluster.at_least(1, 15) {
+        entry["matchPolicy"] = json!("Exact");
+    }
+    entry
+}
+
+/// Where and by which authorities an entry has us called.
+pub(crate) fn address(endpoint: &Endpoint, ca_bundle: Option<&[u8]>, path: &str) -> Value {
+    let mut client = match endpoint {
+        Endpoint::Url(base) => json!({ "url": format!("{}{path}", base.trim_end_matches('/')) }),
+        Endpoint::Service { namespace, name, port } => {
+            let mut service = json!({ "namespace": namespace, "name": name, "path": path });
+            if *port != HTTPS {
+                service["port"] = json!(port);
+            }
+            json!({ "service": service })
+        }
+    };
+    if let Some(bundle) = ca_bundle {
+        client["caBundle"] = json!(STANDARD.encode(bundle));
+    }
+    client
+}
+
+/// What a registration is made from.
+struct Scene<'a> {
+    kind: &'a Kind,
+    cluster: &'a Capabilities,
+    site: &'a Site,
+    endpoint: &'a Endpoint,
+    ca_bundle: Option<&'a [u8]>,
+}
+
+impl Scene<'_> {
+    fn registration(&self, what: &What, policies: &[&Policy]) -> Value {
+        let mut registration = self.at_revision(what, policies, "");
+        let revision = crate::digest::short(registration.to_string());
+        for entry in registration["webhooks"].as_array_mut().into_iter().flatten() {
+            entry["clientConfig"] = self.client(what, &revision);
+        }
+        registration
+    }
+
+    fn at_revision(&self, what: &What, policies: &[&Policy], revision: &str) -> Value {
+        let address = self.cluster.registration(what.resource).expect("the engine has been checked");
+        let mut metadata = naming::metadata(&shared_name(self.kind), policies);
+        metadata["annotations"] = json!({ POLICIES: listed(policies) });
+        json!({
+            "apiVersion": address.api_version,
+            "kind": address.kind,
+            "metadata": metadata,
+            "webhooks": self.entries(what, policies, revision),
+        })
+    }
+
+    fn entries(&self, what: &What, policies: &[&Policy], revision: &str) -> Vec<Value> {
+        let must_answer = what.resource == registration::VALIDATING_WEBHOOKS && policies.iter().any(|p| p.refuses());
+        let mut main = self.entry(what, what.entry, policies, revision);
+        main["failurePolicy"] = json!(if must_answer { "Fail" } else { "Ignore" });
+        if let Some(selector) = self.namespaces(policies) {
+            main["namespaceSelector"] = selector;
+        }
+        if let Some(selector) = self.objects(policies) {
+            main["objectSelector"] = selector;
+        }
+        if !has_probe(self.cluster) {
+            return vec![main];
+        }
+        let mut probe = self.entry(what, PROBE_ENTRY, policies, revision);
+        // So that a probe learns why we are not reached; nothing but probes can be refused by it.
+        probe["failurePolicy"] = json!("Fail");
+        probe["namespaceSelector"] = json!({ "matchExpressions": [namespaces("In", [&self.site.operator_namespace])] });
+        probe["objectSelector"] = json!({ "matchExpressions": [{ "key": PROBE, "operator": "Exists" }] });
+        vec![main, probe]
+    }
+
+    /// What all entries have.
+    fn entry(&self, what: &What, name: &str, policies: &[&Policy], revision: &str) -> Value {
+        let mut entry = entry(self.cluster, name, &self.client(what, revision), &json!(self.rules(policies)));
+        if self.cluster.at_least(1, 15) && what.resource == registration::MUTATING_WEBHOOKS {
+            entry["reinvocationPolicy"] = json!("Never");
+        }
+        entry
+    }
+
+    fn client(&self, what: &What, revision: &str) -> Value {
+        address(self.endpoint, self.ca_bundle, &format!("{}{revision}", what.path))
+    }
+
+    /// Which requests are meant: those of all groups and versions, or only those that are named.
+    fn rules(&self, policies: &[&Policy]) -> Vec<Value> {
+        let targets = || policies.iter().flat_map(|policy| policy.targets_of(self.kind));
+        if targets().any(|target| target.version == "*") {
+            return vec![self.rule(&self.cluster.groups(self.kind), &["*"])];
+        }
+        let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for target in targets() {
+            versions.entry(&target.group).or_default().insert(&target.version);
+        }
+        let rule = |(group, versions): (&str, BTreeSet<&str>)| self.rule(&[group], &Vec::from_iter(versions));
+        versions.into_iter().map(rule).collect()
+    }
+
+    fn rule(&self, groups: &[&str], versions: &[&str]) -> Value {
+        let mut rule = json!({
+            "operations": ["CREATE"],
+            "apiGroups": groups,
+            "apiVersions": versions,
+            "resources": [self.kind.resource],
+        });
+        if self.cluster.at_least(1, 14) {
+            rule["scope"] = json!("Namespaced");
+        }
+        rule
+    }
+
+    /// The namespaces that policies can be for.
+    fn namespaces(&self, policies: &[&Policy]) -> Option<Value> {
+        if !knows_namespaces(self.cluster) {
+            return None;
+        }
+        let protected = &self.site.protected_namespaces;
+        let reachable = literal(policies).map(|names| names.into_iter().filter(|name| !protected.contains(*name)));
+        let named: Option<BTreeSet<&str>> =
+            reachable.map(Iterator::collect).filter(|names: &BTreeSet<_>| !names.is_empty());
+        let by_name = match &named {
+            Some(named) => namespaces("In", named),
+            None => namespaces("NotIn", protected),
+        };
+        let shared = shared(policies, |policy| policy.spec.namespace_selector.as_ref());
+        Some(selector(shared, Some(by_name)))
+    }
+
+    /// The labels that every policy asks for.
+    fn objects(&self, policies: &[&Policy]) -> Option<Value> {
+        let shared = shared(policies, |policy| policy.spec.label_selector.as_ref());
+        shared.filter(|_| self.cluster.at_least(1, 15)).map(|shared| selector(Some(shared), None))
+    }
+}
+
+/// The namespaces that policies name, if each names some and none by a glob.
+fn literal<'a>(policies: &[&'a Policy]) -> Option<BTreeSet<&'a str>> {
+    let mut names = BTreeSet::new();
+    for policy in policies {
+        for name in policy.spec.namespaces.as_ref()? {
+            // What is no namespace's name is no label value either.
+            if name.contains(['*', '?']) || !is_label_value(name) {
+                return None;
+            }
+            names.insert(name.as_str());
+        }
+    }
+    Some(names)
+}
+
+/// The selector that all policies have alike, if the API server takes it.
+fn shared<'a>(
+    policies: &[&'a Policy],
+    of: impl Fn(&'a Policy) -> Option<&'a LabelSelector>,
+) -> Option<&'a LabelSelector> {
+    let (first, others) = policies.split_first()?;
+    let selector = of(first)?;
+    // Those of `matchLabels` have been checked when the policy was read; any text may be listed.
+    let mut listed = selector.match_expressions.iter().flat_map(|requirement| requirement.values.iter().flatten());
+    let is_valid = listed.all(|value| is_label_value(value));
+    (is_valid && others.iter().all(|other| of(other) == Some(selector))).then_some(selector)
+}
+
+fn selector(shared: Option<&LabelSelector>, further: Option<Value>) -> Value {
+    let shared = shared.cloned().unwrap_or_default();
+    let mut requirements: Vec<Value> = shared.match_expressions.iter().map(|one| json!(one)).collect();
+    requirements.extend(further);
+    let mut selector = json!({});
+    if !shared.match_labels.is_empty() {
+        selector["matchLabels"] = json!(shared.match_labels);
+    }
+    if !requirements.is_empty() {
+        selector["matchExpressions"] = json!(requirements);
+    }
+    selector
+}
+
+/// As API servers check label values: empty, or at most 63 letters, digits, `-`, `_` and `.`, at both ends none of the last three.
+fn is_label_value(text: &str) -> bool {
+    let is_end = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    text.len() <= 63
+        && is_end(bytes.first())
+        && is_end(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::slice::from_ref;
+
+    const WEBHOOKS: [(&str, &str, &str, &str); 4] = [
+        ("admissionregistration.k8s.io", "v1beta1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+        (
+            "admissionregistration.k8s.io",
+            "v1beta1",
+            "validatingwebhookconfigurations",
+            "ValidatingWebhookConfiguration",
+        ),
+        ("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+        ("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+    ];
+    const WORKLOADS: [(&str, &str, &str, &str); 3] = [
+        ("apps", "v1", "deployments", "Deployment"),
+        ("extensions", "v1beta1", "deployments", "Deployment"),
+        ("", "v1", "pods", "Pod"),
+    ];
+
+    fn cluster(minor: u32) -> Capabilities {
+        let webhooks = if minor < 16 { &WEBHOOKS[..2] } else { &WEBHOOKS[..] };
+        let workloads = WORKLOADS.iter().filter(|row| minor < 16 || row.0 != "extensions");
+        Capabilities::of(minor, &webhooks.iter().chain(workloads).copied().collect::<Vec<_>>())
+    }
+
+    fn site() -> Site {
+        Site::new("scpol-system", [], [])
+    }
+
+    fn policy(name: &str, more: &Value) -> Arc<Policy> {
+        let mut spec = json!({ "template": { "containers": [{ "name": name, "image": "envoy:1" }] } });
+        for (field, value) in more.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        let object = json!({ "metadata": { "name": name, "uid": format!("uid-{name}") }, "spec": spec });
+        Arc::new(Policy::parse(&object, &site()).unwrap())
+    }
+
+    fn service() -> Endpoint {
+        Endpoint::Service { namespace: "scpol-system".into(), name: "scpol".into(), port: 443 }
+    }
+
+    fn rendered(minor: u32, policies: &[Arc<Policy>]) -> Vec<Value> {
+        let kind = Kind::find("apps", "deployments").unwrap();
+        render(kind, policies, &cluster(minor), &site(), &service(), Some(b"ca")).unwrap()
+    }
+
+    fn expressions(selector: &Value) -> Vec<String> {
+        let items = selector["matchExpressions"].as_array().cloned().unwrap_or_default();
+        items.iter().map(|item| format!("{} {} {}", item["key"], item["operator"], item["values"])).collect()
+    }
+
+    #[test]
+    fn a_registration_tells_where_it_is_called_and_whom_it_trusts() {
+        let kind = Kind::find("apps", "deployments").unwrap();
+        let elsewhere = Endpoint::Service { namespace: "a".into(), name: "b".into(), port: 8443 };
+        for (endpoint, bundle) in
+            [(service(), Some(&b"ca"[..])), (elsewhere, None), (Endpoint::Url("https://192.0.2.1:8443".into()), None)]
+        {
+            let policies = [policy("a", &json!({}))];
+            let rendered = render(kind, &policies, &cluster(36), &site(), &endpoint, bundle).unwrap();
+            assert_eq!(reach_of(&rendered[0]), Some((endpoint, bundle.map(<[u8]>::to_vec))));
+        }
+        assert_eq!(reach_of(&json!({ "webhooks": [{ "clientConfig": {} }] })), None);
+        assert_eq!(reach_of(&json!({ "webhooks": [{ "clientConfig": { "url": "x" } }] })), None);
+    }
+
+    #[test]
+    fn a_current_server_gets_one_mutating_registration_with_an_entry_for_probes() {
+        let [registration] = &rendered(36, &[policy("b", &json!({})), policy("a", &json!({}))])[..] else { panic!() };
+        assert_eq!(registration["apiVersion"], "admissionregistration.k8s.io/v1");
+        assert_eq!(registration["metadata"]["name"], "scpol-deployments.apps");
+        assert_eq!(registration["metadata"]["ownerReferences"][0]["name"], "a");
+        assert_eq!(registration["metadata"]["ownerReferences"][1]["uid"], "uid-b");
+        let revision = revision_of(registration).unwrap();
+        let [inject, probe] = &registration["webhooks"].as_array().unwrap()[..] else { panic!() };
+        let expected = json!({
+            "name": "inject.scpol.dev", "failurePolicy": "Ignore", "sideEffects": "None", "timeoutSeconds": 3,
+            "admissionReviewVersions": ["v1", "v1beta1"], "matchPolicy": "Exact", "reinvocationPolicy": "Never",
+            "clientConfig": {
+                "service": { "namespace": "scpol-system", "name": "scpol", "path": format!("/mutate/{revision}") },
+                "caBundle": "Y2E=",
+            },
+            "rules": [{ "operations": ["CREATE"], "apiGroups": ["apps"], "apiVersions": ["*"], "resources": ["deployments"], "scope": "Namespaced" }],
+            "namespaceSelector": { "matchExpressions": [{
+                "key": "kubernetes.io/metadata.name", "operator": "NotIn",
+                "values": ["kube-node-lease", "kube-public", "kube-system", "scpol-system"],
+            }] },
+        });
+        assert_eq!(*inject, expected);
+        assert_eq!(probe["name"], "probe.scpol.dev");
+        assert_eq!(probe["clientConfig"], inject["clientConfig"]);
+        assert_eq!(
+            expressions(&probe["namespaceSelector"]),
+            [r#""kubernetes.io/metadata.name" "In" ["scpol-system"]"#]
+        );
+        assert_eq!(expressions(&probe["objectSelector"]), [r#""scpol.dev/probe" "Exists" null"#]);
+    }
+
+    #[test]
+    fn a_server_of_1_13_gets_only_fields_that_it_has_and_every_group() {
+        let [registration] = &rendered(13, &[policy("a", &json!({}))])[..] else { panic!() };
+        assert_eq!(registration["apiVersion"], "admissionregistration.k8s.io/v1beta1");
+        let [inject] = &registration["webhooks"].as_array().unwrap()[..] else { panic!() };
+        let fields: Vec<&String> = inject.as_object().unwrap().keys().collect();
+        assert_eq!(fields, ["clientConfig", "failurePolicy", "name", "rules", "sideEffects"]);
+        assert_eq!(inject["rules"][0]["apiGroups"], json!(["apps", "extensions"]));
+        assert_eq!(inject["rules"][0].get("scope"), None);
+        let between = &rendered(14, &[policy("a", &json!({}))])[0]["webhooks"][0];
+        assert_eq!((&between["timeoutSeconds"], between.get("matchPolicy")), (&json!(3), None));
+    }
+
+    #[test]
+    fn named_versions_are_registered_and_no_others() {
+        let target = |group: &str, version: &str| json!({ "targets": [{ "group": group, "version": version, "resource": "deployments" }] });
+        let named = [policy("a", &target("apps", "v1")), policy("b", &target("extensions", "v1beta1"))];
+        let rules = &rendered(13, &named)[0]["webhooks"][0]["rules"];
+        assert_eq!((&rules[0]["apiGroups"], &rules[0]["apiVersions"]), (&json!(["apps"]), &json!(["v1"])));
+        assert_eq!((&rules[1]["apiGroups"], &rules[1]["apiVersions"]), (&json!(["extensions"]), &json!(["v1beta1"])));
+        let missing = render(
+            Kind::find("apps", "deployments").unwrap(),
+            &[policy("a", &target("apps", "v2"))],
+            &cluster(36),
+            &site(),
+            &service(),
+            None,
+        );
+        assert_eq!(missing.unwrap_err().code, Code::TargetNotServed);
+    }
+
+    #[test]
+    fn whoever_may_refuse_is_registered_for_validation_and_calls_fail_as_the_strictest_says() {
+        let demand = json!({ "validations": [{ "expression": "has(object.metadata.labels)" }] });
+        let kinds = |policies: &[Arc<Policy>]| {
+            let kind = |object: &Value| {
+                format!("{} {}", object["kind"].as_str().unwrap(), object["webhooks"][0]["failurePolicy"])
+            };
+            rendered(36, policies).iter().map(kind).collect::<Vec<_>>()
+        };
+        let (mutating, ignore, fail) = (
+            "MutatingWebhookConfiguration \"Ignore\"",
+            "ValidatingWebhookConfiguration \"Ignore\"",
+            "ValidatingWebhookConfiguration \"Fail\"",
+        );
+        assert_eq!(kinds(&[policy("a", &json!({}))]), [mutating]);
+        assert_eq!(kinds(&[policy("a", &demand)]), [mutating, ignore]);
+        assert_eq!(kinds(&[policy("a", &demand), policy("b", &json!({ "failurePolicy": "Fail" }))]), [mutating, fail]);
+        let judge =
+            json!({ "metadata": { "name": "a" }, "spec": { "validations": [{ "expression": "has(object.spec)" }] } });
+        assert_eq!(kinds(&[Arc::new(Policy::parse(&judge, &site()).unwrap())]), [ignore]);
+        assert!(kinds(&[]).is_empty());
+        let refused = check(&policy("b", &json!({ "failurePolicy": "Fail" })), &cluster(20)).unwrap_err();
+        assert_eq!(refused.code, Code::FailNotSafe);
+    }
+
+    #[test]
+    fn a_registration_is_narrowed_only_by_what_holds_for_all() {
+        let labels = json!({ "labelSelector": { "matchLabels": { "app": "web" } } });
+        let inject = |policies: &[Arc<Policy>]| rendered(36, policies)[0]["webhooks"][0].clone();
+        let shared = inject(&[policy("a", &labels), policy("b", &labels)]);
+        assert_eq!(shared["objectSelector"], json!({ "matchLabels": { "app": "web" } }));
+        assert_eq!(inject(&[policy("a", &labels), policy("b", &json!({}))]).get("objectSelector"), None);
+        let no_label = json!({ "labelSelector": { "matchExpressions": [{ "key": "app", "operator": "NotIn", "values": ["no label's value"] }] } });
+        assert_eq!(inject(&[policy("a", &no_label)]).get("objectSelector"), None);
+
+        let at = |names: Value| policy("a", &json!({ "namespaces": names }));
+        let selected = |policy| expressions(&inject(&[policy])["namespaceSelector"]);
+        assert_eq!(
+            selected(at(json!(["shop", "bank", "kube-system"]))),
+            [r#""kubernetes.io/metadata.name" "In" ["bank","shop"]"#]
+        );
+        assert!(selected(at(json!(["shop", "team-*"])))[0].contains("NotIn"));
+        assert!(selected(at(json!(["kube-system"])))[0].contains("NotIn"));
+        let both =
+            policy("a", &json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } }, "namespaces": ["shop"] }));
+        let both = &inject(&[both])["namespaceSelector"];
+        assert_eq!((&both["matchLabels"]["team"], expressions(both).len()), (&json!("shop"), 1));
+    }
+
+    #[test]
+    fn the_revision_changes_exactly_with_the_registration() {
+        let revision = |policies: &[Arc<Policy>]| revision_of(&rendered(36, policies)[0]).unwrap().to_owned();
+        let (a, b) = (policy("a", &json!({})), policy("b", &json!({})));
+        assert_eq!(revision(&[a.clone(), b.clone()]), revision(&[b.clone(), a.clone()]));
+        assert_ne!(revision(from_ref(&a)), revision(&[a.clone(), b]));
+        let kind = Kind::find("apps", "deployments").unwrap();
+        let url = Endpoint::Url("https://127.0.0.1:8443/".into());
+        let other = render(kind, from_ref(&a), &cluster(36), &site(), &url, Some(b"other")).unwrap();
+        let path = other[0]["webhooks"][0]["clientConfig"]["url"].as_str().unwrap();
+        assert_eq!(path, format!("https://127.0.0.1:8443/mutate/{}", revision_of(&other[0]).unwrap()));
+        assert_ne!(revision_of(&other[0]), Some(revision(&[a]).as_str()));
+    }
+
+    #[test]
+    fn what_the_server_cannot_register_is_told() {
+        let render = |cluster: &Capabilities, endpoint: &Endpoint| {
+            let kind = Kind::find("", "pods").unwrap();
+            super::render(
+                kind,
+                &[policy("a", &json!({ "targets": [{ "group": "", "resource": "pods" }] }))],
+                cluster,
+                &site(),
+                endpoint,
+                None,
+            )
+        };
+        let none = Capabilities::of(36, &WORKLOADS);
+        assert_eq!(render(&none, &service()).unwrap_err().code, Code::WebhookOff);
+        let port = Endpoint::Service { namespace: "n".into(), name: "s".into(), port: 8443 };
+        assert_eq!(render(&cluster(13), &port).unwrap_err().code, Code::EngineUnavailable);
+        assert_eq!(render(&cluster(36), &port).unwrap()[0]["webhooks"][0]["clientConfig"]["service"]["port"], 8443);
+    }
+}

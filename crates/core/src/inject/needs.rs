@@ -1,0 +1,495 @@
+//! The needs of a template: conditions on the pod that receives it, computed once from the template.
+//!
+//! A need is a rule of the API server's validation about a field of the template together with a field of the workload.
+//! `docs/admission.md` lists those rules. A template without such fields has no needs, and costs nothing.
+
+use super::content::{CONTAINERS, INIT_CONTAINERS, INNER, LISTS, MAPS};
+use super::{Template, equal, marker};
+use crate::api::code::Code;
+use crate::api::pod_schema::is_native_sidecar;
+use crate::api::pod_security::{self, Demand};
+use crate::api::v1alpha1::{self, Place, RawObject};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// All needs of one template.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Needs {
+    pub(crate) list: Vec<Need>,
+    /// The requests of its containers, in their order: init containers first.
+    pub(crate) usage: Vec<Usage>,
+    /// Whether its containers are HostProcess containers of Windows, with the name of one; none if the pod decides.
+    /// Each answer appears once.
+    pub(crate) host_process: Vec<(Option<bool>, String)>,
+    /// The controls of Pod Security that a Namespace may enforce against it.
+    pub(crate) security: Vec<Demand>,
+    /// The size of its annotations.
+    pub(crate) weight: Weight,
+}
+
+/// A condition on the pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Need {
+    /// The code of the conflict if it is not.
+    pub(crate) code: Code,
+    /// The field of the template that has the need, as the beginning of a sentence.
+    pub(crate) who: String,
+    pub(crate) want: Want,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Want {
+    /// A field of the pod's `spec`.
+    Field(&'static [&'static str], Test),
+    /// A container or init container of that name.
+    Container(String),
+    /// A field of that container, if it is there; of the pod's `spec`, where the container does not have it.
+    FieldOf { container: String, path: &'static [&'static str], inherits: bool, allowed: Vec<String> },
+    /// An annotation of the pod that has one of these values, if it is there.
+    Annotation { key: String, allowed: Vec<String> },
+    /// A resource claim of that name.
+    Claim(String),
+    /// A volume of that name, if the workload has it, is of that kind.
+    Volume(String, Source),
+    /// The workload's selector admits the label, unless the pod has the key already.
+    Label { key: String, value: String },
+    /// The label is none that Kubernetes itself gives the pods of a Job, unless the pod has it already.
+    NotOfJobs { key: String, value: String },
+}
+
+/// The allowed values of a field of the pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Test {
+    /// One of these texts; `""` stands for absence.
+    OneOf(Vec<String>),
+    NoneOf(Vec<String>),
+    /// That value.
+    Is(bool),
+    /// Absent, or the other value.
+    IsNot(bool),
+    /// At least the first number, where absence is the second.
+    AtLeast(i64, i64),
+}
+
+/// The kind of a volume of the workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A claim: it can be a device.
+    Claim,
+    /// An empty directory: a container can read variables from its files.
+    EmptyDir,
+    /// Anything but an image.
+    NoImage,
+}
+
+/// The resources of one container of a template, in billionths.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Usage {
+    pub(crate) name: String,
+    pub(crate) turn: Turn,
+    /// The requests, or the limit of a resource without request, as on the server.
+    pub(crate) requests: BTreeMap<String, i128>,
+    pub(crate) limits: BTreeMap<String, i128>,
+}
+
+/// The phase in which a container runs. Requests of containers that run at the same time add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// A container.
+    Main,
+    /// A native sidecar, before the user's init containers.
+    Native,
+    /// An init container that ends, on that side of the user's.
+    Passing(Place),
+}
+
+/// The largest size of a template's annotations on the pod, with its marker.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Weight {
+    /// Bytes in any case.
+    fixed: usize,
+    /// Pointers in any case. Each begins with the pointer of the pod.
+    pointers: usize,
+    /// Bytes for each container that the template may reach into.
+    each: usize,
+    /// Pointers for each of those.
+    pointers_each: usize,
+}
+
+/// The limit for all annotations of one pod together, in bytes of keys and values.
+pub(crate) const MAX_ANNOTATIONS: usize = 256 << 10;
+/// The longest name of a container.
+const MAX_NAME: usize = 63;
+/// The bytes around a pointer in a list: two quotes and a comma.
+const AROUND: usize = 3;
+
+/// The labels that Kubernetes gives the pods of a Job.
+const OF_JOBS: [&str; 4] =
+    ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
+/// The default of `terminationGracePeriodSeconds`.
+const GRACE: i64 = 30;
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+const SECCOMP_OF_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+/// The signals that a container of Windows may be stopped by.
+const WINDOWS_SIGNALS: [&str; 2] = ["SIGKILL", "SIGTERM"];
+/// Fields of a container's `securityContext` that a pod of Windows cannot have.
+const NOT_ON_WINDOWS: [&str; 10] = [
+    "allowPrivilegeEscalation",
+    "appArmorProfile",
+    "capabilities",
+    "privileged",
+    "procMount",
+    "readOnlyRootFilesystem",
+    "runAsGroup",
+    "runAsUser",
+    "seLinuxOptions",
+    "seccompProfile",
+];
+
+impl Needs {
+    /// The needs of the template `spec`, whose init containers go to `place`.
+    pub(super) fn of(spec: &v1alpha1::Template, place: Place, marker_key: &str) -> Self {
+        let mut needs =
+            Self { security: pod_security::demands(spec), weight: Weight::of(spec, marker_key), ..Self::default() };
+        needs.metadata(spec);
+        for (list, items) in [(INIT_CONTAINERS, &spec.init_containers), (CONTAINERS, &spec.containers)] {
+            for item in items {
+                let who = format!(
+                    "{} `{}`",
+                    if list == CONTAINERS { "container" } else { "init container" },
+                    text(item, "name")
+                );
+                needs.container(list, item, &who, spec);
+                needs.security_context(item, &who);
+                let turn = match (list, is_native_sidecar(item)) {
+                    (CONTAINERS, _) => Turn::Main,
+                    (_, true) => Turn::Native,
+                    (_, false) => Turn::Passing(place),
+                };
+                needs.usage.extend(Usage::of(item, turn));
+            }
+        }
+        needs.files("the template", &spec.env, spec);
+        for mount in &spec.volume_mounts {
+            needs.mount("the template", mount, spec);
+        }
+        needs
+    }
+
+    /// The needs of the same template with its containers as native sidecars.
+    pub(super) fn as_native(&self) -> Self {
+        let mut needs = self.clone();
+        for usage in needs.usage.iter_mut().filter(|usage| usage.turn == Turn::Main) {
+            usage.turn = Turn::Native;
+        }
+        needs
+    }
+
+    fn ask(&mut self, code: Code, who: impl Into<String>, want: Want) {
+        let need = Need { code, who: who.into(), want };
+        if !self.list.iter().any(|other| other.want == need.want) {
+            self.list.push(need);
+        }
+    }
+
+    /// Adds a need for a field of the pod.
+    fn field(&mut self, who: String, path: &'static [&'static str], test: Test) {
+        self.ask(Code::PodFieldMismatch, who, Want::Field(path, test));
+    }
+
+    fn metadata(&mut self, spec: &v1alpha1::Template) {
+        let Some(metadata) = &spec.metadata else { return };
+        for (key, value) in &metadata.labels {
+            let who = format!("label `{key}` of the template");
+            if OF_JOBS.contains(&key.as_str()) {
+                self.ask(
+                    Code::SelectorMismatch,
+                    who.clone(),
+                    Want::NotOfJobs { key: key.clone(), value: value.clone() },
+                );
+            }
+            self.ask(Code::SelectorMismatch, who, Want::Label { key: key.clone(), value: value.clone() });
+        }
+        for (key, value) in &metadata.annotations {
+            let who = format!("annotation `{key}` of the template");
+            if key == SECCOMP_OF_POD {
+                let (kind, localhost) = profile(value);
+                self.field(who.clone(), &["securityContext", "seccompProfile", "type"], one_of(&kind));
+                if let Some(file) = localhost {
+                    let path = &["securityContext", "seccompProfile", "localhostProfile"];
+                    self.field(who, path, Test::OneOf(vec![String::new(), file.to_owned()]));
+                }
+            } else if let Some(name) = key.strip_prefix(SECCOMP_OF_CONTAINER) {
+                self.profile_of(&who, name, "seccompProfile", value, spec);
+            } else if let Some(name) = key.strip_prefix(APP_ARMOR) {
+                let is_own = all_containers(spec).any(|item| text(item, "name") == name);
+                if !is_own {
+                    self.ask(Code::PodFieldMismatch, who.clone(), Want::Container(name.to_owned()));
+                }
+                self.profile_of(&who, name, "appArmorProfile", value, spec);
+            }
+        }
+    }
+
+    /// Adds the need that the container `name` has the profile of the annotation `value`, or none.
+    fn profile_of(&mut self, who: &str, name: &str, field: &str, value: &str, spec: &v1alpha1::Template) {
+        let (kind, file) = profile(value);
+        let is_app_armor = field == "appArmorProfile";
+        let (kinds, files): (&'static [&'static str], &'static [&'static str]) = if is_app_armor {
+            (
+                &["securityContext", "appArmorProfile", "type"],
+                &["securityContext", "appArmorProfile", "localhostProfile"],
+            )
+        } else {
+            (&["securityContext", "seccompProfile", "type"], &["securityContext", "seccompProfile", "localhostProfile"])
+        };
+        let rows = [(kinds, kind), (files, file.map(|file| vec![file.to_owned()]).unwrap_or_default())];
+        let own = all_containers(spec).find(|item| text(item, "name") == name);
+        for (path, allowed) in rows.into_iter().filter(|(_, allowed)| !allowed.is_empty()) {
+            match own {
+                // No need, because the template's own container sets the profile.
+                Some(item) if at(item, &path[..2]).is_some() => {}
+                Some(_) if is_app_armor => self.field(who.to_owned(), path, one_of(&allowed)),
+                Some(_) => {}
+                None => {
+                    let allowed = allowed.into_iter().chain([String::new()]).collect();
+                    let want = Want::FieldOf { container: name.to_owned(), path, inherits: is_app_armor, allowed };
+                    self.ask(Code::PodFieldMismatch, who, want);
+                }
+            }
+        }
+    }
+
+    fn container(&mut self, list: &str, item: &RawObject, who: &str, spec: &v1alpha1::Template) {
+        for claim in objects(item, &["resources", "claims"]) {
+            let name = text(claim, "name");
+            let told = format!("`resources.claims` of the template's {who}");
+            self.ask(Code::ClaimMissing, told, Want::Claim(name.to_owned()));
+        }
+        for device in objects(item, &["volumeDevices"]) {
+            let name = text(device, "name");
+            let told = format!("`volumeDevices` of the template's {who}");
+            self.field(told.clone(), &["hostUsers"], Test::IsNot(false));
+            if !is_own_volume(spec, name) {
+                self.ask(Code::PodFieldMismatch, told, Want::Volume(name.to_owned(), Source::Claim));
+            }
+        }
+        for mount in objects(item, &["volumeMounts"]) {
+            self.mount(&format!("the template's {who}"), mount, spec);
+        }
+        let env: Vec<RawObject> = objects(item, &["env"]).cloned().collect();
+        self.files(&format!("the template's {who}"), &env, spec);
+        let restarts =
+            objects(item, &["resizePolicy"]).any(|policy| text(policy, "restartPolicy") == "RestartContainer");
+        if restarts {
+            let told = format!("`resizePolicy` of the template's {who}");
+            self.field(told, &["restartPolicy"], Test::NoneOf(vec!["Never".to_owned()]));
+        }
+        for hook in ["preStop", "postStart"] {
+            if let Some(seconds) = at(item, &["lifecycle", hook, "sleep", "seconds"]).and_then(Value::as_i64) {
+                let told = format!("`lifecycle.{hook}.sleep.seconds` of the template's {who}");
+                self.field(told, &["terminationGracePeriodSeconds"], Test::AtLeast(seconds, GRACE));
+            }
+        }
+        if let Some(signal) = at(item, &["lifecycle", "stopSignal"]).and_then(Value::as_str) {
+            let systems = if WINDOWS_SIGNALS.contains(&signal) { &["linux", "windows"][..] } else { &["linux"] };
+            let systems = systems.iter().map(|&name| name.to_owned()).collect();
+            self.field(
+                format!("`lifecycle.stopSignal` of the template's {who}"),
+                &["os", "name"],
+                Test::OneOf(systems),
+            );
+        }
+        if list == CONTAINERS {
+            for port in objects(item, &["ports"]) {
+                let number = |field: &str| port.get(field).and_then(Value::as_u64).unwrap_or_default();
+                if number("hostPort") != 0 && number("hostPort") != number("containerPort") {
+                    let told = format!(
+                        "`ports` of the template's {who}, with host port {} for container port {},",
+                        number("hostPort"),
+                        number("containerPort")
+                    );
+                    self.field(told, &["hostNetwork"], Test::IsNot(true));
+                }
+            }
+        }
+    }
+
+    /// Adds needs for variables from files of the workload's volumes.
+    fn files(&mut self, who: &str, env: &[RawObject], spec: &v1alpha1::Template) {
+        for item in env {
+            let Some(name) = at(item, &["valueFrom", "fileKeyRef", "volumeName"]).and_then(Value::as_str) else {
+                continue;
+            };
+            if !is_own_volume(spec, name) {
+                let told = format!("variable `{}` of {who}, read from a file of volume `{name}`,", text(item, "name"));
+                self.ask(Code::PodFieldMismatch, told, Want::Volume(name.to_owned(), Source::EmptyDir));
+            }
+        }
+    }
+
+    fn mount(&mut self, who: &str, mount: &RawObject, spec: &v1alpha1::Template) {
+        let name = text(mount, "name");
+        let has_options = mount.get("bindMountOptions").is_some_and(|options| !equal::is_empty(options));
+        if has_options && !is_own_volume(spec, name) {
+            let told = format!("`bindMountOptions` of {who}");
+            self.ask(Code::PodFieldMismatch, told, Want::Volume(name.to_owned(), Source::NoImage));
+        }
+    }
+
+    fn security_context(&mut self, item: &RawObject, who: &str) {
+        let is_set = |field: &str| at(item, &["securityContext", field]).is_some();
+        let told = |field: &str| format!("`securityContext.{field}` of the template's {who}");
+        if let Some(field) = NOT_ON_WINDOWS.into_iter().find(|field| is_set(field)) {
+            self.field(told(field), &["os", "name"], Test::NoneOf(vec!["windows".to_owned()]));
+        }
+        if is_set("windowsOptions") {
+            self.field(told("windowsOptions"), &["os", "name"], Test::NoneOf(vec!["linux".to_owned()]));
+        }
+        if at(item, &["securityContext", "procMount"]).is_some_and(|mount| mount == "Unmasked") {
+            self.field(told("procMount"), &["hostUsers"], Test::Is(false));
+        }
+        if let Some(kind) = at(item, &["securityContext", "seccompProfile", "type"]).and_then(Value::as_str) {
+            let file = at(item, &["securityContext", "seccompProfile", "localhostProfile"]).and_then(Value::as_str);
+            let allowed = match kind {
+                "RuntimeDefault" => vec!["runtime/default".to_owned(), "docker/default".to_owned()],
+                "Localhost" => vec![format!("localhost/{}", file.unwrap_or_default())],
+                _ => vec!["unconfined".to_owned()],
+            };
+            let want = Want::Annotation { key: format!("{SECCOMP_OF_CONTAINER}{}", text(item, "name")), allowed };
+            self.ask(Code::PodFieldMismatch, told("seccompProfile"), want);
+        }
+        let host_process = at(item, &["securityContext", "windowsOptions", "hostProcess"]).and_then(Value::as_bool);
+        if !self.host_process.iter().any(|(own, _)| *own == host_process) {
+            self.host_process.push((host_process, format!("the template's {who}")));
+        }
+    }
+}
+
+impl Usage {
+    /// The resources of `item`; none if it has none.
+    fn of(item: &RawObject, turn: Turn) -> Option<Self> {
+        let limits = amounts(item, "limits");
+        let mut requests = limits.clone();
+        requests.extend(amounts(item, "requests"));
+        requests.retain(|_, amount| *amount > 0);
+        let name = text(item, "name").to_owned();
+        (!requests.is_empty() || !limits.is_empty()).then_some(Self { name, turn, requests, limits })
+    }
+}
+
+fn amounts(item: &RawObject, field: &str) -> BTreeMap<String, i128> {
+    let amounts = at(item, &["resources", field]).and_then(Value::as_object).into_iter().flatten();
+    amounts.filter_map(|(name, amount)| Some((name.clone(), equal::nanos(amount)?))).collect()
+}
+
+impl Weight {
+    fn of(spec: &v1alpha1::Template, marker_key: &str) -> Self {
+        let mut weight = Self::default();
+        let frame = marker::BEGINNING.len() + 16 + marker::ADDED.len() + marker::NULLS.len() + "]}".len();
+        weight.fixed = marker_key.len() + frame;
+        // Twice, because a created list may have been null before, and then appears in both lists of the marker.
+        let mut pointer = |below: String, times: usize| {
+            weight.fixed += times * (written(&below) + AROUND);
+            weight.pointers += times;
+        };
+        pointer("/metadata".to_owned(), 2);
+        for map in &MAPS {
+            pointer(format!("/metadata/{}", map.field), 2);
+            for (key, _) in map.of(spec) {
+                pointer(format!("/metadata/{}/{}", map.field, escaped(key)), 1);
+            }
+        }
+        for list in &LISTS {
+            pointer(format!("/spec/{}", list.field), 2);
+            for item in (list.items)(spec) {
+                // The longest list name, because a container that becomes a native sidecar is an init container.
+                pointer(format!("/spec/{INIT_CONTAINERS}/{}", escaped(list.key_of(item))), 1);
+            }
+        }
+        weight.fixed += spec
+            .metadata
+            .iter()
+            .flat_map(|metadata| &metadata.annotations)
+            .map(|(key, value)| key.len() + value.len())
+            .sum::<usize>();
+        for inner in INNER.iter().filter(|inner| !(inner.items)(spec).is_empty()) {
+            let beginning = format!("/spec/{INIT_CONTAINERS}/").len() + MAX_NAME + AROUND;
+            let keys = (inner.items)(spec).iter().map(|item| written(&escaped(&(inner.key)(item))) + 1);
+            let count = (inner.items)(spec).len();
+            let parents = 2 * (beginning + inner.field.len() + 1);
+            weight.each += parents + keys.map(|key| beginning + inner.field.len() + 1 + key).sum::<usize>();
+            weight.pointers_each += count + 2;
+        }
+        weight
+    }
+
+    /// The fixed bytes, for a pod whose pointer has `pointer` bytes.
+    pub(crate) fn fixed(&self, pointer: usize) -> usize {
+        self.fixed + self.pointers * pointer
+    }
+
+    /// The bytes for each container in the lists that the template reaches into.
+    pub(crate) fn each(&self, pointer: usize) -> usize {
+        self.each + self.pointers_each * pointer
+    }
+}
+
+/// `text` as a part of a JSON pointer.
+fn escaped(text: &str) -> String {
+    text.replace('~', "~0").replace('/', "~1")
+}
+
+/// The bytes of `text` within a string of JSON.
+fn written(text: &str) -> usize {
+    Value::from(text).to_string().len() - 2
+}
+
+/// The profile types for the value of an annotation, and the file that it names.
+fn profile(value: &str) -> (Vec<String>, Option<&str>) {
+    match value {
+        "runtime/default" | "docker/default" => (vec!["RuntimeDefault".to_owned()], None),
+        "unconfined" => (vec!["Unconfined".to_owned()], None),
+        other => (vec!["Localhost".to_owned()], other.strip_prefix("localhost/")),
+    }
+}
+
+/// One of `texts`, or absent.
+fn one_of(texts: &[String]) -> Test {
+    Test::OneOf(texts.iter().cloned().chain([String::new()]).collect())
+}
+
+fn all_containers(spec: &v1alpha1::Template) -> impl Iterator<Item = &RawObject> {
+    spec.init_containers.iter().chain(&spec.containers)
+}
+
+fn is_own_volume(spec: &v1alpha1::Template, name: &str) -> bool {
+    spec.volumes.iter().any(|volume| text(volume, "name") == name)
+}
+
+/// The value in `item` at `path`; null counts as absent.
+pub(super) fn at<'a>(item: &'a RawObject, path: &[&str]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    let value = rest.iter().try_fold(item.get(*first)?, |value, step| value.get(step))?;
+    (!value.is_null()).then_some(value)
+}
+
+pub(super) fn objects<'a>(item: &'a RawObject, path: &[&str]) -> impl Iterator<Item = &'a RawObject> {
+    at(item, path).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object)
+}
+
+pub(crate) fn text<'a>(item: &'a RawObject, field: &str) -> &'a str {
+    item.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+impl Template {
+    /// True if and only if a level of the Pod Security Standards rejects it in some pods.
+    pub(crate) fn is_against_a_level(&self) -> bool {
+        !self.needs.security.is_empty()
+    }
+
+    pub(crate) fn needs(&self) -> &Needs {
+        &self.needs
+    }
+}

@@ -1,0 +1,410 @@
+//! Findings in a template: content that may break later, or works differently than it looks.
+
+use super::{Context, Note};
+use crate::api::code::Code;
+use crate::api::pod_schema::is_native_sidecar;
+use crate::api::v1alpha1::{EngineChoice, Jobs, NativeSidecars, RawObject, SidecarPolicySpec, Template};
+use crate::inject::references;
+use crate::policy::Policy;
+use crate::workload::Workload;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The containers that run as long as the pod.
+fn staying(template: &Template) -> impl Iterator<Item = (String, &RawObject)> {
+    let stays = |path: &str, container: &RawObject| {
+        path.starts_with("spec.template.containers") || is_native_sidecar(container)
+    };
+    template.all_containers().filter(move |(path, container)| stays(path, container))
+}
+
+fn text<'a>(object: &'a RawObject, field: &str) -> Option<&'a str> {
+    object.get(field)?.as_str()
+}
+
+/// Images whose content may change.
+pub(super) fn images(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
+    let containers = spec.template.iter().flat_map(Template::all_containers);
+    let note = |(path, container): (String, &RawObject)| {
+        let image = text(container, "image").filter(|image| !image.is_empty())?;
+        let what = floats(image)?;
+        let name = image.strip_suffix(":latest").unwrap_or(image);
+        let message = format!("is `{image}`, {what}; name a version, e.g. `{name}:1.2.3`, or a digest");
+        Some(Note::new(Code::ImageNotPinned, format!("{path}.image"), message))
+    };
+    containers.filter_map(note).collect()
+}
+
+/// The reason why the content of `image` may change.
+fn floats(image: &str) -> Option<&'static str> {
+    if image.contains('@') {
+        return None;
+    }
+    // After the last slash, because a colon before it belongs to the registry's port.
+    let name = image.rsplit_once('/').map_or(image, |(_, name)| name);
+    match name.split_once(':') {
+        None => Some("without a tag, which means `latest`"),
+        Some((_, "latest")) => Some("which changes whenever somebody pushes"),
+        Some(_) => None,
+    }
+}
+
+/// Containers without requests.
+pub(super) fn requests(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
+    let note = |(path, container): (String, &RawObject)| {
+        let resources = container.get("resources").unwrap_or(&Value::Null);
+        // A limit counts, because the server derives a missing request from it.
+        let is_there = |name: &str| {
+            ["requests", "limits"].into_iter().any(|field| resources[field].get(name).is_some_and(|is| !is.is_null()))
+        };
+        let missing: Vec<_> = ["cpu", "memory"].into_iter().filter(|name| !is_there(name)).collect();
+        let example = match missing[..] {
+            [] => return None,
+            ["cpu"] => "{requests: {cpu: 50m}}",
+            ["memory"] => "{requests: {memory: 64Mi}}",
+            _ => "{requests: {cpu: 50m, memory: 64Mi}}",
+        };
+        let message = format!("requests no {}; e.g. `{example}`", missing.join(" and no "));
+        Some(Note::new(Code::RequestsMissing, format!("{path}.resources"), message))
+    };
+    spec.template.iter().flat_map(staying).filter_map(note).collect()
+}
+
+struct Old {
+    /// The field, the key, or the prefix of keys if it ends in `/`.
+    name: &'static str,
+    /// The minor version that deprecates it.
+    since: u32,
+    /// The fault, and what to write instead.
+    message: &'static str,
+}
+
+/// Annotations of pods, as the server warns of them (`pkg/api/pod/warnings.go` of Kubernetes 1.36). It drops those of
+/// init containers from 1.8 on (`dropInitContainerAnnotations`).
+const OLD_ANNOTATIONS: [Old; 8] = [
+    Old {
+        name: "seccomp.security.alpha.kubernetes.io/pod",
+        since: 19,
+        message: "is deprecated since Kubernetes 1.19 and ignored from 1.27; set `securityContext.seccompProfile` of the container",
+    },
+    Old {
+        name: "container.seccomp.security.alpha.kubernetes.io/",
+        since: 19,
+        message: "is deprecated since Kubernetes 1.19 and ignored from 1.27; set `securityContext.seccompProfile` of the container",
+    },
+    Old {
+        name: "container.apparmor.security.beta.kubernetes.io/",
+        since: 30,
+        message: "is deprecated since Kubernetes 1.30; set `securityContext.appArmorProfile` of the container",
+    },
+    Old {
+        name: "scheduler.alpha.kubernetes.io/critical-pod",
+        since: 16,
+        message: "is ignored from Kubernetes 1.16; workloads set `priorityClassName`",
+    },
+    Old {
+        name: "security.alpha.kubernetes.io/sysctls",
+        since: 11,
+        message: "is ignored from Kubernetes 1.11; workloads set `securityContext.sysctls`",
+    },
+    Old {
+        name: "security.alpha.kubernetes.io/unsafe-sysctls",
+        since: 11,
+        message: "is ignored from Kubernetes 1.11; workloads set `securityContext.sysctls`",
+    },
+    Old {
+        name: "pod.alpha.kubernetes.io/init-containers",
+        since: 8,
+        message: "is ignored from Kubernetes 1.8; use `spec.template.initContainers`",
+    },
+    Old {
+        name: "pod.beta.kubernetes.io/init-containers",
+        since: 8,
+        message: "is ignored from Kubernetes 1.8; use `spec.template.initContainers`",
+    },
+];
+
+/// Sources of volumes, from the same file.
+const OLD_VOLUMES: [Old; 9] = [
+    Old {
+        name: "gitRepo",
+        since: 11,
+        message: "is deprecated since Kubernetes 1.11 and off from 1.33; use an `emptyDir` that an init container clones into",
+    },
+    Old {
+        name: "photonPersistentDisk",
+        since: 11,
+        message: "is deprecated since Kubernetes 1.11 and does not work from 1.16; use a CSI driver",
+    },
+    Old {
+        name: "scaleIO",
+        since: 16,
+        message: "is deprecated since Kubernetes 1.16 and does not work from 1.22; use a CSI driver",
+    },
+    Old {
+        name: "flocker",
+        since: 22,
+        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
+    },
+    Old {
+        name: "quobyte",
+        since: 22,
+        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
+    },
+    Old {
+        name: "storageos",
+        since: 22,
+        message: "is deprecated since Kubernetes 1.22 and does not work from 1.25; use a CSI driver",
+    },
+    Old {
+        name: "glusterfs",
+        since: 25,
+        message: "is deprecated since Kubernetes 1.25 and does not work from 1.26; use a CSI driver",
+    },
+    Old {
+        name: "cephfs",
+        since: 28,
+        message: "is deprecated since Kubernetes 1.28 and does not work from 1.31; use a CSI driver",
+    },
+    Old {
+        name: "rbd",
+        since: 28,
+        message: "is deprecated since Kubernetes 1.28 and does not work from 1.31; use a CSI driver",
+    },
+];
+
+/// Deprecated content, for the given version or the newest one.
+pub(super) fn deprecated(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
+    let Some(template) = &spec.template else { return Vec::new() };
+    let mut notes = Vec::new();
+    let mut tell = |table: &[Old], name: &str, field: String| {
+        let is_it = |old: &&Old| name == old.name || old.name.ends_with('/') && name.starts_with(old.name);
+        if let Some(old) = table.iter().filter(|old| context.may_be_at_least(old.since)).find(is_it) {
+            notes.push(Note::new(Code::Deprecated, field, old.message));
+        }
+    };
+    for key in template.metadata.iter().flat_map(|metadata| metadata.annotations.keys()) {
+        tell(&OLD_ANNOTATIONS, key, format!("spec.template.metadata.annotations.{key}"));
+    }
+    for (index, volume) in template.volumes.iter().enumerate() {
+        for name in volume.keys() {
+            tell(&OLD_VOLUMES, name, format!("spec.template.volumes[{index}].{name}"));
+        }
+    }
+    for (index, volume) in template.volumes.iter().enumerate() {
+        let is_unchecked = |path: &RawObject| text(path, "type").is_none_or(str::is_empty);
+        if volume.get("hostPath").and_then(Value::as_object).is_some_and(is_unchecked) {
+            let message = "has no `type`: nothing is checked before it is mounted; write e.g. `type: Directory` or \
+                           `type: Socket`";
+            notes.push(Note::new(Code::Deprecated, format!("spec.template.volumes[{index}].hostPath"), message));
+        }
+    }
+    notes
+}
+
+/// The identity of a port: number and protocol, or name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Port {
+    Number(u64, String),
+    Name(String),
+}
+
+impl Port {
+    /// The code for two containers that share it.
+    fn code(&self) -> Code {
+        match self {
+            Port::Number(..) => Code::SharedContainerPort,
+            Port::Name(_) => Code::SharedPortName,
+        }
+    }
+
+    fn consequence(&self) -> &'static str {
+        match self {
+            Port::Number(..) => "only one of them can listen on it",
+            Port::Name(_) => "what names the port, as a Service does, goes to the first of them",
+        }
+    }
+}
+
+impl std::fmt::Display for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Port::Number(number, protocol) => write!(f, "{number}/{protocol}"),
+            Port::Name(name) => write!(f, "`{name}`"),
+        }
+    }
+}
+
+/// A port with its field and its container.
+pub(super) struct Named {
+    pub(super) port: Port,
+    pub(super) field: String,
+    pub(super) container: String,
+}
+
+impl Named {
+    /// The finding if the container `other` has the port, too.
+    pub(super) fn shared_with(self, other: &str) -> Note {
+        let Self { port, field, .. } = self;
+        Note::new(port.code(), field, format!("is {port}, as in {other}: {}", port.consequence()))
+    }
+}
+
+/// The ports of the containers that run as long as the pod does.
+pub(super) fn named_ports(template: &Template) -> Vec<Named> {
+    staying(template).flat_map(|(path, container)| ports_of(&path, container)).collect()
+}
+
+fn ports_of(path: &str, container: &RawObject) -> Vec<Named> {
+    let ports = container.get("ports").and_then(Value::as_array).into_iter().flatten();
+    let of = text(container, "name").unwrap_or_default();
+    let named = ports.enumerate().flat_map(|(index, port)| {
+        let named = |port, field: &str| Named {
+            port,
+            field: format!("{path}.ports[{index}].{field}"),
+            container: of.to_owned(),
+        };
+        let number = port.get("containerPort").and_then(Value::as_u64).map(|number| {
+            let protocol = port["protocol"].as_str().filter(|is| !is.is_empty()).unwrap_or("TCP").to_owned();
+            named(Port::Number(number, protocol), "containerPort")
+        });
+        let name = port["name"].as_str().filter(|name| !name.is_empty());
+        let name = name.map(|name| named(Port::Name(name.to_owned()), "name"));
+        number.into_iter().chain(name)
+    });
+    named.collect()
+}
+
+/// The ports of `template` that another container of `injected` uses, too: code, path in the policy, message.
+/// `injected` has the template. Kubernetes allows shared ports, so this is no conflict.
+pub fn shared_ports(template: &Template, injected: &Workload) -> Vec<(Code, String, String)> {
+    let list = |field| injected.pod_spec().and_then(|spec| spec.get(field)?.as_array()).into_iter().flatten();
+    let natives = list("initContainers").filter_map(Value::as_object).filter(|container| is_native_sidecar(container));
+    let all = list("containers").filter_map(Value::as_object).chain(natives);
+    let theirs: Vec<_> = all.flat_map(|container| ports_of("", container)).collect();
+    let shared = named_ports(template).into_iter().filter_map(|own| {
+        let other = theirs.iter().find(|other| other.port == own.port && other.container != own.container)?;
+        let Note { code, field, message } = own.shared_with(&format!("container `{}`", other.container));
+        Some((code, field, message))
+    });
+    shared.collect()
+}
+
+/// The references between variables of `injected` that the kubelet does not expand, because the variable comes later.
+/// One of the two variables is from `policy`, whose template `injected` has.
+pub fn late_references(policy: &Policy, injected: &Workload) -> Vec<String> {
+    let Some(marker) = policy.marker(injected) else { return Vec::new() };
+    let mut found = Vec::new();
+    for list in ["initContainers", "containers"] {
+        let containers = injected.pod_spec().and_then(|spec| spec.get(list)?.as_array()).into_iter().flatten();
+        for container in containers.filter_map(Value::as_object) {
+            let name = text(container, "name").unwrap_or_default();
+            let all: Vec<&RawObject> = container
+                .get("env")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_object)
+                .collect();
+            let is_ours = |variable: &str| {
+                let end = format!("/spec/{list}/{name}/env/{}", variable.replace('~', "~0").replace('/', "~1"));
+                marker.added.iter().any(|pointer| pointer.ends_with(&end))
+            };
+            for (index, variable) in all.iter().enumerate() {
+                let own = text(variable, "name").unwrap_or_default();
+                for wanted in references::of(variable) {
+                    let is_it = |other: &&&RawObject| text(other, "name") == Some(wanted);
+                    let is_late = all[index + 1..].iter().any(|other| is_it(&other))
+                        && !all[..index].iter().any(|other| is_it(&other));
+                    if is_late && (is_ours(own) || is_ours(wanted)) {
+                        found.push(format!(
+                            "variable `{own}` of container `{name}` refers to `{wanted}`, which stands after it: `$({wanted})` stays as it is written"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Two containers of the template with one port.
+pub(super) fn ports(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
+    let mut first: BTreeMap<Port, String> = BTreeMap::new();
+    let mut notes = Vec::new();
+    for named in spec.template.iter().flat_map(named_ports) {
+        match first.get(&named.port) {
+            Some(other) if *other != named.container => notes.push(named.shared_with(&format!("container `{other}`"))),
+            Some(_) => {}
+            None => drop(first.insert(named.port, named.container)),
+        }
+    }
+    notes
+}
+
+/// A field that has no effect beside another one.
+struct Idle {
+    field: &'static str,
+    because: &'static str,
+    is: fn(&SidecarPolicySpec) -> bool,
+}
+
+const IDLE: [Idle; 4] = [
+    Idle {
+        field: "spec.template.appContainers",
+        because: "chooses among containers for `env`, `envFrom` and `volumeMounts`, of which there are none; add one, or remove it",
+        is: |spec| {
+            spec.template.as_ref().is_some_and(|template| !template.app_containers.is_empty() && !adds_within(template))
+        },
+    },
+    Idle {
+        field: "spec.template.includeInitContainers",
+        because: "widens `env`, `envFrom` and `volumeMounts`, of which there are none; add one, or remove it",
+        is: |spec| {
+            spec.template.as_ref().is_some_and(|template| template.include_init_containers && !adds_within(template))
+        },
+    },
+    Idle {
+        field: "spec.jobs",
+        because: "is asked only where `nativeSidecars` is `ForJobs`; remove one of both",
+        is: |spec| spec.jobs != Jobs::default() && spec.native_sidecars != NativeSidecars::ForJobs,
+    },
+    Idle {
+        field: "spec.initializerName",
+        because: "is used by the engine `Initializer` only, and `spec.engine` is another one; remove it",
+        is: |spec| {
+            let is_other = matches!(spec.engine, EngineChoice::Webhook | EngineChoice::MutatingAdmissionPolicy);
+            spec.initializer_name.is_some() && is_other
+        },
+    },
+];
+
+fn adds_within(template: &Template) -> bool {
+    [&template.env, &template.env_from, &template.volume_mounts].into_iter().any(|list| !list.is_empty())
+}
+
+pub(super) fn without_effect(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
+    let idle = IDLE.iter().filter(|idle| (idle.is)(spec));
+    idle.map(|idle| Note::new(Code::NoEffect, idle.field, idle.because)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_pinned_by_a_tag_that_is_not_latest_or_by_a_digest() {
+        for (image, expected) in [
+            ("nginx", true),
+            ("nginx:latest", true),
+            ("registry:5000/nginx", true),
+            ("registry:5000/a/nginx:latest", true),
+            ("nginx:1.27", false),
+            ("registry:5000/nginx:1", false),
+            ("nginx@sha256:0123", false),
+            ("nginx:latest@sha256:0123", false),
+        ] {
+            assert_eq!(floats(image).is_some(), expected, "{image}");
+        }
+    }
+}

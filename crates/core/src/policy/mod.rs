@@ -1,0 +1,408 @@
+//! Which policy applies to which workload, and why.
+//!
+//! A [`Policy`] is a parsed `SidecarPolicy`: it is valid by construction. [`decide`] runs the ordered chain in
+//! [`checks`]; the first row that answers is the reason. Everything here is pure: no client, no clock.
+
+pub mod checks;
+
+use crate::api::code::Code;
+use crate::api::pod_schema::is_native_sidecar;
+use crate::api::rules::{self, Rules, Violation};
+use crate::api::trust::Trust;
+use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
+use crate::inject::Template;
+use crate::inject::marker::Marker;
+use crate::workload::{Kind, Workload};
+use admission_cel::{Budget, Expression, Gives, Variables};
+use checks::Common;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use wildmatch::WildMatch;
+
+/// Namespaces that no policy ever reaches, besides the operator's own and those that flags add.
+pub const PROTECTED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
+
+/// The operator's flags, as far as decisions depend on them.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// The namespace that the operator runs in: always protected.
+    pub operator_namespace: String,
+    /// Every protected namespace, the built-in ones included.
+    pub protected_namespaces: BTreeSet<String>,
+    /// Initializer names outside `scpol.dev` that are ours (`--initializer-name`).
+    pub initializer_names: BTreeSet<String>,
+    /// Whether containers can be delivered as native sidecars: server and every kubelet are of version 1.29 or later.
+    pub native_sidecars: bool,
+    /// What the templates of policies may hold.
+    pub trust: Trust,
+    /// The minor version of Kubernetes 1 that files are meant for. None stands for the newest.
+    pub minor: Option<u32>,
+}
+
+impl Site {
+    /// A site whose operator runs in `operator_namespace`.
+    pub fn new(
+        operator_namespace: &str,
+        protected: impl IntoIterator<Item = String>,
+        initializer_names: impl IntoIterator<Item = String>,
+    ) -> Self {
+        let built_in = PROTECTED_NAMESPACES.iter().map(|&name| name.to_owned());
+        let protected = protected.into_iter().filter(|name| !name.is_empty());
+        Self {
+            operator_namespace: operator_namespace.to_owned(),
+            protected_namespaces: built_in.chain([operator_namespace.to_owned()]).chain(protected).collect(),
+            initializer_names: initializer_names.into_iter().collect(),
+            native_sidecars: false,
+            trust: Trust::default(),
+            minor: None,
+        }
+    }
+
+    /// True if and only if `initializer` is a name that we may remove from an object: under `scpol.dev`, or given by a
+    /// flag.
+    pub fn owns(&self, initializer: &str) -> bool {
+        let under_ours = initializer.strip_suffix(".scpol.dev").is_some_and(|rest| !rest.is_empty());
+        under_ours || self.initializer_names.contains(initializer)
+    }
+
+    /// The flags that the rules for policies depend on.
+    pub fn rules(&self) -> Rules {
+        Rules { initializer_names: self.initializer_names.clone(), trust: self.trust.clone() }
+    }
+}
+
+/// A valid `SidecarPolicy`.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    /// Its UID; empty for one that comes from a file.
+    pub uid: String,
+    /// When it was created, in RFC 3339; empty for one that comes from a file.
+    pub created: String,
+    /// Its generation; 0 where there is none.
+    pub generation: i64,
+    /// The spec as parsed, defaults filled in.
+    pub spec: SidecarPolicySpec,
+    /// First 16 hex digits of the SHA-256 of the spec as parsed. Unlike the generation, every server has it.
+    pub spec_hash: String,
+    /// The template that it injects.
+    pub template: Template,
+    /// The initializer name under which the Initializer engine registers it.
+    pub initializer_name: String,
+    /// The kinds of its targets, each once, with the pod where the target says.
+    pub kinds: Vec<Arc<Kind>>,
+    /// `spec.matchConditions`, compiled: name and expression.
+    pub conditions: Vec<(String, Arc<Expression>)>,
+    /// `spec.validations`, compiled.
+    pub validations: Vec<Demand>,
+    namespaces: Option<Vec<WildMatch>>,
+    exclude_namespaces: Vec<WildMatch>,
+}
+
+/// A validation, compiled.
+#[derive(Clone, Debug)]
+pub struct Demand {
+    /// The expression that must be true.
+    pub expression: Arc<Expression>,
+    /// The message if it is false.
+    pub message: String,
+    /// An expression for the message. [`Self::message`] is the fallback.
+    pub message_expression: Option<Arc<Expression>>,
+}
+
+impl Demand {
+    /// The validation as it was written, if it can be compiled.
+    fn compile(validation: &Validation) -> Option<Self> {
+        let expression = Expression::compile(&validation.expression, Gives::Bool).ok()?;
+        let message = validation.message.clone();
+        Some(Self {
+            message: message.unwrap_or_else(|| format!("failed expression: {}", expression.source().trim())),
+            expression: Arc::new(expression),
+            message_expression: validation
+                .message_expression
+                .as_ref()
+                .and_then(|source| Expression::compile(source, Gives::String).ok())
+                .map(Arc::new),
+        })
+    }
+
+    /// The message for the user who creates the workload.
+    pub fn told(&self, variables: &Variables<'_>, budget: &mut Budget) -> String {
+        let text = self.message_expression.as_ref().and_then(|message| message.text(variables, budget).ok());
+        // Because the server uses the result only if it is one line and not blank.
+        text.map(|text| text.trim().to_owned())
+            .filter(|text| !text.is_empty() && !text.contains('\n'))
+            .unwrap_or_else(|| self.message.clone())
+    }
+}
+
+impl Policy {
+    /// Parses the custom resource `object`.
+    ///
+    /// # Errors
+    /// Every fault of the spec, each with its code and the path of its field.
+    pub fn parse(object: &Value, site: &Site) -> Result<Self, Vec<Violation>> {
+        let meta = &object["metadata"];
+        let name = meta["name"].as_str().unwrap_or_default();
+        let spec = rules::decode(&object["spec"])?;
+        let violations = rules::check(name, &spec, &site.rules());
+        if !violations.is_empty() {
+            return Err(violations);
+        }
+        Ok(Self::new(meta, spec))
+    }
+
+    fn new(meta: &Value, spec: SidecarPolicySpec) -> Self {
+        let text = |field: &str| meta[field].as_str().unwrap_or_default();
+        let name = text("name");
+        let mut kinds: Vec<Arc<Kind>> = Vec::new();
+        for target in &spec.targets {
+            let kind = Kind::of(&target.group, &target.resource, target.template_path.as_deref());
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        let globs = |list: &Vec<String>| list.iter().map(|glob| WildMatch::new(glob)).collect::<Vec<_>>();
+        Self {
+            name: name.to_owned(),
+            uid: text("uid").to_owned(),
+            created: text("creationTimestamp").to_owned(),
+            generation: meta["generation"].as_i64().unwrap_or_default(),
+            spec_hash: hash(&spec),
+            template: Template::new(
+                name,
+                &spec.template.clone().unwrap_or_default(),
+                spec.position.unwrap_or_default(),
+            ),
+            initializer_name: spec.initializer_name.clone().unwrap_or_else(|| format!("{name}.scpol.dev")),
+            kinds,
+            // Drops none, because the rules have compiled each of them before.
+            conditions: spec
+                .match_conditions
+                .iter()
+                .filter_map(|condition| {
+                    let expression = Expression::compile(&condition.expression, Gives::Bool).ok()?;
+                    Some((condition.name.clone(), Arc::new(expression)))
+                })
+                .collect(),
+            validations: spec.validations.iter().filter_map(Demand::compile).collect(),
+            namespaces: spec.namespaces.as_ref().map(globs),
+            exclude_namespaces: spec.exclude_namespaces.as_ref().map(globs).unwrap_or_default(),
+            spec,
+        }
+    }
+
+    /// True if and only if the policy is neither suspended nor in Audit mode.
+    pub fn is_enforced(&self) -> bool {
+        !self.spec.suspend && self.spec.mode == Mode::Enforce
+    }
+
+    /// True if and only if the policy rejects creates that cannot be injected.
+    pub fn refuses(&self) -> bool {
+        self.spec.failure_policy == FailurePolicy::Fail
+    }
+
+    /// True if and only if the policy may reject creates: because an injection failed, or by its validations.
+    pub fn judges(&self) -> bool {
+        self.refuses() || !self.validations.is_empty()
+    }
+
+    /// True if and only if the policy cannot be served without native sidecars.
+    pub fn needs_native_sidecars(&self) -> bool {
+        let template = &self.template.spec;
+        let always = self.spec.native_sidecars == NativeSidecars::Always && !template.containers.is_empty();
+        always || template.init_containers.iter().any(is_native_sidecar)
+    }
+
+    /// True if and only if decisions may depend on the Namespace object, not only on its name: because the policy
+    /// selects by it, or because a level of the Pod Security Standards would reject the template.
+    pub fn reads_namespaces(&self) -> bool {
+        self.selects_by_namespace() || self.template.is_against_a_level()
+    }
+
+    /// True if and only if every decision needs the Namespace object.
+    pub fn selects_by_namespace(&self) -> bool {
+        let reads = |source: &str| source.contains("namespaceObject");
+        self.spec.namespace_selector.is_some()
+            || self.spec.match_conditions.iter().any(|condition| reads(&condition.expression))
+            || self.spec.validations.iter().any(|validation| {
+                reads(&validation.expression) || validation.message_expression.as_deref().is_some_and(reads)
+            })
+    }
+
+    /// True if and only if it has a template, not only validations.
+    pub fn injects(&self) -> bool {
+        self.spec.template.is_some()
+    }
+
+    /// Its targets that name `kind`, through any group that serves it.
+    pub fn targets_of<'a>(&'a self, kind: &'a Kind) -> impl Iterator<Item = &'a Target> {
+        self.spec.targets.iter().filter(|target| target.resource == kind.resource && kind.is_in(&target.group))
+    }
+
+    /// `workload` with its pod at the path that this policy gives. Policies may give different paths for a custom
+    /// resource.
+    pub fn view<'a>(&self, workload: &'a Workload) -> Cow<'a, Workload> {
+        if workload.kind.is_in_table() {
+            return Cow::Borrowed(workload);
+        }
+        match self.kinds.iter().find(|kind| **kind == workload.kind) {
+            Some(kind) if kind.pod_path != workload.kind.pod_path => Cow::Owned(workload.seen_as(kind)),
+            _ => Cow::Borrowed(workload),
+        }
+    }
+
+    /// Its marker on `workload`, if there is one and it is readable.
+    pub fn marker(&self, workload: &Workload) -> Option<Marker> {
+        self.template.marker(&self.view(workload))
+    }
+
+    /// The paths that this policy and `other` give for the pod of `kind`, if both target it and the paths differ.
+    pub fn disagreement(&self, other: &Policy, kind: &Kind) -> Option<(String, String)> {
+        fn path<'a>(policy: &'a Policy, kind: &Kind) -> Option<&'a Vec<String>> {
+            policy.kinds.iter().find(|own| ***own == *kind)?.pod_path.as_ref()
+        }
+        let (own, other) = (path(self, kind)?, path(other, kind)?);
+        (own != other).then(|| (own.join("."), other.join(".")))
+    }
+
+    /// True if and only if the lists of namespaces let `namespace` through.
+    pub fn covers_namespace(&self, namespace: &str) -> bool {
+        let listed = self.namespaces.as_ref().is_none_or(|globs| globs.iter().any(|glob| glob.matches(namespace)));
+        listed && !self.exclude_namespaces.iter().any(|glob| glob.matches(namespace))
+    }
+}
+
+/// First 16 hex digits of the SHA-256 of `spec` in canonical form.
+fn hash(spec: &SidecarPolicySpec) -> String {
+    // A `Value` gives the canonical form, because serde_json sorts maps by key.
+    let canonical = serde_json::to_value(spec).expect("a spec is JSON").to_string();
+    crate::digest::short(canonical)
+}
+
+/// The verdict of a policy on one workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The policy matches: no row from 0 to 7 objects.
+    Inject,
+    /// The policy does not apply.
+    Skip(Reason),
+    /// The policy cannot decide: an expression failed, or the Namespace could not be read. Never treated as "no match".
+    Error(Reason),
+}
+
+/// Why a policy does nothing to a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// The row of the precedence table that decided.
+    pub row: u8,
+    /// Its code.
+    pub code: Code,
+    /// The two values that were compared.
+    pub detail: String,
+}
+
+/// Asks `policy` about `workload`.
+///
+/// # Guarantees
+/// Pure: the same arguments give the same verdict, on every engine and offline. The first row that says no is the
+/// reason. A row that cannot decide counts only if no other row says no.
+pub fn decide(policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
+    decide_with(&Common::of(workload, site), policy, &policy.view(workload), site)
+}
+
+/// [`decide`] with the results that are `common` to all policies; `workload` must come from [`Policy::view`].
+pub fn decide_with(common: &Common, policy: &Policy, workload: &Workload, site: &Site) -> Verdict {
+    if let Some(reason) = common.untouchable(policy, workload, site) {
+        return Verdict::Skip(reason);
+    }
+    let mut unknown = None;
+    for check in common.rows() {
+        match check(policy, workload, site) {
+            None | Some(Verdict::Inject) => {}
+            Some(Verdict::Error(reason)) => drop(unknown.get_or_insert(reason)),
+            // Because "not selected" is the better reason: rows 4 and 5 matter only for selected workloads.
+            Some(Verdict::Skip(reason)) if REFUSALS.contains(&reason.row) => {
+                return Verdict::Skip(checks::unselected(policy, workload, site).unwrap_or(reason));
+            }
+            Some(skip) => return skip,
+        }
+    }
+    unknown.map_or(Verdict::Inject, Verdict::Error)
+}
+
+/// The rows that can skip a selected workload.
+const REFUSALS: [u8; 2] = [4, 5];
+
+/// Every valid policy at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    by_name: HashMap<String, Arc<Policy>>,
+    by_initializer: HashMap<String, String>,
+    in_order: Vec<Arc<Policy>>,
+    read_namespaces: bool,
+}
+
+impl Policies {
+    /// The set of `policies`. Of two with one initializer name, the older keeps it; of two equally old, the first by
+    /// name.
+    pub fn new(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+        Self::after(&Self::default(), policies)
+    }
+
+    /// The set of `policies` that replaces `before`. A policy keeps the initializer name that it had in `before`.
+    pub fn after(before: &Self, policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
+        let by_name: HashMap<_, _> = policies.into_iter().map(|policy| (policy.name.clone(), policy)).collect();
+        let mut by_initializer: HashMap<String, String> = HashMap::new();
+        let claim = |policy: &Policy| {
+            let holder = before.by_initializer.get(&policy.initializer_name);
+            (holder != Some(&policy.name), policy.created.clone(), policy.name.clone())
+        };
+        for policy in by_name.values() {
+            let owner = by_initializer.entry(policy.initializer_name.clone()).or_insert_with(|| policy.name.clone());
+            if claim(policy) < claim(&by_name[owner]) {
+                owner.clone_from(&policy.name);
+            }
+        }
+        let mut in_order: Vec<_> = by_name.values().cloned().collect();
+        in_order.sort_by(|a, b| b.spec.priority.cmp(&a.spec.priority).then_with(|| a.name.cmp(&b.name)));
+        let read_namespaces = in_order.iter().any(|policy| policy.reads_namespaces());
+        Self { by_name, by_initializer, in_order, read_namespaces }
+    }
+
+    /// The policy of that name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
+        self.by_name.get(name)
+    }
+
+    /// The policy that registers under `initializer`.
+    pub fn by_initializer(&self, initializer: &str) -> Option<&Arc<Policy>> {
+        self.by_name.get(self.by_initializer.get(initializer)?)
+    }
+
+    /// True if and only if [`Policy::reads_namespaces`] holds for one of them.
+    pub fn read_namespaces(&self) -> bool {
+        self.read_namespaces
+    }
+
+    /// The kinds that they target. A kind with several policies appears several times.
+    pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.in_order.iter().flat_map(|policy| &policy.kinds)
+    }
+
+    /// True if and only if [`Policy::selects_by_namespace`] holds for one of them.
+    pub fn select_by_namespace(&self) -> bool {
+        self.in_order.iter().any(|policy| policy.selects_by_namespace())
+    }
+
+    /// All of them, in priority order: higher first, ties by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
+        self.in_order.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests;

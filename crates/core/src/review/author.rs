@@ -1,0 +1,390 @@
+//! Whether the author of a policy could create such pods himself, wherever it injects: the same check as that of
+//! `config/author-check.yaml`, for servers that lack its kind. Pure: the operator asks the API server.
+//!
+//! Unlike the engine's own, this registration must be answered: what nobody has judged is not stored.
+
+use crate::Unavailable;
+use crate::api::GROUP;
+use crate::capabilities::{Capabilities, registration};
+use crate::compile::webhook::Endpoint;
+use crate::compile::webhook::{address, check_port, entry};
+use crate::naming::{self, PROBE, PROBE_REFUSE};
+use crate::review::{Envelope, Invalid, allowed, check_uid, written};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The name of the registration, and of its one entry: that of the ValidatingAdmissionPolicy in `config/author-check.yaml`.
+pub const NAME: &str = "author.scpol.dev";
+/// The first segment of the path that is called; the second is the revision of the registration.
+pub const PATH: &str = "/author/";
+/// The folder with the rights that the check needs.
+pub const RIGHTS: &str = "config/rbac/author-webhook";
+/// How many namespaces are asked about one by one. The number is that of `config/author-check.yaml`, where the API server allows
+/// no more for their cost: a policy shall not be judged otherwise because the server is another one.
+pub const NAMED: usize = 28;
+/// The plural name of what is judged.
+const RESOURCE: &str = "sidecarpolicies";
+
+/// Where the author must have the right to create pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Places {
+    /// In all namespaces.
+    All,
+    /// In each of these: at least one, at most [`NAMED`], none twice, in the order of the policy.
+    Named(Vec<String>),
+}
+
+impl Places {
+    /// Those of a policy. Whatever cannot be read as a list of names is wide.
+    pub fn of(policy: &Value) -> Self {
+        let listed = policy["spec"]["namespaces"].as_array().filter(|listed| (1..=NAMED).contains(&listed.len()));
+        let literal = |name: &Value| name.as_str().filter(|name| !name.contains(['*', '?'])).map(str::to_owned);
+        let Some(listed) = listed.and_then(|listed| listed.iter().map(literal).collect::<Option<Vec<_>>>()) else {
+            return Self::All;
+        };
+        let mut names: Vec<String> = Vec::new();
+        for name in listed {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        Self::Named(names)
+    }
+
+    /// As questions to the API server: the namespace of each, empty for all of them.
+    pub fn questions(&self) -> Vec<&str> {
+        match self {
+            Self::All => vec![""],
+            Self::Named(names) => names.iter().map(String::as_str).collect(),
+        }
+    }
+}
+
+/// Who has sent a request, as an API server tells it.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Author {
+    #[serde(deserialize_with = "or_empty")]
+    username: String,
+    #[serde(deserialize_with = "or_empty")]
+    uid: String,
+    #[serde(deserialize_with = "or_empty")]
+    groups: Vec<String>,
+    #[serde(deserialize_with = "or_empty")]
+    extra: BTreeMap<String, Option<Vec<String>>>,
+}
+
+/// API servers write a list that is not there as null.
+fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+impl Author {
+    /// What people call him.
+    pub fn name(&self) -> &str {
+        &self.username
+    }
+
+    /// The question whether he may create pods in `namespace`, or, where that is empty, in all.
+    pub fn question(&self, namespace: &str) -> SubjectAccessReview {
+        let attributes =
+            json!({ "verb": "create", "group": "", "version": "*", "resource": "pods", "namespace": namespace });
+        let extra: BTreeMap<_, _> =
+            self.extra.iter().map(|(key, values)| (key, values.clone().unwrap_or_default())).collect();
+        let spec = json!({
+            "user": self.username, "uid": self.uid, "groups": self.groups, "extra": extra, "resourceAttributes": attributes,
+        });
+        serde_json::from_value(json!({ "spec": spec })).expect("the shape is fixed")
+    }
+
+    /// What he is told who may not create pods in `namespace`, or, where that is empty, in all.
+    pub fn lacks(&self, namespace: &str) -> String {
+        let (code, name) = (crate::api::code::Code::AuthorLacksRight, &self.username);
+        match namespace {
+            "" => format!(
+                "{code}: {name} may not create pods in all namespaces, so may have a policy only for namespaces where that is allowed: name them in `spec.namespaces`, at most {NAMED} and without globs"
+            ),
+            namespace => format!(
+                "{code}: {name} may not create pods in namespace `{namespace}`, so may not have a policy inject there"
+            ),
+        }
+    }
+}
+
+/// A review of a policy.
+#[derive(Debug)]
+pub struct Review {
+    /// As it came: the answer has the same.
+    api_version: String,
+    request: Request,
+}
+
+#[derive(Deserialize, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Request {
+    uid: String,
+    resource: Resource,
+    #[serde(deserialize_with = "or_empty")]
+    sub_resource: String,
+    operation: String,
+    user_info: Author,
+    object: Value,
+    old_object: Value,
+    dry_run: Option<bool>,
+}
+
+#[derive(Deserialize, Debug, Default)]
+#[serde(default)]
+struct Resource {
+    group: String,
+    resource: String,
+}
+
+/// What a review comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// There is nothing to ask.
+    Allowed,
+    /// It is a probe, which is refused: see [`probe`].
+    Probed,
+    /// It depends on the author's rights there.
+    Asks(Places),
+}
+
+impl Review {
+    /// Reads `body`, once and in time that grows with its length.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(body: &[u8]) -> Result<Self, Invalid> {
+        let (api_version, request): (_, Request) = Envelope::open(body)?;
+        check_uid(&request.uid)?;
+        Ok(Self { api_version, request })
+    }
+
+    /// Who is judged.
+    pub fn author(&self) -> &Author {
+        &self.request.user_info
+    }
+
+    /// The policy's name; empty if it has none.
+    pub fn policy(&self) -> &str {
+        self.request.object["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    /// What is to be asked.
+    pub fn judgement(&self) -> Judgement {
+        let Request { resource, sub_resource, operation, object, old_object, dry_run, .. } = &self.request;
+        let is_policy = resource.group == GROUP && resource.resource == RESOURCE && sub_resource.is_empty();
+        let is_same = !object["spec"].is_null() && object["spec"] == old_object["spec"];
+        match operation.as_str() {
+            "CREATE" | "UPDATE" if !is_policy => Judgement::Allowed,
+            "CREATE" if *dry_run == Some(true) && object["metadata"]["labels"][PROBE] == PROBE_REFUSE => {
+                Judgement::Probed
+            }
+            "UPDATE" if is_same => Judgement::Allowed,
+            "CREATE" | "UPDATE" => Judgement::Asks(Places::of(object)),
+            _ => Judgement::Allowed,
+        }
+    }
+
+    /// The answer: a review, as JSON, that refuses with the message if there is one.
+    pub fn answer(&self, refusal: Option<&str>) -> Vec<u8> {
+        let response = allowed(&self.request.uid);
+        let response = match refusal {
+            Some(message) => response.refused(message),
+            None => response,
+        };
+        written(&self.api_version, response)
+    }
+}
+
+/// What whoever probes the registration of `revision` is told.
+pub fn probed(revision: &str) -> String {
+    format!("the probe asks to be refused by registration {revision}")
+}
+
+/// A policy whose create, which must be a dry run, is refused with [`probed`] once the registration is in force. It is for
+/// `namespace` alone, the operator's own, where the operator may create pods: `config/author-check.yaml` may be in force, too.
+pub fn probe(namespace: &str) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/v1alpha1"),
+        "kind": "SidecarPolicy",
+        "metadata": { "name": "scpol-probe", "labels": { PROBE: PROBE_REFUSE } },
+        "spec": {
+            "mode": "Audit",
+            "namespaces": [namespace],
+            "template": { "containers": [{ "name": "probe", "image": "probe" }] },
+        },
+    })
+}
+
+/// The registration. Without `ca_bundle`, API servers trust what their own system trusts.
+///
+/// # Errors
+/// If the server cannot register webhooks, or cannot call this one.
+pub fn render(cluster: &Capabilities, endpoint: &Endpoint, ca_bundle: Option<&[u8]>) -> Result<Value, Unavailable> {
+    crate::compile::webhook::check_server(cluster)?;
+    check_port(endpoint, cluster)?;
+    let resource = cluster.registration(registration::VALIDATING_WEBHOOKS).expect("the engine has been checked");
+    let mut rule = json!({
+        "operations": ["CREATE", "UPDATE"],
+        "apiGroups": [GROUP],
+        "apiVersions": ["*"],
+        "resources": [RESOURCE],
+    });
+    if cluster.at_least(1, 14) {
+        rule["scope"] = json!("Cluster");
+    }
+    let at_revision = |revision: &str| {
+        let client = address(endpoint, ca_bundle, &format!("{PATH}{revision}"));
+        let mut entry = entry(cluster, NAME, &client, &json!([rule]));
+        entry["failurePolicy"] = json!("Fail");
+        json!({
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": naming::metadata(NAME, &[]),
+            "webhooks": [entry],
+        })
+    };
+    Ok(at_revision(&crate::digest::short(at_revision("").to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(namespaces: &Value) -> Value {
+        json!({ "metadata": { "name": "p" }, "spec": { "namespaces": namespaces, "priority": 1 } })
+    }
+
+    fn review(operation: &str, object: &Value, old_object: &Value) -> Value {
+        json!({
+            "apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "u1", "operation": operation, "object": object, "oldObject": old_object,
+                "resource": { "group": "scpol.dev", "version": "v1alpha1", "resource": "sidecarpolicies" },
+                "userInfo": { "username": "jo", "uid": "7", "groups": ["dev"], "extra": { "scopes": ["a"], "none": null } },
+            },
+        })
+    }
+
+    fn judged(review: &Value) -> Judgement {
+        Review::parse(review.to_string().as_bytes()).unwrap().judgement()
+    }
+
+    #[test]
+    fn the_author_is_asked_about_each_namespace_that_is_named_and_else_about_all() {
+        let names = |count: usize| (0..count).map(|number| format!("n{number}")).collect::<Vec<_>>();
+        let named = |names: &[&str]| Places::Named(names.iter().map(|name| (*name).to_owned()).collect());
+        for (namespaces, expected) in [
+            (json!(["a"]), named(&["a"])),
+            (json!(["b", "a", "b"]), named(&["b", "a"])),
+            (json!(names(28)), Places::Named(names(28))),
+            (json!(names(29)), Places::All),
+            (json!(vec!["a"; 29]), Places::All),
+            (json!([]), Places::All),
+            (json!(null), Places::All),
+            (json!(["*"]), Places::All),
+            (json!(["a", "b?"]), Places::All),
+            (json!(["a", "b*"]), Places::All),
+            (json!(["a", 7]), Places::All),
+            (json!("a"), Places::All),
+        ] {
+            assert_eq!(Places::of(&policy(&namespaces)), expected, "{namespaces}");
+        }
+        for odd in [json!(null), json!({}), json!({ "spec": [] }), json!({ "spec": { "template": {} } })] {
+            assert_eq!(Places::of(&odd), Places::All, "{odd}");
+        }
+        assert_eq!(Places::All.questions(), [""]);
+        assert_eq!(named(&["b", "a"]).questions(), ["b", "a"]);
+    }
+
+    #[test]
+    fn it_is_asked_at_each_create_and_at_each_edit_of_the_spec() {
+        let (here, there) = (policy(&json!(["here"])), policy(&json!(["there"])));
+        let asks = |namespace: &str| Judgement::Asks(Places::Named(vec![namespace.to_owned()]));
+        let mut labelled = here.clone();
+        labelled["metadata"]["labels"] = json!({ "a": "b", PROBE: PROBE_REFUSE });
+        let bare = json!({ "metadata": { "name": "p" } });
+        for (operation, object, old, expected) in [
+            ("CREATE", &here, &json!(null), asks("here")),
+            ("CREATE", &here, &here, asks("here")),
+            ("UPDATE", &here, &there, asks("here")),
+            ("UPDATE", &here, &json!(null), asks("here")),
+            ("UPDATE", &labelled, &here, Judgement::Allowed),
+            ("UPDATE", &bare, &bare, Judgement::Asks(Places::All)),
+            ("DELETE", &json!(null), &here, Judgement::Allowed),
+            // Only what is not stored may ask to be refused.
+            ("CREATE", &labelled, &json!(null), asks("here")),
+        ] {
+            assert_eq!(judged(&review(operation, object, old)), expected, "{operation} {object} {old}");
+        }
+        let mut dry = review("CREATE", &labelled, &json!(null));
+        dry["request"]["dryRun"] = json!(true);
+        assert_eq!(judged(&dry), Judgement::Probed);
+        for (pointer, value) in [
+            ("/request/resource/group", "other.example"),
+            ("/request/resource/resource", "secrets"),
+            ("/request/subResource", "status"),
+        ] {
+            let mut other = review("UPDATE", &here, &there);
+            match other.pointer_mut(pointer) {
+                Some(field) => *field = json!(value),
+                None => other["request"]["subResource"] = json!(value),
+            }
+            assert_eq!(judged(&other), Judgement::Allowed, "{pointer}");
+        }
+    }
+
+    #[test]
+    fn it_is_asked_about_who_has_sent_the_request() {
+        let review =
+            Review::parse(review("CREATE", &policy(&json!(["a"])), &json!(null)).to_string().as_bytes()).unwrap();
+        let question = serde_json::to_value(review.author().question("a")).unwrap();
+        let attributes = json!({ "verb": "create", "group": "", "version": "*", "resource": "pods", "namespace": "a" });
+        let expected = json!({
+            "user": "jo", "uid": "7", "groups": ["dev"], "extra": { "none": [], "scopes": ["a"] },
+            "resourceAttributes": attributes,
+        });
+        assert_eq!(question["spec"], expected);
+        let nobody: Author =
+            serde_json::from_value(json!({ "username": null, "groups": null, "extra": null })).unwrap();
+        assert_eq!(nobody.name(), "");
+    }
+
+    #[test]
+    fn the_registration_must_be_answered_and_has_what_the_server_knows() {
+        let cluster = |minor: u32, version: &'static str| {
+            let plurals = [
+                ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+                ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+            ];
+            let served = plurals.map(|(plural, kind)| ("admissionregistration.k8s.io", version, plural, kind));
+            Capabilities::of(minor, &served)
+        };
+        let endpoint = Endpoint::Service { namespace: "scpol-system".into(), name: "scpol".into(), port: 443 };
+        let old = render(&cluster(13, "v1beta1"), &endpoint, Some(b"ca")).unwrap();
+        let revision = crate::compile::webhook::revision_of(&old).unwrap();
+        let expected = json!({
+            "name": NAME, "failurePolicy": "Fail", "sideEffects": "None",
+            "clientConfig": {
+                "service": { "namespace": "scpol-system", "name": "scpol", "path": format!("/author/{revision}") },
+                "caBundle": "Y2E=",
+            },
+            "rules": [{
+                "apiGroups": ["scpol.dev"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+                "resources": ["sidecarpolicies"],
+            }],
+        });
+        assert_eq!(old["webhooks"], json!([expected]));
+        let current = render(&cluster(36, "v1"), &endpoint, Some(b"ca")).unwrap();
+        let entry = &current["webhooks"][0];
+        assert_eq!((&entry["timeoutSeconds"], &entry["rules"][0]["scope"]), (&json!(3), &json!("Cluster")));
+        let other = render(&cluster(36, "v1"), &endpoint, Some(b"other")).unwrap();
+        assert_ne!(current["webhooks"][0]["clientConfig"]["service"], other["webhooks"][0]["clientConfig"]["service"]);
+        assert!(render(&Capabilities::of(36, &[]), &endpoint, None).is_err());
+    }
+}

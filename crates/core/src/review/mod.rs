@@ -1,0 +1,775 @@
+//! Answers admission reviews: bytes in, bytes out. Pure.
+//!
+//! # What becomes of a call that cannot be answered
+//! A webhook has two ways to say no. A review with `allowed: false` refuses the create, whatever `failurePolicy` says. Any HTTP
+//! status but 200, a timeout, or an answer that cannot be read is a failed call: `failurePolicy` decides, `Ignore` lets the
+//! create through, and the API server counts it (`apiserver_admission_webhook_fail_open_count`) and notes it in the audit log
+//! (apiserver, `webhook/mutating/dispatcher.go`, `ErrCallingWebhook`). So what cannot be understood is an HTTP 400, also
+//! where its `uid` is known: an answer of `allowed: true` would pass by `Fail`, and hide the fault. What must never happen is
+//! a patch that does not apply: that is an HTTP 500 to the creator, even under `Ignore`.
+//!
+//! # What is left alone
+//! Everything but a CREATE of an object in a namespace; and what no policy targets.
+
+pub mod author;
+
+use crate::api::code::Code;
+use crate::decision::{Decision, JUDGED, Left, Outcome};
+use crate::inject::undo_anywhere;
+use crate::naming::{PROBE, PROBE_REFUSE, PROBE_UNSEEN};
+use crate::policy::{Policies, Policy, Site};
+use crate::workload::{Kind, Workload};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use json_patch::Patch;
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// The largest review that is read, in bytes: an object of 3 MiB, which is the most that an API server reads in one request
+/// (apiserver, `MaxRequestBodyBytes`), and 64 KiB for what stands around it, such as the groups of the user. A create comes
+/// with one copy of its object.
+pub const LARGEST: usize = (3 << 20) + (64 << 10);
+/// How many warnings an answer has at most, and how long each may be, in bytes: the API server cuts longer ones
+/// (`apiserver/pkg/endpoints/filters/warning.go`: 256 each, 4096 together).
+const WARNINGS: (usize, usize) = (4, 240);
+
+/// Which of the two calls is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Of a MutatingWebhookConfiguration: it adds, and never refuses.
+    Mutate,
+    /// Of a ValidatingWebhookConfiguration: it refuses, and never adds.
+    Validate,
+}
+
+/// Why a body is no review that can be answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    /// It is longer than [`LARGEST`].
+    #[error(
+        "{}: the review is larger than {LARGEST} bytes; an API server reads no object of more than 3 MiB",
+        Code::ReviewInvalid
+    )]
+    TooLarge,
+    /// It is something else.
+    #[error("{code}: {0}", code = Code::ReviewInvalid)]
+    NoReview(String),
+}
+
+impl Invalid {
+    /// The HTTP status that says it.
+    pub fn status(&self) -> u16 {
+        match self {
+            Invalid::TooLarge => 413,
+            Invalid::NoReview(_) => 400,
+        }
+    }
+}
+
+fn invalid(message: impl Into<String>) -> Invalid {
+    Invalid::NoReview(message.into())
+}
+
+/// A review that can be answered.
+#[derive(Debug)]
+pub struct Review {
+    /// As it came: the answer has the same.
+    api_version: String,
+    request: Request,
+}
+
+/// What stands around a request, whatever is read of that.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Envelope<R> {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    request: Option<R>,
+}
+
+impl<R: DeserializeOwned> Envelope<R> {
+    /// The API version and the request of the review in `body`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn open(body: &[u8]) -> Result<(String, R), Invalid> {
+        if body.len() > LARGEST {
+            return Err(Invalid::TooLarge);
+        }
+        let envelope: Self = serde_json::from_slice(body)
+            .map_err(|error| invalid(format!("the body is no AdmissionReview: {error}")))?;
+        if envelope.kind != "AdmissionReview" {
+            return Err(invalid(format!("`kind` is `{}`, not `AdmissionReview`", shown(&envelope.kind))));
+        }
+        if !matches!(envelope.api_version.as_str(), "admission.k8s.io/v1" | "admission.k8s.io/v1beta1") {
+            let message = format!(
+                "`apiVersion` is `{}`, not `admission.k8s.io/v1` or `admission.k8s.io/v1beta1`",
+                shown(&envelope.api_version)
+            );
+            return Err(invalid(message));
+        }
+        let request = envelope.request.ok_or_else(|| invalid("`request` is missing"))?;
+        Ok((envelope.api_version, request))
+    }
+}
+
+/// Sees that an answer could be told from others.
+pub(super) fn check_uid(uid: &str) -> Result<(), Invalid> {
+    if uid.is_empty() { Err(invalid("`request.uid` is missing: nothing could be answered to it")) } else { Ok(()) }
+}
+
+#[derive(Deserialize, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Request {
+    uid: String,
+    resource: Resource,
+    sub_resource: String,
+    namespace: String,
+    operation: String,
+    #[serde(deserialize_with = "object")]
+    object: Value,
+    dry_run: Option<bool>,
+}
+
+/// The object, without its `managedFields`: nobody decides by them, and of a small object they are more than all the rest.
+fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    Part::Object.deserialize(deserializer)
+}
+
+/// What is read of an object.
+#[derive(Clone, Copy)]
+enum Part {
+    Object,
+    Metadata,
+}
+
+impl<'de> DeserializeSeed<'de> for Part {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Part {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut read = Map::new();
+        while let Some(key) = fields.next_key::<String>()? {
+            let value = match (self, key.as_str()) {
+                (Part::Object, "metadata") => fields.next_value_seed(Part::Metadata)?,
+                (Part::Metadata, "managedFields") => {
+                    fields.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                _ => fields.next_value()?,
+            };
+            read.insert(key, value);
+        }
+        Ok(Value::Object(read))
+    }
+}
+
+/// Through what an object was posted.
+#[derive(Deserialize, Debug, Default)]
+#[serde(default)]
+struct Resource {
+    group: String,
+    version: String,
+    resource: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answered<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    response: Response<'a>,
+}
+
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+impl Response<'_> {
+    fn patched(self, patch: &Patch) -> Self {
+        if patch.is_empty() {
+            return self;
+        }
+        let bytes = serde_json::to_vec(patch).expect("a patch is JSON");
+        Self { patch_type: Some("JSONPatch"), patch: Some(STANDARD.encode(bytes)), ..self }
+    }
+
+    pub(super) fn refused(self, message: &str) -> Self {
+        let status = json!({ "status": "Failure", "reason": "Forbidden", "code": 403, "message": message });
+        Self { allowed: false, status: Some(status), ..self }
+    }
+}
+
+/// An answer, and what it rests on.
+#[derive(Debug)]
+pub struct Answer {
+    /// The review that is sent back: valid JSON.
+    pub body: Vec<u8>,
+    /// What was decided, if there was something to decide.
+    pub decided: Option<Decided>,
+}
+
+/// What was decided on one object.
+#[derive(Debug)]
+pub struct Decided {
+    /// In which call.
+    pub call: Call,
+    /// The object will not be stored: nothing of it is to be counted, and nobody to be told.
+    pub is_dry_run: bool,
+    /// The object as it came.
+    pub workload: Workload,
+    /// What the policies say that were asked.
+    pub decision: Decision,
+}
+
+/// What one call has to tell of one policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// The policy.
+    pub policy: &'a Arc<Policy>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The row that decided; none where the template went in.
+    pub row: Option<u8>,
+    /// Why.
+    pub code: Code,
+    /// What was compared with what; empty where the template went in.
+    pub detail: &'a str,
+}
+
+impl Decided {
+    /// What is to be counted and told, each thing by one of the two calls: the mutating one tells what was injected, skipped
+    /// and let through, the validating one what was refused, and how the validations ended. What is refused gets nothing of
+    /// anybody.
+    pub fn told(&self) -> Vec<Told<'_>> {
+        let is_refused = self.decision.refusal().is_some();
+        let injected = self.decision.inject.iter().filter(|_| self.call == Call::Mutate && !is_refused);
+        let injected = injected.map(|policy| Told {
+            policy,
+            outcome: Outcome::Injected,
+            row: None,
+            code: Code::Programmed,
+            detail: "",
+        });
+        let is_told = |left: &&Left| {
+            let by_validation = left.outcome == Outcome::Rejected || left.reason.row == JUDGED;
+            by_validation == (self.call == Call::Validate)
+        };
+        let rest = self.decision.rest.iter().filter(is_told).map(|left| Told {
+            policy: &left.policy,
+            outcome: left.outcome,
+            row: Some(left.reason.row),
+            code: left.reason.code,
+            detail: &left.reason.detail,
+        });
+        injected.chain(rest).collect()
+    }
+}
+
+impl Review {
+    /// Reads `body`, once and in time that grows with its length.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(body: &[u8]) -> Result<Self, Invalid> {
+        let (api_version, request): (_, Request) = Envelope::open(body)?;
+        check_uid(&request.uid)?;
+        let review = Self { api_version, request };
+        if review.is_of_interest() && !review.request.object["metadata"].is_object() {
+            return Err(invalid("`request.object` is missing, or has no `metadata`, though `operation` is CREATE"));
+        }
+        Ok(review)
+    }
+
+    /// The namespace whose object must be known to answer, if some policy that targets this resource asks for more of it than
+    /// its name.
+    pub fn needs_namespace(&self, policies: &Policies) -> Option<&str> {
+        if !policies.read_namespaces() || !self.is_of_interest() {
+            return None;
+        }
+        let kind = self.kind(policies)?;
+        let reads = policies.iter().any(|policy| policy.kinds.contains(kind) && policy.reads_namespaces());
+        reads.then_some(self.request.namespace.as_str())
+    }
+
+    /// The answer to `call`, of the registration of that `revision`, if it is one that has been seen, where `policies` are those in force by webhook and
+    /// `namespace` is what [`Self::needs_namespace`] asks for; without it the policies that read it err. What refuses judges by the policies
+    /// that are `listed` alone, where it is known which are: others may have come in force after the mutating call.
+    ///
+    /// # Guarantees
+    /// Pure. A mutating call never refuses, and its patch applies to the object that came. A dry run is answered like any other.
+    pub fn answer(
+        self,
+        call: Call,
+        revision: Option<&str>,
+        policies: &Policies,
+        listed: Option<&BTreeSet<String>>,
+        site: &Site,
+        namespace: Option<Arc<Value>>,
+    ) -> Answer {
+        let Self { api_version, request } = self;
+        if !is_of_interest(&request) {
+            return Answer { body: written(&api_version, allowed(&request.uid)), decided: None };
+        }
+        if let Some(body) = probe(&api_version, &request, call, revision, site) {
+            return Answer { body, decided: None };
+        }
+        let Some(kind) = kind(&request.resource, policies) else {
+            return Answer { body: written(&api_version, allowed(&request.uid)), decided: None };
+        };
+        let Request { uid, resource, object, namespace: name, dry_run, .. } = request;
+        let mut workload = Workload::new(kind, object).within(namespace);
+        // The request knows it, also where the object does not say it.
+        workload.body["metadata"]["namespace"] = Value::String(name);
+        if call == Call::Validate {
+            // On 1.13, what has initializers by now may have been given them by the server, in between (plugin `Initializers`).
+            // Whether the object has brought its own cannot be told any more, and validations must not depend on it.
+            workload.body["metadata"].as_object_mut().map(|metadata| metadata.remove("initializers"));
+        }
+        let is_asked = |policy: &Policy| {
+            policy.targets_of(kind).any(|target| {
+                target.version == "*" || (target.group == resource.group && target.version == resource.version)
+            })
+        };
+        let (response, decision) = match call {
+            Call::Mutate => mutate(allowed(&uid), &workload, policies, site, is_asked),
+            Call::Validate => {
+                let is_listed = |policy: &Policy| listed.is_none_or(|listed| listed.contains(&policy.name));
+                validate(allowed(&uid), &workload, policies, site, |policy| is_asked(policy) && is_listed(policy))
+            }
+        };
+        let body = written(&api_version, response);
+        Answer { body, decided: Some(Decided { call, is_dry_run: dry_run == Some(true), workload, decision }) }
+    }
+
+    fn is_of_interest(&self) -> bool {
+        is_of_interest(&self.request)
+    }
+
+    fn kind<'a>(&self, policies: &'a Policies) -> Option<&'a Arc<Kind>> {
+        kind(&self.request.resource, policies)
+    }
+}
+
+/// True if and only if an object is created, in a namespace.
+fn is_of_interest(request: &Request) -> bool {
+    request.operation == "CREATE" && request.sub_resource.is_empty() && !request.namespace.is_empty()
+}
+
+/// As those who target it take it to be.
+fn kind<'a>(resource: &Resource, policies: &'a Policies) -> Option<&'a Arc<Kind>> {
+    policies.kinds().find(|kind| kind.resource == resource.resource && kind.is_in(&resource.group))
+}
+
+pub(super) fn allowed(uid: &str) -> Response<'_> {
+    Response { uid, allowed: true, ..Response::default() }
+}
+
+pub(super) fn written(api_version: &str, response: Response<'_>) -> Vec<u8> {
+    let answer = Answered { api_version, kind: "AdmissionReview", response };
+    serde_json::to_vec(&answer).expect("an answer is JSON")
+}
+
+/// The answer to a probe, if this is one.
+fn probe(api_version: &str, request: &Request, call: Call, revision: Option<&str>, site: &Site) -> Option<Vec<u8>> {
+    let metadata = &request.object["metadata"];
+    let asked = metadata["labels"].get(PROBE).filter(|_| request.namespace == site.operator_namespace)?;
+    let response = allowed(&request.uid);
+    Some(match (call, revision) {
+        (Call::Mutate, revision) => {
+            written(api_version, response.patched(&annotated(metadata, revision.unwrap_or(PROBE_UNSEEN))))
+        }
+        (Call::Validate, Some(revision)) if asked == PROBE_REFUSE => {
+            written(api_version, response.refused(&format!("the probe asks to be refused by registration {revision}")))
+        }
+        _ => written(api_version, response),
+    })
+}
+
+fn annotated(metadata: &Value, revision: &str) -> Patch {
+    let key = PROBE.replace('/', "~1");
+    // Another engine may have answered before, while a resource goes from one to the other.
+    let answers = metadata["annotations"][PROBE].as_str().into_iter().chain([revision]);
+    let value = answers.collect::<Vec<_>>().join(",");
+    let operation = match metadata["annotations"].is_object() {
+        true => json!({ "op": "add", "path": format!("/metadata/annotations/{key}"), "value": value }),
+        false => json!({ "op": "add", "path": "/metadata/annotations", "value": { PROBE: value } }),
+    };
+    serde_json::from_value(json!([operation])).expect("the shape is fixed")
+}
+
+fn mutate<'a>(
+    response: Response<'a>,
+    workload: &Workload,
+    policies: &Policies,
+    site: &Site,
+    is_asked: impl Fn(&Policy) -> bool,
+) -> (Response<'a>, Decision) {
+    let mut decision = Decision::of(policies, workload, site);
+    decision.retain(is_asked);
+    let patch = decision.plan(workload);
+    let failed = decision.rest.iter().filter(|left| left.outcome == Outcome::Failed && left.reason.row != JUDGED);
+    let warnings = failed.take(WARNINGS.0).map(|left| warning(left, workload)).collect();
+    (Response { warnings, ..response }.patched(&patch), decision)
+}
+
+/// What the creator is told of a policy that lets the object in without its sidecar.
+fn warning(left: &Left, workload: &Workload) -> String {
+    let reason = &left.reason;
+    let text = format!(
+        "SidecarPolicy `{}` does not inject this {}: {}: {}",
+        left.policy.name,
+        workload.kind_name(),
+        reason.code,
+        reason.detail
+    );
+    cut(&text, WARNINGS.1).to_owned()
+}
+
+/// The policies are asked about the object as it was before we changed it: what one of them adds must not make another one
+/// match, as it does not where both are decided on at once.
+fn validate<'a>(
+    response: Response<'a>,
+    stored: &Workload,
+    policies: &Policies,
+    site: &Site,
+    is_asked: impl Fn(&Policy) -> bool,
+) -> (Response<'a>, Decision) {
+    let is_ours = |policy: &&Arc<Policy>| {
+        policy.kinds.contains(&stored.kind)
+            && policy.marker(stored).is_some_and(|marker| marker.hash == policy.template.hash)
+    };
+    let ours: Vec<String> = policies.iter().filter(is_ours).map(|policy| policy.name.clone()).collect();
+    let undone = (!ours.is_empty()).then(|| undo_anywhere(stored, &ours)).flatten();
+    let before = undone.map(|undone| stored.with_body(undone.body));
+    let before = before.as_ref().unwrap_or(stored);
+    let mut decision = Decision::of(policies, before, site);
+    decision.retain(is_asked);
+    decision.judge_stored(before, stored);
+    let refusal = decision.refusal().map(|Left { policy, reason, .. }| {
+        format!(
+            "SidecarPolicy `{}` refuses this {}: {}: {}",
+            policy.name,
+            stored.kind_name(),
+            reason.code,
+            reason.detail
+        )
+    });
+    let response = match refusal {
+        Some(message) => response.refused(&message),
+        None => response,
+    };
+    (response, decision)
+}
+
+/// What is shown of a text that somebody else has sent.
+fn shown(text: &str) -> &str {
+    cut(text, 64)
+}
+
+fn cut(text: &str, most: usize) -> &str {
+    let end = text.char_indices().map(|(at, char)| at + char.len_utf8()).take_while(|end| *end <= most).last();
+    &text[..end.unwrap_or_default()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REVISION: &str = "0123456789abcdef";
+
+    fn site() -> Site {
+        Site::new("scpol-system", [], [])
+    }
+
+    /// Policies for pods, by name and what their specs have beside a container.
+    fn policies(specs: &[(&str, Value)]) -> Policies {
+        let policy = |(name, more): &(&str, Value)| {
+            let mut spec = json!({
+                "targets": [{ "group": "", "resource": "pods" }],
+                "template": { "containers": [{ "name": name, "image": "envoy:1" }] },
+            });
+            for (field, value) in more.as_object().unwrap() {
+                spec[field] = value.clone();
+            }
+            let object = json!({ "metadata": { "name": name }, "spec": spec });
+            Arc::new(Policy::parse(&object, &site()).unwrap())
+        };
+        Policies::new(specs.iter().map(policy))
+    }
+
+    fn pod(metadata: &Value) -> Value {
+        json!({ "metadata": metadata, "spec": { "containers": [{ "name": "app", "image": "app:1" }] } })
+    }
+
+    fn review(object: &Value) -> Value {
+        json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "u1", "operation": "CREATE", "namespace": "shop", "object": object, "oldObject": null,
+                "resource": { "group": "", "version": "v1", "resource": "pods" },
+            },
+        })
+    }
+
+    fn asked(call: Call, review: &Value, policies: &Policies) -> (Value, Option<Decided>) {
+        asked_by(call, Some(REVISION), review, policies)
+    }
+
+    fn asked_by(call: Call, revision: Option<&str>, review: &Value, policies: &Policies) -> (Value, Option<Decided>) {
+        let review = Review::parse(review.to_string().as_bytes()).unwrap();
+        let answer = review.answer(call, revision, policies, None, &site(), None);
+        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        (body["response"].clone(), answer.decided)
+    }
+
+    #[test]
+    fn what_refuses_judges_by_the_policies_of_its_own_registration() {
+        let policies =
+            policies(&[("a", json!({ "failurePolicy": "Fail" })), ("b", json!({ "failurePolicy": "Fail" }))]);
+        let pod =
+            json!({ "metadata": { "name": "web" }, "spec": { "containers": [{ "name": "app", "image": "app:1" }] } });
+        let refusal = |listed: Option<&[&str]>| {
+            let listed: Option<BTreeSet<String>> = listed.map(|names| names.iter().map(ToString::to_string).collect());
+            let review = Review::parse(review(&pod).to_string().as_bytes()).unwrap();
+            let answer = review.answer(Call::Validate, Some(REVISION), &policies, listed.as_ref(), &site(), None);
+            let body: Value = serde_json::from_slice(&answer.body).unwrap();
+            body["response"]["status"]["message"].as_str().unwrap_or_default().to_owned()
+        };
+        assert!(refusal(None).contains("SidecarPolicy `a`"), "{}", refusal(None));
+        assert!(refusal(Some(&["b"])).contains("SidecarPolicy `b`"), "{}", refusal(Some(&["b"])));
+        assert_eq!(refusal(Some(&[])), "");
+    }
+
+    /// The object of `review` once the patch of `response` has been applied.
+    fn patched(review: &Value, response: &Value) -> Value {
+        let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
+        let patch: Patch = serde_json::from_slice(&patch).unwrap();
+        let mut object = review["request"]["object"].clone();
+        json_patch::patch(&mut object, &patch).unwrap();
+        object
+    }
+
+    fn told(decided: Option<Decided>) -> Vec<String> {
+        let decided = decided.unwrap();
+        let line = |told: Told<'_>| format!("{} {} {}", told.policy.name, told.outcome.label(), told.code);
+        decided.told().into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn an_object_gets_its_sidecar_wherever_its_namespace_stands_and_passes_then() {
+        let policies = policies(&[("envoy", json!({ "failurePolicy": "Fail", "namespaces": ["shop"] }))]);
+        for metadata in [json!({ "generateName": "web-" }), json!({ "name": "web", "namespace": "shop" })] {
+            let review = review(&pod(&metadata));
+            let (response, decided) = asked(Call::Mutate, &review, &policies);
+            assert_eq!((&response["uid"], &response["patchType"]), (&json!("u1"), &json!("JSONPatch")));
+            assert_eq!(told(decided), ["envoy injected SCP0002"]);
+            let stored = patched(&review, &response);
+            assert_eq!(stored["spec"]["containers"][1]["name"], "envoy");
+            assert_eq!(stored["metadata"]["namespace"], metadata["namespace"], "the patch is for what came");
+            let (response, decided) = asked(Call::Validate, &super::tests::review(&stored), &policies);
+            assert_eq!((&response["allowed"], told(decided).len()), (&json!(true), 0));
+            let (response, decided) = asked(Call::Validate, &review, &policies);
+            assert_eq!(response["allowed"], false);
+            assert_eq!(response["status"]["code"], 403);
+            let message = response["status"]["message"].as_str().unwrap();
+            assert!(message.starts_with("SidecarPolicy `envoy` refuses this Pod: SCP0213: "), "{message}");
+            assert_eq!(told(decided), ["envoy rejected SCP0213"]);
+        }
+    }
+
+    #[test]
+    fn of_an_object_everything_is_read_but_what_nobody_decides_by() {
+        let managed = json!([{ "manager": "kubectl", "fieldsV1": { "f:metadata": { "managedFields": {} } } }]);
+        let mut came = pod(&json!({ "name": "web", "labels": { "managedFields": "no" }, "managedFields": managed }));
+        came["spec"]["metadata"] = json!({ "managedFields": 1 });
+        let read =
+            |object: &Value| Review::parse(review(object).to_string().as_bytes()).map(|review| review.request.object);
+        let mut expected = came.clone();
+        expected["metadata"].as_object_mut().unwrap().remove("managedFields");
+        assert_eq!(read(&came), Ok(expected));
+        for metadata in [json!(null), json!(7), json!([]), json!("web")] {
+            assert_eq!(read(&json!({ "metadata": metadata })).unwrap_err().status(), 400, "{metadata}");
+        }
+        for object in [json!(7), json!([]), json!("web"), json!(true)] {
+            assert_eq!(read(&object).unwrap_err().status(), 400, "{object}");
+        }
+        assert!(read(&json!(null)).is_err(), "nothing is created");
+        let mut deleted = review(&json!(null));
+        deleted["request"]["operation"] = json!("DELETE");
+        assert!(Review::parse(deleted.to_string().as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_create_or_nobodys_target_is_left_alone() {
+        let policies = policies(&[("envoy", json!({}))]);
+        let changes = [
+            ("/request/operation", json!("UPDATE")),
+            ("/request/operation", json!("DELETE")),
+            ("/request/namespace", json!("")),
+            ("/request/resource/resource", json!("secrets")),
+            ("/request/resource/group", json!("other.example")),
+        ];
+        for (pointer, value) in changes {
+            let mut review = review(&pod(&json!({ "name": "web" })));
+            *review.pointer_mut(pointer).unwrap() = value;
+            let (response, decided) = asked(Call::Mutate, &review, &policies);
+            assert_eq!(response, json!({ "uid": "u1", "allowed": true }), "{pointer}");
+            assert!(decided.is_none(), "{pointer}");
+        }
+        let mut binding = review(&json!({ "target": {} }));
+        binding["request"]["subResource"] = json!("binding");
+        assert_eq!(asked(Call::Mutate, &binding, &policies).0, json!({ "uid": "u1", "allowed": true }));
+    }
+
+    #[test]
+    fn a_named_version_is_for_what_is_posted_through_it_and_conflicts_are_seen_all_the_same() {
+        let at = |version: &str| json!({ "targets": [{ "group": "", "version": version, "resource": "pods" }] });
+        let review = review(&pod(&json!({ "name": "web" })));
+        let (response, decided) =
+            asked(Call::Mutate, &review, &policies(&[("old", at("v0")), ("new", at("v1")), ("any", json!({}))]));
+        assert_eq!(told(decided), ["any injected SCP0002", "new injected SCP0002"]);
+        assert!(!patched(&review, &response).to_string().contains("old"));
+    }
+
+    #[test]
+    fn each_thing_is_told_by_one_of_the_two_calls_and_the_creator_is_warned() {
+        let conflict = json!([{ "name": "app", "image": "other:1" }]);
+        let policies = policies(&[
+            ("far", json!({ "namespaces": ["other"] })),
+            ("lenient", json!({ "template": { "containers": conflict } })),
+            ("plain", json!({})),
+        ]);
+        let review = review(&pod(&json!({ "name": "web" })));
+        let (response, decided) = asked(Call::Mutate, &review, &policies);
+        assert_eq!(told(decided), ["plain injected SCP0002", "far skipped SCP0108", "lenient failed SCP0200"]);
+        let warnings = response["warnings"].as_array().unwrap();
+        assert_eq!(warnings.len(), 1);
+        assert!(
+            warnings[0].as_str().unwrap().starts_with("SidecarPolicy `lenient` does not inject this Pod: SCP0200: ")
+        );
+        let (response, decided) = asked(Call::Validate, &super::tests::review(&patched(&review, &response)), &policies);
+        assert_eq!((response["allowed"].clone(), told(decided).len()), (json!(true), 0));
+
+        let strict = [
+            ("strict", json!({ "failurePolicy": "Fail", "template": { "containers": conflict } })),
+            ("plain", json!({})),
+        ];
+        let strict = super::tests::policies(&strict);
+        let (response, decided) = asked(Call::Mutate, &review, &strict);
+        assert_eq!((response["allowed"].clone(), told(decided).len()), (json!(true), 0), "the other call refuses");
+        let (_, decided) = asked(Call::Validate, &super::tests::review(&patched(&review, &response)), &strict);
+        assert_eq!(told(decided), ["strict rejected SCP0200"]);
+    }
+
+    #[test]
+    fn an_authorised_bypass_is_nobodys_business_and_validations_hold_all_the_same() {
+        let demand = json!({ "validations": [{ "expression": "has(object.metadata.labels)", "message": "label it" }] });
+        let policies = policies(&[("envoy", demand)]);
+        let own = json!({ "name": "web", "initializers": { "pending": [{ "name": "other.example.org" }] } });
+        let review = review(&pod(&own));
+        let (response, decided) = asked(Call::Mutate, &review, &policies);
+        assert_eq!((response["patch"].is_null(), told(decided)), (true, vec!["envoy skipped SCP0100".to_owned()]));
+        let (response, decided) = asked(Call::Validate, &review, &policies);
+        assert_eq!((&response["allowed"], told(decided)), (&json!(false), vec!["envoy rejected SCP0210".to_owned()]));
+    }
+
+    #[test]
+    fn a_dry_run_is_answered_like_any_other_and_marked() {
+        let policies = policies(&[("envoy", json!({}))]);
+        let mut review = review(&pod(&json!({ "name": "web" })));
+        let (response, decided) = asked(Call::Mutate, &review, &policies);
+        assert!(!decided.unwrap().is_dry_run);
+        review["request"]["dryRun"] = json!(true);
+        let (dry, decided) = asked(Call::Mutate, &review, &policies);
+        assert_eq!(dry, response);
+        assert!(decided.unwrap().is_dry_run);
+    }
+
+    #[test]
+    fn a_probe_gets_the_revision_and_nothing_else_and_only_in_the_operators_namespace() {
+        let policies = policies(&[("envoy", json!({}))]);
+        let probe = |value: &str, annotations: Value| {
+            let mut review =
+                review(&pod(&json!({ "name": "p", "labels": { PROBE: value }, "annotations": annotations })));
+            review["request"]["namespace"] = json!("scpol-system");
+            review
+        };
+        for annotations in [json!(null), json!({}), json!({ "a": "b" })] {
+            let review = probe("", annotations.clone());
+            let (response, decided) = asked(Call::Mutate, &review, &policies);
+            let mut expected = review["request"]["object"].clone();
+            expected["metadata"]["annotations"][PROBE] = json!(REVISION);
+            assert_eq!(patched(&review, &response), expected);
+            assert!(decided.is_none());
+            assert_eq!(asked(Call::Validate, &review, &policies).0["allowed"], true);
+        }
+        let review = probe("", json!({}));
+        let unseen = patched(&review, &asked_by(Call::Mutate, None, &review, &policies).0);
+        assert_eq!(
+            unseen["metadata"]["annotations"][PROBE], PROBE_UNSEEN,
+            "whoever has not seen the registration says so"
+        );
+        let (response, _) = asked(Call::Validate, &probe(PROBE_REFUSE, json!({})), &policies);
+        assert_eq!(response["allowed"], false);
+        assert!(response["status"]["message"].as_str().unwrap().contains(REVISION));
+        let mut elsewhere = probe(PROBE_REFUSE, json!({}));
+        elsewhere["request"]["namespace"] = json!("shop");
+        assert_eq!(asked(Call::Validate, &elsewhere, &policies).0["allowed"], true);
+        assert_eq!(
+            patched(&elsewhere, &asked(Call::Mutate, &elsewhere, &policies).0)["spec"]["containers"][1]["name"],
+            "envoy"
+        );
+    }
+
+    #[test]
+    fn a_namespace_is_asked_for_only_where_somebody_reads_it() {
+        let needs = |policies: &Policies| {
+            let review = Review::parse(review(&pod(&json!({ "name": "web" }))).to_string().as_bytes()).unwrap();
+            review.needs_namespace(policies).map(str::to_owned)
+        };
+        let selector = json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } } });
+        // No level of the Pod Security Standards is against it.
+        let harmless = json!({ "template": { "env": [{ "name": "A", "value": "b" }] } });
+        assert_eq!(needs(&policies(&[("envoy", harmless.clone())])), None);
+        assert_eq!(needs(&policies(&[("envoy", json!({}))])), Some("shop".to_owned()));
+        assert_eq!(needs(&policies(&[("envoy", selector.clone())])), Some("shop".to_owned()));
+        let elsewhere = json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } }, "targets": [{ "group": "apps", "resource": "deployments" }] });
+        assert_eq!(needs(&policies(&[("envoy", elsewhere), ("other", harmless)])), None);
+        let (response, decided) =
+            asked(Call::Mutate, &review(&pod(&json!({ "name": "web" }))), &policies(&[("envoy", selector)]));
+        assert_eq!((response["patch"].is_null(), told(decided)), (true, vec!["envoy failed SCP0209".to_owned()]));
+    }
+}
