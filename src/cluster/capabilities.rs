@@ -1,4 +1,4 @@
-//! What the API server can do, read from its version and discovery. Whether it really does it, a probe must show.
+//! The abilities of the API server according to its version and discovery. Only a probe shows that they work.
 
 use super::client::{CallError, call};
 use super::pages::Pages;
@@ -11,26 +11,26 @@ use kube::{Api, Client};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What engines register, by its plural name.
+/// The resources that engines register, by plural name.
 pub mod registration {
-    /// The group of them all.
+    /// The API group of all of them.
     pub const GROUP: &str = "admissionregistration.k8s.io";
-    /// Of the Initializer engine, in `v1alpha1`.
+    /// Registered by the Initializer engine, in `v1alpha1`.
     pub const INITIALIZERS: &str = "initializerconfigurations";
-    /// Of the webhook engine, to inject.
+    /// Registered by the webhook engine, to inject.
     pub const MUTATING_WEBHOOKS: &str = "mutatingwebhookconfigurations";
-    /// Of the webhook engine, to refuse.
+    /// Registered by the webhook engine, to reject.
     pub const VALIDATING_WEBHOOKS: &str = "validatingwebhookconfigurations";
-    /// Of the MutatingAdmissionPolicy engine, to inject.
+    /// Registered by the MutatingAdmissionPolicy engine, to inject.
     pub const MUTATING_POLICIES: &str = "mutatingadmissionpolicies";
-    /// Puts a MutatingAdmissionPolicy in force.
+    /// The bindings that put a MutatingAdmissionPolicy in effect.
     pub const MUTATING_BINDINGS: &str = "mutatingadmissionpolicybindings";
-    /// To refuse without a webhook.
+    /// Registered to reject without a webhook.
     pub const VALIDATING_POLICIES: &str = "validatingadmissionpolicies";
-    /// Puts a ValidatingAdmissionPolicy in force.
+    /// The bindings that put a ValidatingAdmissionPolicy in effect.
     pub const VALIDATING_BINDINGS: &str = "validatingadmissionpolicybindings";
-    /// All of them, in the order in which they may go: what refuses a workload without its sidecar before what gives it one,
-    /// and what puts something in force before that.
+    /// All of them, in a safe order of deletion: registrations that reject before those that inject, and bindings
+    /// before their policies.
     pub const ALL: [&str; 7] = [
         VALIDATING_BINDINGS,
         VALIDATING_POLICIES,
@@ -41,16 +41,16 @@ pub mod registration {
         INITIALIZERS,
     ];
 
-    /// True if and only if what is registered as `resource` refuses workloads, and changes none.
+    /// Whether the registrations of `resource` reject workloads and change none.
     pub fn refuses(resource: &str) -> bool {
         [VALIDATING_BINDINGS, VALIDATING_POLICIES, VALIDATING_WEBHOOKS].contains(&resource)
     }
 }
 
-/// What is served: group, version, plural name.
+/// A served resource: group, version, plural name.
 type Name = (String, String, String);
 
-/// What discovery says of a resource.
+/// A resource in discovery.
 #[derive(Clone, Debug)]
 struct Served {
     kind: String,
@@ -60,7 +60,7 @@ struct Served {
 }
 
 impl Served {
-    /// Why it can be no target of any policy.
+    /// The reason why no policy can target the resource, if there is one.
     fn obstacle(&self) -> Option<String> {
         let missing = VERBS.iter().find(|verb| self.verbs.iter().all(|has| has != *verb));
         match (self.namespaced, missing) {
@@ -70,19 +70,19 @@ impl Served {
     }
 }
 
-/// What must be possible with a target: to see its objects, and to release them.
+/// The verbs that a target needs: the operator lists and watches its objects, and releases them.
 const VERBS: [&str; 3] = ["list", "watch", "patch"];
 
-/// What the server offers, as far as we ask.
+/// The parts of discovery that the operator uses.
 #[derive(Clone, Debug, Default)]
 pub struct Capabilities {
-    /// As the server prints it, for example `v1.13.5`.
+    /// The version as the server prints it, for example `v1.13.5`.
     pub version: String,
-    /// Major and minor number; (0, 0) where they cannot be read.
+    /// Major and minor number; (0, 0) if the version has no readable numbers.
     pub minor: (u32, u32),
     /// `initializerconfigurations` of `admissionregistration.k8s.io/v1alpha1` are served.
     pub initializers: bool,
-    /// Native sidecars can be had: server and every kubelet are of 1.29 or later.
+    /// Native sidecars are usable: the server and every kubelet are 1.29 or later.
     pub native_sidecars: bool,
     /// The newest served version of `coordination.k8s.io`.
     pub lease_version: Option<String>,
@@ -90,21 +90,21 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Asks the server for its version alone.
+    /// The capabilities with the version alone.
     ///
     /// # Errors
-    /// If it does not tell.
+    /// If the server does not report its version.
     pub async fn of_version(client: &Client) -> Result<Self, CallError> {
         let version = call(client.apiserver_version()).await?;
         let minor = numbers(&version.major, &version.minor);
         Ok(Self { minor, version: version.git_version, ..Self::default() })
     }
 
-    /// Asks the server, beyond the groups of the built-in kinds about those for which `is_wanted` is true.
+    /// The capabilities of the server: the groups of the built-in kinds, and every group for which `is_wanted` is true.
     ///
     /// # Errors
-    /// If the server cannot be reached, refuses discovery, or cannot tell now: "not served" is never guessed of what it serves itself.
-    /// A group that another server behind it does not serve at the moment counts as not served.
+    /// If the server cannot be reached, rejects discovery, or fails on a group of its own: such a group never counts as
+    /// "not served". A group of an aggregated server that is down at the moment counts as not served.
     pub async fn discover(client: &Client, is_wanted: impl Fn(&str) -> bool) -> Result<Self, CallError> {
         let mut found = Self::of_version(client).await?;
         let groups = call(client.list_api_groups()).await?;
@@ -149,17 +149,17 @@ impl Capabilities {
         Ok(())
     }
 
-    /// True if and only if this has a resource of one of `groups` that `other` has not.
+    /// Whether this has a resource of one of `groups` that `other` lacks.
     pub fn has_more_of(&self, groups: &BTreeSet<String>, other: &Self) -> bool {
         self.served.keys().any(|name| groups.contains(&name.0) && !other.served.contains_key(name))
     }
 
-    /// True if and only if the server serves what `target` names.
+    /// Whether the server serves `target`.
     pub fn serves(&self, target: &Target) -> bool {
         self.of_target(target).next().is_some()
     }
 
-    /// Why what `target` names can be no target of any policy, though the server has it.
+    /// The reason why no policy can target `target` although the server serves it.
     pub fn obstacle(&self, target: &Target) -> Option<String> {
         self.of_target(target).find_map(Served::obstacle)
     }
@@ -171,7 +171,7 @@ impl Capabilities {
             .map(|(_, served)| served)
     }
 
-    /// The versions in which `group` has `resource`. Only the group is walked: whoever sends a PATCH asks.
+    /// The versions of `group` that have `resource`. The lookup visits this group only, because every PATCH uses it.
     fn versions<'a>(&'a self, group: &'a str, resource: &'a str) -> impl Iterator<Item = (&'a str, &'a Served)> {
         let first = (group.to_owned(), String::new(), String::new());
         let of_group = self.served.range(first..).take_while(move |((own, _, _), _)| own == group);
@@ -180,14 +180,15 @@ impl Capabilities {
             .map(|((_, version, _), served)| (version.as_str(), served))
     }
 
-    /// How to address `resource` of `group` in the best version of those that are meant.
+    /// The best version of `resource` in `group` among the versions for which `is_meant` is true, as an address for
+    /// requests.
     fn best(&self, group: &str, resource: &str, is_meant: impl Fn(&str, &Served) -> bool) -> Option<ApiResource> {
         let meant = self.versions(group, resource).filter(|(version, served)| is_meant(version, served));
         let (version, served) = meant.max_by_key(|(version, _)| rank(version))?;
         Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &served.kind), resource))
     }
 
-    /// The kind that people call `word`, in any case: by its kind, its resource or a short name; in `group`, if that is given.
+    /// The kind that `word` names, by kind (in any case), resource or short name; only in `group`, if given.
     pub fn find(&self, word: &str, group: Option<&str>) -> Option<Arc<Kind>> {
         let is_called = |resource: &str, served: &Served| {
             resource == word
@@ -201,37 +202,37 @@ impl Capabilities {
         Some(Kind::of(&name.0, &name.2, None))
     }
 
-    /// Every group through which `kind` is served, in order.
+    /// The groups that serve `kind`, in order.
     pub fn groups<'a>(&self, kind: &'a Kind) -> Vec<&'a str> {
         let served = |group: &&str| self.versions(group, &kind.resource).next().is_some();
         kind.groups.iter().map(String::as_str).filter(served).collect()
     }
 
-    /// How to address what engines register as `resource`, one of [`registration::ALL`], in the best version that the server
-    /// has. None if it has none: what is served may still be switched off.
+    /// The address of `resource`, one of [`registration::ALL`], in the best served version. None if no version is
+    /// served. A served resource may still be switched off.
     pub fn registration(&self, resource: &str) -> Option<ApiResource> {
-        // Initializers are the only thing that was ever used as alpha.
+        // Only initializers were ever used as alpha.
         let is_meant = |version: &str, _: &Served| !version.contains("alpha") || resource == registration::INITIALIZERS;
         self.best(registration::GROUP, resource, is_meant)
     }
 
-    /// How to address `kind`: its own group in the best version that the server has. None if it can be no target.
+    /// The address of `kind`: its own group in the best served version. None if no policy can target it.
     pub fn resource(&self, kind: &Kind) -> Option<ApiResource> {
         self.best(&kind.group, &kind.resource, |_, served| served.obstacle().is_none())
     }
 
-    /// True if and only if the version is known and is at least `major.minor`.
+    /// Whether the version is known and is at least `major.minor`.
     pub fn at_least(&self, major: u32, minor: u32) -> bool {
         self.minor >= (major, minor)
     }
 }
 
-/// True if it is one of the groups that we ask for, and that no other server behind the API server serves.
+/// Whether `group` is one of the groups that we use, and is served by the API server itself.
 fn is_of_server(group: &str) -> bool {
     group == registration::GROUP || KINDS.iter().any(|kind| kind.is_in(group))
 }
 
-/// True if and only if every kubelet is known to be of 1.29 or later: whoever may not read Nodes does not know.
+/// Whether every kubelet is known to be 1.29 or later. False if we may not read Nodes.
 async fn kubelets_have_native_sidecars(client: &Client) -> Result<bool, CallError> {
     let mut nodes = Pages::new(Api::<Node>::all(client.clone()), ListParams::default());
     let is_young = |node: &Node| {
@@ -249,7 +250,7 @@ async fn kubelets_have_native_sidecars(client: &Client) -> Result<bool, CallErro
     }
 }
 
-/// Major and minor number of `v1.29.3`, or of the like that vendors have.
+/// Major and minor number of `v1.29.3`, or of a similar version of a vendor.
 fn version_numbers(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.trim_start_matches('v').split('.');
     let mut number = || parts.next()?.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok();
@@ -307,7 +308,7 @@ mod tests {
         assert_eq!(versions, ["v2alpha1", "v1beta1", "v1beta2", "v1"]);
     }
 
-    /// Asks a server of which one path answers with an error.
+    /// Discovers a server that answers one path with an error.
     async fn discovered(broken: &'static str, code: u16) -> Result<Capabilities, CallError> {
         let server = service_fn(move |request: Request<Body>| async move {
             let path = request.uri().path().to_owned();
@@ -356,7 +357,7 @@ mod tests {
             let error = discovered(broken, code).await.err().unwrap_or_else(|| panic!("{broken}: {code} is an answer"));
             assert_eq!(error.code(), code, "{broken}");
         }
-        // Who may not read Nodes does not know; what another server serves may be away.
+        // Without the right to read Nodes the answer is unknown. An aggregated server may be down.
         assert!(!discovered("/api/v1/nodes", 403).await.expect("an answer").native_sidecars);
         assert!(!deployments(&discovered("/apis/apps/v1", 404).await.expect("an answer")));
         let away = discovered("/apis/aggregated.example.org/v1", 503).await.expect("an answer");
