@@ -1,8 +1,8 @@
-//! Spaces that are none for YAML: no-break spaces and their like, as web pages and word processors have them.
+//! No-break spaces and similar characters, which web pages and word processors leave and YAML does not take for spaces.
 
-/// True if and only if people take `letter` for a space, and YAML for a letter.
+/// Whether `letter` looks like a space but is a letter for YAML.
 pub(super) fn is_space(letter: char) -> bool {
-    // A byte order mark within a text is a no-break space of no width.
+    // Within a text, a byte order mark is a zero-width no-break space.
     matches!(
         letter,
         '\u{a0}' | '\u{1680}' | '\u{2000}'
@@ -10,13 +10,13 @@ pub(super) fn is_space(letter: char) -> bool {
     )
 }
 
-/// True if and only if such a space is where `line` is indented, or behind the `-` of an item or the `:` of a key.
+/// Whether such a space is in the indentation of `line`, or follows the `-` of an item or the `:` of a key.
 pub(super) fn is_in_structure(line: &str) -> bool {
     let content = line.trim_start_matches([' ', '-']);
     content.starts_with(is_space) || line.split(':').skip(1).any(|rest| rest.starts_with(is_space))
 }
 
-/// What is said of `something` with such a space: `the line has`.
+/// The message about `something` with such a space, for example `the line has`.
 pub(super) fn message(something: &str) -> String {
     format!(
         "{something} a no-break space (U+00A0 or similar), which copying from a web page leaves; expected plain spaces"
