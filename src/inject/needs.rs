@@ -29,7 +29,7 @@ pub(crate) struct Needs {
 /// A condition on the pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Need {
-    /// The code of the conflict if it is not.
+    /// The code of the conflict if the condition is false.
     pub(crate) code: Code,
     /// The field of the template that has the need, as the beginning of a sentence.
     pub(crate) who: String,
