@@ -1,26 +1,29 @@
-//! The MutatingAdmissionPolicy engine: policies become CEL that the API server itself evaluates. Pure.
+//! The MutatingAdmissionPolicy engine: converts policies to CEL that the API server itself evaluates. Pure.
 //!
-//! For every targeted resource there is one MutatingAdmissionPolicy, which does exactly what
-//! [`Decision::of`](crate::decision::Decision::of) and [`plan`](crate::decision::Decision::plan) would do with the same object.
-//! What cannot be said exactly is not said at all: [`Code::NotExpressible`], and every policy of that resource goes to another
-//! engine. Where a policy refuses (`failurePolicy: Fail`, or `validations`), ValidatingAdmissionPolicies stand beside it.
+//! Every targeted resource has one MutatingAdmissionPolicy. It does exactly the same as
+//! [`Decision::of`](crate::decision::Decision::of) and [`plan`](crate::decision::Decision::plan) for the same object. A
+//! policy without an exact equivalent is [`Code::NotExpressible`]. Then every policy of that resource uses another
+//! engine. If a policy rejects workloads (`failurePolicy: Fail`, or `validations`), ValidatingAdmissionPolicies are
+//! registered too.
 //!
 //! # One mutation for all policies
-//! Decisions are made on the object as it was posted, by all policies at once: what one adds must not be seen by the next, and
-//! two that contradict each other are both left out. The mutations of one MutatingAdmissionPolicy see what those before them
-//! did. So there is one mutation for all policies of the resource, in their order, as there is one patch elsewhere.
+//! All policies decide at once on the object as posted. No policy may see the additions of another, and contradicting
+//! policies are all left out. But the mutations of one MutatingAdmissionPolicy see the results of earlier ones. So all
+//! policies of the resource share one mutation, in their order, as elsewhere they share one patch.
 //!
-//! Only users' expressions can fail when they run, and an error in CEL cannot be caught. With one policy it need not be: the
-//! mutation fails, nothing is injected. With several, each that has conditions has a mutation of its own before the one that
-//! injects: it notes that the policy matches, or fails and notes nothing. The notes are bits in
-//! `metadata.deletionGracePeriodSeconds`, a field that the server takes off every create before admission; the last mutation takes it
-//! away again, also where the one before it failed.
+//! Only users' expressions can fail at run time, and CEL cannot catch errors. With a single policy this is fine: the
+//! mutation fails, and nothing is injected. With several policies, each one with conditions has its own mutation before
+//! the injecting one. That mutation notes that the policy matches, or fails and notes nothing. The notes are bits in
+//! `metadata.deletionGracePeriodSeconds`. The server clears this field on every create before admission. The last
+//! mutation clears it again, even after a failed injection.
 //!
 //! # Files
-//! - [`render`]: the objects, and what they are made of. [`validating`]: those that refuse.
-//! - [`rows`]: rows 1 to 7. [`expressions`]: the users' own. [`conflict`], [`equal`], [`needs`]: row 8. [`delivery`]: native sidecars.
-//! - [`additions`]: the patch and the markers. [`fresh`]: the same where the workload has nothing yet of what is added. [`own`]: the user's own containers.
-//! - [`access`]: where things lie in a workload. [`cel`], [`variables`]: text.
+//! - [`render`]: the registered objects. [`validating`]: the rejecting ones.
+//! - [`rows`]: rows 1 to 7. [`expressions`]: the users' expressions. [`conflict`], [`equal`], [`needs`]: row 8.
+//!   [`delivery`]: native sidecars.
+//! - [`additions`]: the patch and the markers. [`fresh`]: a shortcut for workloads without earlier additions. [`own`]:
+//!   the user's own containers.
+//! - [`access`]: the parts of a workload. [`cel`], [`variables`]: text.
 
 #![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
 
@@ -51,14 +54,15 @@ use crate::workload::Kind;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The group of everything that is registered here.
+/// The API group and version of all registrations.
 const API: &str = "admissionregistration.k8s.io/v1";
-/// How long an expression may be, in characters: `DefaultMaxRequestSizeBytes` is far away, cel-go's parser is not.
+/// The longest expression, in characters. The limit of cel-go's parser is near, unlike `DefaultMaxRequestSizeBytes`.
 const MAX_EXPRESSION: usize = 100_000;
-/// How large an object may be, in bytes of JSON: etcd takes 1.5 MiB, and the server adds what it manages.
+/// The largest object, in bytes of JSON. etcd accepts 1.5 MiB, and the server adds managed fields.
 const MAX_OBJECT: usize = 1 << 20;
 
-/// Why this engine cannot run on `cluster`, if it cannot. Presence of the API proves nothing: a probe follows.
+/// The reason why this engine cannot run on `cluster`, if there is one. Discovery alone proves nothing; a probe
+/// follows.
 ///
 /// # Errors
 /// If MutatingAdmissionPolicy is not served in version v1.
@@ -134,17 +138,17 @@ impl Engine for MutatingAdmissionPolicy {
     }
 }
 
-/// What of a policy cannot be said in CEL.
+/// The part of a policy that cannot be expressed in CEL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Inexpressible(String);
 
 impl Inexpressible {
-    /// `what` says it of the policy, as in "its template ...".
+    /// `what` is a clause about the policy, such as "its template ...".
     fn new(what: impl Into<String>) -> Self {
         Self(what.into())
     }
 
-    /// The reason for `policy` and all others of the resource.
+    /// The reason for `policy` and for all other policies of the resource.
     fn of(self, policy: &Policy) -> Unavailable {
         let message = format!(
             "SidecarPolicy `{}` cannot be a MutatingAdmissionPolicy: {}; leave `spec.engine` at `Auto` or set `Webhook`",
