@@ -1,8 +1,8 @@
-//! Digests that name a content.
+//! Digests that identify content.
 
 use sha2::{Digest, Sha256};
 
-/// How long a digest is, in characters.
+/// The length of a digest, in characters.
 pub(crate) const LENGTH: usize = 16;
 
 /// The first 16 hexadecimal digits of the SHA-256 of `content`.
