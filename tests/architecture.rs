@@ -1,9 +1,9 @@
-//! Guards the pure parts: what decides and what plans knows no client, no clock, no waiting.
+//! Guards the pure parts: decisions and plans use no client and no clock, and never wait.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is pure, as files or folders under `src/`.
+/// The pure parts, as files or folders under `src/`.
 const PURE: &[&str] = &[
     "api",
     "../crates/admission-cel/src",
@@ -35,7 +35,7 @@ const PURE: &[&str] = &[
     "engine/webhook/review.rs",
 ];
 
-/// What a pure part must not mention, and why.
+/// The words that a pure part must not contain, and why.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("Client", "it would talk to the API server"),
     ("Api<", "it would talk to the API server"),
@@ -59,7 +59,7 @@ fn pure_parts_know_no_client_no_clock_and_no_waiting() {
         for file in rust_files(&path).into_iter().filter(|file| !file.ends_with("tests.rs")) {
             looked_at += 1;
             let text = fs::read_to_string(&file).unwrap();
-            // Tests, in a file of their own or at a file's end, may do as they like.
+            // Tests, in a separate file or at the end of a file, are exempt.
             let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
             for (number, line) in code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
                 for (word, why) in FORBIDDEN.iter().filter(|(word, _)| line.contains(word)) {
@@ -75,7 +75,7 @@ fn pure_parts_know_no_client_no_clock_and_no_waiting() {
 #[test]
 fn an_engine_is_one_folder() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    // Those that compose the process may name an engine; what decides, plans or talks must not.
+    // The code that composes the process may name an engine. Decisions, plans and communication must not.
     for part in ["api", "policy", "inject", "workload.rs", "cluster", "metrics.rs", "serving.rs"] {
         for file in rust_files(&source.join(part)) {
             let text = fs::read_to_string(&file).unwrap();

@@ -1,6 +1,7 @@
-//! Whatever one policy is, and whatever the server answers to what it is registered as: no other policy loses its delivery.
+//! No policy affects the delivery of another, whatever its content and whatever the server's answer to its
+//! registration.
 //!
-//! A neighbour is in force all the while, and Deployments are created without a pause: each must have its sidecar.
+//! A neighbour is in effect all the time, and Deployments are created continuously. Each must have its sidecar.
 
 use crate::chaos::fault::{Does, Rule, Verb};
 use crate::chaos::proxy::Proxy;
@@ -25,7 +26,7 @@ crate::tests![
     what_the_server_answers_to_one_policy_is_told_of_that_one_on_admission_policies,
 ];
 
-/// Everything that is registered.
+/// All resources of registrations.
 const REGISTERED: &[&str] = &[
     "initializerconfigurations",
     "mutatingwebhookconfigurations",
@@ -36,23 +37,23 @@ const REGISTERED: &[&str] = &[
     "validatingadmissionpolicybindings",
 ];
 
-/// For so long what was in force before an edit is looked at.
+/// The time for which the old form is observed after an edit.
 const STEADY: Duration = Duration::from_secs(1);
 
-/// A policy whose containers nobody else has, and which refuses what lacks them.
+/// A policy with unique containers that rejects workloads without them.
 fn demanding(name: &str) -> Value {
     let mut policy = sidecar(name);
     policy["failurePolicy"] = json!("Fail");
     policy
 }
 
-/// A name that no other Deployment has.
+/// A unique name of a Deployment.
 fn fresh_name() -> String {
     static MADE: AtomicUsize = AtomicUsize::new(0);
     format!("made-{}", MADE.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The same, and it allows no Deployment that is called `forbidden`.
+/// The same, and it rejects Deployments with the name `forbidden`.
 fn judging(name: &str) -> Value {
     without_forbidden(demanding(name))
 }
@@ -65,7 +66,7 @@ fn without_forbidden(mut policy: Value) -> Value {
 /// The name of a Deployment that policies reject, by its name or by its 7 replicas.
 const FORBIDDEN: &str = "forbidden";
 
-/// Sees that the Deployment [`FORBIDDEN`] is rejected.
+/// Checks that the Deployment [`FORBIDDEN`] is rejected.
 async fn is_forbidden(world: &World) -> Result<()> {
     let made = tried(world, FORBIDDEN).await;
     let refusal = made.err().context("what is forbidden was created")?.to_string();
@@ -73,7 +74,7 @@ async fn is_forbidden(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Creates a Deployment without storing it. One that is under way while a policy that must comes in force is refused by that, once.
+/// A dry-run create of a Deployment. A create that overlaps with the start of a `Fail` policy is rejected by it, once.
 async fn tried(world: &World, name: &str) -> kube::Result<Value> {
     let mut body = deployment(name);
     if name == FORBIDDEN {
@@ -88,13 +89,13 @@ async fn tried(world: &World, name: &str) -> kube::Result<Value> {
     }
 }
 
-/// Creates Deployments while `work` goes on; each must have the sidecar `neighbour`, and where that judges, none may be called
-/// `forbidden`.
+/// Creates Deployments during `work`. Each must have the sidecar `neighbour`. If that policy judges, the name
+/// `forbidden` must be rejected.
 async fn beside(world: &World, neighbour: &str, work: impl Future<Output = Result<()>>) -> Result<()> {
     let (is_over, created) = (Cell::new(false), Cell::new(0));
     let creates = async {
         while !is_over.get() {
-            // Where the sidecar comes after the create, a dry run waits in vain.
+            // A dry run would wait in vain if the sidecar comes after the create.
             let made = match world.cluster.version() {
                 Version::V1_13 => world.create_promptly(DEPLOYMENTS, &deployment(&fresh_name())).await?,
                 _ => tried(world, "probe").await?,
@@ -157,12 +158,12 @@ async fn an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook(
     for (version, expression) in [
         (Version::V1_30, "[3, 1].sort()[0] == 1"),
         (Version::V1_34, "[3, 1].sort()[0] == 1"),
-        // It compiles there, and means something else.
+        // It compiles there with another meaning.
         (Version::V1_30, "'%e'.format([2.71828]) == '2.718280×10⁰⁰'"),
     ] {
         let world = World::with(ControlPlane::builder(version)).await?;
         let _operator = Operator::ready(&world.cluster, &[]).await?;
-        // Below 1.33 the webhook judges by a name in any case.
+        // Below 1.33 the webhook judges by a name anyway.
         let few = "object.spec.replicas != 7";
         let mut plain = demanding("plain");
         plain["validations"] = json!([{ "expression": few, "message": "not that" }]);
@@ -170,7 +171,7 @@ async fn an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook(
         in_force(&world.cluster, "plain").await?;
         beside(&world, "plain", async {
             let mut young = demanding("young");
-            // Where a condition is false, nothing is judged.
+            // A false condition skips the validations.
             if expression.contains("sort") {
                 young["matchConditions"] = json!([{ "name": "x", "expression": expression }]);
             }
@@ -214,7 +215,7 @@ async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_admission_
     answers(Version::V1_36, "MutatingAdmissionPolicy").await
 }
 
-/// Every answer to what has the policy `faulty` in it, however it is registered: nobody but it is concerned.
+/// Every answer to registrations with the policy `faulty`: only this policy is affected.
 async fn answers(version: Version, engine: &str) -> Result<()> {
     let world = World::with(ControlPlane::builder(version)).await?;
     let proxy = Proxy::start(&world.cluster, 1).await?;
@@ -237,7 +238,7 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
         Does::DropAnswer,
     ];
     for (round, does) in all.into_iter().enumerate() {
-        // What was deleted may still be drained.
+        // The deleted policy may still be draining.
         let (faulty, later) = (&format!("faulty-{round}"), &format!("later-{round}"));
         let what = format!("{version} {engine} {does:?}");
         let rule = || Rule::always(does.clone()).to(&[Verb::Create, Verb::Update], REGISTERED).about("faulty");
@@ -248,12 +249,12 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
                 let ready = condition(&world.cluster, faulty, "Ready").await?.unwrap_or_default();
                 let is_told = ready["status"] == "False" && proxy.happened() > 0;
                 ensure!(is_told || does == Does::DropAnswer, "{ready}");
-                // Nobody has to grant a right.
+                // The reason must not be a missing right.
                 ensure!(!is_told || ready["reason"] != "MissingRight", "{ready}");
                 Ok(is_told || ready["status"] == "True")
             })
             .await?;
-            // Who comes later comes in force beside it.
+            // A later policy takes effect beside it.
             world.policy(later, policy(later)).await?;
             in_force(&world.cluster, later).await?;
             assert_eq!(engine_of(&world, later).await?, engine);
@@ -268,8 +269,8 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
         has.sort_unstable();
         assert_eq!(has, ["app", faulty, later, "neighbour"], "{what}");
         world.delete(&format!("{DEPLOYMENTS}/web")).await?;
-        // An edit of what is in force that is not taken leaves it as it was: that of a template, or of targets where they are what is
-        // registered.
+        // A rejected edit leaves the policy in effect in its old form. The edit is of a template, or of targets for the
+        // engine that registers targets.
         let is_taken = does == Does::DropAnswer;
         let edit = match engine {
             "Initializer" => {

@@ -14,7 +14,7 @@ fn pod(name: &str) -> Value {
     pod
 }
 
-/// Without a controller-manager nobody makes the ServiceAccount of a namespace and its token.
+/// Creates a ServiceAccount and its token, because there is no controller-manager.
 async fn service_account(world: &World, name: &str) -> Result<()> {
     let token = format!("{name}-token");
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name }, "secrets": [{ "name": token }] });
@@ -58,13 +58,13 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
         "the server gives it the account's token"
     );
 
-    // What admission adds to the user's own container of that name does not make it another one.
+    // Admission's additions to the user's own container of that name do not make it another container.
     let mut own = pod("own");
     own["spec"]["containers"].as_array_mut().expect("a list").push(container.clone());
     assert_eq!(containers(&world.create_promptly(PODS, &own).await?), ["app", "envoy"]);
     assert_eq!(world.events("own").await?, Vec::<String>::new());
 
-    // Row 15: over the quota only with the sidecar in it.
+    // Row 15: over the quota only with the sidecar.
     let quota = json!({ "apiVersion": "v1", "kind": "ResourceQuota", "metadata": { "name": "few" }, "spec": { "hard": { "requests.cpu": "900m" } } });
     request(&world.admin, "POST", "/api/v1/namespaces/default/resourcequotas", &quota).await?;
     let used = json!([{ "op": "add", "path": "/status", "value": { "hard": { "requests.cpu": "900m" }, "used": { "requests.cpu": "550m" } } }]);
@@ -82,7 +82,7 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
     })
     .await?;
 
-    // Row 16: even letting it go is refused, while the account is gone.
+    // Row 16: even the release is rejected while the account is missing.
     world.delete("/api/v1/namespaces/default/resourcequotas/few").await?;
     operator.signal("STOP")?;
     world.create_async(PODS, &pod("waits")).await?;
@@ -90,14 +90,15 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
     world.delete("/api/v1/namespaces/default/secrets/default-token").await?;
     operator.signal("CONT")?;
     wait_condition(&world.cluster, "envoy", "Degraded", "True", "AdmissionDenied").await?;
-    // The account comes back in a pause between two tries: within one, the injection would be refused and the refusal not.
+    // The account returns in a pause between two tries. Within a try, the injection would be rejected but not the
+    // release.
     let refusals = || operator.log().matches("refuses to let the object go").count();
     let so_far = refusals();
     within(LIMIT, "it is tried again", || async { Ok(refusals() > so_far) }).await?;
     service_account(&world, "default").await?;
     assert_eq!(containers(&world.initialized(&format!("{PODS}/waits")).await?), ["app", "envoy"]);
 
-    // Every replica dies: pods of every namespace wait, our own among them. Recovery comes from outside.
+    // Every replica dies, and pods of every namespace wait, including our own. Recovery comes from outside.
     operator.kill().await?;
     let created = world.create_async(PODS, &pod("stuck")).await?;
     assert_eq!(crate::world::pending(&created), ["envoy.scpol.dev"]);
