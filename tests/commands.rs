@@ -695,7 +695,6 @@ fn lint_says_what_is_wrong_and_exits_by_how_bad_it_is() {
     }
 }
 
-/// What `diff` says of a change of policies, row by row, as `change workload policy`; and its exit code.
 #[test]
 fn a_case_whose_expectation_cannot_be_read_has_not_passed_and_links_are_not_followed() {
     let folder = Folder::new().with("cases/one/policy.yaml", POLICY).with("cases/one/workload.yaml", WEB);
@@ -709,6 +708,7 @@ fn a_case_whose_expectation_cannot_be_read_has_not_passed_and_links_are_not_foll
     assert!(ended.err.contains("1 case cannot be run"), "{}", ended.err);
 }
 
+/// The rows of `diff` for a change of policies, each as `change workload policy`, and the exit code.
 fn changes(old: &str, new: &str, workloads: &str) -> (Vec<String>, i32) {
     let folder = Folder::new().with("old.yaml", old).with("new.yaml", new);
     let ended = folder.scpol(&["diff", "--old", "old.yaml", "--new", "new.yaml", "-f", "-", "-o", "json"], workloads);

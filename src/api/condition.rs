@@ -19,11 +19,11 @@ pub enum ConditionType {
     Ready,
     /// The spec is valid.
     Accepted,
-    /// The policy is in force on this server.
+    /// The policy is in effect on this server.
     Programmed,
     /// Some workloads are not injected, because of a conflict over a name of the template.
     Conflicted,
-    /// The policy is in force, with a restriction that an administrator should know.
+    /// The policy is in effect, with a restriction that an administrator should know.
     Degraded,
     /// The operator is still working, or waits for a change that may come by itself.
     Reconciling,
@@ -60,11 +60,11 @@ impl ConditionType {
 /// Whether a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It does.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// It is not known yet.
+    /// The answer is not known yet.
     Unknown,
 }
 

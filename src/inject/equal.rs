@@ -78,7 +78,7 @@ pub(crate) fn asks(field: &str, value: &Value, fields: Fields) -> bool {
 const ZERO_IS_DEFAULTED: [&str; 5] =
     ["timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold", "hostPort"];
 
-/// How scalars are compared.
+/// The comparison of scalars.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Plain,

@@ -62,7 +62,7 @@ pub(crate) enum Test {
     /// One of these texts; `""` stands for absence.
     OneOf(Vec<String>),
     NoneOf(Vec<String>),
-    /// That value.
+    /// The given value.
     Is(bool),
     /// Absent, or the other value.
     IsNot(bool),

@@ -41,7 +41,7 @@ pub struct Case {
     pub policies: Vec<Value>,
     /// The workload as a user posts it.
     pub workload: Value,
-    /// What its Namespace enforces by labels of the Pod Security Standards. Other labels are the same for all cases.
+    /// The Pod Security labels of its Namespace. Other labels are the same for all cases.
     pub enforces: Map<String, Value>,
     /// The result of `scpol inject`; none if the create would be rejected.
     pub injected: Option<Value>,

@@ -158,7 +158,7 @@ async fn a_policy_waits_for_a_definition_and_a_right_injects_in_one_patch_and_ou
     assert_eq!(containers(&created), ["app", "envoy"]);
     world.status("envoy", "matched", 1).await?;
 
-    // So fast that nobody notices: the watch continues silently until it restarts.
+    // So fast that no watch event shows it: the watch continues silently until it restarts.
     request(&world.admin, "DELETE", &format!("{DEFINITIONS}/rollouts.example.org"), &json!({})).await?;
     within(LIMIT, "the definition is gone", || async {
         Ok(world.get(&format!("{DEFINITIONS}/rollouts.example.org")).await?.is_none())
@@ -301,7 +301,7 @@ async fn what_lies_deeper_than_can_be_read_is_let_go_and_harms_nobody_else() -> 
     in_force(&world.cluster, "envoy").await?;
     let mut deep = rollout("deep");
     deep["beside"] = (0..300).fold(json!("x"), |inner, _| json!({ "in": inner }));
-    // As text, because serde_json cannot parse it.
+    // As text, because serde_json cannot parse this depth.
     let created = crate::world::text(&world.creator, "POST", &collection("rollouts"), &deep).await?;
     assert!(!created.contains("initializers") && created.contains(r#""in":{"in":"x"}"#), "{created}");
     let plain = world.create_promptly(&collection("rollouts"), &rollout("plain")).await?;

@@ -67,7 +67,7 @@ async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unles
     world.policy("plain", sidecar("plain")).await?;
     in_force(&world.cluster, "plain").await?;
     assert_eq!(engine_of(&world, "plain").await?, "MutatingAdmissionPolicy");
-    // It reads a whole object, and uses the name `variables`.
+    // The expression reads a whole object, and uses the name `variables`.
     let mut odd = sidecar("odd");
     odd["matchConditions"] =
         json!([{ "name": "odd", "expression": "[object].exists(variables, has(variables.spec))" }]);

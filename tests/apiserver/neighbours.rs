@@ -158,7 +158,7 @@ async fn an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook(
     for (version, expression) in [
         (Version::V1_30, "[3, 1].sort()[0] == 1"),
         (Version::V1_34, "[3, 1].sort()[0] == 1"),
-        // It compiles there with another meaning.
+        // The expression compiles there with another meaning.
         (Version::V1_30, "'%e'.format([2.71828]) == '2.718280×10⁰⁰'"),
     ] {
         let world = World::with(ControlPlane::builder(version)).await?;

@@ -224,7 +224,7 @@ async fn a_status_counts_every_failure_shows_five_stays_small_and_is_written_sel
     let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
-    // It collides with the other one, and so has the longest message.
+    // The policy collides with the other one, and so has the longest message.
     world.policy("other", json!({ "template": { "containers": [{ "name": "envoy", "image": "other:1" }] } })).await?;
     for policy in ["envoy", "other"] {
         in_force(&world.cluster, policy).await?;

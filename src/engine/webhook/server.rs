@@ -117,8 +117,8 @@ impl Webhook {
     /// The answer to the review in `body`: HTTP status and body.
     ///
     /// # Guarantees
-    /// It does not panic for any bytes: a defect of ours costs only this call. The decision is logged and counted after
-    /// the answer, so the creator does not wait for that.
+    /// No bytes make it panic: a defect of ours costs only this call. The decision is logged and counted after the
+    /// answer, so the creator does not wait for that.
     pub async fn answer(self: &Arc<Self>, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         let mut settled = self.settled.subscribe();
         let settling = settled.wait_for(|settled| *settled);
