@@ -1,6 +1,7 @@
-//! `make bench`: the figures that we claim, on real 1.13.5 and 1.36.3 servers. `docs/benchmarks.md` lists the parts and their bars.
+//! `make bench`: measures the published figures on real 1.13.5 and 1.36.3 servers. `docs/benchmarks.md` lists the parts
+//! and their bars.
 //!
-//! `cargo bench --bench bench -- language` runs one part; `parts::PARTS` has all of them. `SCPOL_BENCH_ROUNDS=3` has fewer
+//! `cargo bench --bench bench -- language` runs one part; `parts::PARTS` lists all. `SCPOL_BENCH_ROUNDS=3` runs fewer
 //! rounds, for a quick look.
 
 mod parts;
@@ -23,7 +24,7 @@ use std::io::Write;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     if !std::env::args().any(|argument| argument == "--bench") {
-        // `cargo test --benches` only wants to know that it builds.
+        // `cargo test --benches` only checks that it builds.
         return Ok(());
     }
     let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
@@ -36,7 +37,7 @@ async fn main() -> Result<()> {
     let usual = PARTS.into_iter().filter(|(name, _)| named.is_empty() || is_named(name));
     let mut broken = Vec::new();
     for (name, run) in usual.chain(LONG_PARTS.into_iter().filter(|(name, _)| is_named(name))) {
-        // The others took their time, too.
+        // An error in one part must not discard the results of the others.
         if let Err(error) = run(&mut figures).await {
             eprintln!("{name}: {error:#}");
             broken.push(name);

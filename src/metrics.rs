@@ -1,4 +1,4 @@
-//! What a scrape shows. Labels come from closed sets and from names of policies only, never from names of objects.
+//! The metrics of a scrape. Labels come from fixed sets and from names of policies only, never from names of objects.
 
 use crate::api::code::Code;
 use crate::decision::Outcome;
@@ -17,7 +17,7 @@ pub struct Metrics {
     /// Age of the oldest object that waits for a foreign initializer in front of us, in seconds.
     pub oldest_foreign_pending: Gauge,
     policies: IntGaugeVec,
-    /// How many PATCHes may be under way at once right now.
+    /// The current limit of concurrent PATCHes.
     pub workers: IntGauge,
     api_requests: IntCounterVec,
     /// Passes of the controller.
@@ -28,12 +28,12 @@ pub struct Metrics {
     pub panics: IntCounter,
     /// 1 if this replica leads.
     pub leader: IntGauge,
-    /// When the certificate that the webhook shows expires, in seconds since 1970; 0 while there is none.
+    /// The expiry of the webhook's certificate, in seconds since 1970; 0 if there is none.
     pub webhook_cert_expiry: IntGauge,
 }
 
 impl Metrics {
-    /// A fresh set, registered.
+    /// A new set of registered metrics.
     pub fn new() -> Self {
         let registry = Registry::new();
         let counter = |name, help| register(&registry, IntCounter::new(name, help));
@@ -81,35 +81,35 @@ impl Metrics {
         self.injections.with_label_values(&[policy, engine, outcome.label(), reason.name()]).inc();
     }
 
-    /// Records how long a workload waited inside the operator, for `engine`.
+    /// Records the time that a workload spent inside the operator, for `engine`.
     pub fn injection_took(&self, engine: &'static str, seconds: f64) {
         self.injection_duration.with_label_values(&[engine]).observe(seconds);
     }
 
-    /// Sets how many objects wait for `policy`.
+    /// Sets the number of objects that wait for `policy`.
     pub fn set_pending(&self, policy: &str, objects: i64) {
         self.pending.with_label_values(&[policy]).set(objects);
     }
 
-    /// Sets how many policies are ready, are not, or are not known to be.
+    /// Sets the numbers of policies by readiness: ready, not ready, unknown.
     pub fn set_policies(&self, ready: i64, not_ready: i64, unknown: i64) {
         for (status, count) in [("True", ready), ("False", not_ready), ("Unknown", unknown)] {
             self.policies.with_label_values(&[status]).set(count);
         }
     }
 
-    /// Forgets the gauges of a policy that is gone.
+    /// Removes the gauges of a deleted policy.
     pub fn forget(&self, policy: &str) {
-        // An error says that there was no such gauge.
+        // An error means that there was no such gauge.
         let _ = self.pending.remove_label_values(&[policy]);
     }
 
-    /// Counts a request; `None` is no answer.
+    /// Counts a request; `None` means no answer.
     pub fn api_request(&self, verb: &str, code: Option<u16>) {
         self.api_requests.with_label_values(&[verb, &code.unwrap_or(0).to_string()]).inc();
     }
 
-    /// Everything, in the Prometheus text format.
+    /// All metrics, in the Prometheus text format.
     pub fn render(&self) -> String {
         TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
     }

@@ -12,22 +12,22 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
-/// What the probes answer from.
+/// The state behind the probes.
 pub struct Health {
-    /// The policies have been read.
+    /// Whether the policies have been read.
     pub policies_synced: AtomicBool,
-    /// It is known whether we lead; and if we do, every watch that we need is in sync or has failed to be.
+    /// Whether our role is known and, for a leader, every needed watch is in sync or has failed.
     pub role_settled: Arc<AtomicBool>,
-    /// The webhook has a certificate and serves, or nobody needs it.
+    /// Whether the webhook has a certificate and serves, or is not needed.
     pub webhook_settled: Arc<AtomicBool>,
-    /// Looks how long ago the worker turned; none where none runs.
+    /// Returns the time since the worker's last cycle; none if no worker runs.
     worker: Mutex<Option<Box<dyn Fn() -> Duration + Send>>>,
     turned: Mutex<Instant>,
     timing: &'static timing::Process,
 }
 
 impl Health {
-    /// Of a process that has just started.
+    /// The state of a new process.
     pub fn new(timing: &'static timing::Process) -> Self {
         Self {
             policies_synced: AtomicBool::new(false),
@@ -39,17 +39,18 @@ impl Health {
         }
     }
 
-    /// From now on `/livez` depends on the worker that `age` looks at, or on none.
+    /// Makes `/livez` depend on the worker behind `age`, or on no worker.
     pub fn watch_worker(&self, age: Option<Box<dyn Fn() -> Duration + Send>>) {
         *lock(&self.worker) = age;
     }
 
-    /// Shows that the main loop turns.
+    /// Records a cycle of the main loop.
     pub fn beat(&self) {
         *lock(&self.turned) = Instant::now();
     }
 
-    /// Waits for `work` and shows meanwhile that the main loop turns: a slow API server is no reason to be killed.
+    /// Waits for `work` and keeps recording cycles of the main loop, because a slow API server is no reason to be
+    /// killed.
     pub async fn alive<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {

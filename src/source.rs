@@ -1,4 +1,4 @@
-//! Where manifests come from: files, folders, standard input.
+//! The sources of manifests: files, folders, standard input.
 
 use crate::manifest::{Fault, File, Place, odd};
 use crate::survival::lock;
@@ -8,40 +8,42 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// How large a file may be, in bytes: 64 MiB. No cluster takes an object of more than 1.5 MiB.
+/// The largest file, in bytes: 64 MiB. No cluster accepts an object of more than 1.5 MiB.
 pub const LIMIT: u64 = 64 * 1024 * 1024;
-/// How many folders may lie in one another.
+/// The deepest nesting of folders.
 const DEPTH: usize = 64;
-/// What is read in a folder.
+/// The extensions of files that are read from a folder.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
-/// How far a folder is read.
+/// The depth to which a folder is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walk {
-    /// The files that lie in it.
+    /// Only the files of the folder itself.
     Flat,
-    /// Those in its folders, too.
+    /// Also the files of its subfolders.
     Recursive,
 }
 
-/// Reads `paths`: files, folders, and `-` for standard input. In a folder, the `*.yaml`, `*.yml` and `*.json`, by name.
+/// Reads `paths`: files, folders, and `-` for standard input. A folder gives its `*.yaml`, `*.yml` and `*.json` files,
+/// by name.
 ///
 /// # Errors
-/// Everything that cannot be read, not only the first.
+/// All faults, not only the first.
 pub fn read(paths: &[PathBuf], walk: Walk) -> Result<Vec<File>, Vec<Fault>> {
     let (files, faults) = read_what_can_be(paths, walk);
     if faults.is_empty() { Ok(files) } else { Err(faults) }
 }
 
-/// As [`read`], for those who can use some files without the others: what can be read, and why the rest cannot.
+/// As [`read`], but returns the readable files together with the faults of the others.
 pub fn read_what_can_be(paths: &[PathBuf], walk: Walk) -> (Vec<File>, Vec<Fault>) {
     read_all(paths, walk, File::parse)
 }
 
-/// As [`read`], with a plain space for every no-break space and its like; also where the first of each file was.
+/// As [`read`], with plain spaces in place of no-break spaces and similar ones. Also returns the place of the first
+/// such space in each file.
 ///
 /// # Errors
-/// Everything that cannot be read all the same.
+/// All remaining faults.
 pub fn read_forgiving(paths: &[PathBuf], walk: Walk) -> Result<(Vec<File>, Vec<Place>), Vec<Fault>> {
     let places = Mutex::new(Vec::new());
     let (files, faults) = read_all(paths, walk, |name, bytes| match String::from_utf8(bytes) {
@@ -96,7 +98,7 @@ fn fault(name: &str, message: impl Into<String>) -> Fault {
     Fault { place: Place { file: name.to_owned(), line: 0 }, message: message.into() }
 }
 
-/// The files that `path` stands for.
+/// The files of `path`.
 fn list(path: &Path, walk: Walk) -> Result<Vec<PathBuf>, Fault> {
     if is_stdin(path) || !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -115,7 +117,7 @@ fn collect(folder: &Path, walk: Walk, depth: usize, files: &mut Vec<PathBuf>) ->
     let mut entries = fs::read_dir(folder).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
-        // As for kubectl, links to folders are not followed: they may lead back.
+        // As in kubectl, links to folders are not followed, because they may lead back.
         let is_folder = entry.file_type().map_err(failed)?.is_dir();
         let path = entry.path();
         if is_folder && walk == Walk::Recursive {
@@ -156,7 +158,7 @@ fn open(path: &Path) -> io::Result<Option<Vec<u8>>> {
     bounded(file)
 }
 
-/// All of `reader`, or none if it is more than [`LIMIT`]: what a pipe will give is not known beforehand.
+/// All bytes of `reader`, or none if there are more than [`LIMIT`]. The size of a pipe is unknown in advance.
 fn bounded(reader: impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     reader.take(LIMIT + 1).read_to_end(&mut bytes)?;
@@ -167,7 +169,7 @@ fn bounded(reader: impl Read) -> io::Result<Option<Vec<u8>>> {
 mod tests {
     use super::*;
 
-    /// A folder that goes when the test ends.
+    /// A folder that is removed when the test ends.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -236,7 +238,7 @@ mod tests {
     fn what_is_too_large_is_refused_without_reading_it() {
         let folder = Folder::new("large");
         let path = folder.0.join("large.yaml");
-        // Sparse: takes no room and no time.
+        // A sparse file takes no space and no time.
         fs::File::create(&path).unwrap().set_len(100 * 1024 * 1024).unwrap();
         let faults = read(&[path], Walk::Flat).unwrap_err();
         assert_eq!(faults[0].message, "more than 64 MiB: give smaller files");

@@ -1,4 +1,4 @@
-//! A panic is a defect of ours. It costs as little as it can, and it is counted.
+//! Survival of panics. A panic is a defect of ours: its damage is limited, and it is counted.
 
 use crate::api::code::Code;
 use crate::metrics::Metrics;
@@ -8,9 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tracing::error;
 
-/// What `work` comes to; none if it panics.
+/// The result of `work`; none if it panics.
 pub(crate) fn attempt<T>(metrics: &Metrics, what: &str, work: impl FnOnce() -> T) -> Option<T> {
-    // What it leaves behind is looked at anew, as everything is.
+    // Unwind safety is asserted, because all state is reconciled again anyway.
     let done = catch_unwind(AssertUnwindSafe(work)).ok();
     if done.is_none() {
         tell(metrics, what);
@@ -18,13 +18,12 @@ pub(crate) fn attempt<T>(metrics: &Metrics, what: &str, work: impl FnOnce() -> T
     done
 }
 
-/// What is behind `mutex`, also where somebody has panicked with it: that has been counted, and what is behind it is still consistent
-/// enough to go on.
+/// Locks `mutex` and ignores poisoning: panics are counted elsewhere, and the data stays consistent enough to continue.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `work` comes to; none if it panics.
+/// The result of `work`; none if it panics.
 pub(crate) async fn survive<T>(metrics: &Metrics, what: &str, work: impl Future<Output = T>) -> Option<T> {
     let done = AssertUnwindSafe(work).catch_unwind().await.ok();
     if done.is_none() {
@@ -33,7 +32,7 @@ pub(crate) async fn survive<T>(metrics: &Metrics, what: &str, work: impl Future<
     done
 }
 
-/// What the future comes to that `begin` makes; made and begun anew whenever it panics, after a pause.
+/// The result of the future from `begin`. After a panic and a pause, a new future starts.
 pub(crate) async fn persist<T, F: Future<Output = T>>(
     metrics: &Metrics,
     timing: &timing::Process,
@@ -41,7 +40,7 @@ pub(crate) async fn persist<T, F: Future<Output = T>>(
     mut begin: impl FnMut() -> F,
 ) -> T {
     loop {
-        // What lasts as long as the process is large, and is moved nowhere.
+        // Boxed, because a future that lasts as long as the process is large, and must not be moved.
         if let Some(done) = survive(metrics, what, Box::pin(begin())).await {
             return done;
         }

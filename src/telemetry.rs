@@ -31,7 +31,7 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     let mut levels: Targets = level.parse().map_err(|error| {
         anyhow::anyhow!("--log-level `{level}` is no level such as `info` or `info,kube=debug`: {error}")
     })?;
-    // Each failed request is an error there, and again where it is made, with what it was for.
+    // Off, because kube logs each failed request there as an error, and the caller logs it again with its purpose.
     if !level.contains("kube") {
         levels = levels.with_target("kube_client::client::builder", LevelFilter::OFF);
     }
@@ -47,7 +47,7 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Logs what became of `workload` under `policy`. A workload that has no name yet appears by its `generateName`.
+/// Logs the outcome of `policy` for `workload`. A workload without a name appears by its `generateName`.
 pub(crate) fn decided(workload: &Workload, policy: &str, outcome: Outcome, code: Code, detail: &str) {
     let (resource, namespace, result) = (&workload.kind.resource, workload.namespace(), outcome.label());
     let name = Some(workload.name()).filter(|name| !name.is_empty());

@@ -1,25 +1,27 @@
-//! How long the operator waits: one table of every waiting time of `scpol run`.
+//! The waiting times of the operator: one table for all of `scpol run`.
 //!
-//! `scpol run` uses [`Timing::documented`], whose values the docs name. `SCPOL_TIMING=short` selects [`Timing::short`], so that
-//! tests on real servers wait less. The values of both keep the same order, which the tests of this module check.
+//! `scpol run` uses [`Timing::documented`], whose values are in the docs. `SCPOL_TIMING=short` selects
+//! [`Timing::short`], so that tests on real servers wait less. Both tables keep the same order of values, which the
+//! tests of this module check.
 //!
-//! Not in the table: what users choose by flags, such as `--lease-duration`; what one command on files or a cluster waits for alone;
-//! and the constants of this module, which no timing changes, because API servers set them or every command uses them.
+//! Not in the table: times that users set by flags, such as `--lease-duration`; times of a single command; and the
+//! constants of this module. No timing changes the constants, because API servers define them or every command uses
+//! them.
 
 use std::time::Duration;
 
-/// How long one call may take before it counts as failed. Watches have their own limit. The server itself ends a
-/// request after 60 s; a create that waits for us is refused after [`CREATE_LIMIT`].
+/// The time limit of one call. Watches have their own limit. The server itself ends a request after 60 s, and rejects a
+/// create that waits for us after [`CREATE_LIMIT`].
 pub const CALL_LIMIT: Duration = seconds(10);
-/// How long connecting to the API server may take.
+/// The time limit of a connection to the API server.
 pub const CONNECT_LIMIT: Duration = seconds(5);
-/// How long an answer may take to begin, and a page of a list to be read: the server itself ends a request after 60 s
+/// The time limit for the start of an answer, and for a page of a list. The server itself ends a request after 60 s
 /// (`--request-timeout`).
 pub const ANSWER_LIMIT: Duration = seconds(65);
-/// The API server gives up on a create after this time: nobody waits for an older object.
+/// The time after which the API server gives up on a create. No client waits for an older object.
 pub const CREATE_LIMIT: Duration = seconds(30);
 
-/// Every waiting time of the operator.
+/// All waiting times of the operator.
 #[derive(Debug)]
 pub struct Timing {
     /// The process: start, leadership, stop.
@@ -28,13 +30,13 @@ pub struct Timing {
     pub watch: Watch,
     /// The loop that compares policies with registrations.
     pub controller: Controller,
-    /// The proof that a registration which policies share is in effect.
+    /// The check that a shared registration is in effect.
     pub registration: Registration,
     /// The Initializer engine.
     pub initializer: Initializer,
     /// The webhook engine.
     pub webhook: Webhook,
-    /// What is known of workloads.
+    /// The records about workloads.
     pub workloads: Workloads,
     /// `scpol uninstall`.
     pub uninstall: Uninstall,
@@ -43,133 +45,140 @@ pub struct Timing {
 /// See [`Timing::process`].
 #[derive(Debug)]
 pub struct Process {
-    /// How often a loop shows `/livez` that it turns.
+    /// The interval at which a loop reports to `/livez` that it runs.
     pub beat: Duration,
-    /// `/livez` fails if a loop has not turned for this time.
+    /// The time without a report after which `/livez` fails.
     pub stuck: Duration,
-    /// Before a task that panicked begins anew: the stored objects may make it panic again.
+    /// The pause before a task restarts after a panic, because stored objects may make it panic again.
     pub panic_pause: Duration,
-    /// Between attempts to reach the API server at the start.
+    /// The pause between attempts to reach the API server at the start.
     pub reach_pause: Duration,
-    /// How long a missing right is waited for at the start: an API server that has just started refuses everything until it has
-    /// read its roles.
+    /// The wait for a missing right at the start. A new API server rejects every request until it has read its roles.
     pub rights: Duration,
-    /// How often a follower looks whether the lease is free.
+    /// The interval at which a follower checks whether the lease is free.
     pub follower_look: Duration,
-    /// How long a leader that stops waits for a successor. Followers look every [`Self::follower_look`].
+    /// The wait of a stopping leader for a successor. Followers look every [`Self::follower_look`].
     pub successor: Duration,
-    /// How long an operator that stops tries to write that in the status of policies, before it unregisters. The rest has to fit
-    /// into `--shutdown-grace`, too.
+    /// The time for a stopping operator to write its stop into the status of policies, before it unregisters. The
+    /// remaining steps must also fit into `--shutdown-grace`.
     pub stop_report: Duration,
-    /// Between two such attempts.
+    /// The pause between two such attempts.
     pub stop_report_pause: Duration,
-    /// How long the webhook of a replica that stops still answers: API servers may call it until they know the registration without it.
+    /// The time for which the webhook of a stopping replica still answers. API servers may call it until they see the
+    /// registration without it.
     pub leaving: Duration,
-    /// How long the queue of events is written out when the operator stops.
+    /// The time to write the queued events when the operator stops.
     pub event_flush: Duration,
 }
 
 /// See [`Timing::watch`].
 #[derive(Debug)]
 pub struct Watch {
-    /// How long a watch lasts, in whole seconds. A connection that has died without a word, with the machine of the API server or
-    /// in a firewall that has forgotten it, is noticed at the end of a watch, and kube's margin of 5 s: within [`CREATE_LIMIT`].
+    /// The duration of a watch, in whole seconds. A connection may die silently, with the machine of the API server or
+    /// in a firewall. The failure is noticed at the end of the watch plus kube's margin of 5 s, which is within
+    /// [`CREATE_LIMIT`].
     pub duration: Duration,
-    /// How long a watch of custom resources lasts, in whole seconds. It goes on when their definition is deleted, and stays silent
-    /// when the definition is made anew (seen on 1.13.5): no create waits longer for us than this.
+    /// The duration of a watch of custom resources, in whole seconds. The watch survives the deletion of their
+    /// definition, but stays silent after the definition is created again (seen on 1.13.5). No create waits longer for
+    /// us than this.
     pub duration_of_custom_resources: Duration,
-    /// The first pause of a watch that failed; it doubles to [`Self::longest_pause`].
+    /// The first pause after a failed watch. It doubles up to [`Self::longest_pause`].
     pub first_pause: Duration,
-    /// The longest pause of a watch that fails. kube's own goes up to 30 s, which is [`CREATE_LIMIT`].
+    /// The longest pause of a failing watch. kube's own pauses grow to 30 s, which is [`CREATE_LIMIT`].
     pub longest_pause: Duration,
-    /// How long an API server may refuse lists after its start, before it has read its roles. After that, a right is missing.
+    /// The time after its start in which an API server may reject lists, because it has not read its roles. After that,
+    /// a right is missing.
     pub refused: Duration,
 }
 
 /// See [`Timing::controller`].
 #[derive(Debug)]
 pub struct Controller {
-    /// How often the loop looks at what is due.
+    /// The interval at which the loop checks for due work.
     pub tick: Duration,
-    /// The longest rest between two looks at everything.
+    /// The longest pause between two full passes.
     pub longest_rest: Duration,
-    /// How long after a failure a policy is tried again.
+    /// The pause before a policy is tried again after a failure.
     pub retry: Duration,
-    /// After how long a policy is verified again that another admission plugin may have refused.
+    /// The pause before a policy is verified again, if another admission plugin may have rejected the probe.
     pub verify_again: Duration,
-    /// The shortest time between two statuses of one policy (contract of the API). A policy that leaves is reported at once.
+    /// The shortest time between two statuses of one policy (contract of the API). A deleted policy is reported at
+    /// once.
     pub status_period: Duration,
     /// A policy that is in effect within this time gets one status instead of two.
     pub first_status: Duration,
-    /// How often the server is asked again what it can do, while all is well: a node with an older kubelet may have come.
+    /// The interval of discovery while all is well. A node with an older kubelet may have joined.
     pub discovery_at_rest: Duration,
-    /// How often the server is asked again what it can do, while a policy waits for it.
+    /// The interval of discovery while a policy waits for its result.
     pub discovery_period: Duration,
-    /// How soon the server is asked again what it can do, if it could not answer, or no longer names a resource: an API server
-    /// that has just started serves custom resources a moment after all else.
+    /// The pause before discovery is repeated, if the server could not answer or no longer lists a resource. A new API
+    /// server serves custom resources slightly later than all else.
     pub discovery_again: Duration,
-    /// How often the server is asked whether a missing right has been granted.
+    /// The interval of checks whether a missing right has been granted.
     pub rights_period: Duration,
-    /// How long an engine counts as switched off while a policy waits for it: a trial may have been too early.
+    /// The time for which an engine counts as switched off while a policy waits for it. A trial may have been too
+    /// early.
     pub engine_off: Duration,
-    /// How long after a change of the policies all workloads are counted anew: several changes in a row count as one.
+    /// The delay between a change of the policies and a new count of all workloads. Several changes in a row cause one
+    /// count.
     pub recount_delay: Duration,
-    /// How often it is checked whether a hold of the author check, or a pause after a failure, is over.
+    /// The interval of checks whether a hold of the author check, or a pause after a failure, is over.
     pub author_look: Duration,
 }
 
 /// See [`Timing::registration`].
 #[derive(Debug)]
 pub struct Registration {
-    /// Within this time a registration must show on a dry-run create. API servers read webhook configurations from a watch, and
-    /// admission policies once a second; they compile those, which takes half a second for a large one.
+    /// The time in which a registration must take effect on a dry-run create. API servers watch webhook configurations,
+    /// and read admission policies once a second. A large admission policy takes half a second to compile.
     pub probe_limit: Duration,
-    /// Between two trials.
+    /// The pause between two trials.
     pub probe_pause: Duration,
-    /// Between two trials of the author check.
+    /// The pause between two trials of the author check.
     pub author_probe_pause: Duration,
-    /// After this time every API server has taken over a registration, where no trial can show it. Longer than the second after
-    /// which API servers read admission policies again.
+    /// The time after which every API server uses a registration that no trial can verify. It is longer than the second
+    /// between two reads of admission policies.
     pub settling: Duration,
 }
 
 /// See [`Timing::initializer`].
 #[derive(Debug)]
 pub struct Initializer {
-    /// After this time a changed configuration is in effect on every API server: each reads them once a second (apiserver
-    /// `configuration_manager.go`), so it takes 1 to 3 s. Kubernetes' own tests wait 3 s.
+    /// The time after which a changed configuration is in effect on every API server. Each server reads configurations
+    /// once a second (apiserver `configuration_manager.go`), so it takes 1 to 3 s. Kubernetes' own tests wait 3 s.
     pub settling: Duration,
-    /// Within this time a registration must show on a dry-run create.
+    /// The time in which a registration must take effect on a dry-run create.
     pub probe_limit: Duration,
-    /// Between two trials.
+    /// The pause between two trials.
     pub probe_pause: Duration,
-    /// The first pause between two looks for objects that still wait; it doubles to [`Self::longest_drain_pause`].
+    /// The first pause between two looks for waiting objects. It doubles up to [`Self::longest_drain_pause`].
     pub first_drain_pause: Duration,
     /// The longest pause between two such looks.
     pub longest_drain_pause: Duration,
-    /// How long a request may last: a validating webhook may hold a create back, which is then stored after its policy has gone.
-    /// The API server's default is 60 s (`--request-timeout`).
+    /// The longest duration of a request. A validating webhook may delay a create, which is then stored after its
+    /// policy was deleted. The API server's default is 60 s (`--request-timeout`).
     pub request: Duration,
-    /// Within this time a decision must have been made; then the policy's `failurePolicy` decides. Less than [`CREATE_LIMIT`].
+    /// The time limit of a decision, after which the policy's `failurePolicy` decides. It is less than
+    /// [`CREATE_LIMIT`].
     pub decision: Duration,
-    /// After the first failure of an object; it doubles to [`Self::longest_retry`].
+    /// The pause after the first failure of an object. It doubles up to [`Self::longest_retry`].
     pub first_retry: Duration,
-    /// The longest time until an object is tried again: the server itself gives up on a create after [`CREATE_LIMIT`].
+    /// The longest pause before a retry of an object. The server itself gives up on a create after [`CREATE_LIMIT`].
     pub longest_retry: Duration,
-    /// At least how long an object is not tried again after a refusal that only others can end, such as for a missing right.
+    /// The shortest pause before a retry after a rejection that only others can resolve, such as a missing right.
     pub after_refusal: Duration,
-    /// How long the worker pauses where a server that has too many requests names no time; API servers name a second.
+    /// The pause of the worker if a server has too many requests and names no time. API servers name one second.
     pub pause: Duration,
-    /// The longest pause that a server can demand: places come free after [`CREATE_LIMIT`] at the latest.
+    /// The longest pause that a server can demand. Slots become free after [`CREATE_LIMIT`] at the latest.
     pub longest_pause: Duration,
-    /// From when on it is reported that the server takes no write: a 429 now and then is no trouble.
+    /// The time after which rejected writes are reported, because an occasional 429 is harmless.
     pub refused: Duration,
-    /// How long the priority lane is not tried again after the server has refused the impersonation.
+    /// The pause of the priority lane after the server has rejected the impersonation.
     pub lane_closed: Duration,
 }
 
 impl Initializer {
-    /// How long after its registration has gone a create may still be stored that waits for us.
+    /// The time after a registration was deleted in which a create that waits for us may still be stored.
     pub const fn longest_create(&self) -> Duration {
         self.request.saturating_add(self.settling)
     }
@@ -178,62 +187,64 @@ impl Initializer {
 /// See [`Timing::webhook`].
 #[derive(Debug)]
 pub struct Webhook {
-    /// How often the Secret or the files of the certificate are read.
+    /// The interval at which the Secret or the files of the certificate are read.
     pub certificate_poll: Duration,
-    /// How long a changed authority or leaf needs until every API server and every replica knows it: replicas look every
-    /// [`Self::certificate_poll`], API servers within some seconds.
+    /// The time until every API server and every replica uses a changed authority or leaf. Replicas look every
+    /// [`Self::certificate_poll`], and API servers take some seconds.
     pub authority_settling: Duration,
-    /// Between the first two attempts to get a certificate: an API server that has just started knows no rights yet.
+    /// The pause between the first two attempts to get a certificate. A new API server has not read its rights yet.
     pub first_certificate_pause: Duration,
     /// The longest pause between later attempts.
     pub longest_certificate_pause: Duration,
-    /// How often it is checked whether anything is wrong with the certificate, or with the reviews.
+    /// The interval of checks for problems with the certificate or with reviews.
     pub look: Duration,
-    /// How often a replica asks the server what it can do: as often as the controller does at rest.
+    /// The interval of a replica's discovery, equal to the controller's at rest.
     pub survey: Duration,
-    /// How long a handshake may take, and then the head of the first request.
+    /// The time limit of a handshake, and then of the head of the first request.
     pub first_request: Duration,
-    /// How long a body may take. API servers give up after 3 s, as the registration says, those of 1.13 after 30 s.
+    /// The time limit of a body. API servers give up after 3 s, as the registration says; those of 1.13 after 30 s.
     pub body: Duration,
-    /// How long a connection may wait for its next request.
+    /// The time for which a connection may stay idle.
     pub idle: Duration,
-    /// How long idle connections stay open while the server stops, so that a call which is on its way is still answered.
+    /// The time for which idle connections stay open while the server stops, so that a call in transit is still
+    /// answered.
     pub linger: Duration,
-    /// How long calls may still take after that.
+    /// The time for running calls after that.
     pub drain: Duration,
-    /// Before the next connection is accepted, after one could not be: file descriptors may have run out.
+    /// The pause after a failed accept, because file descriptors may have run out.
     pub accept_pause: Duration,
-    /// How long we ask for a Namespace that we have not seen. The API server waits 3 s in all.
+    /// The time limit for the read of a Namespace that is not cached. The API server waits 3 s in all.
     pub namespace: Duration,
-    /// How long a call waits until we know which policies are in effect. The API server waits 3 s in all.
+    /// The time for which a call waits until the policies in effect are known. The API server waits 3 s in all.
     pub settling: Duration,
-    /// How long it is reported that a review could not be understood.
+    /// The time for which an invalid review is reported.
     pub bad_review: Duration,
-    /// How long all questions about the author of one policy may take together. The API server waits 3 s in all.
+    /// The time limit of all questions about the author of one policy together. The API server waits 3 s in all.
     pub rights: Duration,
 }
 
 /// See [`Timing::workloads`].
 #[derive(Debug)]
 pub struct Workloads {
-    /// How long a trouble that has not come again is reported.
+    /// The time for which a problem is reported that has not recurred.
     pub trouble: Duration,
-    /// An event that takes longer than this never comes.
+    /// The time after which a missing event is given up.
     pub event: Duration,
-    /// How long a list of the policies that was read for a decision is used for others.
+    /// The time for which a list of policies that was read for one decision is reused for others.
     pub policies: Duration,
 }
 
 /// See [`Timing::uninstall`].
 #[derive(Debug)]
 pub struct Uninstall {
-    /// How long a running operator has to settle what waits, before the command lets it go without a sidecar. It takes milliseconds.
+    /// The time for a running operator to settle waiting objects, before the command releases them without a sidecar.
+    /// The operator needs milliseconds.
     pub patience: Duration,
-    /// Between two looks for what waits.
+    /// The pause between two looks for waiting objects.
     pub pause: Duration,
-    /// How long the command waits until the server has noticed that rights are gone.
+    /// The time for the server to notice that rights are gone.
     pub rights: Duration,
-    /// Between two such looks.
+    /// The pause between two such looks.
     pub rights_pause: Duration,
 }
 
@@ -317,11 +328,11 @@ const DOCUMENTED: Timing = Timing {
     uninstall: Uninstall { patience: seconds(2), pause: millis(200), rights: seconds(10), rights_pause: millis(100) },
 };
 
-/// What is not shortened is a limit that no test waits for, or a time that a real API server needs.
+/// Values that are not shortened are limits that no test waits for, or times that a real API server needs.
 const SHORT: Timing = Timing {
     process: Process {
         beat: millis(500),
-        // More than `CALL_LIMIT`, as documented.
+        // More than `CALL_LIMIT`, as in the documented table.
         stuck: seconds(12),
         panic_pause: millis(100),
         reach_pause: millis(250),
@@ -365,7 +376,7 @@ const SHORT: Timing = Timing {
         first_drain_pause: millis(100),
         longest_drain_pause: millis(500),
         request: seconds(6),
-        // More than `CALL_LIMIT`: one call without an answer decides nothing.
+        // More than `CALL_LIMIT`, so a single call without an answer decides nothing.
         decision: seconds(12),
         longest_retry: seconds(3),
         after_refusal: millis(300),
@@ -389,12 +400,12 @@ const SHORT: Timing = Timing {
 };
 
 impl Timing {
-    /// What production uses, and the docs say.
+    /// The values for production, as in the docs.
     pub const fn documented() -> &'static Self {
         &DOCUMENTED
     }
 
-    /// For tests on real servers: the same order, and as short as an API server allows.
+    /// The values for tests on real servers: the same order, and as short as an API server allows.
     pub const fn short() -> &'static Self {
         &SHORT
     }
@@ -412,16 +423,16 @@ const fn millis(millis: u64) -> Duration {
 mod tests {
     use super::*;
 
-    /// How often API servers read configurations of Initializers, and admission policies.
+    /// The interval at which API servers read configurations of Initializers, and admission policies.
     const POLLED: Duration = seconds(1);
-    /// How long API servers wait for a webhook of ours, as the registration says.
+    /// The time limit of API servers for a call of our webhook, as in the registration.
     const WEBHOOK: Duration = seconds(3);
-    /// kube's margin: a watch that shows nothing for so long after its end is dead.
+    /// kube's margin: a watch without a message for so long after its end is dead.
     const MARGIN: Duration = seconds(5);
     /// The default of `--shutdown-grace`.
     const GRACE: Duration = seconds(10);
 
-    /// Pairs of which the first must be less than the second.
+    /// Pairs of times. The first must be less than the second.
     fn ascending(timing: &Timing) -> Vec<(&'static str, Duration, Duration)> {
         let Timing { process, watch, controller, registration, initializer, webhook, workloads, uninstall } = timing;
         vec![
@@ -472,7 +483,7 @@ mod tests {
         ]
     }
 
-    /// Pairs of which the first must be less than the second, or as long.
+    /// Pairs of times. The first must be at most the second.
     fn not_descending(timing: &Timing) -> Vec<(&'static str, Duration, Duration)> {
         let Timing { process, watch, controller, initializer, webhook, workloads, .. } = timing;
         let withdrawn = process.successor + process.stop_report + initializer.settling;

@@ -1,5 +1,5 @@
-//! How commands reach a cluster: kubeconfigs, flags, proxies and credentials, against a small server on loopback that says what it
-//! was asked.
+//! Tests of the access of commands to a cluster: kubeconfigs, flags, proxies and credentials, against a small loopback
+//! server that records its requests.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -13,22 +13,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a listener on loopback is.
+/// The role of a loopback listener.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// An API server that has no policies.
     Server,
-    /// A proxy for HTTP that is the server, too, at whatever address it is asked for.
+    /// An HTTP proxy that also acts as the server, for any requested address.
     Proxy,
-    /// One that refuses every tunnel.
+    /// A proxy that rejects every tunnel.
     Closed,
-    /// A proxy for socks5 that is the server, too.
+    /// A socks5 proxy that also acts as the server.
     Socks,
     /// A server that never answers.
     Silent,
 }
 
-/// A listener, and what it was asked: heads of requests, and addresses that tunnels were wanted to.
+/// A listener, and its record: request heads, and target addresses of tunnels.
 struct Listener {
     port: u16,
     heard: Arc<Mutex<Vec<String>>>,
@@ -88,7 +88,7 @@ fn serve(mut stream: TcpStream, role: Role, heard: &Mutex<Vec<String>>) -> std::
     }
 }
 
-/// The head of a request; none of ours has a body.
+/// The head of a request. None of our requests has a body.
 fn head(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b"\r\n\r\n") {
@@ -99,7 +99,7 @@ fn head(stream: &mut TcpStream) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The address that a client of socks5 (RFC 1928) wants to be connected with.
+/// The target address that a client of socks5 (RFC 1928) requests.
 fn handshake(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut take = |count: usize| {
         let mut bytes = vec![0; count];
@@ -107,7 +107,7 @@ fn handshake(stream: &mut TcpStream) -> std::io::Result<String> {
     };
     let count = take(2)?[1];
     let methods = take(count.into())?;
-    // Who can say who he is has to.
+    // A client that offers a login must use it.
     let method = if methods.contains(&2) { 2 } else { 0 };
     stream.write_all(&[5, method])?;
     let mut user = String::new();
@@ -133,7 +133,7 @@ fn handshake(stream: &mut TcpStream) -> std::io::Result<String> {
     Ok(format!("socks {user}{name}:{}", u16::from_be_bytes([port[0], port[1]])))
 }
 
-/// A folder of one test, which goes when the test ends.
+/// A folder of one test, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -156,7 +156,7 @@ impl Folder {
         folder
     }
 
-    /// Runs `scpol` with nothing of the surroundings but `variables`; gives its exit code and all that it prints.
+    /// Runs `scpol` with `variables` as its only environment. Returns the exit code and all output.
     fn scpol(&self, arguments: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
         command.args(arguments).current_dir(&self.0).env_clear().env("HOME", &self.0).env("PATH", "/usr/bin:/bin");
@@ -177,7 +177,7 @@ impl Drop for Folder {
     }
 }
 
-/// A kubeconfig of one context, whose cluster and user are so.
+/// A kubeconfig with one context and this cluster and user.
 fn kubeconfig(cluster: &str, user: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: one\n\
@@ -267,7 +267,7 @@ fn the_operator_goes_by_the_same_proxy() {
         std::thread::sleep(Duration::from_millis(100));
         proxy.heard().contains("CONNECT api.example.com:6443 ")
     });
-    // It tries again each second, and says so once.
+    // The command tries again every second, but reports the failure once.
     std::thread::sleep(Duration::from_secs(2));
     operator.kill().unwrap();
     operator.wait().unwrap();
@@ -300,7 +300,7 @@ fn flags_say_which_server_and_who_we_are_there() {
         assert!(heard.contains(&format!("{header}\r\n")), "{header}: {heard}");
     }
     assert!(asked(&[], &[("SCPOL_SERVER", &url), ("SCPOL_TOKEN", "theirs")]).contains("bearer theirs\r\n"));
-    // Without any kubeconfig, an address will do; one without a scheme is not secure.
+    // Without any kubeconfig, an address is enough. An address without a scheme is plain HTTP.
     let address = format!("127.0.0.1:{}", server.port);
     assert_fine(&Folder::new().scpol(&["status", "--server", &address], &[]));
     let (code, text) = folder.status(&["--server", &url, "--as-group", "a"], &[]);
@@ -407,7 +407,7 @@ fn auth_providers_work_or_say_what_has_taken_their_place() {
     }
 }
 
-/// No part of an error that is longer than a few words is there twice.
+/// Checks that no part of an error longer than a few words occurs twice.
 fn assert_once(text: &str) {
     let parts: Vec<&str> = text.trim().split(": ").filter(|part| part.len() > 12).collect();
     for (index, part) in parts.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is pure, as files or folders under `src/`.
+/// The pure parts, as files or folders under `src/`.
 const PURE: &[&str] = &[
     "api",
     "../crates/admission-cel/src",
@@ -41,7 +41,7 @@ const PURE: &[&str] = &[
     "engine/webhook/review.rs",
 ];
 
-/// What a pure part must not mention, and why.
+/// The words that a pure part must not contain, and why.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("Client", "it would talk to the API server"),
     ("Api<", "it would talk to the API server"),

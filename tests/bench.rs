@@ -1,4 +1,4 @@
-//! What the benchmark makes of its measurements.
+//! Tests of the benchmark's statistics.
 
 use figure::{Verdict, at_least, at_most, told};
 use statistics::Estimate;

@@ -1,4 +1,4 @@
-//! The commands that work on files, as people type them: what they print, what they leave, how they exit.
+//! Tests of the commands on files, as users run them: output, changed files, exit code.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -40,10 +40,10 @@ metadata: {name: c}
 data: {mode: '0644', answer: \"yes\"}
 ";
 
-/// A folder of one test, which goes when the test ends.
+/// A folder of one test, removed when the test ends.
 struct Folder(PathBuf);
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 struct Ended {
     code: i32,
@@ -80,7 +80,7 @@ impl Folder {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A command that fails early does not read on.
+        // A command that fails early stops reading.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -108,7 +108,7 @@ fn documents(text: &str) -> Vec<Value> {
     documents
 }
 
-/// As kubectl has it, `1.5e9` is an integer.
+/// Gives whole numbers one form, because `1.5e9` is an integer for kubectl.
 fn without_fractions(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(without_fractions),
@@ -197,12 +197,12 @@ fn custom_resources_that_a_policy_targets_are_injected_and_all_others_pass_byte_
     assert_eq!((injected.code, injected.err.as_str()), (0, ""));
     let pod = &documents(&injected.out)[0]["spec"]["workers"]["podTemplate"];
     assert_eq!(pod["spec"]["containers"][1]["name"], "envoy");
-    // The way back needs neither the policy nor a definition: the marker says where it is.
+    // The removal needs neither the policy nor a definition, because the marker has the path.
     let back = folder.scpol(&["uninject", "-f", "-"], &injected.out);
     assert_eq!((back.code, documents(&back.out)), (0, documents(ROLLOUT)));
     let same = folder.scpol(&["uninject", "-f", "rollout.yaml"], "");
     assert_eq!((same.code, same.out.as_str()), (0, ROLLOUT));
-    // Whoever asks about what nobody targets learns just that.
+    // A question about a kind that no policy targets gets that answer.
     let told = folder.scpol(&["explain", "-f", "rollout.yaml", "-p", "other.yaml"], "");
     assert!(told.code == 0 && told.out.contains("`rollouts` is not among `spec.targets`"), "{told:?}");
     let told = folder.scpol(&["explain", "-f", "rollout.yaml", "-p", "policy.yaml"], "");
@@ -463,7 +463,7 @@ fn bad_manifests_are_told_with_their_line_all_of_them_and_at_once() {
     assert_eq!((empty.code, empty.out.as_str(), empty.err.as_str()), (0, "", ""));
 }
 
-/// From charts that are public: kubectl and helm take them.
+/// From public charts. kubectl and helm accept these duplicates.
 const TWICE: &str = "\
 # Source: chart/templates/config.yaml
 apiVersion: v1
@@ -522,12 +522,12 @@ fn of_a_key_that_is_there_twice_the_last_one_counts_and_what_is_not_changed_pass
         &["convert", "-f", "twice.yaml", "--strict"],
     ] {
         let refused = folder.scpol(arguments, "");
-        // What is wrong with the policies is told all the same.
+        // Findings about the policies are reported anyway.
         let out = if arguments[0] == "lint" { "" } else { refused.out.as_str() };
         assert_eq!((refused.code, out), (2, ""), "{arguments:?}: {refused:?}");
         assert_eq!(refused.err.matches("is there twice; expected it once").count(), 3, "{}", refused.err);
     }
-    // A policy is a document, too.
+    // Duplicates in a policy are reported too.
     let policy = folder.with("policy.yaml", POLICY.replace("spec:\n", "spec:\n  priority: 1\n  priority: 2\n"));
     let ended = policy.inject(WEB);
     assert_eq!(ended.code, 0);
@@ -583,7 +583,7 @@ fn explain_gives_the_answer_first_and_a_row_for_every_policy() {
     for (policy, row, code) in [("b-suspended", "7", "SCP0003"), ("c-elsewhere", "7", "SCP0108"), ("d-pods", "8", "-")]
     {
         let line = lines.iter().find(|line| line.starts_with(policy)).unwrap();
-        // The result is two words.
+        // The result has two words.
         assert_eq!(line.split_whitespace().skip(3).take(2).collect::<Vec<_>>(), [row, code], "{line}");
     }
     assert!(lines.len() < 20, "one screen: {}", ended.out);
@@ -680,7 +680,7 @@ fn lint_says_what_is_wrong_and_exits_by_how_bad_it_is() {
     let clean = "apiVersion: scpol.dev/v1alpha1\nkind: SidecarPolicy\nmetadata: {name: a}\nspec: {template: {env: [{name: A}]}}\n";
     let ended = folder.scpol(&["lint", "-f", "-"], clean);
     assert_eq!((ended.code, ended.out.as_str()), (0, "1 policy in 1 file: nothing found\n"));
-    // One file that cannot be read is no reason to be silent about another.
+    // An unreadable file must not hide findings in others.
     let ended = folder.scpol(&["lint", "-f", "broken.yaml", "bad.yaml"], "");
     assert!(ended.code == 2 && ended.out.contains("SCP0012") && ended.err.contains("broken.yaml:1: "), "{ended:?}");
     for (arguments, words) in [
@@ -695,7 +695,6 @@ fn lint_says_what_is_wrong_and_exits_by_how_bad_it_is() {
     }
 }
 
-/// What `diff` says of a change of policies, row by row, as `change workload policy`; and its exit code.
 #[test]
 fn a_case_whose_expectation_cannot_be_read_has_not_passed_and_links_are_not_followed() {
     let folder = Folder::new().with("cases/one/policy.yaml", POLICY).with("cases/one/workload.yaml", WEB);
@@ -709,6 +708,7 @@ fn a_case_whose_expectation_cannot_be_read_has_not_passed_and_links_are_not_foll
     assert!(ended.err.contains("1 case cannot be run"), "{}", ended.err);
 }
 
+/// The rows of `diff` for a change of policies, each as `change workload policy`, and the exit code.
 fn changes(old: &str, new: &str, workloads: &str) -> (Vec<String>, i32) {
     let folder = Folder::new().with("old.yaml", old).with("new.yaml", new);
     let ended = folder.scpol(&["diff", "--old", "old.yaml", "--new", "new.yaml", "-f", "-", "-o", "json"], workloads);
@@ -756,7 +756,7 @@ fn diff_tells_who_gains_loses_changes_and_is_refused() {
         assert_eq!(rows, expected, "{new}");
         assert_eq!(code, i32::from(!expected.is_empty()));
     }
-    // What is in a manifest already counts as ours, not as the user's.
+    // Existing content of ours in a manifest does not count as the user's.
     let injected = with_policy().inject(WEB).out;
     assert_eq!(changes(POLICY, &POLICY.replace("31.0", "32.0"), &injected).0, ["Changes web envoy"]);
     assert_eq!(changes(POLICY, POLICY, &injected).0, [""; 0]);
@@ -786,7 +786,7 @@ fn diff_gives_the_answer_first_and_the_text_on_demand() {
     }
 }
 
-/// Every golden case that needs no flags, by the real binary, there and back.
+/// Injects into every golden case without flags, and removes the content, with the real binary.
 #[test]
 fn the_golden_workloads_come_back_as_they_were() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
@@ -826,13 +826,13 @@ fn the_golden_workloads_come_back_as_they_were() {
     );
 }
 
-/// A command of `docs/commands.md`, and what it is said to print.
+/// A command in `docs/commands.md`, and its documented output.
 struct Example {
     command: String,
     printed: String,
 }
 
-/// The blocks of the page that begin with ```` ```console ````; in them, what follows on `$ `.
+/// The commands in blocks that begin with ```` ```console ````, each after `$ `.
 fn examples(page: &str) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
     let mut is_inside = false;
@@ -851,7 +851,7 @@ fn examples(page: &str) -> Vec<Example> {
     examples
 }
 
-/// Runs `command` as a shell does, in `docs/examples`; `$?` is the exit code of the one before.
+/// Runs `command` as a shell does, in `docs/examples`. `$?` is the exit code of the previous command.
 fn type_in(command: &str, code: &mut i32) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples");
     let binaries = Path::new(env!("CARGO_BIN_EXE_scpol")).parent().unwrap();
@@ -897,7 +897,7 @@ fn check_examples(page_path: &Path, least: usize) {
     }
 }
 
-/// A policy named `name` whose spec has `spec`, and a template with one container.
+/// A policy named `name` with the fields `spec`, and a template with one container.
 fn policy_with(name: &str, spec: &str) -> String {
     let template = "template:\n    containers: [{name: agent, image: \"registry.example.com/agent:1\"}]";
     format!(
@@ -928,7 +928,7 @@ fn a_template_that_no_server_takes_is_refused_by_every_command_that_takes_polici
             assert!(ended.err.contains(words), "{words}: {}", ended.err);
         }
     }
-    // The broken case is a fault, and the other is run all the same.
+    // The broken case fails, and the other one still runs.
     let ended = folder.scpol(&["test", "cases"], "");
     assert_eq!(ended.code, 2, "{ended:?}");
     assert!(ended.out.contains("cannot be run: ") && ended.out.contains("SCP0026"), "{}", ended.out);
@@ -986,7 +986,7 @@ fn a_manifest_that_is_not_what_it_looks_like_is_told_and_not_injected() {
             .scpol(&["lint", "-f", "policy.yaml", "--manifests", "web.yaml"], "");
         assert!(ended.out.contains("SCP0214"), "{ended:?}");
     }
-    // What a server would refuse anyway, or what may be newer than we are, is told and left to it.
+    // A field that a server would reject, or that may be newer than this program, is only reported.
     let workload = WEB.replace("nginx:1.27\"", "nginx:1.27\", quantum: {}, ports: [{containerPort: 70000}]");
     let ended = folder.inject(&workload);
     assert!(ended.code == 0 && ended.out.contains("agent"), "{ended:?}");
@@ -1022,7 +1022,7 @@ fn who_is_left_out_is_told_with_the_reason() {
         assert_eq!((ended.code, ended.out.as_str()), (0, workload.as_str()), "{words}");
         assert!(ended.err.contains("Deployment shop-eu/web: ") && ended.err.contains(words), "{words}: {}", ended.err);
     }
-    // An empty value says nothing, and is told; what no policy is for is nobody's business.
+    // An empty value is reported and has no effect. Workloads that no policy targets get no report.
     let ended = folder.inject(&annotated("\"\""));
     assert!(ended.code == 0 && ended.out.contains("agent") && ended.err.contains("has an empty value"), "{ended:?}");
     let ended = folder.inject(&annotated("enabled").replace("Deployment", "DaemonSet"));
@@ -1144,7 +1144,7 @@ fn an_update_of_cases_says_which_failures_are_expected_from_now_on() {
     let ended = folder.scpol(&["test", "--update", "case"], "");
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.err.contains("a failure is expected from now on") && ended.err.contains("SCP0209"), "{}", ended.err);
-    // It is said once: now it is what is expected.
+    // This is reported once, because it is expected from now on.
     let ended = folder.scpol(&["test", "--update", "case"], "");
     assert!(!ended.err.contains("SCP0209"), "{}", ended.err);
     assert_eq!(folder.scpol(&["test", "case"], "").code, 0);
@@ -1170,7 +1170,7 @@ fn what_shares_a_name_of_a_port_or_refers_to_what_comes_later_is_told() {
     assert!(ended.code == 0 && ended.out.contains(says), "{}", ended.out);
     let ended = folder.scpol(&["lint", "-f", "policy.yaml", "--manifests", "web.yaml"], "");
     assert!(ended.out.contains("SCP0051") && ended.out.contains(says), "{}", ended.out);
-    // By default it goes before, and nothing is to be told.
+    // By default the variable goes before, and there is no finding.
     let folder = folder.with_file("policy.yaml", &late.replace("  position: {env: After}\n", ""));
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "web.yaml"], "");
     assert!(ended.code == 0 && !ended.out.contains("stays as it is written"), "{}", ended.out);
@@ -1188,6 +1188,6 @@ fn a_policy_that_only_audits_says_what_it_would_add() {
         "{}",
         ended.out
     );
-    // What it would not select is nobody's business.
+    // Workloads that no policy would select get no report.
     assert_eq!(folder.inject(&WEB.replace("Deployment", "StatefulSet")).err, "");
 }

@@ -1,5 +1,6 @@
-//! `scpol convert`: every folder of `tests/convert` is a case. `input.yaml` gives the policies in `expected.yaml` (absent if there are none) and the
-//! report in `expected-report.txt`. `UPDATE=1` writes both anew; read the difference.
+//! Tests of `scpol convert`. Every folder in `tests/convert` is a case: `input.yaml` gives the policies in
+//! `expected.yaml` (absent if there are none) and the report in `expected-report.txt`. `UPDATE=1` rewrites both; review
+//! the difference.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -17,7 +18,7 @@ fn scpol(folder: &Path, arguments: &[&str], stdin: &[u8]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
     command.args(arguments).current_dir(folder);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A command that fails early does not read on.
+    // A command that fails early stops reading.
     let _ = child.stdin.take().unwrap().write_all(stdin);
     child.wait_with_output().unwrap()
 }
@@ -38,7 +39,7 @@ fn cases() -> Vec<PathBuf> {
     cases
 }
 
-/// Writes or compares `found` with the file, which is not there if there is nothing.
+/// Writes `found`, or compares it with the file. A missing file stands for empty text.
 fn compare(path: &Path, found: &str, faults: &mut Vec<String>) {
     let expected = fs::read_to_string(path).unwrap_or_default();
     if expected == found {
@@ -82,7 +83,7 @@ fn every_line_that_a_report_names_is_there() {
     assert!(named > 20, "{named} places");
 }
 
-/// The containers of a sample workload in `namespace`, once the policies of a case have been injected.
+/// The containers of a sample workload in `namespace` after injection of a case's policies.
 fn injected(case: &str, workload: &str, namespace: &str) -> String {
     let policies = root().join("tests/convert").join(case).join("expected.yaml");
     let mut arguments = vec!["inject", "-f", workload, "-n", namespace, "-p", policies.to_str().unwrap()];
@@ -177,7 +178,7 @@ fn what_cannot_be_read_is_told_and_nothing_is_done() {
     assert!(err.starts_with("error: standard input:2: the line is indented by a tab"), "{err}");
 }
 
-/// Values of the wrong shape in every place that is read.
+/// Values of the wrong shape at every position that is read.
 #[test]
 fn odd_shapes_are_findings_and_never_a_panic() {
     let shapes =
@@ -203,7 +204,7 @@ fn odd_shapes_are_findings_and_never_a_panic() {
     assert!(tried > 200, "{tried} variants");
 }
 
-/// Every value within `value`.
+/// The pointers to all values within `value`.
 fn pointers(value: &Value, at: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut below = |key: String, value: &Value| {

@@ -1,6 +1,6 @@
-//! The API as users get it: the generated files are current, and the rules say what the corpus expects.
+//! Tests of the API for users: generated files are current, and rules give the results of the corpus.
 //!
-//! `make crds` (`UPDATE=1 cargo test --test offline crd`) writes the generated files anew.
+//! `make crds` (`UPDATE=1 cargo test --test offline crd`) rewrites the generated files.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -29,7 +29,7 @@ fn explained(violations: &[Violation]) -> String {
         .collect()
 }
 
-/// Compares a generated file with what stands there.
+/// Compares a generated file with the checked-in one.
 fn assert_current(path: &str, generated: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     if std::env::var_os("UPDATE").is_some() {
@@ -73,7 +73,7 @@ fn the_page_of_fields_is_current() {
     assert_current("docs/fields.md", &page);
 }
 
-/// A section per field, and those below it after it.
+/// A section per field, followed by those of its subfields.
 fn describe(schema: &Value, path: &str, page: &mut String) {
     let (schema, path) = match schema.get("items") {
         Some(items) => (items, format!("{path}[]")),
@@ -98,7 +98,7 @@ fn describe(schema: &Value, path: &str, page: &mut String) {
     }
 }
 
-/// One section per code, so that each has an address.
+/// The page with one section per code, so that each code has an anchor.
 fn codes_page() -> String {
     const PARTS: [(u16, &str); 4] = [
         (0, "SCP00xx: about a policy"),
@@ -127,7 +127,7 @@ fn codes_page() -> String {
 #[test]
 fn the_definition_is_small_enough_for_every_client() {
     let json = serde_json::to_string(&crd::v1()).unwrap();
-    // kubectl apply keeps a copy in an annotation, and annotations have 256 KiB altogether.
+    // `kubectl apply` keeps a copy in an annotation, and annotations have 256 KiB in all.
     assert!(json.len() <= 200 * 1024, "{} bytes", json.len());
 }
 
@@ -216,7 +216,7 @@ fn whatever_is_wrong_with_a_field_is_found_first_and_nothing_is_said_of_other_fi
         let found = violations(&case.object);
         let first = found.first().map(|violation| format!("{} {}", violation.code, violation.field));
         let (_, field) = case.expected.split_once(' ').unwrap();
-        // An item is one thing: a group that does not exist leaves its resource without one.
+        // Faults within one item count as one, because an unknown group also makes its resource unknown.
         let part = field.rfind(']').map_or(field, |end| &field[..=end]);
         let is_apart =
             |violation: &Violation| !violation.field.starts_with(part) && !part.starts_with(&violation.field);

@@ -1,6 +1,7 @@
-//! Every folder of `tests/golden` is a case of `scpol test`: `policy.yaml` (one or more policies) and `workload.yaml` give
-//! `expected.yaml`, and `expected.txt` tells who adds nothing and why; `case.yaml` has what flags would say. A case is
-//! added without Rust: write the first two files, run `scpol test --update tests/golden`, and read what it wrote.
+//! Every folder in `tests/golden` is a case of `scpol test`. From `policy.yaml` (one or more policies) and
+//! `workload.yaml` follows `expected.yaml`. `expected.txt` lists policies that add nothing, with reasons. `case.yaml`
+//! has the values of flags. A new case needs no Rust: write the first two files, run `scpol test --update
+//! tests/golden`, and review the results.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -94,7 +95,7 @@ fn a_broken_case_hides_none_of_the_others_and_a_failure_that_is_written_down_is_
     assert!(told.contains("2 cases cannot be run"), "{told}");
     let failures: Vec<_> = told.lines().filter(|line| line.contains("a failure is expected from now on")).collect();
     assert!(matches!(failures[..], [line] if line.contains("/a: ") && line.contains("SCP0200")), "{told}");
-    // It is expected now, and is not told again.
+    // It is expected now, and is not reported again.
     let again = scpol_test(&[&folder.path().join("a"), "--update".as_ref()]);
     assert_eq!((again.status.code(), again.stderr.as_slice()), (Some(0), &b""[..]));
     let output = scpol_test(&[folder.path(), "--output=json".as_ref()]);

@@ -1,4 +1,4 @@
-//! What holds for every template and every workload. `PROPTEST_CASES` sets the number of cases of each law.
+//! Laws for every template and every workload. `PROPTEST_CASES` sets the number of cases of each law.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -17,7 +17,7 @@ const POLICIES: [&str; 4] = ["zeta", "alpha", "a.b-c", "mid"];
 fn config() -> ProptestConfig {
     let asked = ProptestConfig::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { asked.cases } else { 5_000 };
-    // Without a file of past failures: a failure becomes a golden case or a unit test.
+    // Without a file of past failures, because a failure becomes a golden case or a unit test.
     ProptestConfig { cases, failure_persistence: None, ..asked }
 }
 
@@ -94,7 +94,7 @@ proptest! {
             let after = Workload::new(&workload.kind, injected(&workload, &rest(&workload, templates), templates)?);
             let sets = LISTS.map(|list| names(&after, list).into_iter().collect::<BTreeSet<_>>());
             let markers: Vec<_> = POLICIES.iter().map(|policy| marker::read(&after, policy)).collect();
-            // The annotation that names the first container follows the order of containers.
+            // The annotation with the first container depends on the order of containers.
             let is_of_order = |at: &String| at.ends_with("/kubectl.kubernetes.io~1default-container");
             let added = markers.iter().flatten().flat_map(|marker| marker.added.clone());
             let added: BTreeSet<String> = added.filter(|at| !is_of_order(at)).collect();
@@ -150,7 +150,7 @@ proptest! {
     }
 }
 
-/// What every engine does before it plans: leave out who collides, then who conflicts with the workload.
+/// The steps of every engine before a plan: drop colliding templates, then those that conflict with the workload.
 fn rest<'a>(workload: &Workload, templates: &[&'a Template]) -> Vec<&'a Template> {
     let out: BTreeSet<usize> =
         inject::collisions(templates).into_iter().flat_map(|(one, other, _)| [one, other]).collect();
@@ -206,7 +206,7 @@ fn expected_names(workload: &Workload, templates: &[&Template], list: &str) -> V
     [before, own, after].concat()
 }
 
-/// As a server stores it: canonical quantities, defaults, nothing that is empty, the token mounted.
+/// The object as a server stores it: with canonical quantities, defaults and the token mount, and without empty values.
 fn as_stored(mut body: Value, workload: &Workload) -> Value {
     let pod = body.pointer_mut(&workload.pod_pointer()).unwrap();
     let Some(Value::Object(spec)) = pod.get_mut("spec") else { return body };
@@ -266,9 +266,9 @@ fn canonical(amount: Option<&mut Value>) {
     *amount = json!(canonical);
 }
 
-/// Answers to "which of n?" that proptest can shrink: towards the first choice of everything.
+/// Answers to "which of n?" that proptest can shrink towards the first choice.
 ///
-/// Ten times as fast as composed strategies, and the generators below are plain code.
+/// Ten times as fast as composed strategies, with generators in plain code.
 #[derive(Debug)]
 struct Dice(std::vec::IntoIter<u8>);
 
@@ -277,7 +277,7 @@ impl Dice {
         usize::from(self.0.next().unwrap_or_default()) % sides
     }
 
-    /// A kind that has a pod.
+    /// A kind with a pod.
     fn kind(&mut self) -> Arc<Kind> {
         let custom =
             ["spec.template", "spec.workers.podTemplate"].map(|path| Kind::of("example.org", "rollouts", Some(path)));
@@ -289,13 +289,13 @@ impl Dice {
         choices[self.roll(choices.len())].clone()
     }
 
-    /// Some of `choices`, at most `most`, each at most once, in any order.
+    /// A selection of at most `most` of `choices`, without repetition, in any order.
     fn some<'a>(&mut self, choices: &[&'a str], most: usize) -> Vec<&'a str> {
         let mut left = choices.to_vec();
         (0..self.roll(most + 1)).map(|_| left.swap_remove(self.roll(left.len()))).collect()
     }
 
-    /// Puts `filled` or `empty` or null under `key`, or nothing.
+    /// Puts `filled`, `empty`, null or nothing under `key`.
     fn put(&mut self, into: &mut Value, key: &str, filled: Value, empty: Value) {
         if let Some(value) =
             self.pick(&[Some(filled.clone()), Some(filled.clone()), None, Some(filled), Some(empty), Some(Value::Null)])
@@ -309,7 +309,7 @@ fn dice() -> impl Strategy<Value = Dice> {
     prop::collection::vec(any::<u8>(), 0..160).prop_map(|rolls| Dice(rolls.into_iter()))
 }
 
-/// A workload and the templates of policies, in the order of their priority.
+/// A workload and the templates of policies, by priority.
 fn scene() -> impl Strategy<Value = (Workload, Vec<Template>)> {
     dice().prop_map(|mut dice| {
         let templates = (0..1 + dice.roll(POLICIES.len())).map(|index| template(&mut dice, index)).collect();
@@ -317,7 +317,7 @@ fn scene() -> impl Strategy<Value = (Workload, Vec<Template>)> {
     })
 }
 
-/// The template of the policy `index`: names of its own, and some that others have too.
+/// The template of the policy `index`, with unique names and shared ones.
 fn template(dice: &mut Dice, index: usize) -> Template {
     let own = [format!("p{index}-x"), format!("p{index}-y")];
     let names = [own[0].as_str(), own[1].as_str(), "app", "proxy", "d/1~2", own[0].as_str(), own[1].as_str()];
@@ -339,7 +339,7 @@ fn template(dice: &mut Dice, index: usize) -> Template {
     if dice.roll(4) == 3 { template.with_native_sidecars() } else { template }
 }
 
-/// What goes beside the containers, and into the user's own: nothing in half of the cases.
+/// Content besides containers, and for the user's own containers. Empty in half of the cases.
 fn inner(dice: &mut Dice, volume: &str) -> v1alpha1::Template {
     if dice.roll(2) == 0 {
         return v1alpha1::Template::default();
@@ -385,7 +385,7 @@ fn item(name: &str, mut body: Value) -> RawObject {
     body.as_object().unwrap().clone()
 }
 
-/// What a container may hold: few choices, so that equal and unequal ones meet, and some written in two ways.
+/// A container from few choices, so that equal and unequal ones occur, some of them in two notations.
 fn container(dice: &mut Dice, volume: Option<&&str>) -> Value {
     match dice.roll(18) {
         0..6 => json!({"image": "a"}),
@@ -464,7 +464,7 @@ fn metadata(dice: &mut Dice) -> Value {
     metadata
 }
 
-/// JSON that no server sends, of the words that we look for.
+/// JSON that no server sends, from the words that the code looks for.
 fn strange() -> impl Strategy<Value = Workload> {
     dice().prop_map(|mut dice| {
         let kind = dice.kind();

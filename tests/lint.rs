@@ -1,6 +1,6 @@
-//! `scpol lint` on files. `lint/*.yaml` have their findings written where they are: `# expect: warning SCP0034
-//! spec.template.containers[0].image` at the end of the line that is to be blamed. What is not written must not be found. The
-//! first line may give flags: `# flags: --kube-version 1.36`. A case is added without Rust.
+//! Tests of `scpol lint` on files. `lint/*.yaml` contain their findings: `# expect: warning SCP0034
+//! spec.template.containers[0].image` at the end of the faulty line. Other findings must not occur. The first line may
+//! have flags: `# flags: --kube-version 1.36`. A new case needs no Rust.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -15,7 +15,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What the command prints for machines, and how it exits.
+/// The JSON output of the command, and its exit code.
 fn lint(arguments: &[&str]) -> (Value, i32) {
     let output = Command::new(env!("CARGO_BIN_EXE_scpol"))
         .args(["lint", "-o", "json"])
@@ -43,7 +43,7 @@ fn cases() -> Vec<PathBuf> {
     files
 }
 
-/// The findings that a file names, with their lines.
+/// The expected findings of a file, with their lines.
 fn expected(text: &str) -> Vec<String> {
     let lines = text.lines().enumerate();
     let named = lines.filter_map(|(index, line)| Some((index + 1, line.split_once("# expect: ")?.1)));
@@ -84,7 +84,7 @@ fn every_code_of_lint_has_a_case_and_a_policy_beside_it_that_has_nothing() {
     for path in cases() {
         let text = fs::read_to_string(&path).unwrap();
         named.extend(expected(&text).iter().map(|finding| finding.split(' ').nth(2).unwrap().to_owned()));
-        // A blank before it: `#` stands at the end of a line, too.
+        // With a space before it, because `#` also occurs at the end of a line.
         let is_fine = |document: &str| document.contains("kind: SidecarPolicy") && !document.contains("# expect: ");
         assert!(text.split("---\n").any(is_fine), "{} has no policy without a finding", path.display());
     }
@@ -94,7 +94,7 @@ fn every_code_of_lint_has_a_case_and_a_policy_beside_it_that_has_nothing() {
     assert!(missing.is_empty(), "no case for {missing:?}");
 }
 
-/// Those that concern more than one file.
+/// Findings about more than one file.
 const ACROSS: [&str; 2] = ["SCP0028", "SCP0030"];
 
 fn is_error_of_one(item: &&Value) -> bool {
@@ -123,7 +123,7 @@ fn the_invalid_policies_of_the_corpus_have_the_errors_that_they_name_on_the_line
             let line = lines.lines().nth(usize::try_from(item["line"].as_u64().unwrap()).unwrap() - 1).unwrap();
             let pointer = format!("/{}", text(item, "field").replace('[', ".").replace(']', "").replace('.', "/"));
             let last = pointer.rsplit('/').next().unwrap();
-            // What is absent is where its surroundings are; an item begins with a dash, or in brackets.
+            // A missing field has the place of its parent. An item begins with a dash, or is in brackets.
             let is_key = case.object.pointer(&pointer).is_some() && last.parse::<u32>().is_err();
             assert!(!line.starts_with('#') && (!is_key || line.contains(&format!("{last}:"))), "{item}: {line:?}");
         }

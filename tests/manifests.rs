@@ -1,4 +1,4 @@
-//! What users apply and read: the install files, the samples and the pages say what the code does.
+//! Tests of the files for users: install files, samples and pages must match the code.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -29,13 +29,13 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every document of a YAML file.
+/// All documents of a YAML file.
 fn documents(path: impl AsRef<Path>) -> Vec<Value> {
     let text = read(&path);
     serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{}: {error}", path.as_ref().display()))
 }
 
-/// Every file below `folder` whose name ends like that.
+/// All files in `folder` and its subfolders whose name has this ending.
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
@@ -152,7 +152,7 @@ fn only_our_deployment_for_old_servers_passes_initializers_by() {
 
 #[test]
 fn nothing_that_we_install_looks_like_something_that_we_generate() {
-    // `kubectl delete initializerconfigurations -l app.kubernetes.io/managed-by=scpol` must never be a habit that hurts.
+    // `kubectl delete initializerconfigurations -l app.kubernetes.io/managed-by=scpol` must always be safe.
     for file in [DEFAULT, LEGACY] {
         for document in documents(file) {
             assert_eq!(
@@ -198,7 +198,7 @@ fn is_scraped(annotations: &Value) {
     }
 }
 
-/// As Pod Security "restricted" wants it, and a little more.
+/// Checks the pod for Pod Security "restricted", and a little more.
 fn is_restricted(template: &Value, file: &str) {
     let pod = &template["spec"]["securityContext"];
     assert_eq!((&pod["runAsNonRoot"], &pod["runAsUser"]), (&json!(true), &json!(65532)));
@@ -233,7 +233,7 @@ fn is_our_container(container: &Value) {
 
 // Rights.
 
-/// What the ServiceAccount of the operator may do after applying `file`: `scope group/resource verb`.
+/// The rights of the operator's ServiceAccount after `file` is applied: `scope group/resource verb`.
 fn rights(file: &str) -> BTreeSet<String> {
     let documents = documents(file);
     let mut rights = BTreeSet::new();
@@ -265,7 +265,7 @@ fn granted(rule: &Value, scope: &str) -> Vec<String> {
     granted
 }
 
-/// Whoever widens this has to say here that it is meant.
+/// Any extension of the rights must be added here on purpose.
 const RIGHTS: [&str; 22] = [
     "cluster /events: create,patch",
     "cluster /namespaces: get,list,watch",
@@ -337,7 +337,7 @@ fn the_author_is_asked_about_each_namespace_in_the_same_words() {
             assert_eq!(row[field], with(&others[0][field], index), "{index}");
         }
     }
-    // And in the words of the operator, where that is asked.
+    // The operator's message must have the same words.
     let told = |row: &Value| {
         let message = row["messageExpression"].as_str().unwrap();
         let parts = message.split(" + ").map(|part| match part {
@@ -494,7 +494,7 @@ fn every_config_map_that_a_sample_mounts_is_in_it() {
     }
 }
 
-/// The containers of `workload` once it has been created in `namespace` under the sample.
+/// The containers of `workload` after its creation in `namespace` under the sample policy.
 fn containers(policy: &str, workload_name: &str, namespace: &str) -> Vec<String> {
     let (policy, mut workload) = (sample(policy), workload(workload_name));
     workload.body["metadata"]["namespace"] = json!(namespace);
@@ -573,7 +573,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The anchors of a page, as they are made from its headings.
+/// The anchors that a renderer derives from the headings of a page.
 fn anchors(page: &Path) -> BTreeSet<String> {
     let headings = read(page)
         .lines()
@@ -630,7 +630,7 @@ fn every_link_leads_somewhere() {
 #[test]
 fn every_file_of_ours_that_a_page_or_a_sample_names_is_there() {
     let named = Regex::new(r"\b((?:config|samples|docs|crds)/[\w./-]*\w)").unwrap();
-    // Other sites have folders of those names, too.
+    // Other sites have folders with the same names.
     let address = Regex::new(r"https?://\S+").unwrap();
     for file in pages().into_iter().chain(files("samples", ".yaml")).chain(files("config", ".yaml")) {
         let text = read(&file);
@@ -657,7 +657,8 @@ fn every_threat_has_an_answer_and_every_test_that_it_names_is_there() {
         let path = root().join(&found[1]);
         assert!(path.exists(), "{}", &found[1]);
         if let Some(function) = found.get(2) {
-            // With an attribute, beside which there may be others and comments; or in the list of a file of server tests.
+            // With an attribute, and possibly further attributes and comments; or in the list of a file of server
+            // tests.
             let function = function.as_str();
             let attribute = r"(?m)^ *#\[(?:tokio::)?test\b.*\]\n(?: *(?:#\[.*\]|//.*)\n)* *(?:async )?fn";
             let is_test = |pattern: &str| Regex::new(pattern).unwrap().is_match(&read(&path));
@@ -673,7 +674,7 @@ fn every_threat_has_an_answer_and_every_test_that_it_names_is_there() {
 fn every_fault_that_chaos_causes_is_on_the_page_of_failures() {
     let cases = read("tests/chaos/cases.rs");
     let id = Regex::new(r#"(?m)^ +id: "(\w+)",$"#).unwrap();
-    // What is `F07` there is F7 in pages.
+    // `F07` here is F7 in pages.
     let cases: BTreeSet<_> = id.captures_iter(&cases).map(|found| found[1].replacen("F0", "F", 1)).collect();
     let page = read("docs/failures.md");
     let mut named = BTreeSet::new();
@@ -703,7 +704,7 @@ fn every_code_that_a_page_or_a_sample_names_exists() {
     }
 }
 
-/// The rows of the table below the heading `## {section}` of the operator's page, cell by cell, without backticks.
+/// The cells of the table below the heading `## {section}` of the operations page, without backticks.
 fn table(section: &str) -> Vec<Vec<String>> {
     let page = read("docs/operations.md");
     let (_, below) = page.split_once(&format!("\n## {section}\n")).unwrap();
@@ -745,7 +746,7 @@ fn the_metrics_in_the_documentation_are_those_of_the_code() {
     assert_eq!(told, actual);
 }
 
-/// Every alert can be evaluated, asks for metrics that there are, and has a section of its own among the runbooks.
+/// Every alert has a valid expression with known metrics, and its own section in the runbooks.
 #[test]
 fn every_alert_has_its_runbook() {
     let rules = documents("config/prometheus/rules.yaml");
@@ -754,7 +755,7 @@ fn every_alert_has_its_runbook() {
     let name = Regex::new(r#""(scpol_\w+)""#).unwrap();
     let code = read("src/metrics.rs");
     let metrics: BTreeSet<_> = name.captures_iter(&code).map(|found| found[1].to_owned()).collect();
-    // What the API server has (k8s.io/apiserver, pkg/admission/metrics).
+    // A metric of the API server (k8s.io/apiserver, pkg/admission/metrics).
     let others = ["apiserver_admission_webhook_fail_open_count"];
     let asked = Regex::new(r"\b(?:scpol|apiserver)_\w+").unwrap();
     let page = read("docs/alerts.md");
@@ -776,7 +777,7 @@ fn every_alert_has_its_runbook() {
 
 #[test]
 fn the_break_glass_page_fits_one_screen() {
-    // A window in which longer lines are wrapped.
+    // The size of a window that wraps longer lines.
     let (columns, rows) = (100, 40);
     let page = read("docs/break-glass.md");
     let needed: usize = page.lines().map(|line| line.chars().count().div_ceil(columns).max(1)).sum();

@@ -1,4 +1,4 @@
-//! Everything that is tested without a server, in one program: a file is a module here.
+//! All tests without a server in one program. Each file is a module.
 
 mod access;
 mod architecture;

@@ -1,4 +1,4 @@
-//! The engines that act inside the API server, against what could be written by hand instead: pods on 1.36.3.
+//! The engines inside the API server, compared with hand-written equivalents: pods on 1.36.3.
 
 use super::duel::{Side, Terms, duel};
 use super::figure::Figure;
@@ -11,12 +11,12 @@ use controlplane::{ControlPlane, Version};
 use serde_json::{Value, json};
 use sidecar_policy::workload::{Kind, Workload};
 
-/// The least share of the rate of what would be written by hand.
+/// The smallest share of the rate of the hand-written equivalent.
 const BAR: f64 = 0.90;
 const POLICY: &str = "bench";
 const MARKER: &str = "injected.scpol.dev/bench";
 
-/// Ours against webhooks that do nothing but answer with the very patch that ours answers with: the same objects are left.
+/// Our webhook, compared with webhooks that only answer with the same patch. The resulting objects are equal.
 pub(super) async fn webhook(figures: &mut Vec<Figure>) -> Result<()> {
     let patch = patch()?;
     let rivals = [
@@ -36,7 +36,7 @@ pub(super) async fn webhook(figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// Ours against policies written by hand.
+/// Our policies, compared with hand-written ones.
 pub(super) async fn policies(figures: &mut Vec<Figure>) -> Result<()> {
     let rivals =
         [("a hand-written one", Some(BAR), Asks::WhetherItIsThere), ("one that asks nothing", None, Asks::Nothing)];
@@ -59,19 +59,19 @@ async fn compare(
     duel(figures, &Terms { engine, rival, rate: bar, p50: None }, start).await
 }
 
-/// What the operator adds to a [`pod`].
+/// The operator's additions to a [`pod`].
 fn patch() -> Result<Value> {
     let policy = json!({ "metadata": { "name": POLICY }, "spec": { "template": { "containers": [sidecar()] } } });
     let kind = Kind::find("", "pods").context("a built-in kind")?;
     Ok(serde_json::to_value(planned(&parsed(&policy)?, &Workload::new(kind, pod("any")))?)?)
 }
 
-/// A server whose clients create pods, each of which gets its sidecar.
+/// A server whose clients create pods, each with a sidecar.
 struct Pods {
-    // It ends before its server.
+    // Dropped before its server.
     operator: Option<Operator>,
     world: World,
-    /// Whether it comes with our marker.
+    /// Whether the pods have our marker.
     is_marked: bool,
 }
 
@@ -97,7 +97,7 @@ impl Side for Pods {
     }
 }
 
-/// A server with the operator, and one policy for pods in force by `engine`.
+/// A server with the operator, and one policy for pods in effect by `engine`.
 async fn ours(engine: &str) -> Result<Pods> {
     let world = world().await?;
     let operator = operator(&world.cluster, &[]).await?;
@@ -109,7 +109,7 @@ async fn ours(engine: &str) -> Result<Pods> {
     Ok(Pods { operator: Some(operator), world, is_marked: true })
 }
 
-/// A server with what is registered by hand alone, in force.
+/// A server with hand-written registrations only, in effect.
 async fn rival(registrations: &[(String, Value)]) -> Result<Pods> {
     let world = world().await?;
     for (collection, object) in registrations {

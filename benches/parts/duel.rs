@@ -1,8 +1,8 @@
-//! An engine and its rival take turns, each on a server of its own that the other never sees: nothing has to be put in force, or
-//! frozen, between two phases that are compared.
+//! A duel of an engine and its rival. They take turns, each on its own server, so that nothing must be registered or
+//! frozen between two compared phases.
 //!
-//! The phases are short because the load of the host changes from second to second: two phases that follow each other see the same of
-//! it. Both sides get fresh servers several times because two servers differ by a percent or two for as long as they run.
+//! Phases are short, because the load of the host changes every second, and two successive phases see the same load.
+//! Both sides get new servers several times, because two servers differ by a percent or two for their whole life.
 
 use super::figure::{Figure, at_least, at_most, told};
 use super::load::{phase, processor_seconds};
@@ -13,56 +13,56 @@ use anyhow::{Context, Result, ensure};
 use controlplane::ControlPlane;
 use std::time::Duration;
 
-/// How many clients create at once, and how many objects they create in one phase: some tenths of a second.
+/// The numbers of concurrent clients, and the number of objects per phase, which takes some tenths of a second.
 const CLIENTS: [(usize, usize); 3] = [(1, 100), (16, 240), (64, 480)];
-/// Phases of each side and number of clients in a round, after which everything is deleted.
+/// The phases of each side and number of clients in a round. After a round everything is deleted.
 const TURNS: usize = 6;
-/// Rounds that count, of all servers together.
+/// The counted rounds, over all servers.
 const ROUNDS: usize = 15;
-/// How often both sides get a fresh server.
+/// The number of new servers for each side.
 const SERVERS: usize = 3;
-/// After everything has been deleted the servers have some work to do yet.
+/// A pause after the deletion, because the servers still have some work.
 const REST: Duration = Duration::from_millis(500);
 
-/// One of both.
+/// One side of a duel.
 pub(super) trait Side {
-    /// Its server.
+    /// The server.
     fn cluster(&self) -> &ControlPlane;
-    /// The operator beside its server, if there is one.
+    /// The operator of the server, if there is one.
     fn operator(&self) -> Option<&Operator>;
-    /// Creates the object of that number; an error if it does not come out as this side makes it.
+    /// Creates the object `number`. Fails if the result is not as expected for this side.
     async fn create(&self, number: usize) -> Result<()>;
     /// Deletes every object.
     async fn clear(&self) -> Result<()>;
 }
 
-/// What is held against what.
+/// The terms of a duel.
 pub(super) struct Terms {
     pub(super) engine: &'static str,
     pub(super) rival: &'static str,
-    /// The least share of the rival's rate, at any number of clients; none without a bar.
+    /// The smallest share of the rival's rate, for any number of clients; none without a bar.
     pub(super) rate: Option<f64>,
-    /// How much longer a create may take with 1 client, where there is a limit.
+    /// The largest ratio of the median latency with 1 client, if there is a bar.
     pub(super) p50: Option<f64>,
 }
 
-/// What one phase came to.
+/// The results of a phase.
 struct Measured {
-    /// Objects in a second.
+    /// Objects per second.
     rate: f64,
-    /// Milliseconds.
+    /// In milliseconds.
     p50: f64,
-    /// Seconds of processor time that the API server took.
+    /// The API server's processor time in seconds.
     server: f64,
-    /// Seconds of processor time that the operator beside it took.
+    /// The operator's processor time in seconds.
     operator: f64,
 }
 
-/// Phases that followed each other: ours, and the rival's.
+/// Two successive phases: ours, and the rival's.
 type Pair = (Measured, Measured);
 
-/// Both in turn, with each number of clients, as often as there are rounds; `start` makes ours and the rival, each with a fresh
-/// server, which ends with it.
+/// Runs both sides in turn, for each number of clients and all rounds. `start` creates both sides, each with a new
+/// server.
 pub(super) async fn duel<Ours: Side, Rival: Side>(
     figures: &mut Vec<Figure>,
     terms: &Terms,
@@ -88,7 +88,7 @@ pub(super) async fn duel<Ours: Side, Rival: Side>(
 /// The rounds of one pair of servers, by number of clients.
 async fn fight(terms: &Terms, ours: &impl Side, rival: &impl Side) -> Result<[Vec<Pair>; 3]> {
     let mut seen: [Vec<Pair>; 3] = Default::default();
-    // The first round warms everything up and does not count.
+    // The first round is a warm-up and does not count.
     for round in 0..=rounds(ROUNDS)?.div_ceil(SERVERS) {
         let mut number = 0;
         for ((clients, objects), seen) in CLIENTS.into_iter().zip(seen.iter_mut()) {
@@ -96,7 +96,7 @@ async fn fight(terms: &Terms, ours: &impl Side, rival: &impl Side) -> Result<[Ve
             for turn in 0..TURNS {
                 let range = (number, objects);
                 number += objects;
-                // Nobody is always the one who comes second.
+                // The order alternates, so that neither side is always second.
                 let pair = if (round + turn) % 2 == 0 {
                     let first = measured(ours, clients, range).await?;
                     (first, measured(rival, clients, range).await?)
@@ -125,12 +125,12 @@ async fn measured(side: &impl Side, clients: usize, (first, objects): (usize, us
     Ok(Measured { rate: phase.rate, p50: phase.p50, server, operator })
 }
 
-/// Seconds of processor time that the API server has taken so far.
+/// The API server's processor time so far, in seconds.
 fn server_seconds(side: &impl Side) -> Result<f64> {
     processor_seconds(*side.cluster().pids().first().context("an API server")?)
 }
 
-/// Seconds of processor time that the operator has taken so far; 0 without one.
+/// The operator's processor time so far, in seconds; 0 without one.
 fn operator_seconds(side: &impl Side) -> Result<f64> {
     side.operator().map_or(Ok(0.0), |operator| processor_seconds(operator.pid()))
 }
@@ -151,7 +151,7 @@ fn tell_round(terms: &Terms, round: usize, clients: usize, pairs: &[Pair]) {
     );
 }
 
-/// `seen` has the pairs of phases of each pair of servers; each phase creates so many `objects`.
+/// Compares both sides. `seen` has the pairs of phases of each pair of servers. Each phase creates `objects` objects.
 fn compared(terms: &Terms, clients: usize, objects: usize, seen: &[Vec<Pair>]) -> Vec<Figure> {
     let Terms { engine, rival, .. } = terms;
     let at = format!("{clients} client{}", if clients == 1 { "" } else { "s" });
@@ -165,7 +165,7 @@ fn compared(terms: &Terms, clients: usize, objects: usize, seen: &[Vec<Pair>]) -
     };
     let pairs: Vec<&Pair> = seen.iter().flatten().collect();
     let rates = pairs.iter().map(|(_, rival)| rival.rate).collect();
-    // The clock of processor time ticks too slowly for one phase.
+    // The clock of processor time is too coarse for one phase.
     let mean = |of: fn(&Pair) -> f64| pairs.iter().map(|pair| of(pair)).sum::<f64>() / (pairs.len() * objects) as f64;
     let server = mean(|(ours, _)| ours.server) / mean(|(_, rival)| rival.server);
     let operator = mean(|(ours, _)| ours.operator) * 1e6;

@@ -1,4 +1,4 @@
-//! Many policies and many workloads, of which each is matched by exactly one policy.
+//! Many policies and many workloads. Each workload matches exactly one policy.
 
 use super::load::{create_patiently, send};
 use crate::support::policies;
@@ -9,21 +9,21 @@ use kube::Client;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-/// Among so many namespaces the workloads are spread; more policies than that tell workloads by an annotation, too.
+/// The number of namespaces. With more policies than namespaces, policies also use an annotation.
 pub(super) const NAMESPACES: usize = 100;
-/// So many requests at once make and delete what is there before something is measured.
+/// The number of concurrent requests for the setup and the cleanup.
 const HANDS: usize = 64;
 
-/// So many policies, numbered from 0. Workload number n is matched by policy n modulo their count.
+/// The policies, numbered from 0. The workload n matches the policy n modulo their number.
 #[derive(Clone, Copy)]
 pub(super) struct Estate {
     pub(super) policies: usize,
-    /// What they target, each one of it in turn: each resource may have an engine of its own.
+    /// The targets, one per policy in turn, because each resource may have its own engine.
     pub(super) resources: &'static [&'static str],
 }
 
 impl Estate {
-    /// Makes the namespaces.
+    /// Creates the namespaces.
     pub(super) async fn found(self, world: &World) -> Result<()> {
         let create = |number| async move {
             let body =
@@ -33,7 +33,7 @@ impl Estate {
         all(0..NAMESPACES, create).await
     }
 
-    /// Makes the policies; `engine` says which engine each is to have.
+    /// Creates the policies. `engine` selects the engine of each.
     pub(super) async fn rule(self, world: &World, engine: impl Fn(usize) -> &'static str + Copy) -> Result<()> {
         let create = |number| async move {
             let mut spec = self.spec(number, 0);
@@ -43,7 +43,7 @@ impl Estate {
         all(0..self.policies, create).await
     }
 
-    /// What the policy of that number is to do; each `edition` has another template.
+    /// The spec of the policy `number`. Each `edition` has another template.
     pub(super) fn spec(self, number: usize, edition: usize) -> Value {
         json!({
             "namespaces": [team(number)],
@@ -53,8 +53,8 @@ impl Estate {
         })
     }
 
-    /// Makes the workload of that number, of about `kilobytes` more than the least, and sees that it comes with its sidecar if
-    /// one is `wanted`.
+    /// Creates a workload with about `kilobytes` of additional content. If a sidecar is `wanted`, checks that the
+    /// workload has it.
     pub(super) async fn create(self, client: &Client, workload: usize, kilobytes: usize, wanted: bool) -> Result<()> {
         let policy = workload % self.policies;
         let answer = create_patiently(client, &self.collection(policy), &self.workload(workload, kilobytes)).await?;
@@ -63,14 +63,14 @@ impl Estate {
         Ok(())
     }
 
-    /// Deletes the workload of that number.
+    /// Deletes the workload.
     pub(super) async fn delete(self, client: &Client, workload: usize) -> Result<()> {
         let path =
             format!("{}/load-{workload}?propagationPolicy=Background", self.collection(workload % self.policies));
         send(client, "DELETE", &path, "application/json", &json!({})).await.map(drop)
     }
 
-    /// Makes the workloads of those numbers.
+    /// Creates these workloads.
     pub(super) async fn fill(self, client: &Client, workloads: std::ops::Range<usize>, wanted: bool) -> Result<()> {
         all(workloads, |workload| self.create(client, workload, 0, wanted)).await
     }
@@ -105,13 +105,13 @@ impl Estate {
         format!("/apis/apps/v1/namespaces/{}/{}", team(policy), self.resource(policy))
     }
 
-    /// The sum over all policies of a field of their status.
+    /// The sum of a status field over all policies.
     pub(super) async fn sum(self, world: &World, field: &str) -> Result<usize> {
         let list = policies(&world.cluster).list(&ListParams::default()).await?;
         Ok(list.items.iter().filter_map(|policy| policy.data["status"][field].as_u64()).sum::<u64>() as usize)
     }
 
-    /// How many policies are ready.
+    /// The number of ready policies.
     pub(super) async fn ready(self, world: &World) -> Result<usize> {
         let list = policies(&world.cluster).list(&ListParams::default()).await?;
         let is_ready = |policy: &Value| {
@@ -123,7 +123,7 @@ impl Estate {
         Ok(list.items.iter().filter(|policy| is_ready(&policy.data)).count())
     }
 
-    /// How many workloads are stored, how many of them wait for an initializer, and how many are without their sidecar.
+    /// The numbers of stored workloads, of those that wait for an initializer, and of those without their sidecar.
     pub(super) async fn stored(self, world: &World) -> Result<Stored> {
         let mut seen = Stored::default();
         for resource in self.resources {
@@ -154,7 +154,7 @@ impl Estate {
     }
 }
 
-/// What the server has.
+/// The workloads on the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stored {
     pub(super) all: usize,
@@ -162,7 +162,7 @@ pub(super) struct Stored {
     pub(super) without: usize,
 }
 
-/// The policy of that number.
+/// The name of the policy.
 pub(super) fn name(policy: usize) -> String {
     format!("policy-{policy}")
 }

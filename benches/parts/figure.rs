@@ -11,14 +11,14 @@ pub(crate) struct Figure {
     pub(crate) unit: &'static str,
     /// See [`Estimate::noise`].
     pub(crate) noise: Option<f64>,
-    /// Such as `>= 0.9`; `-` where there is none.
+    /// For example `>= 0.9`; `-` without a bar.
     pub(crate) bar: String,
     /// Whether the value reaches its bar.
     pub(crate) holds: bool,
     pub(crate) verdict: Verdict,
 }
 
-/// What a run says about a bar.
+/// The verdict of a run on a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Verdict {
     /// The value reaches the bar, or has none.
@@ -33,7 +33,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// As `results.json` has it.
+    /// The text in `results.json`.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Verdict::Holds => "holds",
@@ -43,13 +43,13 @@ impl Verdict {
     }
 }
 
-/// A value that must not be lower than `bar`.
+/// A value with the lower bound `bar`.
 pub(super) fn at_least(name: impl Into<String>, value: impl Into<Estimate>, unit: &'static str, bar: f64) -> Figure {
     let value = value.into();
     figure(name, value, unit, format!(">= {bar}"), bar - value.value)
 }
 
-/// A value that must not be higher than `bar`.
+/// A value with the upper bound `bar`.
 pub(super) fn at_most(name: impl Into<String>, value: impl Into<Estimate>, unit: &'static str, bar: f64) -> Figure {
     let value = value.into();
     figure(name, value, unit, format!("<= {bar}"), value.value - bar)
@@ -60,7 +60,7 @@ pub(super) fn told(name: impl Into<String>, value: impl Into<Estimate>, unit: &'
     figure(name, value.into(), unit, "-".into(), 0.0)
 }
 
-/// `miss` is how far the value is from reaching its bar, zero or less if it does.
+/// `miss` is the distance of the value from its bar; zero or less if it reaches the bar.
 fn figure(name: impl Into<String>, estimate: Estimate, unit: &'static str, bar: String, miss: f64) -> Figure {
     let Estimate { value, noise } = estimate;
     let holds = miss <= 0.0;

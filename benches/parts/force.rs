@@ -1,5 +1,5 @@
-//! How long a policy takes from its apply to the first pod with its sidecar, and how much of it is the server's own: it looks
-//! for registrations at its own pace. Each run applies at another moment of a second, for none to meet that pace always.
+//! The time from the apply of a policy to the first pod with its sidecar, and the server's share of it. The server
+//! polls for registrations, so each run applies at another fraction of a second.
 
 use super::figure::{Figure, at_most, told};
 use super::load::{operator, send};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const RUNS: usize = 9;
 const ENGINES: [(Version, &[&str]); 2] =
     [(Version::V1_13, &["Initializer", "Webhook"]), (Version::V1_36, &["Webhook", "MutatingAdmissionPolicy"])];
-/// Seconds from an apply to the first injected pod at most.
+/// The largest time from an apply to the first injected pod, in seconds.
 const BAR: f64 = 2.0;
 
 /// See the module.
@@ -29,7 +29,7 @@ pub(super) async fn force(figures: &mut Vec<Figure>) -> Result<()> {
             let by_hand = by_hand(engine, version, &nothing);
             let (mut ours, mut of_server) = (Vec::new(), Vec::new());
             let runs = rounds(RUNS)?;
-            // The first run warms everything up and does not count.
+            // The first run is a warm-up and does not count.
             for run in 0..=runs {
                 let offset = Duration::from_secs(1).mul_f64(run as f64 / runs as f64);
                 let took = (policy(&world, engine, offset).await?, registration(&world, &by_hand, offset).await?);
@@ -56,7 +56,7 @@ pub(super) async fn force(figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// How long a policy takes, in seconds; it is gone again afterwards.
+/// The time of a policy in seconds. The policy is deleted afterwards.
 async fn policy(world: &World, engine: &str, offset: Duration) -> Result<f64> {
     tokio::time::sleep(offset).await;
     let start = Instant::now();
@@ -72,7 +72,7 @@ async fn policy(world: &World, engine: &str, offset: Duration) -> Result<f64> {
     Ok(took)
 }
 
-/// How long the same takes by hand: it is all the server's.
+/// The time of a hand-written equivalent, which is only the server's.
 async fn registration(world: &World, objects: &[(String, Value)], offset: Duration) -> Result<f64> {
     tokio::time::sleep(offset).await;
     let start = Instant::now();
@@ -88,7 +88,7 @@ async fn registration(world: &World, objects: &[(String, Value)], offset: Durati
     Ok(took)
 }
 
-/// Seconds from `start` to the first pod, created at `path`, of which `is_served` is true.
+/// Seconds from `start` to the first pod, created at `path`, for which `is_served` is true.
 async fn first(world: &World, path: &str, start: Instant, is_served: impl Fn(&Value) -> bool) -> Result<f64> {
     loop {
         let created = world.create(path, &pod()).await?;
@@ -96,12 +96,12 @@ async fn first(world: &World, path: &str, start: Instant, is_served: impl Fn(&Va
             return Ok(start.elapsed().as_secs_f64());
         }
         ensure!(start.elapsed() < LIMIT, "no pod is served: {created}");
-        // So that the server has time for more than us.
+        // The pause leaves the server time for other work.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Waits until pods come out as they are posted.
+/// Waits until pods are stored as posted.
 async fn untouched(world: &World) -> Result<()> {
     within(LIMIT, "nobody changes pods", || async {
         let created = world.create(&tried(world), &pod()).await?;
@@ -110,7 +110,7 @@ async fn untouched(world: &World) -> Result<()> {
     .await
 }
 
-/// Where pods are created that are not stored, and wait for nobody.
+/// The path for dry-run creates of pods that wait for no initializer.
 fn tried(world: &World) -> String {
     let waits = if world.cluster.version() == Version::V1_13 { "&includeUninitialized=1" } else { "" };
     format!("{PODS}?dryRun=All{waits}")
@@ -123,7 +123,7 @@ fn pod() -> Value {
     })
 }
 
-/// The least registration for pods by hand: where it is posted, and it.
+/// The smallest hand-written registration for pods: path and object.
 fn by_hand(engine: &str, version: Version, nothing: &Nothing) -> Vec<(String, Value)> {
     let rule = json!({ "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"] });
     let api = if version == Version::V1_13 { "v1beta1" } else { "v1" };

@@ -1,4 +1,4 @@
-//! The Initializer engine on 1.13.5: rates against the floor, how many writes it takes, memory and start.
+//! The Initializer engine on 1.13.5: rates compared with the floor, number of writes, memory, and start time.
 
 use super::duel::{Side, Terms, duel};
 use super::figure::{Figure, at_least, at_most, told};
@@ -18,7 +18,7 @@ use sidecar_policy::workload::{Kind, Workload};
 use std::time::{Duration, Instant};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-/// Deployments that are created to count the writes they take.
+/// The number of Deployments for the count of writes.
 const COUNTED: usize = 600;
 
 async fn cluster(audit: bool) -> Result<ControlPlane> {
@@ -41,11 +41,11 @@ async fn policy(cluster: &ControlPlane) -> Result<()> {
 
 /// A server whose clients create Deployments.
 struct Deployments {
-    /// None where clients complete their own objects. It ends before its server.
+    /// None if clients complete their own objects. Dropped before its server.
     operator: Option<Operator>,
     cluster: ControlPlane,
     client: Client,
-    /// By what clients complete their own objects; none where the operator does.
+    /// The policy by which clients complete their own objects; none if the operator does.
     floor: Option<Policy>,
 }
 
@@ -70,13 +70,13 @@ impl Side for Deployments {
     }
 }
 
-/// What the operator reaches of the floor.
+/// The operator's share of the floor.
 pub(super) async fn throughput(figures: &mut Vec<Figure>) -> Result<()> {
     let terms = Terms { engine: "Initializer", rival: "the floor", rate: Some(0.85), p50: Some(1.2) };
     duel(figures, &terms, async || Ok((ours().await?, floor().await?))).await
 }
 
-/// A server with everything that the operator registers, and the operator.
+/// A server with the operator's registrations, and the operator.
 async fn registered() -> Result<(ControlPlane, Operator)> {
     let cluster = cluster(false).await?;
     policy(&cluster).await?;
@@ -85,7 +85,7 @@ async fn registered() -> Result<(ControlPlane, Operator)> {
     Ok((cluster, operator))
 }
 
-/// The operator completes what is created.
+/// The operator completes all objects.
 async fn ours() -> Result<Deployments> {
     let (cluster, operator) = registered().await?;
     Ok(Deployments { operator: Some(operator), client: cluster.client(User::Creator), cluster, floor: None })
@@ -94,7 +94,7 @@ async fn ours() -> Result<Deployments> {
 /// Clients complete their own objects, without the operator.
 async fn floor() -> Result<Deployments> {
     let (cluster, operator) = registered().await?;
-    // That takes a right that users do not have.
+    // This needs a right that users do not have.
     for command in [
         &["create", "clusterrole", "floor", "--verb=initialize", "--resource=deployments.apps"][..],
         &["create", "clusterrolebinding", "floor", "--clusterrole=floor", "--user=creator"],
@@ -123,13 +123,13 @@ fn name(number: usize) -> String {
     format!("load-{number}")
 }
 
-/// Creates the Deployment of that number, and waits until it is complete.
+/// Creates a Deployment and waits until it is complete.
 async fn create(client: &Client, number: usize) -> Result<()> {
     let name = name(number);
     has_sidecar(&name, &send(client, "POST", DEPLOYMENTS, "application/json", &deployment(&name)).await?)
 }
 
-/// Creates the Deployment of that number without waiting, and completes it as `policy` says.
+/// Creates a Deployment without waiting, and completes it by `policy`.
 async fn create_and_complete(client: &Client, policy: &Policy, number: usize) -> Result<()> {
     let name = name(number);
     let path = format!("{DEPLOYMENTS}?includeUninitialized=1");
@@ -173,9 +173,9 @@ async fn names(client: &Client) -> Result<Vec<String>> {
     Ok(items.iter().filter_map(|item| item["metadata"]["name"].as_str().map(str::to_owned)).collect())
 }
 
-/// More creates in flight than the server has places for writes, with the priority lane.
+/// More concurrent creates than the server's slots for writes, with the priority lane.
 pub(super) async fn burst(figures: &mut Vec<Figure>) -> Result<()> {
-    /// Creates per phase: each client makes some, so that the crowd stays for a while.
+    /// The creates per phase. Each client makes several, so that the crowd lasts for a while.
     const CREATES: usize = 2000;
     let cluster = cluster(false).await?;
     cluster.apply_file(&file("config/rbac/priority-lane/role.yaml")).await?;
@@ -191,7 +191,7 @@ pub(super) async fn burst(figures: &mut Vec<Figure>) -> Result<()> {
         }
     };
     let (mut ratios, mut crowds) = (Vec::new(), Vec::new());
-    // The first round warms everything up and does not count.
+    // The first round is a warm-up and does not count.
     for round in 0..=rounds(3)? {
         let mut rates = Vec::new();
         for clients in [64, 300, 1000] {
@@ -217,7 +217,7 @@ pub(super) async fn burst(figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// How many writes the operator needs, by the server's own audit log.
+/// The number of the operator's writes in the server's audit log.
 pub(super) async fn economy(figures: &mut Vec<Figure>) -> Result<()> {
     let cluster = cluster(true).await?;
     policy(&cluster).await?;
@@ -235,7 +235,7 @@ pub(super) async fn economy(figures: &mut Vec<Figure>) -> Result<()> {
     };
     let patches = writes("deployments").into_iter().filter(|event| event["verb"] == "patch").count();
     figures.push(at_most("PATCHes per object", patches as f64 / COUNTED as f64, "", 1.0));
-    // What follows the creates is the status, ten seconds later at most.
+    // The status follows the creates within ten seconds.
     within(LIMIT, "the status counts every Deployment", || async {
         let policy = policies(&cluster).get("bench").await?;
         Ok(policy.data["status"]["injected"] == COUNTED)
@@ -250,10 +250,10 @@ pub(super) async fn economy(figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// So long after all has been counted memory is looked at.
+/// The pause between the count and the measurement of memory.
 const SETTLED: Duration = Duration::from_secs(15);
 
-/// Memory and start, with few and with many Deployments.
+/// Memory and start time, with few and with many Deployments.
 pub(super) async fn size(figures: &mut Vec<Figure>) -> Result<()> {
     let cluster = cluster(false).await?;
     let client = cluster.client(User::Creator);
@@ -274,11 +274,11 @@ pub(super) async fn size(figures: &mut Vec<Figure>) -> Result<()> {
             Ok(policies(&cluster).get("bench").await?.data["status"]["missed"] == wanted)
         })
         .await?;
-        // What is done now and then has been done by then: its code is in memory in both cases.
+        // By then all occasional code has run and is in memory, in both cases.
         tokio::time::sleep(SETTLED).await;
         resident.push(resident_megabytes(operator.pid(), "VmRSS")?);
         operator.stop().await?;
-        // Nothing new is to wait while the server is filled.
+        // New objects must not wait while the server is filled.
         cluster.kubectl_output(User::Admin, &["delete", "initializerconfigurations", "--all"]).await?;
         cluster
             .kubectl_output(

@@ -1,4 +1,4 @@
-//! Deciding and planning alone, and `scpol inject` on files: no server.
+//! Decisions and plans alone, and `scpol inject` on files, without a server.
 
 use super::figure::{Figure, at_most, told};
 use super::objects::{pod_of, policies_unlike, unlike};
@@ -11,8 +11,8 @@ use sidecar_policy::workload::{Kind, Workload};
 use std::path::Path;
 use std::time::Instant;
 
-/// The cases of deciding and planning take turns, since the processor may be faster or slower from one moment to the next: so many,
-/// after some that do not count, and so many samples each. Of each turn the median counts.
+/// The turns of each case. Cases of decision and plan take turns, because the speed of the processor varies. `TURNS`
+/// count, after `WARM_UP` that do not, each with `SAMPLES` samples and their median.
 const TURNS: usize = 100;
 const WARM_UP: usize = 50;
 const SAMPLES: usize = 20;
@@ -48,12 +48,12 @@ pub(super) fn language(figures: &mut Vec<Figure>) -> Result<()> {
     inject(figures)
 }
 
-/// What people and helm write; `NAME` is replaced.
+/// Manifests as written by people and by helm. `NAME` is replaced.
 const DEPLOYMENTS: [&str; 2] = [include_str!("../manifests/by-hand.yaml"), include_str!("../manifests/by-helm.yaml")];
-/// How many files there are, each with one Deployment.
+/// The number of files, each with one Deployment.
 const FILES: usize = 1_000;
 
-/// `scpol inject` of a folder, with policies that all match and with one that matches nothing, in turns.
+/// `scpol inject` on a folder, in turns with policies that all match and with one that matches nothing.
 fn inject(figures: &mut Vec<Figure>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let manifests = folder.path().join("manifests");

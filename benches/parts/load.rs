@@ -1,4 +1,4 @@
-//! Clients that create.
+//! Clients that create objects.
 
 use super::statistics::quantile;
 use crate::support::Operator;
@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// What a phase of creates came to: objects in a second, and milliseconds from the create to its answer.
+/// The results of a phase of creates: objects per second, and latencies in milliseconds.
 pub(super) struct Phase {
     pub(super) rate: f64,
     pub(super) p50: f64,
@@ -20,7 +20,7 @@ pub(super) struct Phase {
     pub(super) longest: f64,
 }
 
-/// `count` creates, as many at once as there are `clients`; `create` makes the one of that number.
+/// `count` creates by concurrent `clients`. `create` gets the number of the object.
 pub(super) async fn phase<F: Future<Output = Result<()>>>(
     clients: usize,
     count: usize,
@@ -42,7 +42,7 @@ pub(super) async fn phase<F: Future<Output = Result<()>>>(
     Ok(Phase { rate, p50: quantile(times.clone(), 0.5), p99: quantile(times, 0.99), longest })
 }
 
-/// One request, which must succeed; gives the text of the answer.
+/// A request that must succeed. Returns the text of the answer.
 pub(super) async fn send(
     client: &Client,
     method: &str,
@@ -55,8 +55,7 @@ pub(super) async fn send(
     Ok(text)
 }
 
-/// A create that waits a second and tries again while the server has too many requests, as client-go does; gives the text of the
-/// answer.
+/// A create that waits a second and retries on 429, as client-go does. Returns the text of the answer.
 pub(super) async fn create_patiently(client: &Client, path: &str, body: &Value) -> Result<String> {
     loop {
         let (status, text) = exchange(client, "POST", path, "application/json", body).await?;
@@ -85,7 +84,7 @@ async fn exchange(
     Ok((status, String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?))
 }
 
-/// Megabytes (10^6 bytes) of memory that the process holds now, or has held at most (`VmRSS`, `VmHWM`), by the kernel's count.
+/// The current or peak memory of a process in megabytes (10^6 bytes), by the kernel's count (`VmRSS`, `VmHWM`).
 pub(super) fn resident_megabytes(pid: u32, field: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status
@@ -96,18 +95,18 @@ pub(super) fn resident_megabytes(pid: u32, field: &str) -> Result<f64> {
     Ok(kibibytes * 1024.0 / 1e6)
 }
 
-/// Seconds of processor time that a process has taken so far, of all its threads.
+/// The processor time of all threads of a process so far, in seconds.
 pub(super) fn processor_seconds(pid: u32) -> Result<f64> {
-    /// `CLK_TCK` of Linux, whatever the kernel's own pace (proc(5), `utime`).
+    /// `CLK_TCK` of Linux, independent of the kernel's own tick rate (proc(5), `utime`).
     const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // After the name, which may have anything in it, `utime` and `stime` are the 12th and 13th field.
+    // `utime` and `stime` are the 12th and 13th field after the name, which may contain anything.
     let (_, fields) = stat.rsplit_once(')').context("no name")?;
     let times = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
     Ok(times.sum::<Result<f64, _>>()? / TICKS)
 }
 
-/// The operator, ready, with the log that users have; it is long, and not shown.
+/// A ready operator with the log level of users. The log is long, and not shown.
 pub(super) async fn operator(cluster: &ControlPlane, flags: &[&str]) -> Result<Operator> {
     let flags = [&["--log-level", "info"], flags].concat();
     let mut operator = Operator::ready(cluster, &flags).await?;

@@ -27,7 +27,7 @@ use std::str::FromStr;
 /// A part: it adds its rows.
 type Part = for<'a> fn(&'a mut Vec<Figure>) -> LocalBoxFuture<'a, Result<()>>;
 
-/// Every part that `make bench` has, by name, in the order in which they run.
+/// All parts of `make bench` by name, in their order.
 pub(crate) const PARTS: [(&str, Part); 13] = [
     ("language", |figures| async { language::language(figures) }.boxed_local()),
     ("throughput", |figures| initializer::throughput(figures).boxed_local()),
@@ -44,15 +44,15 @@ pub(crate) const PARTS: [(&str, Part); 13] = [
     ("flood", |figures| scale::flood(figures).boxed_local()),
 ];
 
-/// Parts that take so long that they run only when they are named.
+/// Slow parts, which run only by name.
 pub(crate) const LONG_PARTS: [(&str, Part); 1] = [("soak", |figures| soak::soak(figures).boxed_local())];
 
-/// How many rounds are measured: `usual`, or what `SCPOL_BENCH_ROUNDS` says, for a quick look.
+/// The number of measured rounds: `usual`, or `SCPOL_BENCH_ROUNDS` for a quick look.
 fn rounds(usual: usize) -> Result<usize> {
     number("SCPOL_BENCH_ROUNDS", usual)
 }
 
-/// The number that an environment variable holds, or `usual`.
+/// The number in an environment variable, or `usual`.
 fn number<N: FromStr<Err: Error + Send + Sync + 'static>>(variable: &str, usual: N) -> Result<N> {
     match std::env::var(variable) {
         Ok(value) => value.parse().with_context(|| format!("{variable} is `{value}`, not a number")),

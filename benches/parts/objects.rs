@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sidecar_policy::policy::{Policies, Policy, Site};
 use std::sync::Arc;
 
-/// A policy that has little to do with the others: of ten, one matches a pod of [`pod_of`].
+/// A policy unlike the others: one in ten matches a pod of [`pod_of`].
 pub(super) fn unlike(number: usize) -> Value {
     json!({
         "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": format!("p{number}") },
@@ -17,7 +17,7 @@ pub(super) fn unlike(number: usize) -> Value {
     })
 }
 
-/// A pod of about so many kilobytes of JSON, most of it environment.
+/// A pod of about `kilobytes` of JSON, most of it environment variables.
 pub(super) fn pod_of(kilobytes: usize) -> Value {
     let env: Vec<_> = (0..kilobytes * 10)
         .map(|number| json!({ "name": format!("VARIABLE_{number:04}"), "value": "x".repeat(70) }))
@@ -28,7 +28,7 @@ pub(super) fn pod_of(kilobytes: usize) -> Value {
     })
 }
 
-/// So many policies like [`unlike`].
+/// `count` policies of [`unlike`].
 pub(super) fn policies_unlike(count: usize, site: &Site) -> Result<Policies> {
     let parse = |number| Policy::parse(&unlike(number), site).map(Arc::new).map_err(|faults| anyhow!("{faults:?}"));
     Ok(Policies::new((0..count).map(parse).collect::<Result<Vec<_>>>()?))

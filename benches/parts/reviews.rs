@@ -1,4 +1,4 @@
-//! What the webhook makes of reviews: how long one takes in this process, and what many of them leave in the operator's memory.
+//! Reviews in the webhook: the time of one in this process, and the memory of the operator after many.
 
 use super::figure::{Figure, at_most, told};
 use super::load::{operator, phase, resident_megabytes};
@@ -22,16 +22,16 @@ use sidecar_policy::policy::{Policies, Site};
 use sidecar_policy::review::{Call, Review};
 use std::time::Instant;
 
-/// Reviews that are timed, and how many come before them that do not count: the first are slow.
+/// The number of timed reviews, after a warm-up that does not count, because the first reviews are slow.
 const SAMPLES: usize = 20_000;
 const WARM_UP: usize = 1_000;
-/// Kilobytes that are read for each size of a pod: so many reviews of it are timed.
+/// The kilobytes per size of a pod, which determine the number of timed reviews.
 const VOLUME: usize = 100_000;
-/// Reviews that are posted to the operator, and how many at once.
+/// The number of reviews that are posted to the operator, and of concurrent clients.
 const POSTED: usize = 100_000;
 const CLIENTS: usize = 16;
 
-/// Reading, deciding, planning, answering: all but the network, with 100 policies of which ten match.
+/// Parse, decision, plan and answer: everything except the network, with 100 policies of which ten match.
 pub(super) fn handler(figures: &mut Vec<Figure>) -> Result<()> {
     let site = Site::new("scpol-system", [], []);
     let policies = policies_unlike(100, &site)?;
@@ -61,7 +61,7 @@ pub(super) fn handler(figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// Microseconds that each of so many answers to `body` takes.
+/// The time of each of `count` answers to `body`, in microseconds.
 fn timed(body: &[u8], count: usize, policies: &Policies, site: &Site) -> Result<Vec<f64>> {
     let once = || {
         let start = Instant::now();
@@ -75,7 +75,7 @@ fn timed(body: &[u8], count: usize, policies: &Policies, site: &Site) -> Result<
     (0..count).map(|_| once()).collect()
 }
 
-/// A pod of about so many kilobytes of JSON, most of it containers, which all are looked at.
+/// A pod of about `kilobytes` of JSON, most of it containers, which are all processed.
 fn crowd_of(kilobytes: usize) -> Value {
     let mut pod = pod_of(0);
     let container = |number: usize| {
@@ -93,7 +93,7 @@ fn crowd_of(kilobytes: usize) -> Value {
     pod
 }
 
-/// As a current API server posts it.
+/// A review as from a current API server.
 fn review(pod: &Value) -> Vec<u8> {
     let (kind, resource) = (
         json!({ "group": "", "version": "v1", "kind": "Pod" }),
@@ -147,7 +147,7 @@ pub(super) async fn memory(figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// A client of the webhook that is registered for pods, which trusts it as the API server does, and the path that it calls.
+/// A client of the registered webhook for pods, which trusts it as the API server does, and the called path.
 async fn caller(world: &World) -> Result<(Client, String)> {
     let registration = world.get(&format!("{ADMISSION}/v1/mutatingwebhookconfigurations/scpol-pods")).await?;
     let registration = registration.context("our registration")?;

@@ -1,4 +1,4 @@
-//! What engines are held against: what would be written by hand for the same sidecar, and the least that can be.
+//! The rivals of the engines: hand-written equivalents for the same sidecar, and minimal ones.
 
 use crate::support::file;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -27,37 +27,37 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// Where the objects of this group are.
+/// The API path of registrations.
 pub(super) const ADMISSION: &str = "/apis/admissionregistration.k8s.io";
 
-/// The container of all of them, and of the policy that they are compared with.
+/// The container of all rivals, and of the compared policy.
 pub(super) fn sidecar() -> Value {
     json!({ "name": "sidecar", "image": "envoy:1" })
 }
 
-/// `policy`, as the operator reads it.
+/// `policy`, parsed as by the operator.
 pub(super) fn parsed(policy: &Value) -> Result<Policy> {
     Policy::parse(policy, &Site::new("scpol-system", [], [])).map_err(|violations| anyhow!("{violations:?}"))
 }
 
-/// What the operator adds to `workload` by `policy`.
+/// The operator's patch of `workload` by `policy`.
 pub(super) fn planned(policy: &Policy, workload: &Workload) -> Result<Patch> {
     let template = [&policy.template];
     inject::plan(workload, &template, &template).map_err(|conflict| anyhow!(conflict.message))
 }
 
-/// A webhook that does nothing, as long as this lives: whatever it is asked, it answers with one constant patch.
+/// A webhook that answers every review with the same patch, as long as this value lives.
 pub(super) struct Nothing {
-    /// Where it is called.
+    /// The called URL.
     url: String,
-    /// By what it is trusted, base64 of PEM.
+    /// The CA bundle, base64 of PEM.
     bundle: String,
-    /// What ends it when it is closed, if it is a process of its own.
+    /// Closing it ends the process, if there is a separate one.
     _input: Option<ChildStdin>,
 }
 
 impl Nothing {
-    /// Starts one as it is written with Go's standard library, which answers with `patch`: `benches/nothing`, built first.
+    /// Starts a webhook in Go with the standard library, which answers with `patch`. Builds `benches/nothing` first.
     pub(super) fn in_go(patch: &Value) -> Result<Self> {
         let binary = file("target/bench/nothing");
         let built = Command::new("go")
@@ -81,8 +81,8 @@ impl Nothing {
         Ok(Self { url, bundle: STANDARD.encode(made.bundle), _input: Some(input) })
     }
 
-    /// Starts the least that can be, which answers with `patch`: it looks for the `uid` and reads nothing else. On one thread, as the
-    /// operator is, and a thread of its own, so that it does not wait for the clients.
+    /// Starts a minimal webhook, which answers with `patch` and reads only the `uid`. It runs on one thread, as the
+    /// operator does, separate from the clients.
     pub(super) fn bare(patch: &Value) -> Result<Self> {
         let made = authority()?;
         let chain = CertificateDer::pem_slice_iter(made.leaf.as_bytes()).collect::<Result<Vec<_>, _>>()?;
@@ -101,7 +101,7 @@ impl Nothing {
         Ok(Self { url, bundle: STANDARD.encode(made.bundle), _input: None })
     }
 
-    /// `registration`, by which an engine is called, as one by which this is called instead, of another name.
+    /// `registration` of an engine, changed to call this webhook, under another name.
     pub(super) fn registered_as(&self, registration: &Value) -> Value {
         let mut own = registration.clone();
         own["metadata"] = json!({ "name": "nothing" });
@@ -112,18 +112,18 @@ impl Nothing {
     }
 }
 
-/// A certificate for loopback, and who has signed it.
+/// A certificate for loopback, and its authority.
 fn authority() -> Result<Stored> {
     let names = ["127.0.0.1".to_owned()];
     Ok(authority::carry_out(Action::Replace, None, &names, Timestamp::now(), &Lifetimes::default())?)
 }
 
-/// `patch` is base64.
+/// Serves reviews. `patch` is base64.
 async fn serve(listener: std::net::TcpListener, acceptor: TlsAcceptor, patch: Arc<str>) -> Result<()> {
     let listener = TcpListener::from_std(listener)?;
     loop {
         let (stream, _) = listener.accept().await?;
-        // A connection that breaks is the caller's to notice: his create fails.
+        // A broken connection makes the caller's create fail, so it is noticed there.
         tokio::spawn(connection(stream, acceptor.clone(), patch.clone()));
     }
 }
@@ -137,7 +137,8 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, patch: Arc<str>) -
 
 async fn answer(request: Request<Incoming>, patch: Arc<str>) -> Result<Response<Full<Bytes>>> {
     let body = request.into_body().collect().await?.to_bytes();
-    // Only what it needs is looked for: the first `uid` is the request's, which API servers write before the object.
+    // Only the necessary part is parsed: the first `uid` is the request's, because API servers write it before the
+    // object.
     let text = std::str::from_utf8(&body)?;
     let uid = text.split_once(r#""uid":""#).and_then(|(_, rest)| rest.split('"').next()).context("no uid")?;
     let version = if text.contains("admission.k8s.io/v1beta1") { "v1beta1" } else { "v1" };
@@ -147,16 +148,17 @@ async fn answer(request: Request<Incoming>, patch: Arc<str>) -> Result<Response<
     Ok(Response::builder().header("Content-Type", "application/json").body(Full::new(answer.into()))?)
 }
 
-/// What a MutatingAdmissionPolicy that is written by hand asks before it adds the container.
+/// The check of a hand-written MutatingAdmissionPolicy before it adds the container.
 #[derive(Clone, Copy)]
 pub(super) enum Asks {
-    /// Whether it is there already, as the example in Kubernetes' documentation does. A pod that has it is refused otherwise.
+    /// Whether the container exists, as in the example of the Kubernetes documentation. Otherwise a pod that has it
+    /// would be rejected.
     WhetherItIsThere,
     /// Nothing.
     Nothing,
 }
 
-/// A MutatingAdmissionPolicy that adds the container, and what binds it: where they are posted, and they.
+/// A MutatingAdmissionPolicy that adds the container, and its binding: paths and objects.
 pub(super) fn literal(asks: Asks) -> Vec<(String, Value)> {
     let container = sidecar();
     let expression = format!(

@@ -1,4 +1,4 @@
-//! Certificates that are renewed under load, on both servers.
+//! Renewal of certificates under load, on both servers.
 
 use super::figure::{Figure, at_most, told};
 use crate::rotation::Rotation;

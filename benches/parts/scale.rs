@@ -1,4 +1,4 @@
-//! A large cluster on 1.13.5, engine Initializer: how much memory it takes, and what a flood of creates does to it.
+//! A large cluster on 1.13.5 with the Initializer engine: memory, and the effect of a flood of creates.
 
 use super::estate::{Estate, NAMESPACES, Stored, name};
 use super::figure::{Figure, at_least, at_most, told};
@@ -13,14 +13,14 @@ use futures::{StreamExt, TryStreamExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the operator may hold in a large cluster, in megabytes of 2^20 bytes, told in those of 10^6.
+/// The memory limit of the operator in a large cluster: 64 MiB, in megabytes of 10^6 bytes.
 const MEMORY: f64 = 64.0 * 1.048_576;
-/// What it may hold at any time: the limit of its Deployment.
+/// The memory limit at any time: that of its Deployment.
 const MEMORY_LIMIT: f64 = 128.0 * 1.048_576;
-/// As long as it may take until a large cluster is counted and every policy is in force.
+/// The time limit until a large cluster is counted and every policy is in effect.
 pub(super) const LONG: Duration = Duration::from_secs(900);
 
-/// What `SCPOL_BENCH_SCALE` leaves of `full`, for a quick look: 0.2 is a fifth.
+/// `full`, scaled by `SCPOL_BENCH_SCALE` for a quick look: 0.2 is a fifth.
 fn scaled(full: usize) -> Result<usize> {
     Ok(((full as f64 * number("SCPOL_BENCH_SCALE", 1.0)?) as usize).max(1))
 }
@@ -29,7 +29,7 @@ async fn world() -> Result<World> {
     World::with(ControlPlane::builder(Version::V1_13)).await
 }
 
-/// The operator, ready, however long it takes to read what is there.
+/// A ready operator, with a long time limit for its first lists.
 pub(super) async fn operator_of_many(cluster: &ControlPlane) -> Result<Operator> {
     let mut operator = Operator::start(cluster, &["--log-level", "info"])?;
     operator.is_log_shown = false;
@@ -37,13 +37,13 @@ pub(super) async fn operator_of_many(cluster: &ControlPlane) -> Result<Operator>
     Ok(operator)
 }
 
-/// Memory with 100 000 workloads and 500 policies.
+/// The memory with 100 000 workloads and 500 policies.
 pub(super) async fn scale(figures: &mut Vec<Figure>) -> Result<()> {
     let (estate, workloads) = (Estate { policies: scaled(500)?, resources: &["deployments"] }, scaled(100_000)?);
     let world = world().await?;
     estate.found(&world).await?;
     let start = Instant::now();
-    // No policy is there yet: nothing waits.
+    // There is no policy yet, so no object waits.
     estate.fill(&world.creator, 0..workloads, false).await?;
     eprintln!("scale: {workloads} workloads were made in {:.0?}", start.elapsed());
     estate.rule(&world, |_| "Auto").await?;
@@ -68,11 +68,12 @@ pub(super) async fn scale(figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// 10 000 creates as fast as 64 clients can, large ones among them, while one of 500 policies is edited twenty times a second.
+/// 10 000 creates as fast as 64 clients can, some of them large. Meanwhile one of 500 policies is edited twenty times a
+/// second.
 pub(super) async fn flood(figures: &mut Vec<Figure>) -> Result<()> {
     const CLIENTS: usize = 64;
     let (estate, workloads) = (Estate { policies: scaled(500)?, resources: &["deployments"] }, scaled(10_000)?);
-    // All large ones at once, and in two namespaces: so all clients have them, and whole pages of lists.
+    // All large ones come at once and in two namespaces, so that all clients and whole pages of lists have them.
     let is_large = |number: &usize| number % NAMESPACES < 2;
     let (large, small): (Vec<_>, Vec<_>) = (0..workloads).partition(is_large);
     let (before, after) = small.split_at(small.len() / 2);
@@ -160,13 +161,13 @@ async fn edit(estate: Estate, world: &World, is_over: &AtomicBool) -> Result<f64
     Ok(edits as f64 / start.elapsed().as_secs_f64())
 }
 
-/// What `/readyz` and `/livez` said.
+/// The results of `/readyz` and `/livez`.
 struct Watched {
     failed: usize,
     slowest: f64,
 }
 
-/// Looks at `/readyz` and `/livez` ten times a second.
+/// Requests `/readyz` and `/livez` ten times a second.
 async fn watch(operator: &Operator, is_over: &AtomicBool) -> Result<Watched> {
     let mut pace = tokio::time::interval(Duration::from_millis(100));
     let mut watched = Watched { failed: 0, slowest: 0.0 };

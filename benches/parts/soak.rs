@@ -1,6 +1,6 @@
-//! What shows only after a while: memory under a steady load, and that an operator at rest lets the API server rest.
+//! Long-term effects: memory under a steady load, and the requests of an idle operator.
 //!
-//! `SOAK_MINUTES` and `SOAK_REST_MINUTES` say how long each takes; a short run does the same for less time.
+//! `SOAK_MINUTES` and `SOAK_REST_MINUTES` set the durations. A short run does the same for less time.
 
 use super::estate::{Estate, name};
 use super::figure::{Figure, at_most, told};
@@ -16,26 +16,26 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Both servers at once: together they have every engine.
+/// Both servers, because together they have every engine.
 const VERSIONS: [Version; 2] = [Version::V1_13, Version::V1_36];
 const RESOURCES: &[&str] = &["deployments", "statefulsets"];
-/// Workloads that are there at a time under the steady load.
+/// The number of workloads at a time under the steady load.
 const POOL: usize = 1000;
-/// A create and a delete so often.
+/// The interval of a create and a delete.
 const BEAT: Duration = Duration::from_millis(50);
-/// One policy is edited at each of so many beats.
+/// The number of beats between edits of a policy.
 const EDIT: usize = 20;
-/// So often is the memory looked at.
+/// The interval of memory samples.
 const SAMPLE: Duration = Duration::from_secs(10);
-/// So long after the last write an operator counts as being at rest: a status may be held back for 10 s.
+/// The time after the last write when an operator counts as idle. A status may be delayed for 10 s.
 const QUIET: Duration = Duration::from_secs(25);
-/// So long after its start a new leader has looked for the last time at kinds that no policy targets, where something may have come
-/// to wait before it.
+/// The time after its start when a new leader has looked for the last time at kinds without policies, where earlier
+/// objects may be waiting.
 const STARTED: Duration = Duration::from_secs(75);
 /// The default of `--resync`.
 const RESYNC: Duration = Duration::from_secs(15 * 60);
 
-/// The steady load, then the rest.
+/// The steady load, then the idle phase.
 pub(super) async fn soak(figures: &mut Vec<Figure>) -> Result<()> {
     let load = Duration::from_secs_f64(number("SOAK_MINUTES", 60.0)? * 60.0);
     let rest = Duration::from_secs_f64(number("SOAK_REST_MINUTES", 10.0)? * 60.0);
@@ -46,7 +46,7 @@ pub(super) async fn soak(figures: &mut Vec<Figure>) -> Result<()> {
     Ok(())
 }
 
-/// The engine of the policy of that number: its resource has that one.
+/// The engine of the policy, which depends on its resource.
 fn engine(version: Version, policy: usize) -> &'static str {
     match version {
         Version::V1_13 => "Initializer",
@@ -54,7 +54,7 @@ fn engine(version: Version, policy: usize) -> &'static str {
     }
 }
 
-/// Creates, deletes and edits for that long, and how the memory went meanwhile.
+/// Creates, deletes and edits for `time`, and samples the memory.
 async fn steady(version: Version, time: Duration) -> Result<Vec<Figure>> {
     let estate = Estate { policies: 20, resources: RESOURCES };
     let world = World::with(ControlPlane::builder(version)).await?;
@@ -94,7 +94,7 @@ async fn steady(version: Version, time: Duration) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What has become of the memory: the last quarter against the first, once a fifth of the time has warmed everything up.
+/// The growth of the memory: the last quarter compared with the first, after a warm-up of a fifth of the time.
 async fn grown(version: Version, samples: &[f64], operator: &Operator, creates: usize) -> Result<Vec<Figure>> {
     let samples = &samples[samples.len() / 5..];
     let quarter = samples.len() / 4;
@@ -108,7 +108,7 @@ async fn grown(version: Version, samples: &[f64], operator: &Operator, creates: 
     ])
 }
 
-/// What an operator asks of the server while nothing changes, with 10 000 workloads and 100 policies.
+/// The requests of the operator while nothing changes, with 10 000 workloads and 100 policies.
 async fn at_rest(version: Version, time: Duration) -> Result<Vec<Figure>> {
     const WORKLOADS: usize = 10_000;
     let estate = Estate { policies: 100, resources: RESOURCES };
@@ -127,7 +127,7 @@ async fn at_rest(version: Version, time: Duration) -> Result<Vec<Figure>> {
     world.cluster.clear_audit()?;
     tokio::time::sleep(time).await;
     let asked = Asked::of(&world.cluster.audit());
-    // One that was due shortly before may still be under way.
+    // A resync that was due shortly before may still be running.
     let since = from.saturating_sub(Duration::from_secs(60));
     let resyncs = start.elapsed().as_secs() / RESYNC.as_secs() - since.as_secs() / RESYNC.as_secs();
     let more = asked.lists.values().map(|lists| lists.saturating_sub(resyncs as usize)).sum::<usize>();
@@ -145,7 +145,7 @@ async fn at_rest(version: Version, time: Duration) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Waits until the operator has written nothing but the lease for a while.
+/// Waits until the operator has written only the lease for a while.
 async fn until_quiet(world: &World) -> Result<()> {
     let (mut seen, mut since) = (usize::MAX, Instant::now());
     let deadline = Instant::now() + LONG;
@@ -160,14 +160,14 @@ async fn until_quiet(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// What the operator has asked of the server.
+/// The requests of the operator.
 #[derive(Debug, Default)]
 struct Asked {
-    /// What changes something, but the lease.
+    /// Writes except of the lease.
     writes: usize,
     lease: usize,
     watches: usize,
-    /// Lists by resource; the pages of one count as one.
+    /// Lists by resource. The pages of one list count once.
     lists: BTreeMap<String, usize>,
 }
 
@@ -179,7 +179,7 @@ impl Asked {
             let is_later_page = event["requestURI"].as_str().unwrap_or_default().contains("continue=");
             match event["verb"].as_str().unwrap_or_default() {
                 "get" => {}
-                // Told at its beginning and at its end.
+                // A watch is logged at its beginning and at its end.
                 "watch" => asked.watches += usize::from(event["stage"] == "ResponseStarted"),
                 "list" if is_later_page => {}
                 "list" => *asked.lists.entry(resource.to_owned()).or_default() += 1,

@@ -1,4 +1,4 @@
-//! `scpol completions` and `scpol man`: what a package installs beside the binary.
+//! `scpol completions` and `scpol man`: the files that a package installs beside the binary.
 
 use anyhow::Result;
 use clap::{Args, Command};
@@ -13,7 +13,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: &Options, command: &mut Command, out: &mut impl Write) -> Result<()> {
-    // Generated into memory first: the generator panics where a pipe is closed.
+    // The generator panics on a closed pipe, so it writes into memory first.
     let mut script = Vec::new();
     clap_complete::generate(options.shell, command, "scpol", &mut script);
     Ok(out.write_all(&script)?)

@@ -1,4 +1,4 @@
-//! `scpol convert`: policies from the manifests of an old initializer, and from PodPresets.
+//! `scpol convert`: converts manifests of an old initializer, and PodPresets, to policies.
 
 use super::End;
 use super::files::{self, ReadOptions, SiteOptions};
@@ -63,7 +63,7 @@ fn yaml(policies: &[Converted]) -> String {
     texts.join("---\n")
 }
 
-/// The findings of a weight, and what to call them.
+/// The findings of each weight, and their title.
 const SECTIONS: [(Weight, &str); 4] = [
     (Weight::Lost, "NOT CARRIED OVER"),
     (Weight::Guessed, "TAKEN AS MEANT"),
@@ -71,10 +71,10 @@ const SECTIONS: [(Weight, &str); 4] = [
     (Weight::Note, "ALSO"),
 ];
 
-/// How many findings of a weight are shown to people.
+/// The most findings per weight in the report for people.
 const SHOWN: usize = 12;
 
-/// What a person has to know: the answer first.
+/// The report for people: the answer first.
 fn report(conversion: &Conversion, files: &[File]) -> String {
     let mut text = headline(conversion, files);
     let needs = ("NEEDED", needs(conversion));
@@ -127,7 +127,7 @@ fn line(finding: &Finding) -> String {
     }
 }
 
-/// What must be there for the policies to work.
+/// The objects and flags that the policies need.
 fn needs(conversion: &Conversion) -> Vec<String> {
     let flags = conversion.initializer_names();
     let mut needs: Vec<String> =

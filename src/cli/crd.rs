@@ -1,4 +1,4 @@
-//! `scpol crd`: the CustomResourceDefinition, for servers of any age.
+//! `scpol crd`: prints the CustomResourceDefinition, for servers of any age.
 
 use crate::api::crd;
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! `scpol drain`: the way out when objects wait for an initializer that does not come. Works without an operator.
+//! `scpol drain`: releases objects that wait for an initializer. Works without an operator.
 
 use super::output::{self, Output, age};
 use super::waiting::{self, Look, Outcome, Waiting};

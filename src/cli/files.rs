@@ -1,4 +1,4 @@
-//! What the commands on files share: which files, which policies, how a workload is called.
+//! Shared code of the commands on files: reading of manifests and policies, and names of workloads.
 
 use super::output::remark;
 use crate::api::is_dns_label;
@@ -20,7 +20,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The namespace of operators that nobody has put elsewhere.
+/// The default namespace of the operator.
 const OPERATOR_NAMESPACE: &str = "scpol-system";
 
 /// Manifests.
@@ -63,20 +63,20 @@ impl ReadOptions {
     }
 }
 
-/// How files are read.
+/// The way files are read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    /// How far folders are.
+    /// The depth to which folders are read.
     pub(super) walk: Walk,
-    /// Whether a key that is there twice is an error.
+    /// Whether a duplicate key is an error.
     pub(super) is_strict: bool,
 }
 
 impl Reading {
-    /// The named files alone; of a key that is there twice the last one counts.
+    /// The named files alone. The last of several duplicate keys counts.
     pub(super) const PLAIN: Self = Self { walk: Walk::Flat, is_strict: false };
 
-    /// Why `files` cannot be used, though they can be read.
+    /// The faults of `files` beyond syntax.
     pub(super) fn faults(self, files: &[File]) -> Vec<Fault> {
         let mut faults: Vec<Fault> = files.iter().flat_map(manifest::faults).collect();
         if self.is_strict {
@@ -89,12 +89,12 @@ impl Reading {
     }
 }
 
-/// The keys of `files` that are in a map twice.
+/// The duplicate keys in `files`.
 fn twins(files: &[File]) -> impl Iterator<Item = &Twin> {
     files.iter().flat_map(File::manifests).flat_map(|manifest| &manifest.twice)
 }
 
-/// Warns of the keys of `files` that are in a map twice.
+/// Warns of the duplicate keys in `files`.
 pub(super) fn warn_of_twins(files: &[File]) {
     for Twin { place, key } in twins(files) {
         remark(format_args!("warning: {place}: the key `{key}` is there twice; the last one counts, as for kubectl"));
@@ -102,7 +102,7 @@ pub(super) fn warn_of_twins(files: &[File]) {
 }
 
 impl Manifests {
-    /// Reads them all, or fails with every fault.
+    /// Reads all manifests, or fails with every fault.
     pub(super) fn read(&self) -> Result<Vec<File>> {
         let files = read(&self.files, self.reading.reading())?;
         let objects = || files.iter().flat_map(File::manifests).flat_map(manifest::Manifest::objects);
@@ -114,18 +114,18 @@ impl Manifests {
         Ok(files)
     }
 
-    /// How they are read, for other flags that take files.
+    /// The way they are read, for other flags that take files.
     pub(super) fn reading(&self) -> Reading {
         self.reading.reading()
     }
 
-    /// As they were given.
+    /// The paths as given.
     pub(super) fn paths(&self) -> &[PathBuf] {
         &self.files
     }
 }
 
-/// True if and only if `paths` has standard input.
+/// Whether `paths` includes standard input.
 pub(super) fn is_stdin(paths: &[PathBuf]) -> bool {
     paths.iter().any(|path| path.as_os_str() == "-")
 }
@@ -133,7 +133,7 @@ pub(super) fn is_stdin(paths: &[PathBuf]) -> bool {
 /// Checks that at most one of `flags`, each with its paths, takes standard input.
 ///
 /// # Errors
-/// That it can be read only once.
+/// If more than one does, because standard input can be read only once.
 pub(super) fn at_most_one_stdin(flags: &[(&str, &[PathBuf])]) -> Result<()> {
     if flags.iter().filter(|(_, paths)| is_stdin(paths)).count() > 1 {
         let names: Vec<_> = flags.iter().map(|(name, _)| *name).collect();
@@ -155,7 +155,8 @@ pub(super) fn read(paths: &[PathBuf], reading: Reading) -> Result<Vec<File>> {
     Err(all(&faults))
 }
 
-/// Reads old manifests: what they are is judged where they are converted. Also where plain spaces were put for others.
+/// Reads old manifests without a check of their kinds, which the conversion makes. Also returns the places of replaced
+/// no-break spaces.
 pub(super) fn read_old(paths: &[PathBuf], reading: Reading) -> Result<(Vec<File>, Vec<Place>)> {
     let (files, odd) = source::read_forgiving(paths, reading.walk).map_err(|faults: Vec<Fault>| all(&faults))?;
     if reading.is_strict && twins(&files).next().is_some() {
@@ -166,30 +167,30 @@ pub(super) fn read_old(paths: &[PathBuf], reading: Reading) -> Result<(Vec<File>
     Ok((files, odd))
 }
 
-/// One error that tells all of `faults`, a line for each.
+/// One error with all of `faults`, one line each.
 pub(super) fn all<T: Display>(faults: &[T]) -> anyhow::Error {
     anyhow::Error::msg(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\nerror: "))
 }
 
-/// A workload to be asked about.
+/// A workload in question.
 pub(super) struct Subject {
-    /// The workload as it is.
+    /// The workload unchanged.
     pub(super) workload: Workload,
-    /// The same with the namespace that it will be created in.
+    /// The workload with the namespace in which it will be created.
     pub(super) placed: Workload,
-    /// Where it stands; none if it is stored in a cluster.
+    /// The place in a file; none for a stored workload.
     pub(super) source: Option<String>,
 }
 
 impl Subject {
-    /// One that is stored in a cluster.
+    /// A workload that is stored in a cluster.
     pub(super) fn stored(workload: Workload) -> Self {
         Self { placed: workload.clone(), workload, source: None }
     }
 }
 
-/// The workloads in the files `paths` for policies with these targets, as [`workloads`] finds them; those that name no
-/// namespace are in `namespace`.
+/// The workloads in the files `paths`, for policies with these targets, as in [`workloads`]. Workloads without a
+/// namespace get `namespace`.
 pub(super) fn subjects<'a>(
     paths: &[PathBuf],
     reading: Reading,
@@ -208,7 +209,7 @@ pub(super) fn subjects<'a>(
     Ok(subjects)
 }
 
-/// The kinds that policies are asked about, in a sentence.
+/// The kinds that policies can target, for a sentence.
 pub(super) fn kinds() -> String {
     let built_in = KINDS.iter().filter_map(|kind| kind.kind.as_deref()).collect::<Vec<_>>().join(", ");
     format!("{built_in}, or a custom resource that a policy targets")
@@ -225,7 +226,7 @@ pub(super) struct Operator {
     pub(super) initializer_names: Vec<String>,
 }
 
-/// The name of a Namespace; empty where an environment variable is.
+/// The name of a Namespace, or an empty text from an empty environment variable.
 pub(super) fn namespace_name(text: &str) -> Result<String, String> {
     if text.is_empty() || is_dns_label(text) {
         return Ok(text.to_owned());
@@ -289,28 +290,29 @@ impl SiteOptions {
         Ok(site)
     }
 
-    /// True if and only if the user says which version the cluster has.
+    /// Whether the user gave the version of the cluster.
     pub(super) fn names_version(&self) -> bool {
         self.kube_version.is_some()
     }
 }
 
-/// The first minor version of Kubernetes 1 that has native sidecars switched on (KEP-753, beta).
+/// The first minor version of Kubernetes 1 with native sidecars on by default (KEP-753, beta).
 const NATIVE_SIDECARS: u32 = 29;
 
-/// True if and only if servers and nodes of `version`, such as `1.28` or `v1.36.3`, have native sidecars; a current one has.
+/// Whether servers and nodes of `version`, such as `1.28` or `v1.36.3`, have native sidecars. Without a version the
+/// answer is yes.
 pub(super) fn has_native_sidecars(version: Option<&str>) -> Result<bool> {
     let Some(text) = version else { return Ok(true) };
     Ok(self::version(text)? >= (1, NATIVE_SIDECARS))
 }
 
-/// The minor version of Kubernetes 1 that the user says the cluster has; of a later major, one above all.
+/// The minor version of Kubernetes 1 that the user gave; `u32::MAX` for a later major version.
 pub(super) fn minor(version: Option<&str>) -> Result<Option<u32>> {
     let version = version.map(self::version).transpose()?;
     Ok(version.map(|(major, minor)| if major > 1 { u32::MAX } else { minor }))
 }
 
-/// The major and minor version that `version` begins with.
+/// The major and minor version at the beginning of `version`.
 fn version(version: &str) -> Result<(u32, u32)> {
     let mut numbers = version.strip_prefix('v').unwrap_or(version).splitn(3, '.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -319,14 +321,14 @@ fn version(version: &str) -> Result<(u32, u32)> {
     }
 }
 
-/// The Namespaces among `objects`, by name: where workloads are.
+/// The Namespaces among `objects`, by name.
 pub(super) fn namespaces(objects: &[Object<'_>]) -> HashMap<String, Arc<Value>> {
     let namespaces = objects.iter().filter(|object| object.kind == "Namespace" && object.api_version == "v1");
     namespaces.map(|object| (object.name().to_owned(), Arc::new(object.body.clone()))).collect()
 }
 
-/// The workloads in `files` for policies with these targets, each with where it stands and as it will be placed in
-/// `namespace`. If there are none, the custom resources that no policy targets: whoever asks about one is to learn that.
+/// The workloads in `files` for policies with these targets, each with its place in the file and with `namespace` as
+/// its default namespace. If there are none, the custom resources that no policy targets, so that the user learns that.
 pub(super) fn workloads<'f, 't>(
     files: &'f [File],
     targets: impl Iterator<Item = &'t Arc<Kind>>,
@@ -350,15 +352,15 @@ pub(super) fn workloads<'f, 't>(
 
 /// A workload in a file.
 pub(super) struct Found<'a> {
-    /// As it stands there.
+    /// The workload as in the file.
     pub(super) workload: Workload,
-    /// As decisions see it.
+    /// The workload as decisions see it.
     pub(super) placed: Workload,
-    /// Where it stands.
+    /// The place in the file.
     pub(super) place: &'a Place,
 }
 
-/// The policies in the files `paths`, which were given by `flag`; other objects in them are left alone.
+/// The policies in the files `paths` of the flag `flag`. Other objects are ignored.
 ///
 /// # Errors
 /// Every fault of every policy, with its file and field.
@@ -409,8 +411,8 @@ fn parse(object: &Object<'_>, site: &Site) -> Result<Policy, Vec<String>> {
     })
 }
 
-/// `workload` as decisions see it: with the namespace that it will be created in, which is one of `namespaces` if the files
-/// have it.
+/// `workload` as decisions see it: with the namespace in which it will be created, and the Namespace object from
+/// `namespaces`, if the files have it.
 pub(super) fn placed(workload: &Workload, namespace: &str, namespaces: &HashMap<String, Arc<Value>>) -> Workload {
     let mut workload = workload.clone();
     if workload.namespace().is_empty()
@@ -428,8 +430,8 @@ pub(super) fn placed(workload: &Workload, namespace: &str, namespaces: &HashMap<
     workload.within(known)
 }
 
-/// The pod that `workload` makes, and what the policies for pods decide about it that do not target the workload itself. None if
-/// there are no such policies, or it makes no pods.
+/// The pod that `workload` makes, and the decision of the policies that target pods but not the workload itself. None
+/// if there are no such policies, or if the workload makes no pods.
 pub(super) fn of_pods(policies: &Policies, workload: &Workload, site: &Site) -> Option<(Workload, Decision)> {
     let is_for_pods = |policy: &Policy| {
         let targets = |of: &dyn Fn(&Kind) -> bool| policy.kinds.iter().any(|kind| of(kind));
@@ -444,23 +446,23 @@ pub(super) fn of_pods(policies: &Policies, workload: &Workload, site: &Site) -> 
     Some((pod, decision))
 }
 
-/// The patch of `decision` for `workload` as it stands in its file. It is judged where it is `placed`.
+/// The patch of `decision` for `workload` in its file. The decision is about `placed`.
 pub(super) fn plan(decision: &mut Decision, workload: &Workload, placed: &Workload) -> Patch {
     let patch = decision.plan(placed);
     if patch.is_empty() || workload.body["metadata"].is_object() {
         return patch;
     }
-    // The `metadata` were lent to it, and are still to be created.
+    // The file has no `metadata`, so the patch must create it.
     decision.clone().plan(workload)
 }
 
-/// The hash of the template of `policy` that `workload` has, if it is that of another version.
+/// The template hash in `workload`, if it is from another version of `policy`.
 pub(super) fn other_version(policy: &Policy, workload: &Workload) -> Option<String> {
     let marker = policy.marker(workload)?;
     (marker.hash != policy.template.hash).then_some(marker.hash)
 }
 
-/// How `workload` is called in a line of output: `Deployment shop/web`.
+/// The name of `workload` for output: `Deployment shop/web`.
 pub(super) fn title(workload: &Workload) -> String {
     let name = match workload.name() {
         "" => match workload.body["metadata"]["generateName"].as_str() {
@@ -484,10 +486,10 @@ pub(super) enum Output {
     Json,
 }
 
-/// The text of `files` once `change` has given the documents that it changes their new values, and the notes that it took of each
-/// file. Files are changed side by side.
+/// The text of `files` after `change` has replaced some documents, and the notes of `change` on each file. Files are
+/// processed in parallel.
 ///
-/// Without `output`, the documents that are not changed keep their bytes.
+/// Without `output`, unchanged documents keep their bytes.
 pub(super) fn rewrite<N: Default + Send>(
     files: &[File],
     output: Option<Output>,

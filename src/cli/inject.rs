@@ -1,4 +1,4 @@
-//! `scpol inject`: what the operator would do, on files.
+//! `scpol inject`: injects policies into files as the operator would.
 
 use super::End;
 use super::files::{self, Manifests, Output, SiteOptions, other_version, placed, plan, title};
@@ -60,12 +60,12 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
         out.write_all(text.as_bytes())?;
     }
     out.flush()?;
-    // As `scpol diff` and `kubectl diff`: differences are what is looked for.
+    // As in `scpol diff` and `kubectl diff`, differences are the finding.
     let differs = options.diff && notes.iter().any(|notes| !notes.diff.is_empty());
     Ok(if differs || notes.iter().any(|notes| notes.has_failed) { End::Finding } else { End::Fine })
 }
 
-/// What every injection needs.
+/// The input of every injection.
 struct Injection<'a> {
     options: &'a Options,
     site: Site,
@@ -74,19 +74,19 @@ struct Injection<'a> {
     namespaces: HashMap<String, Arc<Value>>,
 }
 
-/// What the injection of a file leaves, besides its text.
+/// The results of the injection of a file, besides its text.
 #[derive(Default)]
 struct Notes {
     /// The lines for standard error.
     remarks: Vec<String>,
-    /// What changes.
+    /// The unified diff.
     diff: String,
-    /// Whether a policy that matches is not injected.
+    /// Whether a matching policy was not injected.
     has_failed: bool,
 }
 
 impl Injection<'_> {
-    /// The injected document; none if nothing is injected.
+    /// The injected document; none if no policy is injected.
     fn manifest(&self, manifest: &Manifest, notes: &mut Notes) -> Option<Value> {
         let changed = manifest.rewrite(|object| self.object(manifest, object, notes))?;
         if self.options.diff {
@@ -127,7 +127,7 @@ impl Injection<'_> {
         Some(workload.patched(&patch))
     }
 
-    /// Says of the policies for pods what the pods that `workload` makes will get: it is not to be seen in its manifest.
+    /// Adds remarks on the pods that `workload` makes, because its manifest does not show them.
     fn pods(&self, manifest: &Manifest, workload: &Workload, notes: &mut Notes) {
         let Some((pod, mut decision)) = files::of_pods(&self.policies, workload, &self.site) else { return };
         let patch = decision.plan(&pod);
@@ -153,7 +153,7 @@ impl Injection<'_> {
     }
 
     fn say(&self, place: &str, title: &str, workload: &Workload, left: &Left, notes: &mut Notes) {
-        // A workload that is selected and stays out is told of in any case, as it is in a cluster by an event.
+        // A selected workload without injection is always reported, as the operator does with an event.
         let would = (left.reason.code == Code::Audit).then(|| rehearsal(&left.policy, workload, &self.site)).flatten();
         let is_told = self.options.verbose || is_left_out(left) || would.is_some();
         let what = match left.outcome {
@@ -183,12 +183,12 @@ impl Injection<'_> {
     }
 }
 
-/// True if and only if a policy selects the workload, and it is left out nevertheless.
+/// Whether a policy selects the workload but skips it.
 fn is_left_out(left: &Left) -> bool {
     matches!(left.reason.code, Code::HostNetwork | Code::OptedOut | Code::JobSkipped | Code::NativeSidecarsUnavailable)
 }
 
-/// What changes in `manifest`. Both sides are laid out alike, so that nothing else shows.
+/// The diff of `manifest`. Both sides have the same layout, so only real changes show.
 fn unified(manifest: &Manifest, changed: &Value) -> String {
     let layout = Layout { is_crlf: false, ..Layout::of(manifest) };
     difference(&manifest.value, changed, &manifest.place.to_string(), &layout)

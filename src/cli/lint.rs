@@ -1,4 +1,4 @@
-//! `scpol lint`: what is wrong with policies in files.
+//! `scpol lint`: finds faults of policies in files.
 
 use super::End;
 use super::files::{self, Recursion, SiteOptions, title};
@@ -41,7 +41,7 @@ pub(super) struct Options {
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &options.files), ("--manifests", &options.manifests)])?;
     let context = Context { site: options.site.site()? };
-    // What is wrong with one file is no reason to be silent about the others.
+    // Faults of one file must not hide those of others.
     let reading = options.recursion.reading(options.strict);
     let (files, mut faults) = source::read_what_can_be(&options.files, reading.walk);
     faults.extend(reading.faults(&files));
@@ -57,7 +57,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     let (places, subjects): (Vec<_>, Vec<_>) = found.into_iter().map(|found| (found.at, found.subject)).unzip();
     let mut findings = lint::lint(&subjects, &context);
     let against = against_manifests(options, &subjects, &context);
-    // What is wrong with the policies is told whatever is wrong with the manifests.
+    // Findings about the policies are reported even if the manifests are unreadable.
     findings.extend(against.as_ref().ok().into_iter().flatten().cloned());
     let report = Report::of(&findings, &subjects, &places, files.len());
     report.print(options.output, out)?;
@@ -70,7 +70,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     Ok(if findings.iter().any(|finding| finding.severity <= worst) { End::Finding } else { End::Fine })
 }
 
-/// What keeps the policies from being injected into the workloads that are given.
+/// The reasons why the policies would not be injected into the given workloads.
 fn against_manifests(options: &Options, subjects: &[Subject], context: &Context) -> Result<Vec<Finding>> {
     if options.manifests.is_empty() {
         return Ok(Vec::new());
@@ -90,16 +90,16 @@ fn against_manifests(options: &Options, subjects: &[Subject], context: &Context)
     Ok(findings)
 }
 
-/// A policy, and where its fields are.
+/// A policy, and the places of its fields.
 struct Located {
     subject: Subject,
     at: Fields,
 }
 
-/// Where the fields of an object are.
+/// The places of the fields of an object.
 struct Fields {
     lines: Rc<Lines>,
-    /// What leads to the object in its document.
+    /// The indexes that lead to the object in its document.
     indexes: Vec<usize>,
 }
 
@@ -135,7 +135,6 @@ impl Located {
     }
 }
 
-/// What is printed.
 struct Report<'a> {
     rows: Vec<Row<'a>>,
     policies: usize,
@@ -182,7 +181,7 @@ impl<'a> Report<'a> {
         self.rows.iter().filter(|row| row.severity == severity).count()
     }
 
-    /// The answer, in a line.
+    /// The answer in one line.
     fn headline(&self) -> String {
         let counts = [(Severity::Error, "error"), (Severity::Warning, "warning"), (Severity::Info, "note")];
         let told =

@@ -1,4 +1,4 @@
-//! What commands ask of a cluster: its workloads and its policies.
+//! The reading of a cluster's workloads and policies for commands.
 
 use super::Cluster;
 use super::files::kinds;
@@ -24,10 +24,10 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What people type for a kind, besides its names.
+/// Short names of kinds.
 const SHORT: [(&str, &str); 5] =
     [("deploy", "deployments"), ("sts", "statefulsets"), ("ds", "daemonsets"), ("cj", "cronjobs"), ("po", "pods")];
-/// Names further away than this many edits were not meant.
+/// The most edits between a misspelt name and the intended one.
 pub(super) const MAX_EDITS: usize = 2;
 
 /// Where workloads are looked for, as for kubectl.
@@ -44,25 +44,25 @@ pub(super) struct Scope {
     pub(super) selector: Option<String>,
 }
 
-/// What fails where the server does not tell.
+/// The context of an error if discovery fails.
 pub(super) const ASKING: &str = "cannot ask the server what it has";
 
-/// What fails where policies decide by Namespaces and nobody may read them.
+/// The context of an error if policies need the Namespaces and these are unreadable.
 pub(super) const NAMESPACES_UNREAD: &str = "cannot read the Namespaces, which a policy decides by";
 
-/// A kind as people type it.
+/// A kind as the user typed it.
 #[derive(Clone, Debug)]
 struct Typed {
-    /// As it was typed.
+    /// The typed text.
     text: String,
     word: String,
     group: Option<String>,
-    /// Which it is, if that is known without asking the server.
+    /// The kind, if it is known without the server.
     kind: Option<Arc<Kind>>,
 }
 
 impl Typed {
-    /// `deploy`, `Deployment` and `deployments.apps` alike.
+    /// Parses `deploy`, `Deployment` or `deployments.apps`.
     fn parse(text: &str) -> Result<Self> {
         let lower = text.to_ascii_lowercase();
         let (word, group) = lower.split_once('.').map_or((lower.as_str(), None), |(word, group)| (word, Some(group)));
@@ -84,20 +84,20 @@ impl Typed {
         Ok(Self { text: text.to_owned(), word: word.to_owned(), group: group.map(str::to_owned), kind })
     }
 
-    /// Which it is on `server`.
+    /// The kind on `server`.
     fn kind(&self, server: &Capabilities) -> Result<Arc<Kind>> {
         let group = self.group.as_deref();
         let found = self.kind.clone().or_else(|| server.find(&self.word, group));
         found.or_else(|| server.find(&self.word, Some(behind_version(group?)?))).ok_or_else(|| unknown(&self.text))
     }
 
-    /// True if and only if the server must be asked for what is in `group`.
+    /// Whether discovery of `group` is needed.
     fn may_be_in(&self, group: &str) -> bool {
         self.kind.as_ref().is_none_or(|kind| kind.is_in(group))
     }
 }
 
-/// kubectl lets the version stand before the group.
+/// kubectl accepts a version before the group.
 fn behind_version(group: &str) -> Option<&str> {
     group.split_once('.').map(|(_, group)| group)
 }
@@ -107,7 +107,7 @@ fn unknown(typed: &str) -> anyhow::Error {
     anyhow!("`{typed}` is no kind of workload; expected KIND/NAME, e.g. `deploy/web`, where the kind is one of {kinds}")
 }
 
-/// One workload, or all of a kind.
+/// One workload, or all workloads of a kind.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     kind: Typed,
@@ -115,7 +115,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// All of each of `kinds`: the built-in ones in the order of their table, then custom resources.
+    /// All workloads of each of `kinds`: built-in kinds in the order of their table, then custom resources.
     pub(super) fn all<'a>(kinds: impl Iterator<Item = &'a Arc<Kind>>) -> Vec<Self> {
         let kinds: BTreeSet<_> = kinds.collect();
         let built_in = KINDS.iter().filter(|kind| kinds.contains(kind));
@@ -127,8 +127,8 @@ impl Asked {
         built_in.chain(custom).map(all_of).collect()
     }
 
-    /// What is meant by `words`, as for kubectl: `KIND/NAME` once or several times, or `KIND` or `KIND,KIND`, alone for all of
-    /// them or followed by names.
+    /// The meaning of `words`, as in kubectl: `KIND/NAME` once or several times; or `KIND` or `KIND,KIND`, alone for
+    /// all workloads or followed by names.
     pub(super) fn parse(words: &[String]) -> Result<Vec<Self>> {
         let Some((first, names)) = words.split_first() else { return Ok(Vec::new()) };
         if words.iter().any(|word| word.contains('/')) {
@@ -149,39 +149,39 @@ impl Asked {
         Ok(Self { kind: Typed::parse(typed)?, name: Some(name.to_owned()) })
     }
 
-    /// True if and only if it is one workload.
+    /// Whether this names one workload.
     pub(super) fn is_named(&self) -> bool {
         self.name.is_some()
     }
 }
 
-/// Workloads that are stored, with what else of their cluster decides.
+/// Stored workloads, and the facts about their cluster that decisions need.
 pub(super) struct Stored {
     pub(super) workloads: Vec<Workload>,
     pub(super) native_sidecars: bool,
-    /// The namespace in which was looked; none if in all.
+    /// The searched namespace; none for all namespaces.
     pub(super) namespace: Option<String>,
-    /// Why the Namespaces could not be read. Policies that ask for one say so of each workload.
+    /// The error if the Namespaces are unreadable. Policies that need a Namespace report it for each workload.
     pub(super) unread: Option<CallError>,
 }
 
-/// A policy that is stored and cannot be in force.
+/// A stored policy that is invalid.
 pub(super) struct Invalid {
     pub(super) name: String,
     pub(super) violations: Vec<Violation>,
 }
 
-/// The policies to ask.
+/// The policies that a command uses.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) policies: Policies,
-    /// Those that are broken.
+    /// The invalid policies.
     pub(super) invalid: Vec<Invalid>,
-    /// Those that are valid and not in force all the same, by name: why.
+    /// The reasons why valid policies are not in effect, by policy name.
     pub(super) idle: BTreeMap<String, String>,
 }
 
-/// A client of the cluster that is meant, and the namespace of its context.
+/// A client of the selected cluster, and the namespace of its context.
 pub(super) async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
     if let Some(limit) = cluster.request_timeout {
         client::limit_requests(limit);
@@ -191,7 +191,7 @@ pub(super) async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
     Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
 }
 
-/// The workloads that are `asked` for, by kind, namespace and name.
+/// The requested workloads, by kind, namespace and name.
 pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope) -> Result<Stored> {
     let is_named = asked.iter().any(Asked::is_named);
     ensure!(!(is_named && scope.all_namespaces), "a workload is named within one namespace: use -n instead of -A");
@@ -226,7 +226,7 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope)
     Ok(Stored { workloads, native_sidecars: server.native_sidecars, namespace, unread })
 }
 
-/// The objects of `resource` in `namespace`, or in all.
+/// The API of `resource` in `namespace`, or in all namespaces.
 pub(super) fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<Object> {
     match namespace {
         None => Api::all_with(client.clone(), resource),
@@ -234,7 +234,7 @@ pub(super) fn api(client: &Client, resource: &ApiResource, namespace: Option<&st
     }
 }
 
-/// The workload of that name, or where it may be instead.
+/// The workload `name`, or an error with a hint where it may be.
 async fn one(client: &Client, resource: &ApiResource, namespace: &str, name: &str) -> Result<Object> {
     let kind = &resource.kind;
     let found = call(api(client, resource, Some(namespace)).get_opt(name)).await;
@@ -245,7 +245,7 @@ async fn one(client: &Client, resource: &ApiResource, namespace: &str, name: &st
     bail!("there is no {kind} `{name}` in namespace `{namespace}`{hint}")
 }
 
-/// Where a workload is that is not where it was looked for. Whoever may not see that gets no hint.
+/// A hint where a missing workload may be. None without the right to look.
 async fn elsewhere(client: &Client, resource: &ApiResource, namespace: &str, name: &str) -> Option<String> {
     let of_that_name = ListParams::default().fields(&format!("metadata.name={name}"));
     let others = list(&api(client, resource, None), of_that_name).await.unwrap_or_default();
@@ -261,10 +261,10 @@ async fn elsewhere(client: &Client, resource: &ApiResource, namespace: &str, nam
     Some(format!("did you mean `{meant}`?"))
 }
 
-/// The Namespaces in question, by name.
+/// The Namespace `namespace`, or all of them, by name.
 ///
 /// # Errors
-/// If they cannot be read.
+/// If the Namespaces are unreadable.
 pub(super) async fn namespaces(
     client: &Client,
     namespace: Option<&str>,
@@ -287,17 +287,17 @@ pub(super) async fn list(api: &Api<Object>, parameters: ListParams) -> Result<Ve
     Ok(objects)
 }
 
-/// The policies that are stored.
+/// The stored policies of the cluster.
 pub(super) async fn policies(cluster: &Cluster, site: &Site) -> Result<Known> {
     let (client, _) = connect(cluster).await.context("no --policy is given, and the cluster's cannot be read")?;
     Ok(known(&stored(&client).await?.context(NO_POLICIES)?, site))
 }
 
-/// What is said where the server has no SidecarPolicies.
+/// The message if the server has no SidecarPolicies.
 pub(super) const NO_POLICIES: &str =
     "the server has no SidecarPolicies: install the operator, or give policies with --policy";
 
-/// The policies as they are stored; none where the server has no definition of them.
+/// The stored policies as objects; none if the server has no CustomResourceDefinition for them.
 pub(super) async fn stored(client: &Client) -> Result<Option<Vec<Object>>> {
     let api: Api<Object> = Api::all_with(client.clone(), &policies::resource());
     match list(&api, ListParams::default()).await {
@@ -307,7 +307,7 @@ pub(super) async fn stored(client: &Client) -> Result<Option<Vec<Object>>> {
     }
 }
 
-/// What `stored` policies say.
+/// The `stored` policies, parsed.
 pub(super) fn known(stored: &[Object], site: &Site) -> Known {
     let (mut valid, mut known) = (Vec::new(), Known::default());
     for object in stored {
@@ -324,11 +324,11 @@ pub(super) fn known(stored: &[Object], site: &Site) -> Known {
     Known { policies: Policies::new(valid), ..known }
 }
 
-/// The stored policy `object`. What policies are trusted with is the operator's to say: one that it has accepted as it is now is
-/// valid, whatever flags this command was given.
+/// The stored policy `object`. The operator decides what policies are trusted with. Hence a policy that it has accepted
+/// in its current form is valid, whatever flags this command has.
 ///
 /// # Errors
-/// Every fault of its spec.
+/// Every fault of the policy's spec.
 pub(super) fn parse(object: &Value, site: &Site) -> Result<Policy, Vec<Violation>> {
     Policy::parse(object, site).or_else(|violations| {
         let trusting = Site { trust: Trust::unbounded(), ..site.clone() };
@@ -336,7 +336,7 @@ pub(super) fn parse(object: &Value, site: &Site) -> Result<Policy, Vec<Violation
     })
 }
 
-/// True if and only if the operator has accepted the policy `object` as it is now.
+/// Whether the operator has accepted the policy `object` in its current form.
 fn is_accepted(object: &Value) -> bool {
     let (status, generation) = (&object["status"], &object["metadata"]["generation"]);
     let accepted = ConditionType::Accepted.as_str();
@@ -345,13 +345,13 @@ fn is_accepted(object: &Value) -> bool {
         && conditions.any(|condition| condition["type"] == accepted && condition["status"] == "True")
 }
 
-/// What made `workload` by its template, as its kind in short and its name; none if nobody that a policy may target.
+/// The owner of `workload`, as the short kind and the name; none if the owner is nothing that a policy may target.
 pub(super) fn maker(workload: &Workload) -> Option<(&'static str, &str)> {
     let metadata = &workload.body["metadata"];
     let owner = metadata["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)?;
     let name = owner["name"].as_str()?;
     match owner["kind"].as_str()? {
-        // A ReplicaSet has the name of its Deployment and the hash of the template.
+        // The name of a ReplicaSet is that of its Deployment and the hash of the template.
         "ReplicaSet" => {
             let hash = metadata["labels"]["pod-template-hash"].as_str()?;
             Some(("deploy", name.strip_suffix(hash)?.strip_suffix('-')?))
@@ -363,7 +363,7 @@ pub(super) fn maker(workload: &Workload) -> Option<(&'static str, &str)> {
     }
 }
 
-/// Why a policy with this `status`, which is meant to be in force, is not.
+/// The reason why a policy with this `status` is not in effect although it should be.
 fn idle(status: &Value) -> Option<String> {
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
     match conditions.find(|condition| condition["type"] == "Programmed") {
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(pod("Job", "once"), None);
     }
 
-    /// The built-in kinds that are asked for; none if one is not built in.
+    /// The built-in kinds in the request; none if one is not built in.
     fn parse(words: &[&str]) -> Option<Vec<(String, Option<String>)>> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let asked = Asked::parse(&words).ok()?;

@@ -85,7 +85,7 @@ struct Kubeconfig {
     context: Option<String>,
 }
 
-/// The heading of what kubectl has, too.
+/// The heading of flags that kubectl also has.
 const CLUSTER: &str = "Cluster, as for kubectl";
 
 /// Which cluster, and as whom: as for kubectl.
@@ -157,7 +157,7 @@ impl Cluster {
     }
 }
 
-/// A duration as kubectl takes it: a number alone is in seconds.
+/// Parses a duration as kubectl does: a plain number is in seconds.
 fn request_timeout(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
@@ -190,16 +190,16 @@ impl Waiting {
     }
 }
 
-/// How a command that ran has ended.
+/// The result of a command that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// Exit code 0.
     Fine,
-    /// Exit code 1: something to look at.
+    /// Exit code 1: the user should look at the output.
     Finding,
 }
 
-/// Runs the command that was typed.
+/// Runs the command from the command line.
 pub fn main() -> ExitCode {
     let program = std::env::args_os().next().map(PathBuf::from);
     let as_plugin = program.as_deref().and_then(|path| path.file_name()).is_some_and(|name| name == "kubectl-scpol");
@@ -208,7 +208,7 @@ pub fn main() -> ExitCode {
         match command.try_get_matches().and_then(|matches| <Cli as clap::FromArgMatches>::from_arg_matches(&matches)) {
             Ok(cli) => cli,
             Err(error) => {
-                // Nothing can be done if even this cannot be printed.
+                // A failure to print this error is ignored, because there is no other way to report it.
                 let _ = error.print();
                 return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
             }
@@ -216,8 +216,8 @@ pub fn main() -> ExitCode {
     match dispatch(cli) {
         Ok(End::Fine) => ExitCode::SUCCESS,
         Ok(End::Finding) => ExitCode::from(1),
-        // The reader of our output has gone, as in `scpol crd | head`. Nothing more is said, and what a shell says of others that end
-        // so (128 and the number of SIGPIPE): whoever asks shall not take it for "nothing found".
+        // The reader of our output has gone, as in `scpol crd | head`. We print nothing more and use the exit code of a
+        // process that SIGPIPE ends (128 plus the signal number). The caller must not take it for "nothing found".
         Err(error) if is_broken_pipe(&error) => ExitCode::from(141),
         Err(error) => {
             output::remark(format_args!("error: {}", chain(&*error)));
@@ -251,8 +251,9 @@ fn dispatch(cli: Cli) -> Result<End> {
     }
 }
 
-/// One thread: the work is waiting for the API server, and a second thread would cost memory and hand-overs. What is large about
-/// a command begins in here, or `dispatch` would have room for every command on its stack.
+/// Runs `work` on one thread, because it mostly waits for the API server, and a second thread would cost memory and
+/// hand-overs. `work` is created here, because otherwise the stack frame of `dispatch` would hold the state of every
+/// command.
 #[inline(never)]
 fn block_on<T, W: Future<Output = Result<T>>>(work: impl FnOnce() -> W) -> Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work())

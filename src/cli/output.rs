@@ -1,4 +1,4 @@
-//! How commands that report print: a table for people, a document for machines.
+//! The output of commands that report: a table for people, a document for machines.
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -19,13 +19,13 @@ pub(super) enum Output {
     Yaml,
 }
 
-/// Writes a line to standard error. Where nobody reads it, the work goes on.
+/// Writes a line to standard error. A failed write is ignored.
 pub(super) fn remark(line: impl Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 impl Output {
-    /// Writes the report `document` if it is for machines. False: people are to read it, and nothing was written.
+    /// Writes the report `document` if the format is for machines. Returns false for a table, without writing.
     pub(super) fn is_written(self, document: impl FnOnce() -> Value, out: &mut impl Write) -> Result<bool> {
         match self {
             Output::Table => return Ok(false),
@@ -36,7 +36,7 @@ impl Output {
     }
 }
 
-/// Writes `rows`, as wide as they are, under `header`.
+/// Writes `rows` under `header`, each column as wide as its content.
 pub(super) fn table<const N: usize>(
     header: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -53,7 +53,7 @@ pub(super) fn table<const N: usize>(
     Ok(())
 }
 
-/// As kubectl prints ages.
+/// An age in kubectl's format.
 pub(super) fn age(seconds: i64) -> String {
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -63,7 +63,7 @@ pub(super) fn age(seconds: i64) -> String {
     }
 }
 
-/// How an object is called: `deployments.apps shop/web`.
+/// The name of an object in output: `deployments.apps shop/web`.
 pub(super) fn place(kind: &str, namespace: &str, name: &str) -> String {
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
 }

@@ -1,4 +1,4 @@
-//! `scpol test`: cases in folders, each a question with its expected answer.
+//! `scpol test`: runs test cases in folders, each a workload and policies with the expected result.
 
 use super::End;
 use super::files::{self, Reading, plan};
@@ -50,18 +50,18 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     Ok(if results.iter().all(|result| result.ok) { End::Fine } else { End::Finding })
 }
 
-/// How a case ended.
+/// The result of a case.
 #[derive(Serialize)]
 struct Outcome {
     case: String,
     ok: bool,
-    /// Whether it could not be run.
+    /// Whether the case could not be run.
     broken: bool,
     faults: Vec<String>,
 }
 
 impl Outcome {
-    /// The outcome of the case in `folder`, whose expectation is written where it is to be updated.
+    /// Runs the case in `folder`. With `is_update`, rewrites its expected result.
     fn of(folder: &Path, is_update: bool) -> Self {
         let case = folder.display().to_string();
         match Self::faults(folder, is_update) {
@@ -113,7 +113,7 @@ const EXPECTED: &str = "expected.yaml";
 const REASONS: &str = "expected.txt";
 const SETTINGS: &str = "case.yaml";
 
-/// Adds the cases at and below `folder`, in the order of their names.
+/// Adds the cases in `folder` and its subfolders, by name.
 fn find(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     ensure!(folder.is_dir(), "{} is no folder; give folders of cases", folder.display());
     if folder.join(POLICY).exists() || folder.join(WORKLOAD).exists() {
@@ -124,7 +124,7 @@ fn find(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     let mut folders = Vec::new();
     for entry in entries {
         let entry = entry.with_context(|| folder.display().to_string())?;
-        // A link may lead back to where it is.
+        // A link may lead back to its own folder.
         if entry.file_type()?.is_dir() {
             folders.push(entry.path());
         }
@@ -133,11 +133,11 @@ fn find(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     folders.iter().try_for_each(|folder| find(folder, found))
 }
 
-/// What the flags of the operator and the server would say, in `case.yaml`.
+/// The flags of the operator and the facts about the server, from `case.yaml`.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Settings {
-    /// The version of server and nodes.
+    /// The version of the server and its nodes.
     kube_version: Option<String>,
     operator_namespace: Option<String>,
     protected_namespaces: Vec<String>,
@@ -147,29 +147,29 @@ struct Settings {
     privileged_namespaces: Vec<String>,
     allow_in_templates: Vec<Power>,
     allowed_images: Vec<String>,
-    /// Where the workload is created if it does not say.
+    /// The namespace of a workload that names none.
     namespace: Option<String>,
 }
 
-/// A question with its expected answer.
+/// A test case.
 struct Case {
     folder: PathBuf,
     site: Site,
     policies: Policies,
     workload: Workload,
-    /// The workload with the namespace that it is created in.
+    /// The workload with the namespace in which it is created.
     placed: Workload,
     expected: Option<Value>,
     reasons: Vec<String>,
 }
 
-/// What comes out.
+/// The actual result.
 struct Found {
     body: Option<Value>,
     reasons: Vec<String>,
-    /// Those of the reasons that are failures: a policy that matches and is not injected, or whose create is refused.
+    /// The reasons that are failures: a matching policy is not injected, or rejects the create.
     failures: Vec<String>,
-    /// What must hold for every case and does not.
+    /// Violations of the rules that hold for every case.
     broken_promises: Vec<String>,
 }
 
@@ -210,7 +210,7 @@ impl Case {
         Found { body: Some(body), reasons, failures, broken_promises }
     }
 
-    /// Injecting again changes nothing, and taking away what the markers list gives back the original.
+    /// Checks that a second injection changes nothing, and that removal of the marked content restores the original.
     fn broken_promises(&self, body: &Value, decision: &mut Decision) -> Vec<String> {
         let injected = self.placed.with_body(body.clone());
         let mut faults = Vec::new();
@@ -218,14 +218,14 @@ impl Case {
             faults.push("injecting again changes something".to_owned());
         }
         let (mut back, mut original) = (body.clone(), self.workload.body.clone());
-        // A volume that the workload mounts and does not have itself stays.
+        // A mounted volume that the workload does not define stays.
         let mut is_exact = true;
         for policy in &decision.inject {
             if let Some(undone) = inject::undo(&policy.view(&injected.with_body(back.clone())), Some(&policy.name)) {
                 is_exact &= undone.leftovers.iter().all(|leftover| leftover.cause != Cause::Mounted);
                 back = undone.body;
             }
-            // A marker that was there before is ours, and is not given back.
+            // A marker in the original is also ours, and is not restored.
             let annotations =
                 original.pointer_mut(&format!("{}/metadata/annotations", policy.view(&self.workload).pod_pointer()));
             annotations
@@ -253,7 +253,7 @@ impl Case {
         faults
     }
 
-    /// Writes what was found as what is expected. A file that says the same already keeps its comments.
+    /// Writes the actual result as the expected one. An equal file stays unchanged, with its comments.
     fn write(&self, found: &Found) -> Result<()> {
         if self.expected != found.body {
             keep(&self.folder.join(EXPECTED), found.body.as_ref().map(|body| manifest::emit(body, &Layout::YAML)))?;
@@ -266,14 +266,14 @@ impl Case {
     }
 }
 
-/// What is said of a policy that adds nothing: `envoy skipped SCP0107 TargetNotMatched (row 7): ..`.
+/// The line for a policy that adds nothing: `envoy skipped SCP0107 TargetNotMatched (row 7): ..`.
 fn line(left: &Left) -> String {
     let (reason, outcome) = (&left.reason, left.outcome.label());
     let (policy, code, row) = (&left.policy.name, reason.code, reason.row);
     format!("{policy} {outcome} {code} {} (row {row}): {}", code.name(), reason.detail)
 }
 
-/// True if and only if `found` is what a line of `expected.txt` says; the line may end after any word.
+/// Whether a line of `expected.txt` matches `found`. The line may end after any word.
 fn begins(found: &str, expected: &str) -> bool {
     found.strip_prefix(expected).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ':']))
 }
@@ -307,7 +307,7 @@ fn site(settings: &Settings) -> Result<Site> {
     Ok(site)
 }
 
-/// The one document of a file.
+/// The only document of a file.
 fn document(path: &Path) -> Result<Option<Value>> {
     let files = source::read(&[path.to_owned()], Walk::Flat).map_err(|faults| files::all(&faults))?;
     let mut values: Vec<_> =

@@ -1,4 +1,4 @@
-//! `scpol uninject`: the way back.
+//! `scpol uninject`: removes injected content from manifests.
 
 use super::End;
 use super::files::{self, Manifests, Output, title};
@@ -39,16 +39,16 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     Ok(if leftovers.is_empty() { End::Fine } else { End::Finding })
 }
 
-/// What the removal from a file leaves, besides its text.
+/// The results of the removal from a file, besides its text.
 #[derive(Default)]
 struct Notes {
-    /// The policies whose marker was there.
+    /// The policies whose markers were found.
     found: BTreeSet<String>,
-    /// What is not removed: lines for standard error.
+    /// Content that stays: lines for standard error.
     leftovers: Vec<String>,
 }
 
-/// The object without the content of `policies`, or of all if there are none; none if it has no marker of ours.
+/// The object without the content of `policies`, or of all policies if the list is empty; none if nothing changes.
 fn original(manifest: &Manifest, object: &Object<'_>, policies: &[String], notes: &mut Notes) -> Option<Value> {
     let workload = Kinds::default().any_workload(object)?;
     let undone = inject::undo_anywhere(&workload, policies)?;

@@ -1,13 +1,14 @@
-//! `scpol uninstall`: everything away, in the order in which no create hangs or is refused. Works without an operator, with one
-//! that stands still, with half an installation, and a second time.
+//! `scpol uninstall`: removes everything, in an order in which no create hangs or is rejected. It works without an
+//! operator, with a stopped one, with half an installation, and a second time.
 //!
-//! 1. Registrations, those that refuse first; then what waits is let go. They are *not* marked as a removal of the operator's
-//!    own: an operator that runs would repair a mark, and respects a removal by hand by not registering again. Meanwhile it goes
-//!    on settling what the server still gives it; only what it leaves is let go as it was posted.
-//! 2. The operator and its rights. From then on nobody registers anything, whatever still runs, or wakes up later.
-//! 3. The first step again, for what was registered in between.
-//! 4. The policies' status says `Stopped`: an operator that is installed again must not take this for an emergency brake.
-//! 5. What the operator has kept, its Namespace and, if asked for, the definition of the policies.
+//! 1. Registrations, first those that reject; then waiting objects are released. Registrations are *not* marked as a
+//!    removal by the operator, because a running operator would repair such a mark. It respects a removal by hand and
+//!    does not register again. Meanwhile it still settles objects that the server gives it; only its leftovers are
+//!    released as posted.
+//! 2. The operator and its rights. From then on no operator can register, even one that still runs or starts later.
+//! 3. The first step again, for registrations made in between.
+//! 4. The policies' status becomes `Stopped`. A new operator must not take this for an emergency brake.
+//! 5. The operator's other objects, its Namespace and, on request, the CustomResourceDefinition of the policies.
 
 use super::files::Operator;
 use super::installed::{Installed, Part, Piece};
@@ -34,7 +35,7 @@ use serde_json::json;
 use std::io::{BufRead, IsTerminal, Write};
 use std::time::Instant;
 
-/// How often what waits is looked for and let go.
+/// The number of rounds of search and release.
 const TRIES: u32 = 3;
 
 #[derive(Args, Debug)]
@@ -62,23 +63,23 @@ pub(super) struct Options {
     waiting: Waiting,
 }
 
-/// What became of something that was there.
+/// The result for an object.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It is there.
+    /// Exists.
     Left,
-    /// It stays, as meant.
+    /// Stays on purpose.
     Kept,
-    /// It is being deleted, by the server.
+    /// Is being deleted by the server.
     Terminating,
-    /// It would be deleted.
+    /// Would be deleted.
     WouldDelete,
     Deleted,
-    /// An object that waited for an initializer waits no more.
+    /// An object that waited for an initializer was released.
     Released,
-    /// It would be released.
+    /// Would be released.
     WouldRelease,
-    /// A policy's status says now that it is out of force.
+    /// The policy's status now says that it is not in effect.
     Told,
     Failed,
 }
@@ -99,11 +100,11 @@ impl Fate {
     }
 }
 
-/// One line of what is told.
+/// One line of the report.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 struct Item {
-    /// Its kind, namespace and name.
+    /// The object's kind, namespace and name.
     object: String,
     result: Fate,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,7 +135,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     end
 }
 
-/// Which initializer names are ours to clear: also those that the operator has told us in the status of a policy.
+/// The site with the initializer names that this command clears, including those in the status of policies.
 async fn site(client: &Client, operator: &Operator) -> Result<Site> {
     let mut site = Site::new(&operator.operator_namespace, [], operator.initializer_names.clone());
     let told = stored(client).await?.into_iter().filter_map(|policy| {
@@ -145,7 +146,6 @@ async fn site(client: &Client, operator: &Operator) -> Result<Site> {
     Ok(site)
 }
 
-/// The stored policies.
 async fn stored(client: &Client) -> Result<Vec<Object>> {
     Ok(live::stored(client).await?.unwrap_or_default())
 }
@@ -156,12 +156,12 @@ struct Removal<'a, W> {
     options: &'a Options,
     items: Vec<Item>,
     out: &'a mut W,
-    /// Why what is done cannot be told.
+    /// The error of the output, after which nothing more is printed.
     unheard: Option<std::io::Error>,
 }
 
 impl<W: Write> Removal<'_, W> {
-    /// Says what is there.
+    /// Lists everything that exists.
     async fn check(&mut self) -> Result<End> {
         for piece in self.all().await? {
             let fate = if piece.is_terminating() { Fate::Terminating } else { Fate::Left };
@@ -171,7 +171,7 @@ impl<W: Write> Removal<'_, W> {
         self.conclude(look).await
     }
 
-    /// Says what still waits for us, and what stays as meant.
+    /// Reports objects that still wait for us, and objects that stay on purpose.
     async fn conclude(&mut self, look: Look) -> Result<End> {
         for object in look.waiting {
             self.tell(title(&object), Fate::Left, Some(format!("waits for {}", object.pending.join(", "))));
@@ -184,12 +184,12 @@ impl<W: Write> Removal<'_, W> {
         Ok(if is_bad { End::Finding } else { End::Fine })
     }
 
-    /// Says that nobody knows whether something waits there.
+    /// Reports that waiting objects of a resource cannot be listed.
     fn tell_unseen(&mut self, unseen: &str) {
         self.tell("what waits".to_owned(), Fate::Failed, Some(format!("cannot be looked at: {unseen}")));
     }
 
-    /// Says what would be done.
+    /// Lists what would be done.
     async fn rehearse(&mut self) -> Result<End> {
         let all = self.all().await?;
         let (registrations, rest): (Vec<_>, Vec<_>) = all.iter().partition(|piece| is_registration(piece));
@@ -240,7 +240,7 @@ impl<W: Write> Removal<'_, W> {
         self.look_again().await
     }
 
-    /// Everything that goes, in the order in which it goes.
+    /// Everything to remove, in order.
     async fn all(&self) -> Result<Vec<Piece>> {
         let mut all = self.installed.registrations().await?;
         for part in [Part::Process, Part::Rights, Part::Belongings] {
@@ -255,7 +255,7 @@ impl<W: Write> Removal<'_, W> {
         Ok(all)
     }
 
-    /// What waits for us.
+    /// The objects that wait for us.
     async fn waiting(&self) -> Result<Look> {
         let mut look = waiting::find(self.installed.client, self.installed.server, None, None).await?;
         look.waiting.retain(|object| object.pending.iter().any(|name| self.site.owns(name)));
@@ -278,8 +278,8 @@ impl<W: Write> Removal<'_, W> {
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
     }
 
-    /// Takes every registration away, and lets go what waits for us. False if one cannot be taken away; where that is one that
-    /// refuses, what injects stays, too.
+    /// Removes every registration and releases objects that wait for us. Returns false if a registration cannot be
+    /// removed. If it is a rejecting one, the injecting ones stay too.
     async fn unregister(&mut self) -> Result<bool> {
         let timing = self.options.waiting.timing();
         let registered = self.installed.registrations().await?;
@@ -294,8 +294,9 @@ impl<W: Write> Removal<'_, W> {
             if !is_gone {
                 return Ok(false);
             }
-            // Every API server notices within that time. Before, what injects must not go, since what refuses would see it missing,
-            // nor the operator, since it would be asked.
+            // Every API server sees the removal within that time. Before, the injecting registrations must stay,
+            // because the rejecting ones would miss their content. The operator must stay, because API servers would
+            // call it.
             if !pieces.is_empty() {
                 tokio::time::sleep(timing.initializer.settling).await;
             }
@@ -304,8 +305,8 @@ impl<W: Write> Removal<'_, W> {
         Ok(true)
     }
 
-    /// Lets go what waits, until two looks in a row find nothing. A foreign configuration may go on putting names of ours on new
-    /// objects: so there is an end to it.
+    /// Releases waiting objects until two looks in a row find none. A foreign configuration may keep adding our names
+    /// to new objects, so the number of tries is limited.
     async fn release(&mut self) -> Result<()> {
         let timing = &self.options.waiting.timing().uninstall;
         let (since, mut clean, mut tries) = (Instant::now(), 0, 0);
@@ -343,7 +344,7 @@ impl<W: Write> Removal<'_, W> {
         Ok(())
     }
 
-    /// Waits until an operator that still runs can do nothing any more. Where somebody has granted it more than we have, it could.
+    /// Waits until the rights of a running operator are gone. An operator with additional rights could still act.
     async fn wait_for_rights_to_go(&self) {
         let account = format!("system:serviceaccount:{0}:{1}", self.installed.namespace, super::installed::OPERATOR);
         let question = json!({ "spec": { "user": account, "resourceAttributes": {
@@ -362,8 +363,8 @@ impl<W: Write> Removal<'_, W> {
         }
     }
 
-    /// Writes what an operator writes that stops in good order: or the next one would take the removal for an emergency brake, and
-    /// register nothing for its `--repair-hold`.
+    /// Writes the status of an operator that stops properly. Otherwise the next operator would take the removal for an
+    /// emergency brake, and register nothing for its `--repair-hold`.
     async fn tell_policies(&mut self) -> Result<()> {
         if self.options.crd {
             return Ok(());
@@ -404,14 +405,14 @@ impl<W: Write> Removal<'_, W> {
         Ok(())
     }
 
-    /// Deletes it. False if that failed.
+    /// Deletes `piece`. Returns false if that failed.
     async fn remove(&mut self, piece: &Piece) -> bool {
         if piece.is_terminating() {
             return true;
         }
         let namespace = Some(piece.object.namespace()).filter(|namespace| !namespace.is_empty());
         let api = live::api(self.installed.client, &piece.resource, namespace);
-        // What somebody has made anew meanwhile is seen by the next look.
+        // The UID protects an object that was recreated meanwhile. The next look finds it.
         let same = Preconditions { uid: piece.object.meta().uid.clone(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
         match call(api.delete(piece.object.name(), &parameters)).await {
@@ -425,7 +426,7 @@ impl<W: Write> Removal<'_, W> {
         true
     }
 
-    /// What is there in spite of all.
+    /// Reports everything that still exists.
     async fn look_again(&mut self) -> Result<End> {
         for piece in self.all().await?.into_iter().filter(|piece| !piece.is_terminating()) {
             self.tell(piece.title(), Fate::Left, None);
@@ -434,7 +435,7 @@ impl<W: Write> Removal<'_, W> {
         self.conclude(look).await
     }
 
-    /// What stays, as meant.
+    /// Reports objects that stay on purpose.
     async fn tell_kept(&mut self) -> Result<()> {
         if self.installed.own_namespace().await?.is_some_and(|namespace| !namespace.is_terminating()) {
             let lodgers = self.installed.lodgers().await?;
@@ -453,7 +454,7 @@ impl<W: Write> Removal<'_, W> {
         Ok(())
     }
 
-    /// Notes what is done, and shows it at once to people. Whether anybody still reads that changes nothing of what is done.
+    /// Records a result and prints it at once in a table. The work continues even if printing fails.
     fn tell(&mut self, object: String, result: Fate, message: Option<String>) {
         if self.options.output == Output::Table && self.unheard.is_none() {
             let more = message.as_ref().map_or(String::new(), |message| format!(": {message}"));
@@ -483,7 +484,7 @@ fn is_registration(piece: &Piece) -> bool {
     registration::ALL.contains(&piece.resource.plural.as_str())
 }
 
-/// The names that our own registrations put on objects.
+/// The initializer names that our own registrations put on objects.
 fn initializer_names(pieces: &[&Piece]) -> Vec<String> {
     let entries =
         pieces.iter().flat_map(|piece| piece.object.value()["initializers"].as_array().cloned().unwrap_or_default());

@@ -13,7 +13,7 @@ pub(super) struct Options {
     output: Output,
 }
 
-/// Prints which version this program is; `scpol check` says which one the operator is.
+/// Prints the version of this program. `scpol check` shows the version of the operator.
 pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let report = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "Version", "version": version });

@@ -1,4 +1,4 @@
-//! The objects that wait for an initializer: seen, and let go. Servers below 1.14 have such.
+//! Finds and releases objects that wait for an initializer. Only servers below 1.14 have them.
 
 use super::live;
 use crate::capabilities::Capabilities;
@@ -17,7 +17,7 @@ use serde_json::json;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// So long the cache of an old server gets to catch up.
+/// The time for the cache of an old server to catch up.
 const LAG: Duration = Duration::from_millis(200);
 
 /// An object that waits.
@@ -28,9 +28,9 @@ pub(super) struct Waiting {
     pub(super) resource: String,
     pub(super) name: String,
     pub(super) age_seconds: i64,
-    /// Every name on its list, in order; it waits for the first.
+    /// Every pending initializer, in order; the object waits for the first.
     pub(super) pending: Vec<String>,
-    /// What this command did to it.
+    /// The action of this command.
     pub(super) result: Outcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
@@ -45,18 +45,18 @@ pub(super) enum Outcome {
     Failed,
 }
 
-/// What a look at a server has shown.
+/// The result of a look at a server.
 #[derive(Default)]
 pub(super) struct Look {
     pub(super) waiting: Vec<Waiting>,
-    /// What could not be looked at, and why: something may wait in it.
+    /// The resources that could not be listed, and why. They may have waiting objects.
     pub(super) unseen: Vec<String>,
 }
 
-/// Every object of every kind that can be listed and waits for anything.
+/// Every waiting object of every kind that can be listed.
 ///
 /// # Errors
-/// If the server does not tell what kinds it has.
+/// If discovery fails.
 pub(super) async fn find(
     client: &Client,
     server: &Capabilities,
@@ -64,7 +64,7 @@ pub(super) async fn find(
     selector: Option<&str>,
 ) -> Result<Look> {
     let mut found = Look::default();
-    // `metadata.initializers` left with 1.14.
+    // Servers from 1.14 have no `metadata.initializers`.
     if server.at_least(1, 14) {
         return Ok(found);
     }
@@ -77,7 +77,7 @@ pub(super) async fn find(
             Ok(objects) => {
                 found.waiting.extend(objects.iter().filter_map(|object| waits(object, &resource, &mut seen)));
             }
-            // Nothing that we could do about: other kinds are looked at all the same.
+            // We cannot change this. The other kinds are still listed.
             Err(error) if matches!(error.code(), 404 | 405) => {}
             Err(error) => found.unseen.push(format!("{} ({}): {error}", resource.plural, resource.api_version)),
         }
@@ -86,8 +86,8 @@ pub(super) async fn find(
     Ok(found)
 }
 
-/// Everything that can be listed and patched, and whether it is in namespaces; each through the version that its group prefers, or
-/// else another one that has it: 1.13 has CronJobs in `batch/v1beta1` alone, and prefers `batch/v1`.
+/// Every resource with the verbs list and patch, and whether it is namespaced. Each has the preferred version of its
+/// group or else another version: 1.13 prefers `batch/v1`, but has CronJobs in `batch/v1beta1` only.
 async fn resources(client: &Client, unseen: &mut Vec<String>) -> Result<Vec<(ApiResource, bool)>> {
     let core = call(client.list_core_api_resources("v1")).await.context(live::ASKING)?;
     let mut lists = vec![(String::new(), "v1".to_owned(), core)];
@@ -102,7 +102,7 @@ async fn resources(client: &Client, unseen: &mut Vec<String>) -> Result<Vec<(Api
             }
         }
     }
-    // What is served through two groups is shown under its own.
+    // A resource of two groups is listed under its own group.
     lists.sort_by_key(|(group, ..)| group == "extensions");
     let (mut resources, mut known) = (Vec::new(), HashSet::new());
     for (group, version, list) in lists {
@@ -127,7 +127,7 @@ async fn list(api: &Api<Object>, selector: Option<&str>) -> Result<Vec<Object>, 
 }
 
 fn waits(object: &Object, resource: &ApiResource, seen: &mut HashSet<String>) -> Option<Waiting> {
-    // The same object is served through more than one group.
+    // Several groups may serve the same object.
     if !seen.insert(object.meta().uid.clone().unwrap_or_default()) {
         return None;
     }
@@ -148,11 +148,13 @@ fn waits(object: &Object, resource: &ApiResource, seen: &mut HashSet<String>) ->
     })
 }
 
-/// Takes the names that are to be cleared off the list of `object`, wherever they stand, and nothing else.
+/// Removes the names for which `is_cleared` is true from the pending list of `object`, at any position, and nothing
+/// else.
 pub(super) async fn clear(client: &Client, object: &mut Waiting, is_cleared: &impl Fn(&str) -> bool) {
     let namespace = Some(object.namespace.as_str()).filter(|namespace| !namespace.is_empty());
     let api = live::api(client, &object.api, namespace);
-    // It may change under us; each time it is read anew. The cache of an old server, to which the patch is applied, may lag.
+    // The object may change meanwhile, so each try reads it again. The cache of an old server, to which the patch is
+    // applied, may lag.
     for _ in 0..5 {
         let patch = Patch::<()>::Json(clearing(&object.pending, is_cleared));
         match call(api.patch(&object.name, &PatchParams::default(), &patch)).await {
@@ -182,7 +184,7 @@ fn cleared(object: &mut Waiting, pending: Vec<String>) {
     (object.result, object.message, object.pending) = (Outcome::Cleared, None, pending);
 }
 
-/// Removes from the back, so that places stay what they are, and tests each name before.
+/// Tests each name before its removal, and removes from the back, so that positions stay valid.
 fn clearing(pending: &[String], is_cleared: impl Fn(&str) -> bool) -> json_patch::Patch {
     let pointer = |path: String| PointerBuf::parse(path).expect("a well-formed JSON pointer");
     let places: Vec<usize> = (0..pending.len()).rev().filter(|&place| is_cleared(&pending[place])).collect();

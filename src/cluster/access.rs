@@ -1,4 +1,5 @@
-//! Where the API server is and who we are there: kubeconfig, flags and environment, as kubectl reads them.
+//! The address of the API server and our credentials, from the same sources as kubectl: kubeconfig, flags and
+//! environment.
 
 use super::client::chain;
 use super::proxy::Proxies;
@@ -13,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use secrecy::ExposeSecret;
 use std::path::{Path, PathBuf};
 
-/// Which cluster, and as whom. What is not given is as the kubeconfig has it.
+/// The flags that select a cluster and a user. Every missing flag falls back to the kubeconfig.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// The kubeconfig [default: `KUBECONFIG`, else `~/.kube/config`, else the pod's own account].
@@ -28,7 +29,7 @@ pub struct Access {
     pub server: Option<String>,
     /// A file with the certificate authority of the API server.
     pub certificate_authority: Option<PathBuf>,
-    /// Whether any certificate of the API server will do.
+    /// Whether to accept any certificate of the API server.
     pub is_insecure: bool,
     /// The name that the certificate of the API server must have.
     pub tls_server_name: Option<String>,
@@ -41,23 +42,24 @@ pub struct Access {
 }
 
 impl Access {
-    /// Reads where the cluster is, and who we are.
+    /// The configuration of a client for this cluster and this user.
     ///
     /// # Errors
-    /// One that says what was looked for and what to do.
+    /// If no usable configuration is found. The message lists the sources and the fix.
     pub fn config(&self) -> Result<Config> {
         let mut config = match file(self.kubeconfig.as_deref())? {
             Some((source, file)) => self.read(&file).with_context(|| format!("kubeconfig {source} cannot be used"))?,
             None if self.server.is_some() => self.read(&Kubeconfig::default())?,
             None => self.in_cluster()?,
         };
-        // Retried by default, a POST answered 504 included (kube 4 and 5); we retry ourselves where it is safe.
+        // kube 4 and 5 retry by default, even a POST that got 504. We retry ourselves, only where a retry is safe.
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT_LIMIT);
         Ok(config)
     }
 
-    /// The pod's own account. The API server is reached directly: a cluster has no proxy to itself.
+    /// The service account of the pod. The client connects to the API server directly, because a cluster has no proxy
+    /// to itself.
     fn in_cluster(&self) -> Result<Config> {
         let kubeconfig = "no kubeconfig is found: give `--kubeconfig FILE`, or set KUBECONFIG";
         let named = [("--context", &self.context), ("--cluster", &self.cluster), ("--user", &self.user)];
@@ -74,12 +76,13 @@ impl Access {
         Ok(config)
     }
 
-    /// What `file` and the flags say together.
+    /// `file`, overridden by the flags.
     fn read(&self, file: &Kubeconfig) -> Result<Config> {
         let context = self.context(file)?;
         let cluster = self.cluster(file, &context)?;
         let mut user = self.user(file, &context)?;
-        // It is made for plugins, and reads the certificate authority whether it is in the kubeconfig or in a file.
+        // `ExecAuthCluster` is made for plugins, but it reads the certificate authority both from the kubeconfig and
+        // from a file.
         let known = ExecAuthCluster::try_from(&cluster).map_err(|error| anyhow!(chain(&error)))?;
         let authority = known.certificate_authority_data.clone();
         if let Some(exec) = user.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
@@ -105,7 +108,7 @@ impl Access {
         let names = || names(file.contexts.iter().map(|named| named.name.as_str()));
         let name = self.context.as_ref().or(file.current_context.as_ref()).filter(|name| !name.is_empty());
         let Some(name) = name else {
-            // As for kubectl, an address and a user make a context.
+            // As in kubectl, an address and a user together make a context.
             ensure!(
                 self.server.is_some() || self.cluster.is_some(),
                 "it has no `current-context`; give `--context` with one of {}",
@@ -131,7 +134,7 @@ impl Access {
         };
         if let Some(server) = &self.server {
             cluster.server = Some(server.clone());
-            // It is the name of another server.
+            // The kubeconfig has this name for another server.
             cluster.tls_server_name = None;
         }
         if let Some(path) = &self.certificate_authority {
@@ -151,7 +154,7 @@ impl Access {
         let Some(name) = self.user.as_ref().or(context.user.as_ref()) else { return Ok(AuthInfo::default()) };
         match file.auth_infos.iter().find(|named| named.name == *name) {
             Some(named) => Ok(named.auth_info.clone().unwrap_or_default()),
-            // As for kubectl, a context may name a user that is not there.
+            // As in kubectl, a context may name a missing user.
             None if self.user.is_none() => Ok(AuthInfo::default()),
             None => {
                 let names = names(file.auth_infos.iter().map(|named| named.name.as_str()));
@@ -160,11 +163,11 @@ impl Access {
         }
     }
 
-    /// `user` with what the flags say.
+    /// `user`, overridden by the flags.
     fn authenticated(&self, user: AuthInfo) -> AuthInfo {
         let mut user = match &self.token {
             None => user,
-            // Beside a certificate, a server would not look at the token.
+            // A server ignores the token if the client also has a certificate.
             Some(token) => AuthInfo {
                 token: Some(token.clone().into()),
                 impersonate: user.impersonate,
@@ -184,13 +187,13 @@ impl Access {
     }
 }
 
-/// `user` with a token that can be sent: files and blocks of YAML end it with a line break.
+/// `user` with a token that can be sent. Files and YAML blocks end the token with a line break.
 fn usable(mut user: AuthInfo) -> Result<AuthInfo> {
     if user.token.is_none()
         && let Some(path) = &user.token_file
     {
         let text = std::fs::read_to_string(path).with_context(|| format!("the token file {path} cannot be read"))?;
-        // One that can be sent as it is stays a file, which is read anew when it changes.
+        // A token that can be sent unchanged stays a file, because the client reads the file again when it changes.
         if text.trim_end() != text {
             user.token = Some(text.into());
         }
@@ -204,7 +207,7 @@ fn usable(mut user: AuthInfo) -> Result<AuthInfo> {
     Ok(user)
 }
 
-/// Reads the kubeconfig that `flag` names, or that the surroundings do; also what to call it.
+/// The kubeconfig that `flag`, the environment or the home directory names, and its source for messages.
 fn file(flag: Option<&Path>) -> Result<Option<(String, Kubeconfig)>> {
     if let Some(path) = flag {
         return read(path).map(|file| Some((path.display().to_string(), file)));
@@ -215,7 +218,7 @@ fn file(flag: Option<&Path>) -> Result<Option<(String, Kubeconfig)>> {
         let default = std::env::home_dir().map(|home| home.join(".kube/config")).filter(|path| path.exists());
         return default.map(|path| read(&path).map(|file| (path.display().to_string(), file))).transpose();
     }
-    // As for kubectl, some of several may be missing.
+    // As in kubectl, some of several files may be missing.
     let there: Vec<_> = listed.iter().filter(|path| path.exists()).collect();
     let named = listed.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     ensure!(!there.is_empty(), "KUBECONFIG names {named}, where there is no file; correct it, or unset it");
@@ -237,7 +240,7 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// The address of `cluster`, which is secure or not where it does not say so.
+/// The address of `cluster`. Without a scheme, `is_secure` chooses between HTTPS and HTTP.
 fn server(cluster: &Cluster, is_secure: bool) -> Result<Uri> {
     let server = cluster.server.as_deref().filter(|server| !server.is_empty());
     let server = server.context("the cluster has no `server`; give `--server https://HOST:PORT`")?;
@@ -266,7 +269,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>> {
     Ok(found)
 }
 
-/// Why the credentials of `user` cannot be used, and what to do.
+/// The error for credentials of `user` that cannot be used, with the fix.
 pub fn refused(error: &AuthError, user: &AuthInfo) -> anyhow::Error {
     if let Some(provider) = &user.auth_provider {
         let instead = match provider.name.as_str() {
@@ -293,7 +296,7 @@ pub fn refused(error: &AuthError, user: &AuthInfo) -> anyhow::Error {
     }
 }
 
-/// The message of `error`, without what only its programmers can use.
+/// The message of `error`, without details for programmers of kube.
 fn why(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecRun { out, .. } => {
@@ -301,7 +304,7 @@ fn why(error: &AuthError) -> String {
             let said = said.trim();
             if said.is_empty() { out.status.to_string() } else { format!("{}: {said}", out.status) }
         }
-        // It speaks of how kube was built.
+        // This message is about the build features of kube.
         AuthError::AuthExec(message) if message.contains("feature") => "it has no `cmd-path`".to_owned(),
         error => chain(error),
     }

@@ -1,4 +1,4 @@
-//! How we connect: which limits, and the layers that every request passes.
+//! The client of the API server: its limits, and the layers that every request passes.
 
 use super::access;
 use super::object::Object;
@@ -29,10 +29,11 @@ use std::time::Duration;
 use tower::util::BoxService;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
-/// A client that sees uninitialized objects, never waits for initializers on its own writes, and counts its requests.
+/// A client that sees uninitialized objects, whose own writes never wait for initializers, and that counts its
+/// requests.
 ///
 /// # Errors
-/// If `config` has something that cannot be used.
+/// If `config` has a setting that cannot be used.
 pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
     let counted = Counted { metrics: metrics.clone() };
     let inclusive = tower::util::MapRequestLayer::new(include_uninitialized);
@@ -56,8 +57,8 @@ pub fn connect(config: Config, metrics: &Arc<Metrics>) -> Result<Client> {
         .build())
 }
 
-/// `config` with the token that its exec plugin gives. kube starts the plugin three times for each client, which a command need not
-/// make its user wait for, or answer; a client of long life needs the plugin itself, for the next token.
+/// `config` with the token of its exec plugin. kube runs the plugin three times for each client. A command must not
+/// make its user wait, or answer, three times. A long-lived client needs the plugin itself, for the next token.
 ///
 /// # Errors
 /// If the plugin gives no credentials.
@@ -66,7 +67,7 @@ pub async fn logged_in(mut config: Config) -> Result<Config> {
         return Ok(config);
     }
     let layer = config.auth_layer().map_err(|error| unusable(&error, &config.auth_info))?;
-    // A certificate is not in a header.
+    // A certificate does not appear in a header.
     let Some(layer) = layer else { return Ok(config) };
     let echo = tower::service_fn(|request: Request<Body>| async move {
         let mut response = Response::new(Body::empty());
@@ -81,7 +82,7 @@ pub async fn logged_in(mut config: Config) -> Result<Config> {
     Ok(config)
 }
 
-/// Why a client of `user` cannot be made.
+/// The error for a client of `user` that cannot be made.
 fn unusable(error: &kube::Error, user: &AuthInfo) -> anyhow::Error {
     match error {
         kube::Error::Auth(error) => access::refused(error, user),
@@ -89,10 +90,10 @@ fn unusable(error: &kube::Error, user: &AuthInfo) -> anyhow::Error {
     }
 }
 
-/// What kube makes of a configuration.
+/// The connection type of kube.
 type Connection = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
-/// What kube makes of `config`, by a socks5 proxy that wants a user and a password, which kube gives to HTTP proxies alone.
+/// The client builder for a socks5 proxy with user and password, because kube sends these to HTTP proxies only.
 fn by_socks(
     config: &Config,
     proxy: Uri,
@@ -116,7 +117,7 @@ fn by_socks(
     Ok(ClientBuilder::new(service.boxed(), config.default_namespace.clone()))
 }
 
-/// Why a request that a proxy should have passed on has no answer.
+/// The cause why a request through a proxy has no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("by the proxy {proxy}")]
 struct ByProxy {
@@ -124,19 +125,19 @@ struct ByProxy {
     source: BoxError,
 }
 
-/// How long a request may take, if somebody has said so.
+/// The time limit for requests, if one is set.
 static REQUEST_LIMIT: OnceLock<Duration> = OnceLock::new();
 
-/// Has every request of this process fail after `limit`, as `--request-timeout` of kubectl does; zero for never. For commands, before
-/// their first request: the operator has its own limits.
+/// Lets every request of this process fail after `limit`, as `--request-timeout` of kubectl does; zero means never.
+/// Commands call this before their first request. The operator has its own limits.
 pub fn limit_requests(limit: Duration) {
-    /// As good as never, and no more than a clock can add.
+    /// Practically never, and small enough to add to a clock.
     const NEVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-    // What was said first holds.
+    // The first setting wins.
     let _ = REQUEST_LIMIT.set(if limit.is_zero() { NEVER } else { limit });
 }
 
-/// What somebody has said, else `default`.
+/// The limit that was set, else `default`.
 fn request_limit(default: Duration) -> Duration {
     REQUEST_LIMIT.get().copied().unwrap_or(default)
 }
@@ -241,7 +242,7 @@ pub fn watched(
     paced(watcher(api.clone(), settings.timeout(timeout)), Pauses::new(timing))
 }
 
-/// How long a watch lasts, as the API server wants to be told.
+/// `duration` in whole seconds, the unit of the `timeoutSeconds` of a watch.
 pub fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
 }
@@ -262,9 +263,10 @@ fn paced(
     })
 }
 
-/// How long a watch waits after failures: 0.1 s, doubling to 1.5 s, each with as much jitter at most; from the start again once something
-/// has been read. That a list begins is said before it is asked for, and is nothing that has been read. (kube's own pauses begin anew
-/// then, and else go up to 30 s, which is as long as the server lets a create wait for us.)
+/// The pauses of a watch after failures: 0.1 s, doubled up to 1.5 s, each with at most as much jitter. They start again
+/// at 0.1 s once an object has been read. The start of a list does not count, because kube reports it before the
+/// request. (kube's own pauses start again at that point. Otherwise they grow to 30 s, which is as long as the server
+/// lets a create wait for us.)
 struct Pauses {
     first: Duration,
     longest: Duration,
@@ -288,8 +290,7 @@ impl Pauses {
     }
 }
 
-/// A watch that goes on after failures, and reads its whole list anew after each `resync`: events that never came, or came to
-/// somebody else, are made good then.
+/// A watch that goes on after failures. It reads its whole list again after each `resync`, to make up for lost events.
 pub fn watch(
     api: &Api<Object>,
     settings: &watcher::Config,
@@ -301,25 +302,25 @@ pub fn watch(
     stream::repeat_with(begin).flatten()
 }
 
-/// How far a watch is.
+/// The progress of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The first list is under way.
+    /// The first list is not complete.
     Starting,
-    /// Everything has been seen.
+    /// The first list is complete.
     Synced,
-    /// The list or watch failed; it is tried again.
+    /// The list or watch failed and is tried again.
     Failed {
-        /// A right is missing.
+        /// Whether a right is missing.
         is_refused: bool,
-        /// Why it failed.
+        /// The reason.
         message: String,
     },
 }
 
 impl Progress {
-    /// Notes a failure before the first list was complete; later ones are made good by what has been seen. True if it
-    /// made a difference.
+    /// Records a failure before the first list is complete. Later failures are ignored, because the objects seen so far
+    /// remain usable. Returns whether the failure was recorded.
     pub fn fail(&mut self, error: &watcher::Error, message: String) -> bool {
         let starting = *self != Progress::Synced;
         if starting {
@@ -329,17 +330,17 @@ impl Progress {
     }
 }
 
-/// True if and only if the server has no such resource.
+/// Whether the server lacks this resource.
 pub fn is_not_found(error: &watcher::Error) -> bool {
     answer(error).is_some_and(|status| status.code == 404)
 }
 
-/// True if and only if we have not the right to list, or to watch.
+/// Whether we lack the right to list or watch.
 pub fn is_refused(error: &watcher::Error) -> bool {
     answer(error).is_some_and(|status| status.code == 403)
 }
 
-/// What the server has answered, if it is that by which a watch failed.
+/// The answer of the server that made a watch fail, if there was one.
 fn answer(error: &watcher::Error) -> Option<&Status> {
     use watcher::Error as E;
     match error {
@@ -351,19 +352,19 @@ fn answer(error: &watcher::Error) -> Option<&Status> {
     }
 }
 
-/// Why a call failed.
+/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The server answered with an error.
     #[error("{}", said(.0))]
     Refused(Box<kube::core::Status>),
-    /// No answer, or none in time.
+    /// No answer, or not in time.
     #[error("the API server cannot be reached: {0}")]
     Away(String),
 }
 
 impl CallError {
-    /// The HTTP status of a refusal, 0 where there was no answer.
+    /// The HTTP status of an answer; 0 if there was no answer.
     pub fn code(&self) -> u16 {
         match self {
             CallError::Refused(status) => status.code,
@@ -381,7 +382,7 @@ impl From<kube::Error> for CallError {
     }
 }
 
-/// What the server has said with a refusal, and its HTTP status.
+/// The message of an error answer, and its HTTP status.
 fn said(status: &Status) -> String {
     match [&status.message, &status.reason].into_iter().find(|text| !text.is_empty()) {
         Some(text) => format!("{text} ({})", status.code),
@@ -389,7 +390,7 @@ fn said(status: &Status) -> String {
     }
 }
 
-/// The message of an error and of everything behind it, without repetition.
+/// The message of an error and of all its sources, without repetition.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -403,15 +404,15 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Why a watch failed, in the server's own words where it has refused it.
+/// The reason why a watch failed, in the server's own words if there was an answer.
 pub fn why(error: &watcher::Error) -> String {
     answer(error).map_or_else(|| chain(error), |status| status.message.clone())
 }
 
-/// Waits for `call`, at most [`CALL_LIMIT`], or what [`limit_requests`] says.
+/// Waits for `call`, at most [`CALL_LIMIT`] or the limit of [`limit_requests`].
 ///
 /// # Errors
-/// [`CallError`]; running out of time counts as no answer.
+/// [`CallError`]. A timeout counts as no answer.
 pub async fn call<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
     let limit = request_limit(CALL_LIMIT);
     match tokio::time::timeout(limit, call).await {

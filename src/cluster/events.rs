@@ -1,6 +1,6 @@
-//! What users read in `kubectl describe`: core/v1 Events, which every server has (`events.k8s.io/v1` only from 1.19).
+//! Events for `kubectl describe`: core/v1 Events, which every server has (`events.k8s.io/v1` exists only from 1.19).
 //!
-//! Events are advice: they never hold anything up. They go through a bounded queue, repeats are counted in one Event,
+//! Events are advice and never delay anything else. They go through a bounded queue. Repeats are counted in one Event,
 //! and a flood is cut off.
 
 use super::client::call;
@@ -18,11 +18,11 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-/// How many events may wait to be written; more are dropped, and the log tells.
+/// The most events that wait to be written. Further events are dropped, with a line in the log.
 const QUEUE: usize = 1024;
-/// How many events of one kind are remembered to count their repeats.
+/// The most events that are remembered to count their repeats.
 const REMEMBERED: usize = 512;
-/// Events per second that may be written for long; as many as [`BURST`] at once. The values of client-go's spam filter,
+/// Sustained events per second, with at most [`BURST`] at once. The values are those of client-go's spam filter, but
 /// per process instead of per object.
 const RATE: f64 = 5.0;
 /// See [`RATE`].
@@ -33,15 +33,15 @@ const BURST: f64 = 50.0;
 pub enum EventReason {
     /// Off by default.
     SidecarInjected,
-    /// Nothing was injected though the policy selects the workload.
+    /// Nothing was injected although the policy selects the workload.
     SidecarInjectionSkipped,
-    /// It could not be injected.
+    /// The injection failed.
     SidecarInjectionFailed,
-    /// A policy is in force.
+    /// A policy is in effect.
     PolicyAccepted,
-    /// A policy's spec is wrong.
+    /// A policy's spec is invalid.
     PolicyRejected,
-    /// Two policies collide.
+    /// Two policies conflict.
     PolicyConflict,
     /// A policy cannot be delivered.
     EngineUnavailable,
@@ -56,23 +56,23 @@ impl EventReason {
     }
 }
 
-/// Which object an Event is about.
+/// The object that an Event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Subject {
-    /// As in a manifest.
+    /// The `apiVersion`, as in a manifest.
     pub api_version: String,
-    /// As in a manifest.
+    /// The `kind`, as in a manifest.
     pub kind: String,
-    /// Empty for objects of the cluster.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// Its name.
+    /// The object's name.
     pub name: String,
-    /// Its UID.
+    /// The object's UID.
     pub uid: String,
 }
 
 impl Subject {
-    /// The policy of that name.
+    /// The policy `name` with the UID `uid`.
     pub fn policy(name: &str, uid: &str) -> Self {
         Self {
             api_version: "scpol.dev/v1alpha1".into(),
@@ -84,14 +84,14 @@ impl Subject {
     }
 }
 
-/// Hands events over to the task that writes them. Cheap to clone.
+/// Passes events to the task that writes them. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<(Subject, EventReason, String)>,
 }
 
 impl Recorder {
-    /// A recorder, and the task that writes what it is given.
+    /// A recorder, and the task that writes the recorded events.
     pub fn new(client: Client, reporter: String, metrics: Arc<Metrics>) -> (Self, impl Future<Output = ()>) {
         let (queue, events) = mpsc::channel(QUEUE);
         (
@@ -108,7 +108,7 @@ impl Recorder {
         )
     }
 
-    /// Tells users about `subject`. The message begins with the code.
+    /// Records an event about `subject`. The message begins with `code`.
     pub fn tell(&self, subject: Subject, reason: EventReason, code: Code, message: &str) {
         if self.queue.try_send((subject, reason, format!("{code}: {message}"))).is_err() {
             debug!("an event was dropped: too many at once");
@@ -121,7 +121,7 @@ type Key = (Subject, EventReason, String);
 struct Writer {
     client: Client,
     reporter: String,
-    /// The name and count of events that were written, oldest first in `order`.
+    /// The name and count of each written event; `order` has the oldest first.
     seen: HashMap<Key, (String, i32)>,
     order: VecDeque<Key>,
     tokens: f64,
@@ -199,7 +199,7 @@ impl Writer {
     }
 }
 
-/// As much of an object's name as leaves room for a time in that of an Event: 253 characters altogether.
+/// The beginning of an object's name that leaves room for a time in the Event's name, of 253 characters in all.
 fn beginning(name: &str) -> &str {
     const MOST: usize = 253 - ".".len() - 16;
     let end = (0..=name.len().min(MOST)).rev().find(|&end| name.is_char_boundary(end)).unwrap_or_default();

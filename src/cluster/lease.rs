@@ -1,7 +1,7 @@
-//! Which replica leads, by a Lease that servers from 1.12 have.
+//! The election of the leader among replicas, by a Lease, which servers have from 1.12.
 //!
-//! The lease saves double work; it is no lock. Every write of ours is guarded by itself, so that two leaders at once are
-//! harmless. Hence a leader goes on until it *sees* another holder: a server that is away costs no relist.
+//! The lease saves double work, but is no lock. Every write of the operator has its own guard, so two leaders at once
+//! are harmless. Hence a leader continues until it *sees* another holder, and an unreachable server costs no relist.
 
 use super::client::{CallError, call};
 use crate::timing;
@@ -21,27 +21,27 @@ pub struct Lease {
     api: Api<DynamicObject>,
     identity: String,
     duration: Duration,
-    /// How often a follower looks whether the lease is free.
+    /// The interval at which a follower checks whether the lease is free.
     look: Duration,
-    /// As last read or written by us.
+    /// The lease as we last read or wrote it.
     stored: Option<DynamicObject>,
-    /// The holder and its renewal that we saw last, and when we saw it first, by our own clock: clocks of other
-    /// machines are never compared.
+    /// The holder and renewal time last seen, and when we first saw them by our own clock. Clocks of other machines are
+    /// never compared.
     observed: Option<(String, Instant)>,
 }
 
-/// What a look at the lease told.
+/// The result of a look at the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// We hold it.
+    /// We hold the lease.
     Leader,
-    /// Somebody else does.
+    /// Another replica holds the lease.
     Follower,
 }
 
 impl Lease {
-    /// The lease in `namespace`, through the API `version` that the server has. `duration` is how long a holder that has
-    /// stopped renewing is respected.
+    /// The lease in `namespace`, through the API `version` of the server. `duration` is how long a holder without
+    /// renewals keeps the lease.
     pub fn new(
         client: Client,
         version: &str,
@@ -61,7 +61,7 @@ impl Lease {
         }
     }
 
-    /// How long to wait before the next [`Lease::look`].
+    /// The pause before the next [`Lease::look`].
     pub fn pause(&self, role: Role) -> Duration {
         match role {
             Role::Leader => self.duration / 3,
@@ -69,10 +69,10 @@ impl Lease {
         }
     }
 
-    /// Renews the lease if it is ours, takes it if it is free or has run out, and tells who holds it.
+    /// Renews our lease, or takes a free or expired lease. Returns our role afterwards.
     ///
     /// # Errors
-    /// If the server does not answer as it should. Nothing is known then; what was true stays true.
+    /// If the server gives no valid answer. The role stays unknown, so the caller keeps its last role.
     pub async fn look(&mut self) -> Result<Role, CallError> {
         if let Some(ours) = self.stored.clone().filter(|lease| self.holds(lease)) {
             match self.write(ours, Some(&self.identity.clone())).await {
@@ -93,8 +93,8 @@ impl Lease {
         Ok(Role::Follower)
     }
 
-    /// Does `work`, which may take longer than the lease lasts, and renews the lease meanwhile. Gives what the work has come to, and who
-    /// holds the lease by then, as far as it is known.
+    /// Runs `work`, which may take longer than the lease lasts, and renews the lease meanwhile. Returns the result of
+    /// `work` and our last known role.
     pub async fn hold_during<T>(&mut self, work: impl Future<Output = T>) -> (T, Role) {
         let mut work = std::pin::pin!(work);
         let mut role = Role::Leader;
@@ -106,7 +106,7 @@ impl Lease {
         }
     }
 
-    /// Gives the lease up, so that another replica takes it at its next look.
+    /// Releases the lease, so that another replica takes it at its next look.
     pub async fn release(&mut self) {
         let Some(ours) = self.stored.clone().filter(|lease| self.holds(lease)) else { return };
         if let Err(error) = self.write(ours, None).await {
@@ -134,7 +134,7 @@ impl Lease {
         holder(lease) == self.identity
     }
 
-    /// True if and only if nobody holds `lease`, or its holder has not renewed it for its whole duration while we watched.
+    /// Whether `lease` has no holder, or a holder without renewal for the whole duration while we watched.
     fn is_free(&mut self, lease: &DynamicObject) -> bool {
         let spec = &lease.data["spec"];
         let seen = format!("{}@{}", holder(lease), spec["renewTime"].as_str().unwrap_or_default());

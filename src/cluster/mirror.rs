@@ -1,6 +1,7 @@
-//! What a watch shows, kept: the bookkeeping of lists that are read anew.
+//! A cache of the objects of one watch, with the bookkeeping of relists.
 //!
-//! kube's own store keeps whole objects, each behind a lock and one more pointer; here only what is needed of each is kept.
+//! kube's own store keeps whole objects, each behind a lock and one more pointer. This cache keeps only the needed part
+//! of each object.
 
 use super::client;
 use super::object::Object;
@@ -15,7 +16,7 @@ use kube::{Api, Client};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What is known of every object that one watch shows, by the object's name. For what is in no namespace.
+/// The cached value of every object of one watch, by the object's name. For cluster-scoped objects.
 pub struct Mirror<V> {
     known: BTreeMap<String, V>,
     /// The list that is being read.
@@ -30,7 +31,7 @@ impl<V> Default for Mirror<V> {
 }
 
 impl<V> Mirror<V> {
-    /// Takes `event` over. `read` makes of an object, and of what was known of it, what is to be known.
+    /// Applies `event`. `read` makes the new cached value from an object and its previous value.
     pub fn apply(&mut self, event: &Event<Object>, read: impl FnOnce(&Object, Option<&V>) -> V) {
         match event {
             Event::Init => self.listing.clear(),
@@ -50,28 +51,29 @@ impl<V> Mirror<V> {
         }
     }
 
-    /// Adds what we have written ourselves, unless the watch has shown it by now.
+    /// Adds an object that we wrote ourselves, unless the watch has already shown it.
     pub fn expect(&mut self, name: &str, value: V) {
         if !self.known.contains_key(name) {
             self.known.insert(name.to_owned(), value);
         }
     }
 
-    /// Everything that is known, by name.
+    /// All cached values, by name.
     pub fn known(&self) -> &BTreeMap<String, V> {
         &self.known
     }
 
-    /// True once a list has been read to its end.
+    /// Whether a list has been read to its end.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 }
 
-/// An event of one of several watches, and the plural name of what it watches.
+/// An event of one of several watches, and the plural name of the watched resource.
 pub type Seen = (&'static str, watcher::Result<Event<Object>>);
 
-/// Watches what is ours of `registrations`, as far as the server has them; reads it all anew after each `resync`.
+/// Watches our own objects of `registrations`, as far as the server serves them. Lists them all again after each
+/// `resync`.
 pub fn watch_ours(
     client: &Client,
     capabilities: &Capabilities,
@@ -132,7 +134,7 @@ mod tests {
             assert_eq!(apply(event), (BTreeMap::new(), false));
         }
         assert_eq!(apply(Event::InitDone), (both.clone(), true));
-        // A list that breaks off leaves nothing behind.
+        // A list that breaks off changes nothing.
         for event in [Event::Init, Event::InitApply(object("b", 2)), Event::Init, Event::InitApply(object("a", 2))] {
             assert_eq!(apply(event), (both.clone(), true));
         }

@@ -1,5 +1,5 @@
-//! Everything that talks to the API server and is no engine: how we connect, what the server can do, what is stored
-//! there, who leads, and what we tell users through events.
+//! All communication with the API server outside the engines: the connection, discovery, stored objects, the leader
+//! lease and Events for users.
 
 pub mod access;
 pub mod client;

@@ -1,4 +1,4 @@
-//! The Namespaces, watched only while a policy decides by more than their names.
+//! The cache of Namespaces, watched only while a policy selects them by more than their names.
 
 use super::client::{self, CallError, Progress, call, chain};
 use super::object::Object;
@@ -32,11 +32,11 @@ impl Namespaces {
         self.state().known.get(name).cloned()
     }
 
-    /// The Namespace `name`, asked for if it has not been seen yet: a workload may be faster than our view of its
-    /// Namespace. None if there is none.
+    /// The Namespace `name`, from the cache or else from the server, because a workload may arrive before its Namespace
+    /// is cached. None if there is none.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the server cannot be read.
     pub async fn read(&self, client: &Client, name: &str) -> Result<Option<Arc<Value>>, CallError> {
         if let Some(known) = self.get(name) {
             return Ok(Some(known));
@@ -45,7 +45,7 @@ impl Namespaces {
         Ok(call(api.get_opt(name)).await?.map(|object| Arc::new(object.value())))
     }
 
-    /// True if labels have changed since the last call: what matched may not match any more.
+    /// Whether labels have changed since the last call, so that other workloads may match now.
     pub fn take_relabelled(&self) -> bool {
         std::mem::take(&mut self.state().relabelled)
     }
@@ -59,7 +59,7 @@ impl Namespaces {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while holding it leaves a map that is still a map.
+        // A panic while holding the lock leaves a consistent map.
         survival::lock(&self.0)
     }
 }
@@ -68,7 +68,7 @@ fn resource() -> ApiResource {
     ApiResource::erase::<Namespace>(&())
 }
 
-/// Follows all Namespaces and reports how far it is, for ever; reads them all anew after each `resync`.
+/// Watches all Namespaces for ever and reports the progress. Lists them all again after each `resync`.
 pub async fn follow(
     client: Client,
     namespaces: Arc<Namespaces>,
@@ -91,7 +91,7 @@ pub async fn follow(
                 let listed = std::mem::take(&mut listed);
                 let mut state = namespaces.state();
                 state.known.retain(|name, _| listed.contains(name));
-                // What was counted without them is counted anew.
+                // Workloads that were counted without the Namespaces must be counted again.
                 state.relabelled = true;
                 drop(state);
                 progress.send_replace(Progress::Synced);

@@ -1,7 +1,7 @@
 //! An API object of any kind as raw bytes, with just the metadata that a watch needs at once.
 //!
-//! Typed metadata drops what it does not know, `metadata.initializers` included, and costs memory; raw bytes lose
-//! nothing and are thrown away as soon as they have been looked at.
+//! Typed metadata drops unknown fields, including `metadata.initializers`, and costs memory. Raw bytes lose nothing,
+//! and are dropped right after use.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -15,22 +15,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// How deep an object may lie to be read: serde_json reads 128 levels, and we wrap objects in some of our own. API servers take
-/// any depth in a custom resource, so that whoever may create one could stop us.
+/// The deepest nesting that we read. serde_json reads 128 levels, and we wrap objects in some of our own. API servers
+/// accept any depth in a custom resource, so without this limit a deep object could stop the operator.
 const MAX_DEPTH: usize = 120;
 
-/// An object of more bytes is not kept while it waits: as many can wait as the server lets be created at once, and each may be of
-/// a megabyte and a half.
+/// The most bytes of an object that is kept while it waits. As many objects can wait as the server creates at once,
+/// each of up to a megabyte and a half.
 const LARGE: usize = 64 * 1024;
 
-/// One object, unparsed but for what a watch must know at once. Of one that lies deeper than can be read, there is only what says
-/// which it is.
+/// One object, unparsed except for the metadata that a watch needs at once. An object that is nested too deep keeps
+/// only its identity.
 #[derive(Clone, Debug)]
 pub struct Object {
     meta: ObjectMeta,
     created: Option<Timestamp>,
     initializers: Option<Initializers>,
-    /// As it came. None if [`Object::put_aside`] has thrown it away.
+    /// The bytes as received. None after [`Object::put_aside`] has dropped them.
     raw: Option<Box<RawValue>>,
 }
 
@@ -48,7 +48,7 @@ struct Entry {
     name: String,
 }
 
-/// The part of an object that [`Object`] parses. Everything else is skipped, which costs next to nothing.
+/// The part of an object that [`Object`] parses. Skipping the rest costs almost nothing.
 #[derive(Deserialize)]
 struct Slim {
     #[serde(default, deserialize_with = "map")]
@@ -68,8 +68,7 @@ struct SlimMeta {
 }
 
 impl Object {
-    /// The object, parsed. Of one with a number that no 64 bits hold, which API servers do not store, there is only what says which
-    /// it is.
+    /// The object, parsed. Only its identity if it has a number beyond 64 bits, which API servers do not store.
     pub fn value(&self) -> Value {
         let read = self.raw.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
         read.unwrap_or_else(|| self.identity())
@@ -87,52 +86,52 @@ impl Object {
         json!({ "metadata": metadata })
     }
 
-    /// What is kept of it while it waits. Of a large one that is only what says which it is: it is to be read again.
+    /// The object for a queue. A large object keeps only its identity and must be read again.
     pub fn put_aside(self) -> Self {
         Self { raw: self.raw.filter(|raw| raw.get().len() <= LARGE), ..self }
     }
 
-    /// False if [`Self::put_aside`] has left nothing to be parsed.
+    /// False if [`Self::put_aside`] has dropped the content.
     pub fn is_whole(&self) -> bool {
         self.raw.is_some()
     }
 
-    /// Its name.
+    /// `metadata.name`; empty if missing.
     pub fn name(&self) -> &str {
         self.meta.name.as_deref().unwrap_or_default()
     }
 
-    /// Its namespace; empty if it has none.
+    /// `metadata.namespace`; empty if missing.
     pub fn namespace(&self) -> &str {
         self.meta.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Its `resourceVersion`, which grows with each write; 0 where it is no number.
+    /// `metadata.resourceVersion`, which grows with each write; 0 if it is no number.
     pub fn version(&self) -> u64 {
         self.meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
     }
 
-    /// Which of its specs it has: the server raises it with each change of more than metadata. 0 where it has none.
+    /// `metadata.generation`, which grows with each change beyond metadata; 0 if missing.
     pub fn generation(&self) -> i64 {
         self.meta.generation.unwrap_or_default()
     }
 
-    /// When it was created, by the server's clock.
+    /// The creation time, by the server's clock.
     pub fn created(&self) -> Option<Timestamp> {
         self.created
     }
 
-    /// True if and only if the server shows it to everybody: there is no `metadata.initializers`.
+    /// Whether the server shows the object to every client: it has no `metadata.initializers`.
     pub fn is_initialized(&self) -> bool {
         self.initializers.is_none()
     }
 
-    /// True if and only if an initializer has rejected it.
+    /// Whether an initializer has rejected the object.
     pub fn is_rejected(&self) -> bool {
         self.initializers.as_ref().is_some_and(|initializers| initializers.result.is_some())
     }
 
-    /// The names of the initializers that it waits for, in order.
+    /// The names of the pending initializers, in order.
     pub fn pending(&self) -> impl Iterator<Item = &str> {
         let entries = self.initializers.as_ref().and_then(|initializers| initializers.pending.as_ref());
         entries.into_iter().flatten().map(|entry| entry.name.as_str())
@@ -157,7 +156,7 @@ impl<'de> Deserialize<'de> for Object {
     }
 }
 
-/// Reads a JSON object; derived code would take a list for the values of its fields, too.
+/// Reads a JSON object. Derived code would also accept a list of field values.
 fn map<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     struct Map<T>(PhantomData<T>);
 
@@ -176,14 +175,14 @@ fn map<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Resul
     deserializer.deserialize_map(Map(PhantomData))
 }
 
-/// Whether more than [`MAX_DEPTH`] lists and maps lie in each other. Most objects have not so many in all, and to count them is
-/// cheap.
+/// Whether the nesting of lists and maps exceeds [`MAX_DEPTH`]. Most objects have fewer lists and maps in all, and
+/// counting them is cheap.
 fn is_too_deep(json: &str) -> bool {
     let begins = json.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
     begins > MAX_DEPTH && depth(json) > MAX_DEPTH
 }
 
-/// How many lists and maps lie in each other at most; `json` is well-formed.
+/// The deepest nesting of lists and maps. `json` is well-formed.
 fn depth(json: &str) -> usize {
     let (mut now, mut most, mut is_text, mut is_escaped) = (0_usize, 0, false, false);
     for byte in json.bytes() {
@@ -202,7 +201,8 @@ fn depth(json: &str) -> usize {
     most
 }
 
-/// What is kept of an object that lies too deep: `managedFields` lie as deep as what they tell of.
+/// The identity of an object that is nested too deep. `managedFields` are dropped, because they are as deep as the
+/// fields they list.
 fn without_depth(raw: &RawValue) -> serde_json::Result<Box<RawValue>> {
     const META: [&str; 10] = [
         "name",

@@ -1,6 +1,6 @@
-//! Which fields of pod content the server knows, read from its own OpenAPI document.
+//! The fields of pod content that the server knows, from its own OpenAPI document.
 //!
-//! Old servers drop a field that they do not know without a word: a sidecar would lack what its author wrote. So a
+//! Old servers silently drop unknown fields, so a sidecar would lack settings that its author wrote. Therefore a
 //! template is compared with the server's schema before it is registered.
 
 use super::client::{CallError, call};
@@ -15,9 +15,9 @@ use std::pin::pin;
 use thiserror::Error;
 
 const POD_SPEC: &str = "io.k8s.api.core.v1.PodSpec";
-/// What a PodSpec is made of has names that begin so.
+/// The prefixes of the definitions that a PodSpec uses.
 const PARTS: [&str; 2] = ["io.k8s.api.core.", "io.k8s.apimachinery."];
-/// What stands before the name of a definition where another one refers to it.
+/// The prefix of a reference to a definition.
 const REFERENCE: &str = "#/definitions/";
 
 /// The definitions that a PodSpec is made of.
@@ -29,13 +29,13 @@ pub struct PodSchema {
 /// The properties of an object, each with the name of the definition that it, or each of its items, has.
 type Definition = HashMap<String, Option<String>>;
 
-/// Why a document says nothing of pods.
+/// The reason why a document does not describe pods.
 #[derive(Debug, Error)]
 pub enum Unusable {
-    /// It is no JSON.
+    /// The document is no JSON.
     #[error(transparent)]
     Syntax(#[from] JsonSyntaxError),
-    /// It does not say what a PodSpec is.
+    /// The document has no definition of a PodSpec.
     #[error("it has no definition of {POD_SPEC}")]
     NoPodSpec,
 }
@@ -44,7 +44,7 @@ impl PodSchema {
     /// Fetches the server's document.
     ///
     /// # Errors
-    /// If the server does not answer, or with something else.
+    /// If the server does not answer, or answers with another document.
     pub async fn fetch(client: &Client) -> Result<Self, CallError> {
         let request = Request::get("/openapi/v2")
             .header("Accept", "application/json")
@@ -72,14 +72,14 @@ impl PodSchema {
     /// Reads a document.
     ///
     /// # Errors
-    /// If it is no JSON, or does not say what a PodSpec is.
+    /// If the document is no JSON, or has no definition of a PodSpec.
     pub fn parse(text: &[u8]) -> Result<Self, Unusable> {
         let mut document = Document::default();
         document.take(text)?;
         document.end()
     }
 
-    /// Forgets every definition that no PodSpec has.
+    /// Drops every definition that no PodSpec uses.
     fn prune(&mut self) {
         let mut all = std::mem::take(&mut self.definitions);
         let mut wanted = vec![POD_SPEC.to_owned()];
@@ -128,7 +128,8 @@ impl PodSchema {
                 }
             }
             Value::Object(fields) => {
-                // Without properties it is a map or a scalar with its own syntax: nothing to compare.
+                // A definition without properties is a map or a scalar with its own syntax, so there is nothing to
+                // compare.
                 let known = definition.and_then(|name| self.definitions.get(name)).filter(|known| !known.is_empty());
                 let Some(known) = known else { return };
                 for (field, value) in fields {
@@ -143,13 +144,13 @@ impl PodSchema {
     }
 }
 
-/// A document that is read while it comes: it has megabytes, of which we keep kilobytes.
+/// A document that is parsed as it arrives. It has megabytes, of which we keep kilobytes.
 #[derive(Default)]
 struct Document {
     parser: LowLevelJsonParser,
-    /// What has come and may be the beginning of something.
+    /// Received bytes that may be the beginning of a token.
     rest: Vec<u8>,
-    /// For each object and list that has not ended, the name of the field that is being read in it.
+    /// For each open object and list, the name of the field that is being read in it.
     path: Vec<String>,
     schema: PodSchema,
 }
@@ -165,7 +166,7 @@ impl Document {
         if self.schema.definitions.is_empty() { Err(Unusable::NoPodSpec) } else { Ok(self.schema) }
     }
 
-    /// Reads as much as has come, with `chunk`, after which nothing comes if it is the last.
+    /// Parses the received bytes and `chunk`. `is_last` says that no bytes follow.
     fn read(&mut self, chunk: &[u8], is_last: bool) -> Result<(), JsonSyntaxError> {
         let mut rest = std::mem::take(&mut self.rest);
         rest.extend_from_slice(chunk);
@@ -214,7 +215,7 @@ impl Document {
         }
     }
 
-    /// Where in a part of a PodSpec the document is: the names below `definitions`, empty beyond the last one.
+    /// The position of the document in a part of a PodSpec: the names below `definitions`, empty beyond the last one.
     fn place(&self) -> Option<[&str; 5]> {
         let (top, below) = self.path.split_first()?;
         let is_part = || PARTS.iter().any(|part| below.first().is_some_and(|name| name.starts_with(part)));

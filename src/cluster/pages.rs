@@ -1,4 +1,4 @@
-//! Lists that are read page by page, however large the objects are; and no answer that is waited for without end.
+//! Lists that are read page by page, for objects of any size, and a time limit for every answer.
 
 use super::client::{CallError, call};
 use crate::survival::lock;
@@ -20,13 +20,13 @@ use tokio::time::timeout;
 use tower::{BoxError, Layer, Service};
 use tracing::debug;
 
-/// How many objects one page of a list has at most: few, since a page is in memory as a whole.
+/// The most objects of one page of a list. The number is small because a whole page is in memory.
 pub const PAGE: u32 = 50;
-/// A page of more bytes is not read to its end, but asked for anew with fewer objects: each may have a megabyte and a half, and
-/// whoever may create them would decide how much memory we need: three times this, since it is read, checked and taken apart. One
-/// object alone may have any number of them.
+/// The most bytes of a page. A larger page is requested again with fewer objects. Each object may have a megabyte and a
+/// half, and a page needs three times its size in memory. Without this limit, users who create objects would decide how
+/// much memory we need. A single object may have any size.
 const LARGEST: usize = 4 << 20;
-/// After so many pages that fit, larger ones are tried again.
+/// The number of fitting pages before larger pages are tried again.
 const PATIENCE: u32 = 5;
 
 /// The pages of one list.
@@ -37,15 +37,15 @@ pub struct Pages<K> {
 }
 
 impl<K: Clone + DeserializeOwned + Debug> Pages<K> {
-    /// Of what `parameters` select, from the first one on.
+    /// The pages of the objects that `parameters` select, from the first page on.
     pub fn new(api: Api<K>, parameters: ListParams) -> Self {
         Self { api, parameters: parameters.limit(PAGE), is_over: false }
     }
 
-    /// The next one; none after the last.
+    /// The next page; none after the last.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the page cannot be read.
     pub async fn next(&mut self) -> Result<Option<Vec<K>>, CallError> {
         if self.is_over {
             return Ok(None);
@@ -56,7 +56,7 @@ impl<K: Clone + DeserializeOwned + Debug> Pages<K> {
         Ok(Some(page.items))
     }
 
-    /// Looks at each object: no more than a page is in memory.
+    /// Calls `look` with each object. At most one page is in memory.
     ///
     /// # Errors
     /// If a page cannot be read.
@@ -68,15 +68,14 @@ impl<K: Clone + DeserializeOwned + Debug> Pages<K> {
     }
 }
 
-/// Asks for pages that fit, whoever asks for more objects at once, and waits for no answer without end.
+/// The layer that splits every list into fitting pages and sets a time limit for every answer.
 #[derive(Clone, Copy)]
 pub(super) struct Fitting {
-    /// How long an answer may take to begin, and a page to be read.
+    /// The time limit for the start of an answer, and for a page.
     answer: Duration,
 }
 
 impl Fitting {
-    /// One that waits so long for an answer to begin, and for a page.
     pub(super) fn new(answer: Duration) -> Self {
         Self { answer }
     }
@@ -97,11 +96,11 @@ impl<S> Layer<S> for Fitting {
     }
 }
 
-/// How many objects are asked for at once: 100, 20, 4 or 1.
+/// The number of objects per request: 50, 10, 2 or 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Size {
     limit: u32,
-    /// How many pages of that size have not been too large.
+    /// The number of pages of this size that have fit.
     fitting: u32,
 }
 
@@ -112,12 +111,12 @@ impl Default for Size {
 }
 
 impl Size {
-    /// Learns that a page of so many objects was too large.
+    /// Records that a page of `limit` objects was too large.
     fn shrink(&mut self, limit: u32) {
         *self = Self { limit: (limit / 5).max(1), fitting: 0 };
     }
 
-    /// Learns that a page of so many objects was not too large; a smaller one says nothing.
+    /// Records that a page of `limit` objects has fit. A smaller page than the current size says nothing.
     fn fits(&mut self, limit: u32) {
         self.fitting += u32::from(limit >= self.limit);
         if self.fitting >= PATIENCE {
@@ -127,7 +126,7 @@ impl Size {
 }
 
 pub(super) struct FittingService<S> {
-    /// Shared with the pages that are under way.
+    /// Shared with the pages that are being read.
     inner: Arc<Mutex<S>>,
     size: Arc<Mutex<Size>>,
     answer: Duration,
@@ -149,7 +148,8 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let Some(most) = limit(&request) else {
-            // A watch that goes on after its connection has died may get another dead one: it is not to wait for that for long.
+            // A watch that restarts after its connection has died may get another dead one. It must not wait long for
+            // that.
             let longest = if is_watch(&request) { self.answer.min(CALL_LIMIT) } else { self.answer };
             let answer = lock(&self.inner).call(request);
             return Box::pin(async move { Ok(within(longest, answer).await??.map(Either::Right)) });
@@ -184,7 +184,7 @@ where
     }
 }
 
-/// No answer came in time.
+/// No answer arrived in time.
 #[derive(Debug, thiserror::Error)]
 #[error("no answer in {}", humantime::format_duration(*.0))]
 struct NoAnswer(Duration);
@@ -193,18 +193,18 @@ async fn within<T>(longest: Duration, answer: impl Future<Output = T>) -> Result
     timeout(longest, answer).await.map_err(|_| NoAnswer(longest))
 }
 
-/// Whether a watch is asked for.
+/// Whether the request is a watch.
 fn is_watch(request: &Request<Body>) -> bool {
     request.uri().query().is_some_and(|query| query.split('&').any(|field| field == "watch=true"))
 }
 
-/// How many objects a list asks for at most; none of what is no page of a list.
+/// The `limit` of a list request; none for other requests.
 fn limit(request: &Request<Body>) -> Option<u32> {
     let fields = request.uri().query().filter(|_| request.method() == Method::GET)?.split('&');
     fields.filter_map(|field| field.strip_prefix("limit=")).find_map(|limit| limit.parse().ok())
 }
 
-/// The same list, with at most so many objects. It has no body.
+/// The same list request with another limit. It has no body.
 fn with_limit(request: &Request<Body>, limit: u32) -> Result<Request<Body>, BoxError> {
     let query = request.uri().query().unwrap_or_default();
     let fields: Vec<String> = query
@@ -244,7 +244,8 @@ mod tests {
         assert_eq!(again.headers()["Accept"], "text/plain");
     }
 
-    /// A server of objects of a megabyte each, all in one list; gives how many were asked for, and how many came.
+    /// A server with one list of objects of a megabyte each. Returns the requested and the received number for each
+    /// page.
     async fn pages(count: u32) -> Vec<(u32, usize)> {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let server = {
@@ -268,7 +269,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_is_too_large_is_asked_for_with_fewer_objects_and_larger_ones_are_tried_again_later() {
-        // 50, 10, 2 the first time; then at once 2; after five of them 10 again.
+        // 50, 10, 2 for the first page. Then 2 at once, and 10 again after five pages.
         assert_eq!(pages(6).await, [(3, 2), (4, 2), (5, 2), (6, 2), (7, 2), (9, 2)]);
     }
 

@@ -1,4 +1,4 @@
-//! The policies that are stored, parsed once per change and shared by whoever decides.
+//! The stored policies, parsed once per change and shared by all readers.
 
 use super::client::{self, chain};
 use super::mirror::Mirror;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
-/// How to address SidecarPolicies.
+/// The address of SidecarPolicies.
 pub fn resource() -> ApiResource {
     ApiResource::erase::<crate::api::v1alpha1::SidecarPolicy>(&())
 }
@@ -28,28 +28,29 @@ pub fn resource() -> ApiResource {
 /// A stored policy.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// Its UID.
+    /// The policy's UID.
     pub uid: String,
-    /// Its generation; always 1 on some old servers.
+    /// The policy's generation; always 1 on some old servers.
     pub generation: i64,
-    /// The whole object without `spec`, as last seen.
+    /// The `status` of the object, as last seen.
     pub status: Arc<Value>,
-    /// What its spec says, or what is wrong with it.
+    /// The parsed spec, or its violations.
     pub parsed: Result<Arc<Policy>, Arc<Vec<Violation>>>,
 }
 
-/// Everything stored at one moment.
+/// All stored policies at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Every policy by name, broken ones included.
+    /// Every policy by name, including invalid ones.
     pub stored: Arc<BTreeMap<String, Stored>>,
-    /// The valid ones.
+    /// The valid policies.
     pub policies: Arc<Policies>,
-    /// False until the first list has been read: nothing may be decided before.
+    /// False until the first list has been read. No decision is allowed before.
     pub synced: bool,
 }
 
-/// Follows the stored policies and publishes a [`Snapshot`] after each change, for ever; reads them all anew after each `resync`.
+/// Watches the stored policies for ever and publishes a [`Snapshot`] after each change. Lists them all again after each
+/// `resync`.
 pub async fn follow(
     client: Client,
     site: Arc<Site>,
@@ -79,7 +80,7 @@ pub async fn follow(
     }
 }
 
-/// Parses `object`; a spec that has not changed is not parsed again, so that `Arc`s stay the same.
+/// Parses `object`. An unchanged spec keeps its old `Arc`.
 fn parse(
     object: &Object,
     kept: Option<&Stored>,
@@ -101,7 +102,7 @@ fn parse(
     Stored { uid, generation, status: Arc::new(value["status"].take()), parsed }
 }
 
-/// What `read` makes of a policy. A panic costs this policy alone: it is refused, and says why.
+/// The result of `read`. A panic costs only this policy: the policy is rejected, with the reason.
 fn guarded(metrics: &Metrics, read: impl FnOnce() -> Result<Policy, Vec<Violation>>) -> Result<Policy, Vec<Violation>> {
     survival::attempt(metrics, "reading a policy", read).unwrap_or_else(|| {
         let message = "the operator panicked when it read this policy, which is a defect of the operator's";

@@ -1,11 +1,11 @@
-//! Which proxy leads to an API server, as kubectl decides it.
+//! The choice of the proxy for an API server, as in kubectl.
 
 use anyhow::{Result, anyhow, bail};
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use std::net::IpAddr;
 
-/// The proxies that a kubeconfig and the environment name, and the exceptions.
+/// The proxies and exceptions from a kubeconfig and the environment.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     /// `proxy-url` of the cluster in the kubeconfig.
@@ -14,12 +14,12 @@ pub struct Proxies {
     pub https: Option<String>,
     /// `HTTP_PROXY`, for servers at `http://`.
     pub http: Option<String>,
-    /// `NO_PROXY`: what the variables do not apply to.
+    /// `NO_PROXY`: the hosts that bypass `https` and `http`.
     pub no: Option<String>,
 }
 
 impl Proxies {
-    /// The variables of this process, in upper case before lower case, and `proxy_url` of a kubeconfig.
+    /// The variables of this process, upper case before lower case, and the `proxy_url` of a kubeconfig.
     pub fn from_env(proxy_url: Option<String>) -> Self {
         let variable = |name: &str| {
             let values = [name.to_owned(), name.to_lowercase()].into_iter().filter_map(|name| std::env::var(name).ok());
@@ -29,11 +29,11 @@ impl Proxies {
         Self { proxy_url: proxy_url.filter(|url| !url.is_empty()), https, http, no }
     }
 
-    /// The proxy to reach `server` by; none if it is reached directly. `proxy-url` applies always. The variables apply unless
+    /// The proxy for `server`; none for a direct connection. `proxy-url` always applies. The variables apply unless
     /// `NO_PROXY` matches, and never to this machine.
     ///
     /// # Errors
-    /// A proxy that cannot be used: which setting names it, and what to write.
+    /// If the proxy cannot be used. The message names the setting and the expected value.
     pub fn of(&self, server: &Uri) -> Result<Option<Uri>> {
         if let Some(url) = &self.proxy_url {
             return parse(url, "proxy-url of the kubeconfig").map(Some);
@@ -58,7 +58,8 @@ impl Proxies {
     }
 }
 
-/// `entry` of `NO_PROXY` in the words of [`Matcher`], which knows neither ports nor `*.`; none if it is for another port.
+/// `entry` of `NO_PROXY` in the syntax of [`Matcher`], which knows neither ports nor `*.`; none if the entry is for
+/// another port.
 fn for_port(entry: &str, port: u16) -> Option<String> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (host, own) = match entry.rsplit_once(':') {
@@ -73,13 +74,13 @@ fn for_port(entry: &str, port: u16) -> Option<String> {
     Some(host.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(host).to_owned())
 }
 
-/// The proxy `url`, which the setting `name` gives.
+/// The proxy `url` of the setting `name`.
 fn parse(url: &str, name: &str) -> Result<Uri> {
     let expected = "expected http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT";
     let full = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let (scheme, rest) = full.split_once("://").unwrap_or_default();
     let scheme = match scheme.to_ascii_lowercase().as_str() {
-        // Both leave the name of the server to the proxy.
+        // With both schemes the proxy resolves the name of the server.
         "socks5h" => "socks5".to_owned(),
         known @ ("http" | "https" | "socks5") => known.to_owned(),
         other => bail!("{name} has a proxy with the scheme `{other}`; {expected}"),
@@ -98,14 +99,14 @@ fn parse(url: &str, name: &str) -> Result<Uri> {
     full.parse().map_err(|error| anyhow!("{name} is no proxy ({error}); {expected}"))
 }
 
-/// User and password that `proxy` has for socks5, without the escapes of a URI.
+/// The user and password of `proxy` for socks5, without URI escapes.
 pub fn socks_user(proxy: &Uri) -> Option<(String, String)> {
     let any = Uri::from_static("http://any");
     let intercept = Matcher::builder().all(proxy.to_string()).build().intercept(&any)?;
     intercept.raw_auth().map(|(user, password)| (user.to_owned(), password.to_owned()))
 }
 
-/// `proxy` as people may read it: without its password.
+/// `proxy` for display: without its password.
 pub fn shown(proxy: &Uri) -> String {
     let authority = proxy.authority().map_or("", |authority| authority.as_str());
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);

@@ -1,5 +1,5 @@
-//! The objects of the MutatingAdmissionPolicy engine on a 1.36 server, without an operator: random scenes, refusals, and the
-//! samples. `parity.rs` runs the corpus.
+//! The objects of the MutatingAdmissionPolicy engine on a 1.36 server, without an operator: random scenes, rejections,
+//! and the samples. `parity.rs` runs the corpus.
 
 use crate::corpus::{self, Stored, dry_run};
 use crate::scenes::{Content, Scenes};
@@ -27,16 +27,16 @@ crate::tests![
     the_server_takes_what_becomes_of_the_samples,
 ];
 
-/// Where everything of this engine is posted.
+/// The API path of this engine's objects.
 const REGISTRATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 impl World {
-    /// What the server has.
+    /// The capabilities of the server.
     pub(crate) async fn capabilities(&self) -> Result<Capabilities> {
         Ok(discovery::discover(&self.admin, |_| true).await?)
     }
 
-    /// Creates objects of this engine: each is taken, so that each expression compiles.
+    /// Creates objects of this engine. The server must accept each, so each expression compiles.
     pub(crate) async fn register(&self, object: &Value) -> Result<()> {
         let kind = object["kind"].as_str().context("a kind")?;
         let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
@@ -46,7 +46,7 @@ impl World {
         loop {
             match request(&self.admin, "POST", &path, object).await {
                 Ok(_) => return Ok(()),
-                // A busy server may run out of time while it compiles, and may have stored the object by then.
+                // A busy server may time out while it compiles, after it has stored the object.
                 Err(kube::Error::Api(status)) if status.code == 504 && Instant::now() < deadline => is_again = true,
                 Err(kube::Error::Api(status)) if status.code == 409 && is_again => return Ok(()),
                 Err(error) => {
@@ -81,7 +81,7 @@ fn site() -> Site {
 /// A resource, and the policies that target it in priority order.
 type Targeted = (Arc<Kind>, Vec<Arc<Policy>>);
 
-/// Every set of policies that a resource has, as the operator would register it.
+/// The set of policies of each resource, as the operator would register it.
 fn by_kind(policies: &[Value]) -> Result<Vec<Targeted>> {
     let parse =
         |policy: &Value| Policy::parse(policy, &site()).map(Arc::new).map_err(|faults| anyhow::anyhow!("{faults:?}"));
@@ -101,7 +101,7 @@ fn by_kind(policies: &[Value]) -> Result<Vec<Targeted>> {
         .collect())
 }
 
-/// The objects for the workloads of one case only, under names of its own.
+/// The objects for the workloads of a single case, with unique names.
 pub(crate) fn registrations(
     id: &str,
     policies: &[Value],
@@ -125,7 +125,7 @@ pub(crate) fn registrations(
     Ok(Ok(objects))
 }
 
-/// Puts a registration in force that answers a probe, after all others: then the others are in force, too.
+/// Registers a policy that answers a probe, after all others. Once it is in effect, the others are too.
 pub(crate) async fn settle(world: &World, cluster: &Capabilities) -> Result<()> {
     let policy = json!({ "metadata": { "name": "last" }, "spec": {
         "targets": [{ "group": "", "resource": "pods" }], "failurePolicy": "Fail", "labelSelector": { "matchLabels": { "case": "last" } },
@@ -139,7 +139,7 @@ pub(crate) async fn settle(world: &World, cluster: &Capabilities) -> Result<()> 
     probe(world, &objects).await
 }
 
-/// Waits until `objects`, for pods, answer probes.
+/// Waits until `objects`, which are for pods, answer probes.
 async fn probe(world: &World, objects: &[Value]) -> Result<()> {
     let revision = |kind: &str| {
         let object = objects.iter().find(|object| object["kind"] == kind).context("it is rendered")?;
@@ -150,7 +150,7 @@ async fn probe(world: &World, objects: &[Value]) -> Result<()> {
         json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": "probe", "namespace": "scpol-system", "labels": { "scpol.dev/probe": value, "case": "last" } },
-            // As the operator's namespace wants it.
+            // As the operator's namespace requires.
             "spec": {
                 "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
                 "containers": [{
@@ -160,7 +160,7 @@ async fn probe(world: &World, objects: &[Value]) -> Result<()> {
             },
         })
     };
-    // Every one of them is compiled first.
+    // The server compiles all of them first.
     within(4 * LIMIT, "the registrations answer", || async {
         let (asked, _) = dry_run(&world.admin, &pod("ask")).await?;
         let (refused, told) = dry_run(&world.admin, &pod("refuse")).await?;
@@ -174,9 +174,9 @@ async fn probe(world: &World, objects: &[Value]) -> Result<()> {
 
 /// The seeds of the scenes of each kind; `SCENES=100..200` sets others.
 const SCENES: std::ops::Range<u64> = 0..10;
-/// How many workloads each scene has.
+/// The number of workloads per scene.
 const WORKLOADS: usize = 8;
-/// The kinds of the scenes: how they are targeted, how an object begins, and where its pod lies.
+/// The kinds of the scenes: target, beginning of an object, and path of the pod.
 const KINDS: [(&str, &str, &str, &str, Content); 5] = [
     (
         r#"{"group":"example.org","resource":"rollouts"}"#,
@@ -197,7 +197,7 @@ const KINDS: [(&str, &str, &str, &str, Content); 5] = [
     ),
 ];
 
-/// A workload of that kind around `pod`.
+/// A workload of that kind with the pod template `pod`.
 fn around(mut pod: Value, api: &str, kind: &str, at: &str, id: &str) -> Value {
     let selector = json!({ "matchLabels": { "app": "web" } });
     let mut body = match kind {
@@ -227,7 +227,7 @@ fn around(mut pod: Value, api: &str, kind: &str, at: &str, id: &str) -> Value {
     body
 }
 
-/// What the engines that decide in Rust make of `workload`.
+/// The result of the engines that decide in Rust for `workload`.
 fn decided(policies: &[Targeted], workload: &Value) -> Value {
     let (kind, policies) = &policies[0];
     let namespace =
@@ -295,7 +295,7 @@ async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> 
             }
         }
         posted += posts.len();
-        // The server looks at all of them after each change of one.
+        // After each change, the server processes all of them again.
         world.unregister_all().await?;
     }
     let first: Vec<_> = differences.iter().take(5).cloned().collect();
@@ -311,7 +311,7 @@ async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> 
     Ok(())
 }
 
-/// What users read when a create is refused, and that what fails when it runs refuses only under `Fail`.
+/// The message of a rejected create; and an expression that fails at run time rejects only under `Fail`.
 async fn a_refusal_names_the_policy_the_code_and_the_reason() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
     let cluster = world.capabilities().await?;
@@ -362,7 +362,7 @@ async fn a_refusal_names_the_policy_the_code_and_the_reason() -> Result<()> {
     Ok(())
 }
 
-/// All policies that the documentation shows, in force together.
+/// All policies in the documentation, in effect together.
 async fn the_server_takes_what_becomes_of_the_samples() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
     let cluster = world.capabilities().await?;

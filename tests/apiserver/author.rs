@@ -1,4 +1,5 @@
-//! Nobody has a policy inject where he may not create pods himself: by `config/author-check.yaml`, or by the operator's webhook.
+//! No author can have a policy that injects where the author may not create pods. The check is
+//! `config/author-check.yaml`, or the operator's webhook.
 
 use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, file, within};
@@ -19,7 +20,7 @@ crate::tests![
 
 const POLICIES: &str = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
 
-/// Who asks the authorizer.
+/// The component that asks the authorizer.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
     /// The API server itself: `config/author-check.yaml`.
@@ -28,8 +29,8 @@ enum By {
     Webhook,
 }
 
-/// A server with the check in force, and two users who may write policies: the creator may create pods everywhere, the
-/// bystander in some namespaces.
+/// A server with the check in effect, and two users with rights on policies. The creator may create pods everywhere,
+/// the bystander in some namespaces.
 struct Office {
     world: World,
     bystander: kube::Client,
@@ -51,7 +52,7 @@ impl Office {
         Ok(office)
     }
 
-    /// The same without the check.
+    /// The same server without the check.
     async fn without(version: Version, namespaces: &[String]) -> Result<Self> {
         let world = World::with(ControlPlane::builder(version).audit_log()).await?;
         let kubectl = async |arguments: &[&str]| world.cluster.kubectl_output(User::Admin, arguments).await.map(drop);
@@ -68,7 +69,7 @@ impl Office {
         Ok(Self { bystander: world.cluster.client(User::Bystander), world, operator: None })
     }
 
-    /// Gives the operator the rights that it needs to ask.
+    /// Grants the operator the rights for the check.
     async fn grant(&self) -> Result<()> {
         self.world.cluster.apply_file(&file("config/rbac/author-webhook/role.yaml")).await.map(drop)
     }
@@ -82,7 +83,7 @@ impl Office {
         .await
     }
 
-    /// The operator, which may create policies, has made none.
+    /// Checks that the operator, which may create policies, has created none.
     fn only_tried(&self) -> Result<()> {
         let is_create = |event: &&Value| {
             let is_of_policies = event["objectRef"]["resource"] == "sidecarpolicies";
@@ -98,7 +99,7 @@ impl Office {
         request(&self.bystander, "POST", &format!("{POLICIES}?dryRun=All"), policy).await
     }
 
-    /// What the bystander is told who creates a policy for these namespaces; none if it is stored.
+    /// The rejection of the bystander's policy for these namespaces; none if it is accepted.
     async fn refusal(&self, namespaces: Value) -> Result<Option<String>> {
         told(self.create_dry(&policy("probe", namespaces)).await)
     }
@@ -131,7 +132,7 @@ fn policy(name: &str, namespaces: Value) -> Value {
     json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": name }, "spec": spec })
 }
 
-/// As long as names of namespaces can be.
+/// The longest possible names of namespaces.
 fn long(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{}-{number:02}", "n".repeat(60))).collect()
 }
@@ -174,7 +175,7 @@ async fn injects_only_where_its_author_may_create_pods(by: By, version: Version)
         let refusal = office.refusal(wide.clone()).await?.unwrap_or_default();
         assert!(refusal.contains("SCP0046") && refusal.contains(why), "{wide}: {refusal}");
     }
-    // Who may create pods everywhere may have it all.
+    // A user who may create pods everywhere may have any policy.
     for any in [json!(null), json!(["*"]), json!([other]), json!(one_more), json!(many)] {
         let (path, policy) = (format!("{POLICIES}?dryRun=All"), policy("probe", any.clone()));
         let created = request(&office.world.creator, "POST", &path, &policy).await;
@@ -205,7 +206,7 @@ async fn is_judged_by_who_edits(by: By, version: Version) -> Result<()> {
     ] {
         assert!(office.edit(bystander, &wider).await?.is_some_and(|told| told.contains("SCP0046")), "{wider}");
     }
-    // Somebody else, who may, widens it. The first may then label it, and change nothing of what it does.
+    // A user with the right widens the policy. The first user may then change its labels, but not its effect.
     assert_eq!(office.edit(creator, &replace("/spec/namespaces", json!(["*"]))).await?, None);
     assert_eq!(office.edit(bystander, &replace("/metadata/labels", json!({ "team": "mesh" }))).await?, None);
     assert_eq!(office.edit(bystander, &replace("/metadata/annotations", json!({ "note": "seen" }))).await?, None);
@@ -213,15 +214,16 @@ async fn is_judged_by_who_edits(by: By, version: Version) -> Result<()> {
     assert!(office.edit(bystander, &replace("/spec/priority", json!(6))).await?.is_some());
     let image = replace("/spec/template/containers/0/image", json!("evil:1"));
     assert!(office.edit(bystander, &image).await?.is_some(), "what it injects is not his, either");
-    // Narrowed to what is his, it is his to edit.
+    // After it is narrowed to the user's namespaces, the user may edit it.
     assert_eq!(office.edit(bystander, &replace("/spec/namespaces", json!(["team"]))).await?, None);
-    // An old server applies a patch to what its cache has, and tries again with what is stored only if that would be written.
+    // An old server applies a patch to its cached object, and retries with the stored one only if the result would be
+    // written.
     within(LIMIT, "the edit is his", || async { Ok(office.edit(bystander, &image).await?.is_none()) }).await?;
-    // The operator is no author: what it writes is `status`.
+    // The operator writes only `status`, so it is no author.
     let status = json!([{ "op": "add", "path": "/status", "value": { "matched": 1 } }]);
     let path = format!("{POLICIES}/team/status");
     request(&office.world.admin, "PATCH", &path, &status).await?;
-    // It goes with the rest.
+    // `scpol uninstall` removes the check too.
     let (code, said) = scpol(&office.world.cluster, &["uninstall", "--yes"]).await?;
     assert!(said.contains("author.scpol.dev"), "{code} {said}");
     let check = match by {
@@ -241,7 +243,7 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
     let office = Office::without(Version::V1_13, std::slice::from_ref(&own)).await?;
     let flags = ["--author-check", "--repair-hold=3s"];
     let operator = Operator::ready(&office.world.cluster, &flags).await?;
-    // Without the rights it is not registered, and nobody is locked out.
+    // Without the rights it is not registered, so that nobody is locked out.
     within(LIMIT, "what is missing is told", || async { Ok(operator.log().contains("config/rbac/author-webhook")) })
         .await?;
     assert_eq!(office.world.get(REGISTRATION).await?, None);
@@ -255,7 +257,7 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
     an_edit_by_hand_is_repaired_and_a_deletion_is_respected_for_the_hold(&office, &operator, &own).await?;
     without_the_right_to_ask_every_policy_is_refused(&office, &own).await?;
 
-    // While nobody answers, nothing is stored, and status is not held up.
+    // Without an answer the server stores no policy, but status updates pass.
     request(&office.bystander, "POST", POLICIES, &policy("team", json!([own]))).await?;
     assert_eq!(operator.stop().await?, Some(0), "the last one, which goes in good order");
     let refused = office.create_dry(&policy("probe", json!([own]))).await;
@@ -277,7 +279,7 @@ async fn the_webhook_is_registered_once_it_can_judge_and_lets_nothing_pass_while
     assert_ne!(office.entry("/clientConfig/caBundle").await?, trusted);
     drop(operator);
 
-    // Without the flag it goes.
+    // Without the flag it is unregistered.
     let _operator = Operator::ready(&office.world.cluster, &["--repair-hold=3s"]).await?;
     within(LIMIT, "it is unregistered", || async { Ok(office.world.get(REGISTRATION).await?.is_none()) }).await?;
     within(LIMIT, "nobody is judged", || async { Ok(office.refusal(json!(null)).await?.is_none()) }).await?;

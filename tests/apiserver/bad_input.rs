@@ -1,4 +1,4 @@
-//! The wrong thing on purpose: each gives a condition or an event with its code, and no create ever hangs on it.
+//! Invalid input on purpose: each gives a condition or an event with its code, and no create ever hangs.
 
 use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
@@ -87,11 +87,11 @@ async fn every_fault_of_a_policy_is_a_condition_or_a_refusal_and_creates_go_on()
                 assert!(seen["message"].as_str().unwrap_or_default().starts_with("SCP0"), "{name}: {seen}");
                 wait_condition(&world.cluster, name, "Stalled", "True", reason).await?;
             }
-            // The schema may be faster.
+            // The schema may reject it first.
             Err(error) => assert!(format!("{error:#}").contains("validation failure"), "{name}: {error:#}"),
         }
     }
-    // Wrong types are the schema's business even here.
+    // The schema rejects wrong types even here.
     assert!(world.policy("wrong-type", with("namespaces", json!("shop"))).await.is_err());
     in_force(&world.cluster, "good").await?;
     let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
@@ -131,7 +131,7 @@ async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_i
     let condition = wait_condition(&off.cluster, "envoy", "Programmed", "False", "InitializersApiOff").await?;
     assert!(condition["message"].as_str().unwrap_or_default().contains("--runtime-config="), "{condition}");
     assert_eq!(containers(&off.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app"]);
-    // Switched on as the condition says, while the operator goes on: it injects, and sees what becomes of what it has registered.
+    // Switched on as the condition says, while the operator runs: it injects, and sees the effect of its registrations.
     off.cluster
         .restart_apiserver_with(&[
             "--runtime-config=admissionregistration.k8s.io/v1alpha1=true",
@@ -147,7 +147,7 @@ async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_i
     let off = World::with(ControlPlane::builder(Version::V1_13).disable_initializers_plugin()).await?;
     let _operator = Operator::ready(&off.cluster, &[]).await?;
     off.policy("envoy", asked_for).await?;
-    // The trial takes longer than the first sight lasts.
+    // The trial takes longer than the first status.
     wait_condition(&off.cluster, "envoy", "Ready", "Unknown", "Reconciling").await?;
     wait_condition(&off.cluster, "envoy", "Reconciling", "True", "Reconciling").await?;
     let condition = wait_condition(&off.cluster, "envoy", "Programmed", "False", "InitializersPluginOff").await?;
@@ -166,10 +166,10 @@ async fn what_a_current_server_has_no_more_is_said() -> Result<()> {
     let condition = wait_condition(&world.cluster, "envoy", "Programmed", "False", "EngineUnavailable").await?;
     assert!(condition["message"].as_str().unwrap_or_default().contains("v1.36.3"), "{condition}");
     wait_condition(&world.cluster, "envoy", "Stalled", "True", "EngineUnavailable").await?;
-    // Tools that know nothing of us read the conditions.
+    // Generic tools read the conditions.
     let wait = ["wait", "--for=condition=Stalled", "sidecarpolicy/envoy", "--timeout=30s"];
     world.cluster.kubectl_output(User::Admin, &wait).await?;
-    // Refused or pruned here, never silently kept.
+    // Rejected or pruned here, never silently kept.
     let typo = json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "metadata": { "name": "typo" }, "spec": { "namespacs": ["a"], "template": sidecar("x")["template"] } });
     assert!(
         request(&world.admin, "POST", "/apis/scpol.dev/v1alpha1/sidecarpolicies?fieldValidation=Strict", &typo)

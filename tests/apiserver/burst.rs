@@ -1,6 +1,7 @@
-//! More creates in flight than the server of 1.13.5 has places for writes (200): each that waits for us holds one.
+//! More concurrent creates than the slots for writes of the server of 1.13.5 (200). Each create that waits for us holds
+//! one.
 //!
-//! Clients do as client-go does: on 429 they wait as long as they are told, and try again.
+//! Clients behave as client-go does: on 429 they wait for the given time and retry.
 
 use crate::support::{LIMIT, Operator, file, in_force, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar};
@@ -20,20 +21,21 @@ crate::tests![
     large_workloads_that_wait_together_or_stand_in_one_page_of_a_list_are_not_in_memory_together,
 ];
 
-/// As long as the server names, which is always this.
+/// The server's `Retry-After`, which is constant.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// After so long a client gives up on a create that is answered 429 again and again: once those that hold the places have.
+/// The time after which a client gives up on repeated 429, once those that hold the slots have given up.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long such a client lets a create wait. The default is the server's limit; a shorter one makes the same crowd, which goes sooner.
+/// The timeout of such a client's create. The default is the server's limit. A shorter one makes the same crowd, which
+/// ends sooner.
 const WAITS: &str = "10s";
-/// Such a client does not give up, however slow this machine is.
+/// The patience of a client that never gives up, even on a slow machine.
 const STUBBORN: Duration = Duration::from_secs(300);
-/// The server lets a create wait for so long.
+/// The server's limit for a waiting create.
 const SERVER_LIMIT: Duration = Duration::from_secs(30);
-/// How long it may take, once all clients have given up, until nothing waits any more, with other tests beside it.
+/// The time limit from the last client's end until no object waits, with other tests beside it.
 const AFTERMATH: Duration = Duration::from_secs(30);
 
-/// Creates a Deployment, however often the server has too many requests within `patience`.
+/// Creates a Deployment, with retries on 429 within `patience`.
 async fn create(world: &World, name: &str, patience: Duration) -> Result<Value> {
     let start = Instant::now();
     let path_of_all = match patience {
@@ -46,8 +48,8 @@ async fn create(world: &World, name: &str, patience: Duration) -> Result<Value> 
             Err(kube::Error::Api(status)) if status.code == 429 && start.elapsed() < patience => {
                 tokio::time::sleep(RETRY_AFTER).await;
             }
-            // It waits by a watch of all Deployments, and the server ends watches that it cannot feed fast enough. One that has
-            // waited for as long as the server lets it is lost.
+            // The create waits by a watch of all Deployments, and the server ends watches that are too slow. A create
+            // that has waited for the server's limit is lost.
             Err(kube::Error::Api(status))
                 if status.code == 504 && patience == STUBBORN && asked.elapsed() < SERVER_LIMIT =>
             {
@@ -58,32 +60,32 @@ async fn create(world: &World, name: &str, patience: Duration) -> Result<Value> 
     }
 }
 
-/// So many creates, all at once.
+/// `count` concurrent creates.
 async fn burst(world: &World, prefix: &str, count: usize, patience: Duration) -> Vec<Result<Value>> {
     let creates = (0..count).map(|number| async move { create(world, &format!("{prefix}-{number}"), patience).await });
     futures::stream::iter(creates).buffer_unordered(count).collect().await
 }
 
 async fn world() -> Result<World> {
-    // In one file, however often creators come again.
+    // One file, for any number of retries.
     let builder = ControlPlane::builder(Version::V1_13).audit_log().extra_arg("--audit-log-maxsize=10000");
     World::with(builder).await
 }
 
-/// The oracle, once it has read the audit log as it is now.
+/// The oracle after the current audit log.
 fn judged(world: &World) -> Result<Oracle> {
     let mut oracle = Oracle::new(Site::default());
     oracle.read(BufReader::new(File::open(world.cluster.dir().join("audit.log"))?))?;
     Ok(oracle)
 }
 
-/// Each Deployment that is stored was completed by one PATCH, and the operator has written nothing that it may not. Gives how many are
-/// stored.
+/// Checks that each stored Deployment was completed by one PATCH, and that the operator made no forbidden write.
+/// Returns the number of stored Deployments.
 async fn each_is_patched_once(world: &World) -> Result<usize> {
     let list = world.get(&format!("{DEPLOYMENTS}?includeUninitialized=1")).await?.context("a list")?;
     let names = list["items"].as_array().context("items")?.iter().filter_map(|item| item["metadata"]["name"].as_str());
     let places: Vec<String> = names.map(|name| format!("deployments default/{name}")).collect();
-    // The log is written after the answer, and the answer to the creator may be faster.
+    // The log is written after the answer, so the answer to the creator may be faster.
     within(LIMIT, "the audit log has a PATCH of each", || async {
         let oracle = judged(world)?;
         Ok(places.iter().all(|place| *oracle.written(place).end() > 0))
@@ -122,14 +124,14 @@ async fn with_the_priority_lane_no_number_of_creates_in_flight_loses_one() -> Re
         });
         lane.partition(|event| event["verb"] == "patch" && event["objectRef"]["resource"] == "deployments")
     };
-    // The log is written after the answer, and the answer to the creator may be faster.
+    // The log is written after the answer, so the answer to the creator may be faster.
     within(LIMIT, "all 1300 PATCHes were on the lane", || async { Ok(on_lane().0.len() >= 1300) }).await?;
     assert!(on_lane().1.is_empty(), "nothing else is on the lane");
     assert_eq!(each_is_patched_once(&world).await?, 1300);
     Ok(())
 }
 
-/// So many creates at once, and then [`AFTERMATH`] at most.
+/// `count` concurrent creates, and then [`AFTERMATH`] at most.
 async fn until_all_is_completed(world: &World, prefix: &str, count: usize) -> Result<()> {
     let answers = burst(world, prefix, count, PATIENCE).await;
     let over = Instant::now();
@@ -156,11 +158,11 @@ async fn without_the_lane_nothing_is_lost_and_all_is_completed_soon_after_the_cr
     in_force(&world.cluster, "envoy").await?;
     until_all_is_completed(&world, "burst-300", 300).await?;
     until_all_is_completed(&world, "burst-1000", 1000).await?;
-    // A status is a write, too: it may have to wait until there is a place.
+    // A status is also a write, and may have to wait for a slot.
     let told = wait_condition(&world.cluster, "envoy", "Degraded", "True", "TooManyRequests").await?;
     assert!(told["message"].as_str().is_some_and(|message| message.contains("--priority-lane")), "{told}");
     assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
-    // What was refused was not tried again and again: while the server has no place, one try a second.
+    // Rejected PATCHes were not repeated in a loop: while the server has no slot, there is one try per second.
     let refused = operator.metric(r#"scpol_api_requests_total{code="429",verb="patch"}"#).await?;
     assert!(refused < 1000.0, "{refused} PATCHes were answered 429");
     each_is_patched_once(&world).await?;
@@ -189,7 +191,7 @@ fn large(name: &str) -> Value {
     large
 }
 
-/// The most megabytes of memory that the operator has ever held.
+/// The peak memory of the operator in megabytes.
 fn most_held(operator: &Operator) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", operator.pid()))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
@@ -213,14 +215,14 @@ async fn large_workloads_that_wait_together_or_stand_in_one_page_of_a_list_are_n
     for number in 0..COUNT {
         assert_eq!(containers(&world.initialized(&path(&format!("large-{number}"))).await?), ["app", "envoy"]);
     }
-    // An edit has all workloads counted anew, from a list.
+    // An edit makes the operator count all workloads again, from a list.
     world
         .edit_policy("envoy", json!({ "template": { "containers": [{ "name": "envoy", "image": "envoy:2" }] } }))
         .await?;
     world.status("envoy", "outdated", COUNT).await?;
     let grown = most_held(&operator)? - before;
     assert!(grown < 32, "{COUNT} objects of 900 KB took {grown} MB");
-    // The first list of a watch is read as carefully.
+    // The first list of a watch is also read in pages.
     operator.stop().await?;
     let operator = Operator::ready(&world.cluster, &["--log-level=info"]).await?;
     world.policy("second", sidecar("second")).await?;

@@ -1,8 +1,8 @@
-//! Our CEL and that of a real 1.36 server: every entry of the corpus has there the verdict that it has here, but for the
-//! differences that are kept by name.
+//! Our CEL compared with a real 1.36 server: every entry of the corpus has the same verdict, except for the recorded
+//! differences.
 //!
-//! The server is asked by ValidatingAdmissionPolicies that warn: a validation that is false says so by its message, one
-//! that fails by its error, and one that does not compile makes the whole policy invalid, with its index.
+//! The server evaluates ValidatingAdmissionPolicies that warn. A false validation warns with its message, and a failing
+//! one with its error. One that does not compile makes the whole policy invalid, with its index.
 
 #[path = "../../crates/admission-cel/tests/corpus_files/mod.rs"]
 mod corpus_files;
@@ -23,14 +23,14 @@ crate::tests![expressions_mean_what_they_mean_to_the_server,];
 
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
 const GROUP: &str = "/apis/cel.scpol.dev/v1";
-/// Policies are at most this large for their compilation to be asked for.
+/// The most entries of a policy for compilation.
 const COMPILED: usize = 60;
-/// Policies are at most this large for their verdicts to be asked for: the server cuts warnings at 4096 characters
-/// together, and at 256 each if they are more.
+/// The most entries of a policy for verdicts, because the server cuts warnings at 4096 characters in all, and at 256
+/// each beyond that.
 const JUDGED: usize = 10;
-/// How many requests are under way at once.
+/// The number of concurrent requests.
 const PARALLEL: usize = 4;
-/// Something in a message that tells that a policy is in force.
+/// A text in a message that shows that the policy is in effect.
 const SENTINEL: &str = "sentinel";
 
 fn entries() -> Vec<Entry> {
@@ -50,7 +50,7 @@ async fn expressions_mean_what_they_mean_to_the_server() -> Result<()> {
     }
     let compiled: Vec<usize> = all.into_iter().filter(|index| !verdicts.contains_key(index)).collect();
     let groups = groups(&entries, &compiled);
-    // All are registered before the first is asked, so that there is one wait for all of them.
+    // All are registered before the first request, so that one wait is enough.
     let register = groups.iter().enumerate().map(|(number, group)| server.register(number, &entries, group));
     stream::iter(register).buffered(PARALLEL).try_collect::<()>().await?;
     let (server, entries) = (&server, &entries);
@@ -76,7 +76,7 @@ async fn expressions_mean_what_they_mean_to_the_server() -> Result<()> {
     Ok(())
 }
 
-/// Entries that can be asked together: they are about the same, and none uses up what a policy may cost.
+/// Groups of entries that can share a policy: about the same object, and within the cost limit of a policy.
 fn groups(entries: &[Entry], compiled: &[usize]) -> Vec<Vec<usize>> {
     let mut about: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for &index in compiled {
@@ -92,7 +92,7 @@ struct Server {
 }
 
 impl Server {
-    /// With the kinds that objects of the corpus are of: one within namespaces, and one without.
+    /// A server with the kinds of the corpus: a namespaced one, and a cluster-scoped one.
     async fn new(cluster: &ControlPlane) -> Result<Self> {
         let admin = cluster.admin();
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -114,7 +114,7 @@ impl Server {
         Ok(Self { admin })
     }
 
-    /// Those that do not compile.
+    /// The entries that do not compile.
     async fn refused(&self, entries: &[Entry], indices: &[usize]) -> Result<Vec<usize>> {
         let path = format!("{REGISTRATION}/validatingadmissionpolicies?dryRun=All");
         match request(&self.admin, "POST", &path, &policy("dry", entries, indices)).await {
@@ -130,7 +130,7 @@ impl Server {
                     })
                     .collect()
             }
-            // The server dies of some expressions: which of them is found by asking for each.
+            // Some expressions crash the server. They are found by a request for each.
             Err(error) if indices.len() == 1 => {
                 ensure!(entries[indices[0]].differs.is_some(), "{}: {error}", entries[indices[0]].name);
                 Ok(indices.to_vec())
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    /// Puts a policy in force for the object of a group.
+    /// Puts a policy for the object of a group in effect.
     async fn register(&self, number: usize, entries: &[Entry], group: &[usize]) -> Result<()> {
         let name = object_name(number);
         let mut policy = policy(&name, entries, group);
@@ -162,7 +162,7 @@ impl Server {
         Ok(())
     }
 
-    /// The verdicts of a group, once its policy is in force.
+    /// The verdicts of a group, once its policy is in effect.
     async fn judged(&self, number: usize, entries: &[Entry], group: &[usize]) -> Result<BTreeMap<usize, &'static str>> {
         let entry = &entries[group[0]];
         let mut object = entry.object.clone();
@@ -190,7 +190,7 @@ impl Server {
         verdicts(entries, group, &warnings)
     }
 
-    /// What the server warns of when the object is created.
+    /// The server's warnings at a create of the object.
     async fn warnings(&self, path: &str, object: &Value) -> Result<Vec<String>> {
         let request = Request::post(format!("{path}?dryRun=All"))
             .header("content-type", "application/json")
@@ -208,7 +208,7 @@ impl Server {
     }
 }
 
-/// What warnings say of the entries of a group; those that they do not speak of are true.
+/// The verdicts in the warnings for a group. Entries without a warning are true.
 fn verdicts(entries: &[Entry], group: &[usize], warnings: &[String]) -> Result<BTreeMap<usize, &'static str>> {
     let mut verdicts: BTreeMap<usize, &'static str> = group.iter().map(|&index| (index, "true")).collect();
     for warning in warnings {
@@ -225,13 +225,13 @@ fn verdicts(entries: &[Entry], group: &[usize], warnings: &[String]) -> Result<B
     Ok(verdicts)
 }
 
-/// The entry whose error a message is: it begins with the expression, and may be cut.
+/// The entry of an error message, which begins with the expression and may be cut.
 fn failed(entries: &[Entry], group: &[usize], message: &str) -> Result<usize> {
     let shown = message.strip_prefix("expression '").with_context(|| message.to_owned())?;
     let is_of = |index: &&usize| {
         let expression = entries[**index].expression.trim();
         let length = shown.chars().zip(expression.chars()).take_while(|(shown, written)| shown == written).count();
-        // What is not cut goes on after the expression.
+        // An uncut message continues after the expression.
         length == expression.chars().count() && shown.get(expression.len()..).is_some_and(|rest| rest.starts_with('\''))
             || length > 100
     };
@@ -246,7 +246,7 @@ fn object_name(number: usize) -> String {
     format!("thing-{number}")
 }
 
-/// A policy for the object of that name alone.
+/// A policy for the object of that name only.
 fn policy(name: &str, entries: &[Entry], indices: &[usize]) -> Value {
     let validations: Vec<Value> = indices
         .iter()
@@ -266,7 +266,7 @@ fn policy(name: &str, entries: &[Entry], indices: &[usize]) -> Value {
     })
 }
 
-/// A kind that takes any JSON under `spec`.
+/// A kind that accepts any JSON under `spec`.
 fn definition(kind: &str, plural: &str, scope: &str) -> Value {
     let any = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     json!({

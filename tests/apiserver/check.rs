@@ -1,4 +1,4 @@
-//! `scpol check`: each line is seen to fail on purpose, and to be fine otherwise.
+//! `scpol check`: each check fails under a matching fault, and passes otherwise.
 
 use crate::status::report;
 use crate::support::{LIMIT, Operator, file, in_force, lease_duration, wait_condition, within};
@@ -20,11 +20,10 @@ crate::tests![
     what_policies_share_is_compared_with_what_the_operator_would_register,
 ];
 
-/// Where configurations are.
 /// The operator's Deployment.
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/scpol-system/deployments/scpol";
 
-/// What the checks have found, and how the command ended.
+/// The findings of the checks, and the exit code.
 pub(crate) struct Found {
     pub(crate) code: i32,
     items: Vec<Value>,
@@ -32,13 +31,13 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// What a check has found: results and codes.
+    /// The results and codes of a check.
     pub(crate) fn of(&self, check: &str) -> Vec<(&str, &str)> {
         let items = self.items.iter().filter(|item| item["check"] == check);
         items.map(|item| (item["result"].as_str().unwrap_or("-"), item["code"].as_str().unwrap_or("-"))).collect()
     }
 
-    /// What is not as it should be, and has a fix.
+    /// The findings that are not fine, each with a fix.
     fn bad(&self) -> Vec<(&str, &str, &str)> {
         let bad = self.items.iter().filter(|item| !matches!(item["result"].as_str(), Some("Ok" | "Info")));
         bad.map(|item| {
@@ -72,7 +71,7 @@ pub(crate) async fn check(cluster: &ControlPlane, arguments: &[&str]) -> Result<
 }
 
 impl World {
-    /// What the controllers of a real cluster would write of the operator's Deployment.
+    /// Writes the status of the operator's Deployment as the controllers of a real cluster would.
     async fn replicas_ready(&self, ready: i64) -> Result<()> {
         let status = [("replicas", 2), ("readyReplicas", ready)];
         let status =
@@ -218,7 +217,7 @@ async fn what_is_registered_and_what_waits_is_compared_with_the_policies() -> Re
     in_force(&world.cluster, "envoy").await?;
     in_force(&world.cluster, "log").await?;
     world.status("envoy", "missed", 1).await?;
-    // From here on nobody repairs anything.
+    // From here on no operator repairs anything.
     operator.kill().await?;
     world.create_async(DEPLOYMENTS, &waiting("ours", &["envoy.scpol.dev"])).await?;
     world.create_async(DEPLOYMENTS, &waiting("foreign", &["x.other.io", "envoy.scpol.dev"])).await?;
@@ -247,7 +246,7 @@ async fn what_is_registered_and_what_waits_is_compared_with_the_policies() -> Re
     assert!(found.of("registrations").contains(&("Problem", "SCP0330")), "{}", found.printed);
     found.says("no policy wants InitializerConfiguration scpol-gone")?;
 
-    // The server gives a create up after 30 s; so long nobody can tell that it waits in vain.
+    // The server gives up a create after 30 s. Before that, waiting is no fault.
     within(LIMIT * 2, "what waits has waited too long", || async {
         Ok(check(&world.cluster, &[]).await?.of("waiting objects") == [("Problem", "SCP0310"), ("Warning", "SCP0310")])
     })
@@ -272,7 +271,7 @@ async fn who_may_not_look_learns_that_it_cannot_be_told() -> Result<()> {
     found.says("checks could not be made: see above")
 }
 
-/// A certificate for the operator's Service and the authority that has signed it: `ca.crt`, `tls.crt`, `tls.key`.
+/// A certificate for the operator's Service, and its authority: `ca.crt`, `tls.crt`, `tls.key`.
 fn certificate() -> Result<[String; 3]> {
     let ca_key = KeyPair::generate()?;
     let mut ca = CertificateParams::new(Vec::new())?;
@@ -342,7 +341,7 @@ async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behin
     assert_eq!(found.of("certificate").first(), Some(&("Problem", "SCP0322")), "{}", found.printed);
     found.says("the Secret `scpol-webhook` has no `tls.key`")?;
 
-    // A Secret from before says nothing about files.
+    // An earlier Secret has no information about files.
     let container = json!({ "name": "scpol", "image": "scpol:0.1.0", "args": ["run", "--webhook-cert-dir=/certs"] });
     let pods = json!({ "metadata": { "labels": { "app": "scpol" } }, "spec": { "containers": [container] } });
     let spec = json!({ "selector": { "matchLabels": { "app": "scpol" } }, "template": pods });

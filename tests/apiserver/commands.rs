@@ -1,4 +1,4 @@
-//! `scpol` as people type it.
+//! `scpol` as users run it.
 
 use crate::engines::by;
 use crate::support::{LIMIT, Operator, in_force, timing_variable, within};
@@ -23,7 +23,7 @@ crate::tests![
     a_server_is_reached_by_a_proxy_and_as_somebody_else,
 ];
 
-/// Runs `scpol` as an administrator; gives its exit code and what it printed.
+/// Runs `scpol` as an administrator. Returns the exit code and the output.
 pub(crate) async fn scpol(cluster: &ControlPlane, arguments: &[&str]) -> Result<(i32, String)> {
     let output = Command::new(env!("CARGO_BIN_EXE_scpol"))
         .args(arguments)
@@ -69,7 +69,7 @@ async fn drain_shows_everything_that_waits_and_clears_only_what_it_is_told_to() 
     let (code, table) = scpol(&world.cluster, &["drain", "--initializer", "y.other.io"]).await?;
     assert_eq!(code, 0, "{table}");
 
-    // A kind that the preferred version of its group has not.
+    // A kind that the preferred version of its group lacks.
     let job = json!({ "template": { "spec": { "restartPolicy": "OnFailure", "containers": [{ "name": "app", "image": "x" }] } } });
     let cron = json!({
         "apiVersion": "batch/v1beta1", "kind": "CronJob", "metadata": { "name": "cron" },
@@ -126,7 +126,7 @@ async fn explain_tells_of_a_live_workload_what_every_stored_policy_does() -> Res
     let world = World::new().await?;
     let (code, none) = scpol(&world.cluster, &["explain", "deploy/web"]).await?;
     assert!(code == 2 && none.contains("there is no Deployment `web` in namespace `default`"), "{none}");
-    // Nobody completes it: it is seen all the same.
+    // No operator completes the object, but it is visible anyway.
     world.create_async(DEPLOYMENTS, &waiting("web", &["all.scpol.dev"])).await?;
     let (code, none) = scpol(&world.cluster, &["explain", "deploy/web"]).await?;
     assert_eq!((code, none.trim()), (0, "Deployment default/web: there is no policy"));
@@ -301,7 +301,7 @@ async fn explain_diff_and_status_read_what_each_engine_has_made() -> Result<()> 
 
 async fn who_may_not_read_the_namespaces_that_a_policy_decides_by_is_not_told_that_nothing_changes() -> Result<()> {
     let world = World::new().await?;
-    // Everything that the commands read, but for Namespaces.
+    // All rights that the commands need, except on Namespaces.
     let workloads = ["deployments", "statefulsets", "daemonsets", "cronjobs", "jobs", "pods"];
     let registered = ["initializerconfigurations", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
     let resources = [&workloads[..], &registered[..], &["sidecarpolicies", "nodes"]].concat();
@@ -341,7 +341,7 @@ async fn who_may_not_read_the_namespaces_that_a_policy_decides_by_is_not_told_th
     Ok(())
 }
 
-/// A proxy for HTTP that connects with whatever it is asked for; gives its address, and what that was.
+/// An HTTP proxy that connects to any requested address. Returns its address and the list of requests.
 async fn proxy() -> Result<(String, Arc<Mutex<Vec<String>>>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("http://{}", listener.local_addr()?);

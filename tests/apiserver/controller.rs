@@ -1,4 +1,4 @@
-//! Policies become registrations, and registrations stay what they are to be.
+//! Policies become registrations, and registrations stay correct.
 
 use crate::support::{LIMIT, Operator, in_force, policies, timing, wait_condition, within};
 use crate::world::{
@@ -40,7 +40,7 @@ async fn a_registration_is_owned_labelled_repaired_and_removed_with_its_policy()
     );
     assert_eq!(configuration["metadata"]["ownerReferences"][0]["name"], "envoy");
 
-    // Edited by hand: repaired at once.
+    // An edit by hand is repaired at once.
     world
         .patch(
             CONFIGURATION,
@@ -52,7 +52,7 @@ async fn a_registration_is_owned_labelled_repaired_and_removed_with_its_policy()
     })
     .await?;
 
-    // Another target: the registration follows.
+    // After a change of targets, the registration follows.
     world.edit_policy("envoy", json!({ "targets": [{ "group": "apps", "resource": "deployments" }] })).await?;
     within(LIMIT, "it follows the policy", || async {
         Ok(world
@@ -115,26 +115,26 @@ async fn a_registration_deleted_by_hand_stays_away_for_the_hold_across_restarts(
     world.unregistered().await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("held")).await?), ["app"]);
 
-    // A new leader knows of it too.
+    // A new leader also respects the removal.
     operator.kill().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
     wait_condition(&world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
     assert!(world.configurations().await?.is_empty());
-    // To suspend the policy and resume it ends the hold.
+    // Suspending and resuming the policy ends the hold.
     world.edit_policy("envoy", serde_json::json!({ "suspend": true })).await?;
     wait_condition(&world.cluster, "envoy", "Ready", "True", "Suspended").await?;
     world.edit_policy("envoy", serde_json::json!({ "suspend": false })).await?;
     in_force(&world.cluster, "envoy").await?;
     operator.kill().await?;
 
-    // Deleted while nobody looked: what we remove ourselves is marked first, and this was not.
+    // Deleted without a running operator. Our own removals are marked first, and this one was not.
     let operator = Operator::ready(&world.cluster, &["--repair-hold", "1s"]).await?;
     in_force(&world.cluster, "envoy").await?;
     operator.kill().await?;
     world.delete(CONFIGURATION).await?;
     let _operator = Operator::ready(&world.cluster, &["--repair-hold", "4s"]).await?;
     wait_condition(&world.cluster, "envoy", "Programmed", "False", "RemovedByHand").await?;
-    // After the hold it is made again.
+    // After the hold it is created again.
     in_force(&world.cluster, "envoy").await
 }
 
@@ -150,7 +150,7 @@ async fn foreign_configurations_are_never_touched_and_never_doubled() -> Result<
     world.delete(CONFIGURATION).await?;
     in_force(&world.cluster, "envoy").await?;
 
-    // The old tutorial's configuration is still there: a second registration would put the name on objects twice.
+    // The old tutorial's configuration still exists, so a second registration would put the name on objects twice.
     world.foreign("sidecar", "sidecar.initializer.kubernetes.io").await?;
     world
         .policy(
@@ -169,7 +169,7 @@ async fn foreign_configurations_are_never_touched_and_never_doubled() -> Result<
     world.delete(&format!("{CONFIGURATIONS}/sidecar")).await?;
     in_force(&world.cluster, "old").await?;
 
-    // Renamed while an object waits under the old name: it is let go, never forgotten.
+    // Renamed while an object waits under the old name: the object is released, never forgotten.
     world
         .create_async(
             DEPLOYMENTS,
@@ -209,12 +209,12 @@ async fn what_was_left_behind_while_the_operator_was_down_is_cleared_at_start() 
 async fn what_is_stored_long_after_its_registration_was_taken_away_is_let_go() -> Result<()> {
     let world = World::new().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    // An earlier leader may have registered it.
+    // As if registered by an earlier leader.
     let created = world.create_async(DEPLOYMENTS, &waiting("left-behind", &["gone.scpol.dev"])).await?;
     assert_eq!(pending(&created), ["gone.scpol.dev"]);
     world.initialized(&path("left-behind")).await?;
 
-    // A validating webhook that takes its time stands between our entry and the store, and lets the create through in the end.
+    // A slow validating webhook delays the create after our entry was added, and finally admits it.
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;
     let slow = TcpListener::bind("127.0.0.1:0").await?;
@@ -226,7 +226,7 @@ async fn what_is_stored_long_after_its_registration_was_taken_away_is_let_go() -
     let registration = json!({ "apiVersion": "admissionregistration.k8s.io/v1beta1", "kind": "ValidatingWebhookConfiguration", "metadata": { "name": "slow" }, "webhooks": [webhook] });
     let path = "/apis/admissionregistration.k8s.io/v1beta1/validatingwebhookconfigurations";
     request(&world.admin, "POST", path, &registration).await?;
-    // The server takes a moment to know of it: until then, creates pass.
+    // The server takes a moment to see it. Until then, creates pass.
     let mut names = (0..).map(|number| format!("held-{number}"));
     let (creator, held) = loop {
         let (client, body) = (world.creator.clone(), deployment(&names.next().context("endless")?));

@@ -1,4 +1,4 @@
-//! The cases of `tests/golden` for real servers: each with names that no other case has, so that many can be in force at once.
+//! The cases of `tests/golden` for real servers, each with unique names, so that many can be in effect at once.
 
 #![allow(unreachable_pub, reason = "shared between test programs")]
 
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Where the cases are.
+/// The folder of the cases.
 const FOLDER: &str = "tests/golden";
-/// How many requests are under way at once. More are not faster: the server compiles expressions, and on a busy machine the
-/// last of many gets no answer in time.
+/// The number of concurrent requests. More are not faster, because the server compiles expressions, and on a busy
+/// machine the last of many time out.
 pub const PARALLEL: usize = 4;
 /// The custom resources of the corpus: group, kind, resource.
 pub const CUSTOM: [(&str, &str, &str); 6] = [
@@ -31,19 +31,19 @@ pub const CUSTOM: [(&str, &str, &str); 6] = [
     ("example.com", "Rollout", "rollouts"),
 ];
 
-/// A case, with names that no other case has.
+/// A case with unique names.
 pub struct Case {
-    /// Its folder.
+    /// The folder of the case.
     pub name: String,
-    /// What its names begin with, and the label `case` of its workload.
+    /// The prefix of its names, and the label `case` of its workload.
     pub id: String,
-    /// As custom resources.
+    /// The policies as custom resources.
     pub policies: Vec<Value>,
     /// The workload as a user posts it.
     pub workload: Value,
-    /// What its Namespace enforces by labels of the Pod Security Standards. Other labels are the same for all cases.
+    /// The Pod Security labels of its Namespace. Other labels are the same for all cases.
     pub enforces: Map<String, Value>,
-    /// What `scpol inject` makes of it; none if the create would be refused.
+    /// The result of `scpol inject`; none if the create would be rejected.
     pub injected: Option<Value>,
 }
 
@@ -61,7 +61,7 @@ pub async fn define(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// As a server of that version takes it. Whatever its objects have is kept.
+/// The definition in the form for that version. All fields of its objects are kept.
 fn definition(version: Version, group: &str, kind: &str, plural: &str) -> Value {
     let mut spec = json!({ "group": group, "scope": "Namespaced", "names": { "kind": kind, "plural": plural } });
     let api = match version {
@@ -94,7 +94,7 @@ pub async fn create_namespaces(world: &World, cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// The Namespaces of `cases`, each with what it enforces.
+/// The Namespaces of `cases`, each with its enforced levels.
 fn namespaces(cases: &[Case]) -> BTreeMap<&str, Map<String, Value>> {
     let mut namespaces: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for case in cases {
@@ -111,17 +111,17 @@ fn namespace(name: &str, enforces: &Map<String, Value>) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
 }
 
-/// What became of a post.
+/// The result of a create.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stored {
-    /// It is stored, without what differs from one create to the next.
+    /// The stored object, without fields that differ between creates.
     As(Value),
-    /// It was refused.
+    /// The server rejected the create.
     Refused,
 }
 
 impl Stored {
-    /// What the server has made of a create.
+    /// The result from the stored object.
     pub fn of(mut stored: Value) -> Result<Self> {
         // A Job selects its pods by its UID.
         if stored["kind"] == "Job"
@@ -133,7 +133,7 @@ impl Stored {
         for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "selfLink", "managedFields"] {
             metadata.remove(field);
         }
-        // A change of a DaemonSet raises its generation, and the completion of a new one counts as a change.
+        // A change of a DaemonSet increments its generation, and the completion of a new one counts as a change.
         if stored["kind"] == "DaemonSet" {
             stored["spec"].as_object_mut().context("a spec")?.remove("templateGeneration");
             let annotations = stored["metadata"]["annotations"].as_object_mut();
@@ -143,14 +143,14 @@ impl Stored {
     }
 }
 
-/// What an API server says with status 500, though the object is at fault.
+/// Messages with status 500 although the object is at fault.
 const FAULTS: [&str; 2] =
     ["resourceVersion should not be set on objects to be created", "strict decoding error: unknown field"];
 
-/// What the server has stored of `body`, or why it has refused it.
+/// The result of the create of `body`, and the message of a rejection.
 pub async fn create(client: &Client, path: &str, body: &Value) -> Result<(Stored, String)> {
     let is_fault = |status: &Status| {
-        // Also without such a resource or namespace.
+        // Including a missing resource or namespace.
         matches!(status.code, 400 | 403 | 404 | 422) || FAULTS.iter().any(|fault| status.message.contains(fault))
     };
     match request(client, "POST", path, body).await {
@@ -160,8 +160,8 @@ pub async fn create(client: &Client, path: &str, body: &Value) -> Result<(Stored
     }
 }
 
-/// What the server would store of `body`, or why it would refuse it. The create waits for no initializer. A server that is out of
-/// time, or too busy, is asked again: that says nothing of `body`.
+/// The result of a dry-run create of `body`, and the message of a rejection. The create waits for no initializer. A
+/// timeout or a busy server says nothing about `body`, so the request is repeated.
 pub async fn dry_run(client: &Client, body: &Value) -> Result<(Stored, String)> {
     let path = format!("{}?dryRun=All&includeUninitialized=1", collection(body)?);
     let deadline = Instant::now() + 4 * LIMIT;
@@ -176,7 +176,7 @@ pub async fn dry_run(client: &Client, body: &Value) -> Result<(Stored, String)> 
     }
 }
 
-/// Where `body` is posted.
+/// The path for creates of `body`.
 pub fn collection(body: &Value) -> Result<String> {
     let (api, kind) = (body["apiVersion"].as_str().context("an apiVersion")?, body["kind"].as_str().context("a kind")?);
     let root = if api.contains('/') { "apis" } else { "api" };
@@ -197,7 +197,7 @@ pub fn names() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// All cases, as a server of that version is to see them.
+/// All cases in the form for that version.
 pub fn cases(version: Version) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     for (number, name) in names()?.into_iter().enumerate() {
@@ -290,8 +290,8 @@ fn rename(value: &mut Value, names: &[String], renamed: &dyn Fn(&str) -> String)
     }
 }
 
-/// True if and only if the template has something that servers of that version do not know: `scpol inject` takes no such policy, and no
-/// engine serves it.
+/// Whether the template has fields that servers of that version do not know. `scpol inject` rejects such a policy, and
+/// no engine serves it.
 pub(crate) fn is_beyond(version: Version, policy: &Value) -> bool {
     let template = &policy["spec"]["template"];
     let init = template["initContainers"].as_array().into_iter().flatten();
@@ -300,7 +300,8 @@ pub(crate) fn is_beyond(version: Version, policy: &Value) -> bool {
         || version == Version::V1_13 && init.into_iter().any(|container| container["restartPolicy"] == "Always")
 }
 
-/// Sets what `scpol inject` makes of each workload. One call serves all cases, because a policy selects its own case only.
+/// Sets the result of `scpol inject` for each workload. One call serves all cases, because a policy selects its own
+/// case only.
 fn inject(version: Version, cases: &mut [Case]) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let write = |name: &str, values: &mut dyn Iterator<Item = String>| -> Result<std::path::PathBuf> {

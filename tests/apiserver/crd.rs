@@ -1,5 +1,5 @@
-//! The definitions on the servers that they are for: they are taken, shown, explained and enforced; and what a server
-//! refuses our own rules refuse as well.
+//! The definitions on their servers: they are accepted, listed, explained and enforced. Our own rules reject everything
+//! that a server rejects.
 
 use crate::policies;
 use crate::support::{LIMIT, file, within};
@@ -15,10 +15,10 @@ use sidecar_policy::api::v1alpha1::SidecarPolicySpec;
 crate::tests![the_definition_for_old_servers_works_on_one, the_definition_for_current_servers_works_on_one,];
 
 const POLICIES: &str = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
-/// How many requests are under way at once.
+/// The number of concurrent requests.
 const PARALLEL: usize = 8;
 
-/// A server with nothing but the definition, applied as users apply it.
+/// A server with only the definition, applied as users do.
 async fn server(version: Version) -> Result<ControlPlane> {
     let cluster = ControlPlane::builder(version).start().await?;
     let (path, group) = match version {
@@ -56,8 +56,7 @@ fn judged(object: &Value) -> Result<SidecarPolicySpec, Vec<Violation>> {
     if violations.is_empty() { Ok(spec) } else { Err(violations) }
 }
 
-/// Why the server refuses each of `objects`, if it does; nothing is stored. Unknown fields are refused, as kubectl asks
-/// for.
+/// The rejections of `objects` in dry runs. Unknown fields are rejected, as kubectl requests.
 async fn refusals(client: &Client, objects: &[&Value]) -> Result<Vec<Option<String>>> {
     let requests = objects.iter().map(|object| async move {
         match request(client, "POST", &format!("{POLICIES}?dryRun=All&fieldValidation=Strict"), object).await {
@@ -119,9 +118,9 @@ async fn damaged_policies_are_refused(cluster: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
-/// Changes every part of every valid policy into values of every kind: whatever the server refuses, we refuse.
+/// Replaces every part of every valid policy by values of every kind. Our rules reject all that the server rejects.
 async fn whatever_the_server_refuses_we_refuse(cluster: &ControlPlane) -> Result<()> {
-    // Null is absent for us, as it is for servers that take it away.
+    // Null is absent for us, as on servers that prune it.
     let has_null = |object: &Value| without_nulls(object) != *object;
     let mutants: Vec<_> = policies::valid().iter().flat_map(|case| policies::mutants(&case.object)).collect();
     let valid_to_us: Vec<_> = mutants.iter().filter(|mutant| judged(mutant).is_ok() && !has_null(mutant)).collect();
@@ -185,7 +184,7 @@ fn rows(table: &str) -> Vec<Vec<String>> {
     table.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
 }
 
-/// What `kubectl explain` reads.
+/// Checks the source of `kubectl explain`.
 async fn every_field_is_explained(cluster: &ControlPlane) -> Result<()> {
     let admin = cluster.admin();
     let address = "/openapi/v3/apis/scpol.dev/v1alpha1";

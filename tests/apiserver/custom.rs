@@ -1,4 +1,5 @@
-//! Custom resources that carry a pod template: their definitions come and go, and the rights on them are the cluster's to give.
+//! Custom resources with a pod template. Their definitions come and go, and the cluster's administrator grants the
+//! rights on them.
 
 use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, condition, file, in_force, policies, timing, wait_condition, within};
@@ -32,7 +33,7 @@ fn collection(plural: &str) -> String {
     format!("/apis/example.org/v1/namespaces/default/{plural}")
 }
 
-/// A Rollout, with fields that nobody but its owner knows.
+/// A Rollout with fields that only its owner knows.
 fn rollout(name: &str) -> Value {
     let mut template = pod_template(name);
     template["spec"]["future"] = json!({ "x": [1, { "y": null }] });
@@ -61,14 +62,14 @@ impl World {
         within(LIMIT, "the custom resource is served", || async { Ok(self.get(&path).await?.is_some()) }).await
     }
 
-    /// Grants the operator what the shipped example grants for `rollouts`, on `plural`.
+    /// Grants the operator the rights of the shipped example for `rollouts`, for `plural`.
     async fn grant(&self, plural: &str) -> Result<()> {
         let read = |name: &str| std::fs::read_to_string(file(&format!("config/rbac/custom-resources/{name}.yaml")));
         let roles = [read("cluster_role")?, read("role")?].join("---\n").replace("rollouts", plural);
         self.cluster.apply_manifests(&roles).await.map(drop)
     }
 
-    /// Creators may do with `plural` what they may do with Deployments.
+    /// Grants creators the same rights on `plural` as on Deployments.
     async fn let_creators(&self, plural: &str) -> Result<()> {
         let (role, resource) = (format!("{plural}-user"), format!("--resource={plural}.example.org"));
         let verbs = "--verb=get,list,watch,create,update,patch,delete";
@@ -90,7 +91,7 @@ async fn a_policy_that_cannot_follow_its_edit_and_one_that_has_lost_its_right_sa
     world.let_creators("rollouts").await?;
     world.edit_policy("envoy", json!({ "targets": rollouts() })).await?;
     wait_condition(&world.cluster, "envoy", "Programmed", "False", "MissingRight").await?;
-    // What was registered before stays until it can follow, and what is created there waits for nobody.
+    // The earlier registration stays until the new one is possible, and creates of the new kind wait for nothing.
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("before")).await?), ["app"]);
     world.grant("rollouts").await?;
     in_force(&world.cluster, "envoy").await?;
@@ -136,13 +137,13 @@ async fn a_policy_waits_for_a_definition_and_a_right_injects_in_one_patch_and_ou
     world.status("envoy", "injected", 1).await?;
     world.status("envoy", "missed", 1).await?;
 
-    // What has nothing at the path is let through, and said to be so.
+    // An object without a pod at the path is admitted, with a report.
     let bare = json!({ "apiVersion": "example.org/v1", "kind": "Rollout", "metadata": { "name": "bare" }, "spec": {} });
     world.create_promptly(&collection("rollouts"), &bare).await?;
     let told = world.event("bare", "SidecarInjectionFailed: SCP0206: ").await?;
     assert!(told.contains("the Rollout has no pod template at `/spec/template`"), "{told}");
 
-    // The definition goes, and with it everything of its kind; and it comes again.
+    // The definition is deleted with all its objects, and created again.
     request(&world.admin, "DELETE", &format!("{DEFINITIONS}/rollouts.example.org"), &json!({})).await?;
     wait_condition(&world.cluster, "envoy", "Programmed", "False", "TargetNotServed").await?;
     within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await? == ["scpol-other"]) }).await?;
@@ -171,7 +172,7 @@ async fn a_definition_that_comes_again_at_once_is_noticed_with_the_end_of_the_wa
     let since = Instant::now();
     let created = world.create(&collection("rollouts"), &rollout("once-more")).await?;
     assert_eq!(containers(&created), ["app", "envoy"]);
-    // Until the end of the watch, and kube's margin of 5 s.
+    // Until the end of the watch, plus kube's margin of 5 s.
     let noticed = timing().watch.duration_of_custom_resources + Duration::from_secs(5);
     assert!(since.elapsed() < noticed, "the create took {:?}", since.elapsed());
     Ok(())
@@ -196,7 +197,7 @@ async fn what_waits_is_listed_and_cleared_and_a_policy_that_goes_leaves_nothing_
     assert!(code == 0 && drained.contains("cleared"), "{drained}");
     let path = format!("{}/stuck", collection("rollouts"));
     assert_eq!(containers(&world.initialized(&path).await?), ["app"]);
-    // The operator dies; meanwhile the policy goes, and something waits that nobody will ask for any more.
+    // The operator is killed. Meanwhile its policy is deleted, and an object waits that no policy covers any more.
     drop(operator);
     world.create_async(&collection("rollouts"), &rollout("left")).await?;
     world.delete_policy("rollouts").await?;
@@ -204,13 +205,13 @@ async fn what_waits_is_listed_and_cleared_and_a_policy_that_goes_leaves_nothing_
     within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await?.is_empty()) }).await?;
     let left = world.initialized(&format!("{}/left", collection("rollouts"))).await?;
     assert_eq!(containers(&left), ["app"]);
-    // What is stored late is seen, although the server is asked anew meanwhile for the groups that matter.
+    // A late object is seen, although the operator repeats discovery for the relevant groups meanwhile.
     world.policy("other", at(json!([{ "group": "example.com", "resource": "others" }]), "x")).await?;
     wait_condition(&world.cluster, "other", "Programmed", "False", "TargetNotServed").await?;
     let late = waiting_for(rollout("late"), &["rollouts.scpol.dev"]);
     world.create_async(&collection("rollouts"), &late).await?;
     world.initialized(&format!("{}/late", collection("rollouts"))).await?;
-    // Explained by any of its names.
+    // `explain` accepts any of its names.
     for name in ["rollout/left", "rollouts.example.org/left", "rollouts.v1.example.org/left"] {
         let policy = file("samples/01-sidecar.yaml").display().to_string();
         let (code, told) = scpol(&world.cluster, &["explain", name, "--policy", &policy, "-n", "default"]).await?;
@@ -231,12 +232,12 @@ async fn what_waits_for_another_first_is_seen_long_after_its_policy_has_gone() -
     world.create_async(&collection("rollouts"), &behind).await?;
     world.delete_policy("envoy").await?;
     within(LIMIT, "it is unregistered", || async { Ok(world.configurations().await?.is_empty()) }).await?;
-    // Until then its kind is watched in any case, and a second later it has been looked through.
+    // Until then its kind is watched anyway, and a second later it has been checked.
     tokio::time::sleep(timing().initializer.longest_create() + Duration::from_secs(1)).await;
-    // Another policy makes the operator ask the server anew which groups it has.
+    // Another policy makes the operator repeat discovery.
     world.policy("other", at(json!([{ "group": "example.com", "resource": "others" }]), "x")).await?;
     wait_condition(&world.cluster, "other", "Programmed", "False", "TargetNotServed").await?;
-    // It asks once more, and gives up what it watches for nobody.
+    // It repeats discovery once more, and stops unneeded watches.
     tokio::time::sleep(timing().controller.discovery_period + 2 * timing().controller.tick).await;
     let path = format!("{}/behind", collection("rollouts"));
     world.complete_foreign(&path).await?;
@@ -281,7 +282,7 @@ async fn what_is_in_no_namespace_is_refused_what_cannot_be_tried_is_said_and_pat
     let created = world.create_promptly(&collection("trainings"), &training("one")).await?;
     assert_eq!(both(&created), [vec![json!("app"), json!("deep")], vec![json!("app")]]);
 
-    // Another policy that takes the pod template to lie elsewhere: neither is injected any more, and both say so.
+    // Another policy gives another path of the pod template. Neither is injected any more, and both report it.
     world.policy("flat", at(target("spec.template"), "flat")).await?;
     wait_condition(&world.cluster, "flat", "Programmed", "True", "Programmed").await?;
     let created = world.create_promptly(&collection("trainings"), &training("two")).await?;
@@ -304,7 +305,7 @@ async fn what_lies_deeper_than_can_be_read_is_let_go_and_harms_nobody_else() -> 
     in_force(&world.cluster, "envoy").await?;
     let mut deep = rollout("deep");
     deep["beside"] = (0..300).fold(json!("x"), |inner, _| json!({ "in": inner }));
-    // As text: reading it back is what this is about.
+    // As text, because serde_json cannot parse this depth.
     let created = crate::world::text(&world.creator, "POST", &collection("rollouts"), &deep).await?;
     assert!(!created.contains("initializers") && created.contains(r#""in":{"in":"x"}"#), "{created}");
     let plain = world.create_promptly(&collection("rollouts"), &rollout("plain")).await?;

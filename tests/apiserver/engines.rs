@@ -1,4 +1,4 @@
-//! The engines that act inside the API server, as users meet them: a policy is applied, and workloads get its sidecar.
+//! The engines inside the API server from a user's view: a policy is applied, and workloads get its sidecar.
 
 use crate::status::report;
 use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
@@ -18,7 +18,7 @@ crate::tests![
     a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine,
 ];
 
-/// The engines that a server of that version has, as policies name them.
+/// The engines of a server version, as policies name them.
 pub(crate) const ENGINES: [(Version, &[&str]); 2] =
     [(Version::V1_13, &["Webhook"]), (Version::V1_36, &["Webhook", "MutatingAdmissionPolicy"])];
 
@@ -31,7 +31,7 @@ pub(crate) fn by(engine: &str, mut spec: Value) -> Value {
     spec
 }
 
-/// What `status.engine` says.
+/// The value of `status.engine`.
 pub(crate) async fn engine_of(world: &World, policy: &str) -> Result<Value> {
     Ok(policies(&world.cluster).get(policy).await?.data["status"]["engine"].clone())
 }
@@ -59,7 +59,7 @@ async fn a_policy_is_in_force_within_seconds_and_its_workloads_have_the_sidecar(
     Ok(())
 }
 
-/// Waits until new Deployments get these containers; nothing is stored.
+/// Waits until dry-run creates of Deployments have these containers.
 pub(crate) async fn shows(world: &World, expected: &[&str]) -> Result<()> {
     within(LIMIT, &format!("new Deployments have {expected:?}"), || async {
         let path = format!("{DEPLOYMENTS}?dryRun=All");
@@ -68,7 +68,7 @@ pub(crate) async fn shows(world: &World, expected: &[&str]) -> Result<()> {
     .await
 }
 
-/// The one command of the break-glass page, as its loop goes: kind after kind, whichever the server does not have.
+/// The command of the break-glass page, run for each kind of its loop, including kinds that the server lacks.
 pub(crate) async fn break_glass(world: &World) -> Result<()> {
     let page = std::fs::read_to_string(crate::support::file("docs/break-glass.md"))?;
     let mut loops = page.lines().filter_map(|line| line.strip_prefix("for kind in ")?.strip_suffix("; done"));
@@ -80,7 +80,7 @@ pub(crate) async fn break_glass(world: &World) -> Result<()> {
         match world.cluster.kubectl_output(User::Admin, &words).await {
             Ok(told) if told.contains(" deleted") => deleted.push(kind),
             Ok(_) => {}
-            // No harm, as the page says.
+            // Harmless, as the page says.
             Err(error) if error.to_string().contains("error: the server doesn't have a resource type") => {}
             Err(error) => return Err(error),
         }
@@ -117,15 +117,15 @@ async fn the_one_command_of_the_break_glass_page_lets_creates_go_with_the_operat
             assert!(start.elapsed() < Duration::from_secs(5), "{version:?} {engine}: {:?}", start.elapsed());
             operator.signal("CONT")?;
             wait_condition(&world.cluster, "envoy", "Ready", "False", "RemovedByHand").await?;
-            // It stays away, and leaves nothing behind that would refuse.
+            // It stays away, and no rejecting registration is left.
             within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
             shows(&world, &["app"]).await?;
             drop(operator);
-            // Nor does its successor come back before the hold is over.
+            // Its successor also respects the hold.
             let _operator = Operator::ready(&world.cluster, &[]).await?;
             wait_condition(&world.cluster, "envoy", "Ready", "False", "RemovedByHand").await?;
             assert!(world.registered().await?.is_empty());
-            // Suspended and resumed, it is in force again.
+            // After suspend and resume it is in effect again.
             world.edit_policy("envoy", json!({ "suspend": true })).await?;
             wait_condition(&world.cluster, "envoy", "Ready", "True", "Suspended").await?;
             world.edit_policy("envoy", json!({ "suspend": false })).await?;
@@ -151,7 +151,7 @@ async fn a_suspended_policy_does_not_end_the_hold_for_others_of_its_resource_and
         for name in ["envoy", "shipper"] {
             wait_condition(&world.cluster, name, "Ready", "False", "RemovedByHand").await?;
         }
-        // To stay out for longer, as the page says; each edit has everything looked at several times.
+        // The way to stay out longer, as the page says. Each edit causes several full passes.
         world.edit_policy("envoy", json!({ "suspend": true })).await?;
         wait_condition(&world.cluster, "envoy", "Ready", "True", "Suspended").await?;
         world.edit_policy("off", json!({ "priority": 1 })).await?;
@@ -204,7 +204,7 @@ async fn what_is_registered_is_repaired_when_edited_and_held_back_when_deleted_w
     Ok(())
 }
 
-/// A registered object, and edits by each of which it does not do what it should any more.
+/// A registered object, and edits that each break its effect.
 fn edits(version: Version, engine: &str) -> (String, Vec<Value>) {
     let root = "/apis/admissionregistration.k8s.io";
     let api = if version == Version::V1_13 { "v1beta1" } else { "v1" };
@@ -213,7 +213,8 @@ fn edits(version: Version, engine: &str) -> (String, Vec<Value>) {
             format!("{root}/{api}/mutatingwebhookconfigurations/scpol-deployments.apps"),
             vec![
                 json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "" }]),
-                // By it replicas know which policies are in force; of an edit of nothing but metadata, `generation` does not tell.
+                // Replicas read from it which policies are in effect. An edit of metadata alone does not change
+                // `generation`.
                 json!([{ "op": "remove", "path": "/metadata/annotations/scpol.dev~1policies" }]),
             ],
         ),
@@ -226,7 +227,7 @@ fn edits(version: Version, engine: &str) -> (String, Vec<Value>) {
     }
 }
 
-/// Creates Deployments, one after the other, until `stop`; gives each one's name and containers.
+/// Creates Deployments one after the other until `stop`. Returns their names and containers.
 async fn create_until(
     client: kube::Client,
     prefix: &'static str,
@@ -307,7 +308,7 @@ async fn without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterw
         assert_eq!((code, listed), (i32::from(missed > 0), all), "{engine}: {told}");
         let created = world.create_promptly(DEPLOYMENTS, &deployment("late")).await?;
         assert_eq!(containers(&created), ["app", "envoy"], "{engine}");
-        // Stopped in good order, what needs this process is taken away, and what does not stays.
+        // A proper stop removes registrations that need this process, and keeps the others.
         operator.signal("TERM")?;
         assert_eq!(operator.ended().await?, Some(0));
         let registered = world.registered().await?;
@@ -349,7 +350,8 @@ async fn a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine() -> 
             let error = world.create(&dry, object).await.expect_err("refused").to_string();
             assert!(error.contains(told), "{engine}: {error}");
         }
-        // An edited template is never refused for the old one, nor the new one for the old policy.
+        // A create during an edit of the template is never rejected for the old template, nor under the old policy for
+        // the new one.
         let mut template = sidecar("envoy");
         template["template"]["containers"][0]["image"] = json!("envoy:2");
         world.edit_policy("envoy", template).await?;

@@ -1,5 +1,5 @@
-//! What keeps the engines that act inside the API server from working: each has a condition with its code, a line of
-//! `scpol check`, and no create ever fails or waits for it.
+//! Faults that keep the engines inside the API server from working. Each has a condition with its code and a line of
+//! `scpol check`, and no create ever fails or waits.
 
 use crate::check::{Found, check};
 use crate::engines::{by, engine_of, shows};
@@ -49,7 +49,7 @@ fn statefulset(name: &str) -> Value {
     })
 }
 
-/// A policy that is not in force, and why; `scpol check` says the same. Gives the message.
+/// Checks that a policy is not in effect for `reason`, and that `scpol check` agrees. Returns the message.
 async fn refused(world: &World, policy: &str, condition: &str, reason: &str) -> Result<String> {
     let told = wait_condition(&world.cluster, policy, condition, "False", reason).await?;
     let ready = wait_condition(&world.cluster, policy, "Ready", "False", reason).await?;
@@ -67,7 +67,7 @@ async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unles
     world.policy("plain", sidecar("plain")).await?;
     in_force(&world.cluster, "plain").await?;
     assert_eq!(engine_of(&world, "plain").await?, "MutatingAdmissionPolicy");
-    // It looks at a whole object, and calls something `variables`.
+    // The expression reads a whole object, and uses the name `variables`.
     let mut odd = sidecar("odd");
     odd["matchConditions"] =
         json!([{ "name": "odd", "expression": "[object].exists(variables, has(variables.spec))" }]);
@@ -76,7 +76,7 @@ async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unles
     for policy in ["plain", "odd"] {
         within(LIMIT, "the webhook serves both", || async { Ok(engine_of(&world, policy).await? == "Webhook") })
             .await?;
-        // Why it is not the other engine is told of each, and names the culprit.
+        // Each policy reports why the other engine is not used, and the responsible policy.
         for condition in ["Ready", "Programmed"] {
             let told = wait_condition(&world.cluster, policy, condition, "True", "Programmed").await?;
             let message = told["message"].as_str().unwrap_or_default();
@@ -89,7 +89,7 @@ async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unles
     world.edit_policy("odd", json!({ "engine": "MutatingAdmissionPolicy" })).await?;
     let message = refused(&world, "odd", "Programmed", "NotExpressible").await?;
     assert!(message.contains("`[object].exists(variables"), "{message}");
-    // What it was before the edit stays in force.
+    // The policy stays in effect in its old form.
     assert!(message.contains("what was in force before this edit stays in force"), "{message}");
     shows(&world, &["app", "odd", "plain"]).await?;
     assert_eq!(engine_of(&world, "plain").await?, "Webhook");
@@ -104,7 +104,7 @@ async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unles
     in_force(&world.cluster, "odd").await?;
     shows(&world, &["app", "odd", "plain"]).await?;
 
-    // Each item of a list takes more room in an expression than it has in JSON.
+    // Each item of a list is larger in an expression than in JSON.
     let arguments = vec!["a"; 14_000];
     let large = json!({ "template": { "containers": [{ "name": "large", "image": "x:1", "args": arguments }] } });
     world.policy("large", on("statefulsets", large)).await?;
@@ -134,7 +134,7 @@ async fn policies_of_one_resource_that_name_different_engines_are_told_which_cam
     Ok(())
 }
 
-/// A server of 1.36 that was started with `argument`; what serves a policy that takes any engine, and why those that are named do not.
+/// A server of 1.36 with `argument`, the engine that serves a policy with `Auto`, and the reasons of the named engines.
 struct Switched {
     argument: &'static str,
     auto: Result<&'static str, &'static str>,
@@ -176,7 +176,7 @@ const SWITCHED: [Switched; 4] = [
 async fn an_engine_that_is_switched_off_is_passed_over_and_where_it_is_named_the_flag_is() -> Result<()> {
     for Switched { argument, auto, policies, webhooks } in SWITCHED {
         let world = World::with(ControlPlane::builder(Version::V1_36).extra_arg(argument)).await?;
-        // Seen before there is an operator.
+        // Detected before there is an operator.
         for (engine, off) in [("MutatingAdmissionPolicy", policies), ("Webhook", webhooks)] {
             let found = check(&world.cluster, &["--pre", "--engine", engine]).await?;
             let expected = match off.map(|(reason, _)| reason) {
@@ -210,7 +210,7 @@ async fn an_engine_that_is_switched_off_is_passed_over_and_where_it_is_named_the
         let expected: &[&str] = if auto.is_ok() { &["app", "auto"] } else { &["app"] };
         let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
         assert_eq!(containers(&created), expected, "{argument}");
-        // What does not work is not left behind.
+        // Failed registrations are not left behind.
         let registered = world.registered().await?;
         let of = |resource: &str| registered.iter().any(|name| name.contains(resource));
         assert_eq!(of("scpol-statefulsets.apps"), policies.is_none(), "{argument}: {registered:?}");
@@ -220,8 +220,8 @@ async fn an_engine_that_is_switched_off_is_passed_over_and_where_it_is_named_the
     Ok(())
 }
 
-/// A server that is started anew with other arguments while the operator goes on: which engine serves before, what switches it off, and
-/// what on again; the webhook serves in between.
+/// A server that restarts with other arguments while the operator runs: the engine before, the argument that switches
+/// it off, and the one that switches it on. The webhook serves in between.
 const SWITCHED_LATER: [(Version, &str, &str, &str); 3] = [
     (
         Version::V1_36,
@@ -296,7 +296,7 @@ async fn without_the_plugin_of_initializers_the_webhook_serves_what_names_no_eng
 async fn a_webhook_that_the_server_cannot_reach_is_told_in_its_own_words() -> Result<()> {
     for version in [Version::V1_13, Version::V1_36] {
         let world = world(version).await?;
-        // Nobody listens there.
+        // Nothing listens there.
         let _operator = Operator::ready(&world.cluster, &["--webhook-url", "https://127.0.0.1:1"]).await?;
         world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
         world.policy("auto", on("statefulsets", sidecar("auto"))).await?;
@@ -343,14 +343,14 @@ async fn a_template_that_the_server_refuses_is_told_and_nothing_of_it_is_registe
     Ok(())
 }
 
-/// An edited policy is as it was before until the edit is in force; what is refused never was.
+/// An edited policy keeps its old form until the edit is in effect. A rejected edit never takes effect.
 async fn an_edit_is_told_to_be_in_force_only_once_it_is() -> Result<()> {
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
         let world = World::with(ControlPlane::builder(Version::V1_36).audit_log()).await?;
         let _operator = Operator::ready(&world.cluster, &[]).await?;
         world.policy("envoy", by(engine, sidecar("envoy"))).await?;
         in_force(&world.cluster, "envoy").await?;
-        // Nothing may hold back what is told too early, as it would within the period of statuses.
+        // The period of statuses must not delay a premature report.
         tokio::time::sleep(timing().controller.status_period + 2 * timing().controller.tick).await;
         let bad = json!([{ "name": "envoy", "image": "x:1", "ports": [{ "containerPort": 70_000 }] }]);
         world.edit_policy("envoy", json!({ "template": { "containers": bad } })).await?;
@@ -462,7 +462,7 @@ async fn certificate_files_that_cannot_be_used_are_told_and_taken_once_they_can(
         operator.wait_ready().await?;
         shows(&world, &["app", "envoy"]).await?;
         if *name == "elsewhere" {
-            // Spoilt while it serves: it goes on with what it has, and says so.
+            // Damaged while it serves: the webhook keeps the old certificate, and reports it.
             write(folder.path(), files)?;
             let degraded = async |wanted: bool| {
                 within(3 * LIMIT, &format!("degraded is {wanted}"), || async {
@@ -484,7 +484,7 @@ async fn certificate_files_that_cannot_be_used_are_told_and_taken_once_they_can(
     Ok(())
 }
 
-/// Waits until the operator may do `verb` to what engines register, or may not any more.
+/// Waits until the operator has, or has not, the right to `verb` on a resource of registrations.
 async fn operator_may(world: &World, verb: &str, resource: &str, allowed: bool) -> Result<()> {
     let operator = world.cluster.client(User::Operator);
     let attributes = json!({ "verb": verb, "group": "admissionregistration.k8s.io", "resource": resource });
@@ -496,7 +496,7 @@ async fn operator_may(world: &World, verb: &str, resource: &str, allowed: bool) 
     .await
 }
 
-/// An engine, what grants its rights, what it registers, and the engine that serves in its place.
+/// An engine, the role with its rights, its registration, and the engine that replaces it.
 const RIGHTS: [(Version, &str, &str, &str, &str); 4] = [
     (Version::V1_13, "Initializer", "scpol-initializer", "initializerconfigurations", "Webhook"),
     (Version::V1_13, "Webhook", "scpol-webhook", "mutatingwebhookconfigurations", "Initializer"),
@@ -526,7 +526,7 @@ async fn an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_ar
         in_force(&world.cluster, "named").await?;
         let created = world.create_promptly(STATEFULSETS, &statefulset("db-2")).await?;
         assert_eq!(containers(&created), ["app", "named"], "{engine}");
-        // Taken away while it works: what was registered cannot be changed any more, and what is new is served otherwise.
+        // Revoked while it works: registrations cannot be changed any more, and new policies use another engine.
         world.delete(&path).await?;
         operator_may(&world, "create", resource, false).await?;
         world.policy("late", on("daemonsets", by(engine, sidecar("late")))).await?;

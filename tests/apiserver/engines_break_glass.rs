@@ -1,5 +1,5 @@
-//! The break-glass page, step by step as it says, on every engine: with an operator that stands still, and with one that lives
-//! and cannot do its work.
+//! The break-glass page, step by step, on every engine: with a frozen operator, and with a running one that cannot do
+//! its work.
 
 use crate::commands::scpol;
 use crate::engines::{break_glass, by};
@@ -16,9 +16,9 @@ crate::tests![
     on_an_old_server_a_webhook_that_cannot_answer_holds_up_no_create,
 ];
 
-/// The page says to wait so long, because nothing shows when the last of several API servers has noticed.
+/// The wait that the page asks for, because nothing shows when the last of several API servers has seen the change.
 const NOTICED: Duration = Duration::from_secs(3);
-/// So long creates may still fail after the one command.
+/// The time in which creates may still fail after the command.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// Creates with kubectl until it succeeds, which must be soon after `since`.
@@ -34,7 +34,7 @@ async fn create_succeeds(world: &World, name: &str, since: Instant) -> Result<()
     }
 }
 
-/// Takes the rights to do `what` from the operator, and waits until it has lost them.
+/// Revokes the operator's right to `verb`, and waits until it is gone.
 async fn take_rights(world: &World, bindings: &[&str], verb: &str, group: &str, resource: &str) -> Result<()> {
     for binding in bindings {
         world.delete(&format!("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{binding}")).await?;
@@ -49,12 +49,12 @@ async fn take_rights(world: &World, bindings: &[&str], verb: &str, group: &str, 
     .await
 }
 
-/// How the operator comes not to work.
+/// The failure of the operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Failure {
-    /// It stands still.
+    /// It is frozen.
     Frozen,
-    /// It lives, and every PATCH of it is refused.
+    /// It runs, but every PATCH is rejected.
     MayNotPatch,
 }
 
@@ -104,10 +104,10 @@ async fn with_initializers_the_three_steps_let_everything_go() -> Result<()> {
     Ok(())
 }
 
-/// What somebody did to a registration, so that it does not inject any more.
+/// An edit that breaks a registration.
 fn spoilt(engine: &str) -> (&'static str, serde_json::Value) {
     match engine {
-        // An authority that has not signed what the operator shows.
+        // An authority that has not signed the operator's certificate.
         "Webhook" => {
             ("mutatingwebhookconfigurations", json!([{ "op": "remove", "path": "/webhooks/0/clientConfig/caBundle" }]))
         }

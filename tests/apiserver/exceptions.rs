@@ -20,7 +20,7 @@ crate::tests![
 
 const FILE: &str = "tests/apiserver/exceptions.yaml";
 const PAGE: &str = "docs/engines.md";
-/// What surrounds the table in [`PAGE`].
+/// The markers around the table in [`PAGE`].
 const BEGIN: &str = "<!-- begin: tests/apiserver/exceptions.yaml -->\n";
 const END: &str = "<!-- end: tests/apiserver/exceptions.yaml -->\n";
 
@@ -64,7 +64,7 @@ pub(crate) enum Verdict {
     Agrees,
     /// The server stores something else.
     Differs,
-    /// The server refuses the workload, with the sidecar and without it: there is nothing to compare.
+    /// The server rejects the workload, with the sidecar and without it, so there is nothing to compare.
     Refused,
     /// The engine does not serve a policy of the case, for this reason.
     NotServed(Code),
@@ -123,7 +123,7 @@ impl Exceptions {
         Ok(Self { setup, expected })
     }
 
-    /// True if and only if the case is one of them.
+    /// True if and only if the case is an exception.
     pub(crate) fn has(&self, case: &str) -> bool {
         self.expected.contains_key(case)
     }
@@ -137,7 +137,7 @@ impl Exceptions {
         codes.collect()
     }
 
-    /// What is wrong with a case of which `found` is the verdict: a verdict that is not in the file, or one in the file that no
+    /// The fault of a case with the verdict `found`: a verdict that is not in the file, or one in the file that no
     /// longer holds.
     pub(crate) fn fault(&self, case: &str, found: Verdict, detail: &str) -> Option<String> {
         let setup = self.setup;
@@ -222,7 +222,7 @@ fn table(exceptions: &[Exception]) -> Result<String> {
     Ok(table)
 }
 
-/// In as few words as possible.
+/// The setups in as few words as possible.
 fn places(setups: &[Setup]) -> String {
     let is_all = |version: Option<Version>| {
         let mut meant = Setup::ALL.into_iter().filter(|setup| version.is_none_or(|version| setup.version == version));

@@ -1,4 +1,4 @@
-//! The initializer loop, row by row of the table of edge cases in `docs/initializers.md`.
+//! The initializer loop, by the rows of the table of edge cases in `docs/initializers.md`.
 
 use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
 use crate::world::{
@@ -88,13 +88,13 @@ async fn every_kind_gets_its_sidecar_in_one_patch_through_every_group() -> Resul
         );
         world.patched(name, 1).await?;
     }
-    // There is no controller-manager for this server: what it would post is the stored template.
+    // This server has no controller-manager, which would post the stored template.
     let stored = world.get(&path("v1")).await?.unwrap_or_default();
     let mut pod = stored["spec"]["template"].clone();
     (pod["apiVersion"], pod["kind"], pod["metadata"]["name"]) = (json!("v1"), json!("Pod"), json!("from-template"));
     let created = world.create_promptly("/api/v1/namespaces/default/pods", &pod).await?;
     assert_eq!(containers(&created), ["app", "envoy"], "not twice, though pods are a target as well");
-    // No selector tells which objects will match, so what does not match must leave at once as well.
+    // The registration has no selector, so objects that do not match must be released at once too.
     let mut other = deployment("other");
     other["metadata"]["namespace"] = json!("kube-system");
     request(&world.admin, "POST", "/apis/apps/v1/namespaces/kube-system/deployments", &other).await?;
@@ -136,7 +136,7 @@ async fn initializers_take_turns_in_order() -> Result<()> {
     world.initialized(&path("web")).await?;
     world.patched("web", 1).await?;
 
-    // Rows 5 and 28: ours twice, and ours again behind a foreign one.
+    // Rows 5 and 28: our name twice, and again behind a foreign one.
     world
         .create_async(DEPLOYMENTS, &waiting("twice", &["a.scpol.dev", "a.scpol.dev", "x.other.io", "b.scpol.dev"]))
         .await?;
@@ -153,7 +153,7 @@ async fn initializers_take_turns_in_order() -> Result<()> {
 
 async fn what_is_not_to_be_injected_is_let_go_and_what_is_not_ours_is_left_alone() -> Result<()> {
     let world = audited().await?;
-    // Row 1: created before we came, never ours.
+    // Row 1: created before the operator, so never ours.
     world.create(DEPLOYMENTS, &deployment("before")).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     let selector =
@@ -184,11 +184,11 @@ async fn what_is_not_to_be_injected_is_let_go_and_what_is_not_ours_is_left_alone
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &odd).await?), ["app", "envoy"]);
     world.event("odd", "SidecarInjectionSkipped: SCP0117: ").await?;
 
-    // Row 6: rejected already. The server deletes such an object at its next write, which must not be ours.
+    // Row 6: already rejected. The server deletes such an object at its next write, which must not be ours.
     let mut rejected = waiting("rejected", &["envoy.scpol.dev"]);
     rejected["metadata"]["initializers"]["result"] = json!({ "status": "Failure", "message": "no", "code": 403 });
     world.create_async(DEPLOYMENTS, &rejected).await?;
-    // Rows 10, 11 and orphans: a name of ours whose policy is gone.
+    // Rows 10, 11 and orphans: a name of ours without a policy.
     world.create_async(DEPLOYMENTS, &waiting("orphan", &["gone.scpol.dev"])).await?;
     assert_eq!(containers(&world.initialized(&path("orphan")).await?), ["app"]);
     // A list without our name is an authorised bypass.
@@ -280,7 +280,7 @@ async fn two_policies_that_collide_are_both_left_out_and_say_so() -> Result<()> 
 async fn what_the_server_refuses_is_let_through_or_refused_as_the_policy_says() -> Result<()> {
     let world = audited().await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    // Valid to us, refused by the server: 422.
+    // Valid by our rules, but rejected by the server: 422.
     let template = json!({ "containers": [{ "name": "bad", "image": "x:1", "ports": [{ "containerPort": 99999 }] }] });
     world.policy("bad", json!({ "template": template })).await?;
     world.policy("good", sidecar("envoy")).await?;
@@ -309,7 +309,7 @@ async fn changes_under_our_hands_lose_nothing() -> Result<()> {
     let operator = Operator::ready(&world.cluster, &["--lease-duration", "60s"]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;
-    // While the operator is frozen, objects come, change, go, and come again under their old names.
+    // While the operator is frozen, objects are created, changed, deleted, and created again under their old names.
     operator.signal("STOP")?;
     for name in ["changed", "gone", "again"] {
         world.create_async(DEPLOYMENTS, &deployment(name)).await?;
@@ -348,7 +348,7 @@ async fn the_operator_waits_for_a_server_that_is_away_and_goes_on() -> Result<()
     })
     .await?;
     operator.wait_ready().await?;
-    // Slow for a while: the same. The lease is renewed every second, and so a call of ours is among those that wait.
+    // The same with a slow server. The lease is renewed every second, so some of our calls wait.
     world.cluster.freeze();
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     world.cluster.thaw();
@@ -401,7 +401,7 @@ async fn a_burst_of_creates_is_injected_whole_and_each_object_once() -> Result<(
         });
         ours.count()
     };
-    // The log is written after the answer, and the answer to the creator may be faster.
+    // The log is written after the answer, so the answer to the creator may be faster.
     within(LIMIT, "each has been patched", || async { Ok(patches() >= 150) }).await?;
     assert_eq!(patches(), 150, "tried and successful PATCHes are the same");
     Ok(())

@@ -1,4 +1,4 @@
-//! What people install, try and do in an emergency: the install files with kubectl, the samples, the break-glass page.
+//! Installation and first use: the install files with kubectl, the samples, the break-glass page.
 
 use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, file, in_force, policies, within};
@@ -16,10 +16,11 @@ crate::tests![
     what_is_stuck_can_be_seen_and_released_with_kubectl_alone,
 ];
 
-/// The break-glass page says to wait so long, because nothing shows when the last of several API servers has noticed.
+/// The wait that the break-glass page asks for, because nothing shows when the last of several API servers has seen the
+/// change.
 const NOTICED: Duration = Duration::from_secs(3);
 
-/// Applies an install file as its users do, twice, and sees that the second time changes nothing.
+/// Applies an install file twice, as users do. The second time must change nothing.
 async fn applies_twice(cluster: &ControlPlane, bundle: &str) -> Result<()> {
     let path = file(bundle).display().to_string();
     let apply = ["apply", "--validate=false", "-f", &path];
@@ -106,7 +107,7 @@ async fn every_sample_does_what_its_head_says_with_the_shipped_rights() -> Resul
     Ok(())
 }
 
-/// `docs/break-glass.md`, with an operator that stands still: the worst that can happen, since it keeps the lease.
+/// `docs/break-glass.md` with a frozen operator, the worst case, because it keeps the lease.
 async fn the_three_steps_of_the_break_glass_page_work_without_an_operator() -> Result<()> {
     let world = World::new().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
@@ -122,10 +123,10 @@ async fn the_three_steps_of_the_break_glass_page_work_without_an_operator() -> R
     let (code, drained) = scpol(&world.cluster, &["drain"]).await?;
     assert_eq!(code, 0, "{drained}");
     assert_eq!(containers(&world.initialized(&path("stuck")).await?), ["app"]);
-    // Afterwards: the operator is back, and respects it.
+    // Afterwards the operator is back, and respects the removal.
     operator.signal("CONT")?;
     crate::support::wait_condition(&world.cluster, "sidecar", "Ready", "False", "RemovedByHand").await?;
-    // A policy that is made anew is not held.
+    // A recreated policy has no hold.
     world.delete_policy("sidecar").await?;
     world.sample("01-sidecar.yaml", "sidecar").await
 }
@@ -148,13 +149,13 @@ async fn what_is_stuck_can_be_seen_and_released_with_kubectl_alone() -> Result<(
 }
 
 impl World {
-    /// Applies a sample and waits until its policy is in force.
+    /// Applies a sample and waits until its policy is in effect.
     async fn sample(&self, name: &str, policy: &str) -> Result<()> {
         self.cluster.apply_file(&file("samples").join(name)).await?;
         in_force(&self.cluster, policy).await
     }
 
-    /// Creates a workload of the samples as kubectl does, and takes it away again; gives the names of its containers.
+    /// Creates a workload of the samples with kubectl and deletes it. Returns the names of its containers.
     async fn workload(&self, name: &str, namespace: &str) -> Result<Vec<String>> {
         let manifest = file("samples/workloads").join(name).display().to_string();
         let since = Instant::now();
@@ -170,7 +171,7 @@ impl World {
         Ok(containers(&serde_json::from_str(&json)?))
     }
 
-    /// Waits until creates get no entry of that name any more.
+    /// Waits until creates get no entry with that name.
     async fn unregistered_as(&self, initializer: &str) -> Result<()> {
         within(LIMIT, "creates get no such entry", || async {
             Ok(self.assigned().await?.iter().all(|name| name != initializer))
@@ -178,7 +179,7 @@ impl World {
         .await
     }
 
-    /// The order of the recovery page: policies first, the operator last.
+    /// Uninstalls in the order of the recovery page: policies first, the operator last.
     async fn uninstall(&self, operator: Operator) -> Result<()> {
         self.cluster.kubectl_output(User::Admin, &["delete", "scpol", "--all"]).await?;
         within(LIMIT, "no registration is left", || async { Ok(self.configurations().await?.is_empty()) }).await?;
@@ -186,7 +187,7 @@ impl World {
         assert_eq!((code, waiting.trim()), (0, "Nothing waits for an initializer."));
         assert_eq!(operator.stop().await?, Some(0));
         let bundle = file("config/install-legacy.yaml").display().to_string();
-        // There is no controller here that would end the namespace; the Deployment was never created.
+        // No controller here would end the namespace. The Deployment was never created.
         self.cluster
             .kubectl_output(User::Admin, &["delete", "--wait=false", "--ignore-not-found", "-f", &bundle])
             .await?;

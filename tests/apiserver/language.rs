@@ -1,4 +1,4 @@
-//! What a policy can say, on a real server: who gets what, where it goes, and why not.
+//! The features of policies on a real server: selection, placement, and reasons.
 
 use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
 use crate::world::{CONFIGURATIONS, DEPLOYMENTS, PODS, World, containers, deployment, pod_template, request};
@@ -30,12 +30,12 @@ async fn labels_of_the_workload_and_of_its_namespace_select_and_relabelling_is_f
     world
         .policy("envoy", json!({ "labelSelector": labels, "namespaceSelector": by_namespace, "template": envoy() }))
         .await?;
-    // Servers below 1.21 do not label namespaces with their name; policies can select by it all the same.
+    // Servers below 1.21 do not label namespaces with their name, but policies can select by it.
     let by_name = json!({ "matchLabels": { "kubernetes.io/metadata.name": "shop" } });
     world.policy("tracer", json!({ "namespaceSelector": by_name, "template": { "containers": [{ "name": "tracer", "image": "t:1" }] } })).await?;
     in_force(&world.cluster, "envoy").await?;
     in_force(&world.cluster, "tracer").await?;
-    // The namespace is younger than every view of it.
+    // The namespace is newer than the operator's cache.
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop", "labels": { "team": "shop" } } });
     request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await?;
     let shop = "/apis/apps/v1/namespaces/shop/deployments";
@@ -67,7 +67,7 @@ async fn labels_of_the_workload_and_of_its_namespace_select_and_relabelling_is_f
     Ok(())
 }
 
-/// A number that is new with each call.
+/// A number that differs in each call.
 fn next() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -114,7 +114,7 @@ async fn the_users_containers_get_env_sources_and_mounts_and_the_pod_its_labels_
     }
     world.status("envoy", "injected", 1).await?;
 
-    // All or nothing: a variable that means something else keeps everything out, and the workload comes in.
+    // All or nothing: a conflicting variable prevents the whole injection, and the workload is admitted.
     let mut other = deployment("other");
     other["spec"]["template"]["spec"]["containers"][0]["env"] =
         json!([{ "name": "HTTP_PROXY", "value": "http://secret@elsewhere" }]);
@@ -181,7 +181,7 @@ async fn a_secret_with_a_short_password_is_refused_and_one_character_more_is_let
     let sample = std::fs::read_to_string(crate::support::file("samples/07-password-length.yaml"))?;
     let sample: Value = serde_saphyr::from_str(&sample)?;
     policies(&world.cluster).create(&Default::default(), &serde_json::from_value(sample)?).await?;
-    // The rights on Secrets are no part of the installation.
+    // The installation does not include rights on Secrets.
     let condition = wait_condition(&world.cluster, "password-length", "Programmed", "False", "MissingRight").await?;
     assert!(condition["message"].as_str().is_some_and(|message| message.contains("secrets")), "{condition}");
     wait_condition(&world.cluster, "password-length", "Reconciling", "True", "MissingRight").await?;
@@ -189,7 +189,7 @@ async fn a_secret_with_a_short_password_is_refused_and_one_character_more_is_let
     world.cluster.apply_manifests(&[role("cluster_role")?, role("role")?].join("---\n")).await?;
     in_force(&world.cluster, "password-length").await?;
     let secret = |name: &str, field: &str, data: Value| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, field: data });
-    // 19 and 20 times `x`, in base64; as data, and as stringData, which the server turns into data.
+    // 19 and 20 times `x` in base64, as data and as stringData, which the server converts to data.
     for (name, field, password, fits) in [
         ("nineteen", "data", "eHh4eHh4eHh4eHh4eHh4eHh4eA==", false),
         ("twenty", "data", "eHh4eHh4eHh4eHh4eHh4eHh4eHg=", true),
@@ -220,7 +220,7 @@ async fn conditions_and_validations_decide_and_an_expression_that_fails_never_ho
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     let sample = std::fs::read_to_string(crate::support::file("samples/05-port-or-annotation.yaml"))?;
     let mut sample: Value = serde_saphyr::from_str(&sample)?;
-    // On Deployments, which nothing here makes pods of.
+    // On Deployments, which make no pods here.
     sample["spec"].as_object_mut().context("a spec")?.remove("targets");
     let expression = &mut sample["spec"]["matchConditions"][0]["expression"];
     *expression =
@@ -257,14 +257,14 @@ async fn conditions_and_validations_decide_and_an_expression_that_fails_never_ho
         let created = world.create_promptly(DEPLOYMENTS, &body).await?;
         assert_eq!(containers(&created), expected, "{}", body["metadata"]["name"]);
     }
-    // `paused` is absent from all of them: told, and let through.
+    // All of them lack `paused`: this is reported, and they are admitted.
     within(LIMIT, "the failure is told", || async {
         let status = policies(&world.cluster).get("fails").await?.data["status"].clone();
         Ok(status["failures"][0]["code"] == "SCP0211"
             && status["failures"][0]["message"].as_str().is_some_and(|text| text.contains("no such key: paused")))
     })
     .await?;
-    // Judged as it will be stored: two of its own, and the proxy.
+    // Judged in its stored form: two of its own, and the proxy.
     let mut many = with_ports("many", json!([{ "containerPort": 80 }]));
     many["spec"]["template"]["spec"]["containers"] = json!([
         { "name": "app", "image": "a", "ports": [{ "containerPort": 80 }] },

@@ -1,10 +1,11 @@
 //! Scenarios on real servers, over TLS, with the shipped RBAC and nothing more.
 //!
-//! One program for all of them, so that tests share servers: a test has one for itself, since registrations concern the whole cluster,
-//! and hands it on to the next, which finds it as if it were fresh ([`controlplane::pool`]). Most tests wait most of the time, so more of them
-//! run at once than there are processors: `SCPOL_TEST_SERVERS`, 8 unless set. Those named in `longest.txt` begin first.
+//! All scenarios are in one program, so that tests share servers. A test has a server for itself, because registrations
+//! affect the whole cluster. It passes the server to the next test, which finds it as if it were new
+//! ([`controlplane::pool`]). Most tests mostly wait, so more of them run at once than there are processors:
+//! `SCPOL_TEST_SERVERS`, 8 unless set. Those in `longest.txt` start first.
 //!
-//! `cargo test --test apiserver -- author` runs some of them. A file of tests names its tests in `tests![..]`.
+//! `cargo test --test apiserver -- author` runs some of them. A file lists its tests in `tests![..]`.
 
 #[path = "../chaos/mod.rs"]
 mod chaos;

@@ -1,4 +1,5 @@
-//! Every malformed policy that we know of, on a server with the operator: refused there, or told by a condition with its code.
+//! Every known malformed policy on a server with the operator: rejected by the server, or reported by a condition with
+//! its code.
 
 use crate::policies;
 use crate::support::{self, LIMIT, Operator, within};
@@ -16,7 +17,7 @@ crate::tests![
 ];
 
 const POLICIES: &str = "/apis/scpol.dev/v1alpha1/sidecarpolicies";
-/// How many requests are under way at once.
+/// The number of concurrent requests.
 const PARALLEL: usize = 16;
 
 /// A malformed policy, and its first fault.
@@ -35,7 +36,7 @@ fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// The name under which the server stores `case`; none if it refuses it.
+/// The name of the stored `case`; none if the server rejects it.
 async fn post(world: &World, case: &Case) -> Result<Option<String>> {
     match request(&world.admin, "POST", POLICIES, &case.object).await {
         Ok(stored) => Ok(stored["metadata"]["name"].as_str().map(str::to_owned)),
@@ -44,7 +45,7 @@ async fn post(world: &World, case: &Case) -> Result<Option<String>> {
     }
 }
 
-/// The reason and the message for which each policy is not accepted, by name.
+/// The reason and message of each policy that is not accepted, by name.
 async fn not_accepted(world: &World) -> Result<BTreeMap<String, (String, String)>> {
     let list = support::policies(&world.cluster).list(&Default::default()).await?;
     let told = list.items.into_iter().filter_map(|policy| {
@@ -57,8 +58,8 @@ async fn not_accepted(world: &World) -> Result<BTreeMap<String, (String, String)
     Ok(told.collect())
 }
 
-/// Posts every case. What the server stores must be told by the operator, first of all with the fault that was expected; gives
-/// how many that were.
+/// Creates every case. The operator must report each stored one, with the expected fault first. Returns the number of
+/// stored ones.
 async fn refused_or_told(world: &World) -> Result<usize> {
     let operator = Operator::ready(&world.cluster, &[]).await?;
     let cases = cases();
@@ -69,9 +70,9 @@ async fn refused_or_told(world: &World) -> Result<usize> {
     eprintln!("{} malformed policies: {refused} refused by the server, {} stored", cases.len(), stored.len());
     assert!(cases.len() >= 300, "{} malformed policies", cases.len());
 
-    // Hundreds of statuses are to be written, and read here.
+    // Hundreds of statuses are written and read here.
     within(4 * LIMIT, "none of them is accepted", || async {
-        // A list of hundreds takes the server some time, which the operator needs, too.
+        // A list of hundreds takes the server time that the operator needs too.
         tokio::time::sleep(Duration::from_millis(200)).await;
         Ok(not_accepted(world).await?.len() == stored.len())
     })

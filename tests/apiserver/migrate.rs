@@ -1,5 +1,5 @@
-//! From the tutorials' initializer to a policy, in the order that `scpol convert` prints: creates come all the time, and each of them gets
-//! its sidecar, once and promptly.
+//! From the tutorials' initializer to a policy, in the order that `scpol convert` prints. Creates continue all the
+//! time, and each gets its sidecar once and promptly.
 
 use crate::support::{Operator, file, in_force, wait_condition};
 use crate::world::{DEPLOYMENTS, PROMPT, World, containers, deployment, path, pending, request};
@@ -19,7 +19,7 @@ crate::tests![an_old_initializer_hands_over_and_no_create_hangs_or_is_missed,];
 const NAME: &str = "sidecar.initializer.kubernetes.io";
 const OLD: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations/sidecar";
 
-/// What `scpol convert` makes of the tutorial's files.
+/// The result of `scpol convert` on the tutorial's files.
 fn converted() -> Result<Value> {
     let input = file("tests/convert/tutorial-sidecar/input.yaml");
     let output = Command::new(env!("CARGO_BIN_EXE_scpol")).args(["convert", "-f"]).arg(input).output()?;
@@ -28,7 +28,7 @@ fn converted() -> Result<Value> {
     Ok(policy["spec"].clone())
 }
 
-/// A loop beside the test, until it is stopped.
+/// A loop in parallel to the test, until it is stopped.
 struct Beside {
     stop: Arc<AtomicBool>,
     task: JoinHandle<Result<()>>,
@@ -46,7 +46,7 @@ impl Beside {
     }
 }
 
-/// The tutorials' initializer: a strategic merge patch without any test, for whatever has its name first.
+/// The tutorials' initializer: a strategic merge patch without a test, for every object with its name first.
 async fn old_initializer(client: Client, template: Value, stop: Arc<AtomicBool>) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         let list = request(&client, "GET", &format!("{DEPLOYMENTS}?includeUninitialized=1"), &Value::Null).await?;
@@ -69,7 +69,7 @@ async fn old_initializer(client: Client, template: Value, stop: Arc<AtomicBool>)
     Ok(())
 }
 
-/// Creates one Deployment after another; each must come promptly, with its sidecar.
+/// Creates one Deployment after another. Each must be created promptly, with its sidecar.
 async fn creates(client: Client, created: Arc<AtomicUsize>, stop: Arc<AtomicBool>) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         let name = format!("web-{}", created.load(Ordering::Relaxed));
@@ -92,7 +92,7 @@ async fn an_old_initializer_hands_over_and_no_create_hangs_or_is_missed() -> Res
     let created = Arc::new(AtomicUsize::new(0));
     let (creator, count) = (world.creator.clone(), created.clone());
     let creating = Beside::run(|stop| creates(creator, count, stop));
-    // So many more creates have gone through, which takes all that a server does once a second.
+    // Waits for further creates, and for everything that a server does once a second.
     let go_on = async || -> Result<()> {
         let (since, before) = (Instant::now(), created.load(Ordering::Relaxed));
         while !creating.task.is_finished()

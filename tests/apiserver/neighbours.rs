@@ -1,6 +1,7 @@
-//! Whatever one policy is, and whatever the server answers to what it is registered as: no other policy loses its delivery.
+//! No policy affects the delivery of another, whatever its content and whatever the server's answer to its
+//! registration.
 //!
-//! A neighbour is in force all the while, and Deployments are created without a pause: each must have its sidecar.
+//! A neighbour is in effect all the time, and Deployments are created continuously. Each must have its sidecar.
 
 use crate::chaos::fault::{Does, Rule, Verb};
 use crate::chaos::proxy::Proxy;
@@ -25,7 +26,7 @@ crate::tests![
     what_the_server_answers_to_one_policy_is_told_of_that_one_on_admission_policies,
 ];
 
-/// Everything that is registered.
+/// All resources of registrations.
 const REGISTERED: &[&str] = &[
     "initializerconfigurations",
     "mutatingwebhookconfigurations",
@@ -36,23 +37,23 @@ const REGISTERED: &[&str] = &[
     "validatingadmissionpolicybindings",
 ];
 
-/// For so long what was in force before an edit is looked at.
+/// The time for which the old form is observed after an edit.
 const STEADY: Duration = Duration::from_secs(1);
 
-/// A policy whose containers nobody else has, and which refuses what lacks them.
+/// A policy with unique containers that rejects workloads without them.
 fn demanding(name: &str) -> Value {
     let mut policy = sidecar(name);
     policy["failurePolicy"] = json!("Fail");
     policy
 }
 
-/// A name that no other Deployment has.
+/// A unique name of a Deployment.
 fn fresh_name() -> String {
     static MADE: AtomicUsize = AtomicUsize::new(0);
     format!("made-{}", MADE.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The same, and it allows no Deployment that is called `forbidden`.
+/// The same, and it rejects Deployments with the name `forbidden`.
 fn judging(name: &str) -> Value {
     without_forbidden(demanding(name))
 }
@@ -65,7 +66,7 @@ fn without_forbidden(mut policy: Value) -> Value {
 /// The name of a Deployment that policies reject, by its name or by its 7 replicas.
 const FORBIDDEN: &str = "forbidden";
 
-/// Sees that the Deployment [`FORBIDDEN`] is rejected.
+/// Checks that the Deployment [`FORBIDDEN`] is rejected.
 async fn is_forbidden(world: &World) -> Result<()> {
     let made = tried(world, FORBIDDEN).await;
     let refusal = made.err().context("what is forbidden was created")?.to_string();
@@ -73,7 +74,7 @@ async fn is_forbidden(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Creates a Deployment without storing it. One that is under way while a policy that must comes in force is refused by that, once.
+/// A dry-run create of a Deployment. A create that overlaps with the start of a `Fail` policy is rejected by it, once.
 async fn tried(world: &World, name: &str) -> kube::Result<Value> {
     let mut body = deployment(name);
     if name == FORBIDDEN {
@@ -88,13 +89,13 @@ async fn tried(world: &World, name: &str) -> kube::Result<Value> {
     }
 }
 
-/// Creates Deployments while `work` goes on; each must have the sidecar `neighbour`, and where that judges, none may be called
-/// `forbidden`.
+/// Creates Deployments during `work`. Each must have the sidecar `neighbour`. If that policy judges, the name
+/// `forbidden` must be rejected.
 async fn beside(world: &World, neighbour: &str, work: impl Future<Output = Result<()>>) -> Result<()> {
     let (is_over, created) = (Cell::new(false), Cell::new(0));
     let creates = async {
         while !is_over.get() {
-            // Where the sidecar comes after the create, a dry run waits in vain.
+            // A dry run would wait in vain if the sidecar comes after the create.
             let made = match world.cluster.version() {
                 Version::V1_13 => world.create_promptly(DEPLOYMENTS, &deployment(&fresh_name())).await?,
                 _ => tried(world, "probe").await?,
@@ -157,12 +158,12 @@ async fn an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook(
     for (version, expression) in [
         (Version::V1_30, "[3, 1].sort()[0] == 1"),
         (Version::V1_34, "[3, 1].sort()[0] == 1"),
-        // It compiles there, and means something else.
+        // The expression compiles there with another meaning.
         (Version::V1_30, "'%e'.format([2.71828]) == '2.718280×10⁰⁰'"),
     ] {
         let world = World::with(ControlPlane::builder(version)).await?;
         let _operator = Operator::ready(&world.cluster, &[]).await?;
-        // Below 1.33 the webhook judges by a name in any case.
+        // Below 1.33 the webhook judges by a name anyway.
         let few = "object.spec.replicas != 7";
         let mut plain = demanding("plain");
         plain["validations"] = json!([{ "expression": few, "message": "not that" }]);
@@ -170,7 +171,7 @@ async fn an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook(
         in_force(&world.cluster, "plain").await?;
         beside(&world, "plain", async {
             let mut young = demanding("young");
-            // Where a condition is false, nothing is judged.
+            // A false condition skips the validations.
             if expression.contains("sort") {
                 young["matchConditions"] = json!([{ "name": "x", "expression": expression }]);
             }

@@ -1,4 +1,4 @@
-//! What others have registered for admission, or do to what we have registered: none of it is our policies' fault.
+//! Foreign admission registrations, and foreign edits of ours: our policies must not be blamed.
 
 use crate::engines::{ENGINES, by, engine_of, shows};
 use crate::support::{LIMIT, Operator, condition, in_force, timing, wait_condition, within};
@@ -18,23 +18,23 @@ crate::tests![
 ];
 
 const WEBHOOKS: [&str; 2] = ["v1beta1", "v1"];
-/// What stays for so long is not only about to go: a trial that nobody answers ends with [`CALL_LIMIT`].
+/// The time after which a state is not temporary: a trial without an answer ends with [`CALL_LIMIT`].
 const STEADY: Duration = CALL_LIMIT.saturating_add(Duration::from_secs(1));
-/// How long the garbage collector may take: it looks for new kinds of owners every 30 s.
+/// The time limit of the garbage collector, which looks for new kinds of owners every 30 s.
 const COLLECTED: Duration = Duration::from_secs(90);
 
-/// How soon what somebody else has refused is tried again, with some time for it.
+/// The time until a foreign rejection is tried again, with a margin.
 fn tried_again() -> Duration {
     timing().controller.verify_again + LIMIT
 }
 
-/// Where webhook configurations are on a server of that version.
+/// The path of webhook configurations on a server of that version.
 fn webhooks(version: Version) -> String {
     let served = WEBHOOKS[usize::from(version == Version::V1_36)];
     format!("/apis/admissionregistration.k8s.io/{served}/validatingwebhookconfigurations")
 }
 
-/// Somebody else's webhook for what is created in all namespaces, which must answer and does not.
+/// A foreign webhook with `Fail` for creates in all namespaces, without an answer.
 async fn register(world: &World, group: &str, resource: &str, url: &str) -> Result<()> {
     let rules =
         json!([{ "apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": [resource] }]);
@@ -53,7 +53,7 @@ async fn register(world: &World, group: &str, resource: &str, url: &str) -> Resu
     Ok(())
 }
 
-/// One of Deployments, where nobody listens.
+/// A foreign webhook for Deployments, at an address without a listener.
 async fn silent_webhook(world: &World) -> Result<()> {
     register(world, "apps", "deployments", "https://127.0.0.1:1/").await?;
     within(LIMIT, "creates are refused", || async {
@@ -66,7 +66,7 @@ async fn a_webhook_of_others_that_does_not_answer_takes_nothing_out_of_force() -
     let current =
         ENGINES.into_iter().flat_map(|(version, engines)| engines.iter().map(move |engine| (version, *engine)));
     let all = current.chain([(Version::V1_13, "Initializer")]);
-    // Each waits until what was refused is tried again.
+    // Each waits until the rejected trial is repeated.
     let stories = all.map(|(version, engine)| async move {
         stays_in_force(version, engine).await.with_context(|| format!("{version:?} {engine}"))
     });
@@ -80,7 +80,7 @@ async fn stays_in_force(version: Version, engine: &str) -> Result<()> {
     in_force(&world.cluster, "envoy").await?;
     silent_webhook(&world).await?;
 
-    // What is new cannot be tried; it is registered, and it is told that nobody knows.
+    // A new policy cannot be tried. It is registered, and reported as unverified.
     let is_initializer = engine == "Initializer";
     let name = if is_initializer { "late" } else { "envoy" };
     if is_initializer {
@@ -94,7 +94,7 @@ async fn stays_in_force(version: Version, engine: &str) -> Result<()> {
     in_force(&world.cluster, "envoy").await?;
     assert!(!world.registered().await?.is_empty());
 
-    // Once it answers again, or is gone, what was registered shows, and is proven without anybody's help.
+    // Once the webhook answers again or is deleted, the registrations take effect, and are verified without help.
     world.delete(&format!("{}/silent", webhooks(version))).await?;
     let expected: &[&str] = if is_initializer { &["app", "envoy", "late"] } else { &["app", "edited"] };
     within(LIMIT, "new Deployments have what was registered", || async {
@@ -131,7 +131,7 @@ async fn a_doubt_about_initializers_ends_when_the_policy_leaves_them() -> Result
     Ok(())
 }
 
-/// A policy goes by Initializers for Deployments, and by webhook for Jobs; and somebody else's webhook keeps every trial of a Job waiting.
+/// A policy uses Initializers for Deployments and the webhook for Jobs. A foreign webhook delays every trial of a Job.
 async fn one_engine_of_two_that_nobody_can_try_is_told_and_takes_nothing_from_the_other() -> Result<()> {
     let world = World::new().await?;
     let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -145,7 +145,7 @@ async fn one_engine_of_two_that_nobody_can_try_is_told_and_takes_nothing_from_th
         wait_condition(&world.cluster, "envoy", "Programmed", "False", "ServerAway").await?;
         let created = world.create_promptly(DEPLOYMENTS, &deployment(round)).await?;
         assert_eq!(containers(&created), ["app", "envoy"], "{round}");
-        // A new leader finds it so, and leaves it so.
+        // A new leader leaves it unchanged.
         operator.kill().await?;
         operator = Operator::ready(&world.cluster, &[]).await?;
         within(LIMIT, "it leads", || async { Ok(operator.metric("scpol_leader").await? == 1.0) }).await?;
@@ -161,7 +161,7 @@ async fn one_engine_of_two_that_nobody_can_try_is_told_and_takes_nothing_from_th
     Ok(())
 }
 
-/// Somebody else's policy that refuses Deployments for which `expression` is not true, in the operator's namespace too.
+/// A foreign policy that rejects Deployments for which `expression` is false, also in the operator's namespace.
 async fn strict_policy(world: &World, name: &str, expression: &str) -> Result<()> {
     const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
     let rules = json!([{ "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["deployments"] }]);
@@ -197,7 +197,7 @@ async fn no_strict_policy(world: &World, name: &str) -> Result<()> {
 async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alone() -> Result<()> {
     let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
-    // Whatever is tried: as good as no trial.
+    // The policy rejects every trial, so no trial is possible.
     strict_policy(&world, "strict", "object.metadata.?labels.team.hasValue()").await?;
     for engine in ["MutatingAdmissionPolicy", "Webhook"] {
         let name = engine.to_lowercase();
@@ -218,7 +218,8 @@ async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alo
     }
     no_strict_policy(&world, "strict").await?;
 
-    // The template alone: it would be refused with every workload. When the rule is gone, nobody needs to touch the policy.
+    // Only the template is at fault: it would be rejected with every workload. After the rule is deleted, the policy
+    // recovers by itself.
     strict_policy(&world, "images", "object.spec.template.spec.containers.all(c, !c.image.contains('envoy'))").await?;
     world.policy("envoy", sidecar("envoy")).await?;
     let refused = wait_condition(&world.cluster, "envoy", "Accepted", "False", "TemplateInvalid").await?;
@@ -233,7 +234,7 @@ async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alo
 }
 
 async fn what_the_garbage_collector_takes_with_a_policy_that_is_made_again_is_no_removal_by_hand() -> Result<()> {
-    // Its controllers collect garbage.
+    // With controllers, which collect garbage.
     let world = World::with(ControlPlane::builder(Version::V1_36).nodes(1)).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
     for engine in ["MutatingAdmissionPolicy", "Webhook"] {
@@ -247,7 +248,7 @@ async fn what_the_garbage_collector_takes_with_a_policy_that_is_made_again_is_no
         let file = folder.path().join("policy.json");
         std::fs::write(&file, object.to_string())?;
         let file = file.to_str().context("a path in UTF-8")?;
-        // With an operator that sees all of it at once afterwards, and with one that looks on.
+        // With an operator that sees all of it at once afterwards, and with one that watches.
         for is_frozen in [true, false, true] {
             if is_frozen {
                 operator.signal("STOP")?;

@@ -27,7 +27,7 @@ crate::tests![
     mutating_admission_policies_of_1_36_store_the_corpus_as_scpol_inject_says,
 ];
 
-/// How long the operator may take to register hundreds of policies.
+/// The time limit for the operator to register hundreds of policies.
 const SETTLED: Duration = Duration::from_secs(120);
 
 async fn initializers_of_1_13_store_the_corpus_as_scpol_inject_says() -> Result<()> {
@@ -84,7 +84,7 @@ async fn stores_the_corpus(setup: Setup) -> Result<()> {
         faults.extend(exceptions.fault(&case.name, verdict, &detail));
     }
     ensure!(faults.is_empty(), "{} of {} cases\n{}", faults.len(), cases.len(), faults.join("\n"));
-    // Guards against an engine that does nothing, and files that say the same.
+    // Guards against an engine and files that both do nothing.
     ensure!(injected >= 100, "only {injected} cases agree and are injected");
     Ok(())
 }
@@ -103,13 +103,13 @@ async fn each<T, R>(items: &[T], ask: impl AsyncFn(&T) -> Result<R>) -> Result<V
     stream::iter(items.iter().map(|item| ask(item))).buffered(PARALLEL).try_collect().await
 }
 
-/// What a server without an engine stores of a case.
+/// The results of a case on a server without an engine.
 struct Without {
-    /// Of the workload as a user posts it.
+    /// The result for the workload as a user posts it.
     plain: Stored,
-    /// Why the server refuses that.
+    /// The message of its rejection.
     refusal: String,
-    /// Of what `scpol inject` makes of the workload; none if `scpol inject` says that the create would be refused.
+    /// The result for the output of `scpol inject`; none if `scpol inject` says that the create would be rejected.
     by_hand: Option<Stored>,
 }
 
@@ -123,25 +123,25 @@ impl Without {
         Ok(Self { plain, refusal, by_hand })
     }
 
-    /// Whether the server refuses the workload with the sidecar and without it.
+    /// Whether the server rejects the workload with the sidecar and without it.
     fn is_refused(&self) -> bool {
         self.plain == Stored::Refused && self.by_hand.as_ref().is_none_or(|stored| *stored == Stored::Refused)
     }
 
-    /// What the server is to store of the workload where the engine is in effect.
+    /// The expected result with the engine in effect.
     fn expected(&self, engine: EngineName) -> &Stored {
         match &self.by_hand {
             None => &Stored::Refused,
             // The server validates the workload before the operator sees it.
             Some(_) if engine == Initializer && self.plain == Stored::Refused => &Stored::Refused,
-            // The server refuses the operator's patch, and the operator completes the workload without the sidecar.
+            // The server rejects the operator's patch, and the operator completes the workload without the sidecar.
             Some(Stored::Refused) if engine == Initializer => &self.plain,
             Some(stored) => stored,
         }
     }
 }
 
-/// What the server stores of the workloads, once the operator has completed them.
+/// The results for the workloads, once the operator has completed them.
 async fn store(admin: &Client, cases: &[&Case]) -> Result<Vec<Stored>> {
     // Because these may wait for a foreign initializer for ever, the create does not wait. They are created first and read
     // last: by then the operator has seen them.
@@ -169,7 +169,7 @@ async fn store(admin: &Client, cases: &[&Case]) -> Result<Vec<Stored>> {
 
 /// An engine with the policies of the corpus in effect.
 struct Engine {
-    /// The cases with a policy that the engine does not serve, and why not.
+    /// The cases with a policy that the engine does not serve, with the reason.
     unserved: BTreeMap<String, Code>,
     /// The engine and its server, until this is dropped.
     _running: Box<dyn Any>,
@@ -192,7 +192,8 @@ async fn operator(world: World, cases: &[Case], exceptions: &Exceptions) -> Resu
     Ok(Engine { unserved: cases.iter().filter_map(code).collect(), _running: Box::new((operator, world)) })
 }
 
-/// Gives the operator its rights on the custom resources of the corpus, and on what else its policies judge.
+/// Grants the operator its rights on the custom resources of the corpus, and on the other kinds that its policies
+/// judge.
 pub(crate) async fn grant(world: &World) -> Result<()> {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let role = json!({
@@ -212,8 +213,8 @@ pub(crate) async fn grant(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The policies that are not ready, each with its reason, once all policies are ready or have one of the `expected` reasons. A
-/// policy with another reason is given [`SETTLED`] to get ready.
+/// The policies that are not ready, each with its reason, once all policies are ready or have one of the `expected`
+/// reasons. A policy with another reason has [`SETTLED`] to become ready.
 async fn unserved(world: &World, expected: &[Code]) -> Result<BTreeMap<String, Code>> {
     let deadline = Instant::now() + SETTLED;
     loop {

@@ -14,7 +14,7 @@ fn pod(name: &str) -> Value {
     pod
 }
 
-/// Without a controller-manager nobody makes the ServiceAccount of a namespace and its token.
+/// Creates a ServiceAccount and its token, because there is no controller-manager.
 async fn service_account(world: &World, name: &str) -> Result<()> {
     let token = format!("{name}-token");
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name }, "secrets": [{ "name": token }] });
@@ -58,7 +58,7 @@ async fn pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_to
         "the server gives it the account's token"
     );
 
-    // What admission adds to the user's own container of that name does not make it another one.
+    // Admission's additions to the user's own container of that name do not make it another container.
     let mut own = pod("own");
     own["spec"]["containers"].as_array_mut().expect("a list").push(container.clone());
     assert_eq!(containers(&world.create_promptly(PODS, &own).await?), ["app", "envoy"]);
@@ -99,7 +99,8 @@ async fn while_its_account_is_gone_a_pod_is_not_even_let_go(world: &World, opera
     world.delete("/api/v1/namespaces/default/secrets/default-token").await?;
     operator.signal("CONT")?;
     wait_condition(&world.cluster, "envoy", "Degraded", "True", "AdmissionDenied").await?;
-    // The account comes back in a pause between two tries: within one, the injection would be refused and the refusal not.
+    // The account returns in a pause between two tries. Within a try, the injection would be rejected but not the
+    // release.
     let refusals = || operator.log().matches("refuses to let the object go").count();
     let so_far = refusals();
     within(LIMIT, "it is tried again", || async { Ok(refusals() > so_far) }).await?;

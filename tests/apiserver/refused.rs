@@ -1,5 +1,6 @@
-//! Workloads that the server would refuse because of an injection: the cases `refused-..` of `tests/golden`. Under `Ignore` they are
-//! created without the template, and everybody learns why; under `Fail` it is we who refuse them. `parity.rs` compares what is stored.
+//! Workloads that the server would reject because of an injection: the cases `refused-..` of `tests/golden`. Under
+//! `Ignore` they are created without the template, with a report. Under `Fail` our own engine rejects them. `parity.rs`
+//! compares the stored objects.
 
 use crate::commands::scpol;
 use crate::corpus::{self, Case, Stored, collection, dry_run};
@@ -25,9 +26,9 @@ crate::tests![
     a_mutating_admission_policy_lets_them_through_and_tells_why,
 ];
 
-/// What the names of the cases begin with.
+/// The prefix of the cases' names.
 const PREFIX: &str = "refused-";
-/// The policies of so many cases are in force at once.
+/// The number of cases whose policies are in effect at once.
 const AT_ONCE: usize = 5;
 
 fn cases(version: Version) -> Result<Vec<Case>> {
@@ -36,13 +37,13 @@ fn cases(version: Version) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-// The cases are what they are said to be
+// The cases match their description
 
-/// Cases in which no server refuses anything: it does not judge the selectors of custom resources, and ignores fields whose
+/// Cases that no server rejects. Servers do not check the selectors of custom resources, and ignore fields whose
 /// feature gates are off in every version.
 const TAKEN: [&str; 3] = ["refused-selector-custom", "refused-stop-signal", "refused-stop-signal-windows"];
-/// Cases of which this version drops a field, because the field's feature gate is off by default: then nothing is wrong with the
-/// injection any more.
+/// Cases with a field that this version drops, because its feature gate is off by default. Then the injection has no
+/// fault.
 const DROPPED: [(Version, &str); 7] = [
     (Version::V1_30, "refused-claim"),
     (Version::V1_30, "refused-claim-fail"),
@@ -52,8 +53,8 @@ const DROPPED: [(Version, &str); 7] = [
     (Version::V1_30, "refused-proc-mount"),
     (Version::V1_30, "refused-resize-policy"),
 ];
-/// Cases that the Pod Security Standards of this version do not forbid yet. The operator judges by the newest, and leaves the
-/// template out here, too.
+/// Cases that the Pod Security Standards of this version do not forbid yet. The operator uses the newest version, and
+/// omits the template here too.
 const LATER: [(Version, &str); 1] = [(Version::V1_30, "refused-pod-security-host-probe")];
 
 async fn servers_of_1_30_refuse_what_an_injection_without_a_look_would_make() -> Result<()> {
@@ -68,7 +69,7 @@ async fn servers_of_1_36_refuse_what_an_injection_without_a_look_would_make() ->
     refuse(Version::V1_36).await
 }
 
-/// Without an operator, everything is merged by hand: the server must refuse that, and must take the workload alone.
+/// Without an operator, everything is merged by hand. The server must reject that, but accept the workload alone.
 async fn refuse(version: Version) -> Result<()> {
     let (world, mut cases) = (bare(version).await?, cases(version)?);
     cases.retain(|case| knows(version, case));
@@ -95,14 +96,14 @@ async fn refuse(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// So many of the cases a server of that version knows at least.
+/// The least number of cases that a server of that version knows.
 fn least(version: Version) -> usize {
     let least = [(Version::V1_13, 20), (Version::V1_30, 40)];
     least.iter().find_map(|(other, least)| (*other == version).then_some(*least)).unwrap_or(50)
 }
 
-/// True if and only if a server of that version knows every field of the case, as far as no feature gate hides it: it drops the
-/// others before anybody is asked. 1.13 is left to `exceptions.yaml`, which names such cases.
+/// Whether a server of that version knows every field of the case, apart from feature gates. It drops unknown fields
+/// before admission. For 1.13, `exceptions.yaml` names such cases.
 fn knows(version: Version, case: &Case) -> bool {
     let pod = case.workload.pointer(pod_path(&case.workload["kind"]));
     let faults = pod.map(|pod| in_pod(pod, "", Some(version.minor()))).unwrap_or_default();
@@ -111,7 +112,7 @@ fn knows(version: Version, case: &Case) -> bool {
         || !faults.iter().any(is_unknown) && !case.policies.iter().any(|policy| corpus::is_beyond(version, policy))
 }
 
-/// Where the pod lies in a workload.
+/// The pointer of the pod in a workload.
 fn pod_path(kind: &Value) -> &'static str {
     match kind.as_str() {
         Some("Pod") => "",
@@ -120,7 +121,7 @@ fn pod_path(kind: &Value) -> &'static str {
     }
 }
 
-/// The workload with everything of the templates in it, whatever comes of that.
+/// The workload merged with all templates, without checks.
 fn merged(case: &Case) -> Result<Value> {
     let mut body = case.workload.clone();
     let pod = body.pointer_mut(pod_path(&case.workload["kind"])).context("a pod")?;
@@ -131,7 +132,7 @@ fn merged(case: &Case) -> Result<Value> {
             let mut containers = template["containers"].take();
             for container in containers.as_array_mut().into_iter().flatten() {
                 container["restartPolicy"] = json!("Always");
-                // Where sidecars stand.
+                // The position of sidecars.
                 let inits = pod["spec"].as_object_mut().context("a spec")?.entry("initContainers").or_insert(json!([]));
                 inits.as_array_mut().context("a list")?.insert(0, container.clone());
             }
@@ -165,7 +166,7 @@ fn push(object: &mut Value, list: &str, item: &Value) {
     object[list].as_array_mut().into_iter().for_each(|items| items.push(item.clone()));
 }
 
-/// A workload, and what its controllers make of it: at last a pod.
+/// A workload, and the objects that its controllers make of it, the last one a pod.
 fn products(body: &Value) -> Vec<Value> {
     let of = |api: &str, kind: &str, template: &Value| {
         let mut object = template.clone();
@@ -212,8 +213,8 @@ async fn a_mutating_admission_policy_lets_them_through_and_tells_why() -> Result
 
 async fn let_through(setup: Setup) -> Result<()> {
     let exceptions = Exceptions::of(setup)?;
-    // Initializers cannot change Jobs, and a policy that asks for both is refused. Where there are no native sidecars, pods that end
-    // are left out before anything is asked.
+    // Initializers cannot change Jobs, so a policy for both is rejected. Without native sidecars, pods that end are
+    // skipped before all other checks.
     let is_served = |case: &Case| {
         let is_left_out = case.workload["kind"] == "Job"
             || case.name == "refused-pod-resources-native"
@@ -264,7 +265,7 @@ async fn let_through(setup: Setup) -> Result<()> {
     Ok(())
 }
 
-/// The code that `scpol test` expects of the case.
+/// The expected code of the case in `scpol test`.
 fn code(case: &Case) -> Result<Code> {
     let expected = std::fs::read_to_string(file("tests/golden").join(&case.name).join("expected.txt"))?;
     let named = Code::ALL.iter().copied().find(|code| expected.split_whitespace().any(|word| word == code.to_string()));
@@ -313,7 +314,7 @@ async fn is_refused(world: &World, case: &Case, engine: EngineName) -> Result<()
         Ok(created) => bail!("it is created: {created}"),
         Err(error) => format!("{error:#}"),
     };
-    // On current servers a ValidatingAdmissionPolicy refuses first, and can tell that the sidecar is missing and no more.
+    // On current servers a ValidatingAdmissionPolicy rejects first, and can only report that the sidecar is missing.
     let code = if engine == Initializer { code(case)? } else { Code::SidecarMissing };
     let policy = case.policies[0]["metadata"]["name"].as_str().context("a name")?;
     ensure!(told.contains(&code.to_string()) && told.contains(policy), "the server says: {told}");

@@ -1,4 +1,4 @@
-//! Replicas that come and go: killed, replaced, stopped in good order, and the tutorial's own troubleshooting.
+//! Replicas that are killed, replaced and properly stopped, and the tutorial's own troubleshooting.
 
 use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
@@ -17,7 +17,7 @@ crate::tests![
 
 async fn what_waited_while_every_replica_was_dead_is_completed_after_a_restart() -> Result<()> {
     let world = World::new().await?;
-    // The container of the same pod starts again: its lease is still its own.
+    // The container restarts in the same pod, so the lease is still its own.
     let same_pod = ["--pod-name=scpol-0"];
     let operator = Operator::ready(&world.cluster, &same_pod).await?;
     world.policy("envoy", sidecar("envoy")).await?;
@@ -44,13 +44,13 @@ async fn a_stop_in_good_order_hands_over_or_leaves_no_create_waiting() -> Result
     for policy in ["open", "closed"] {
         in_force(&world.cluster, policy).await?;
     }
-    // With a second replica: nobody notices.
+    // With a second replica there is no interruption.
     let second = Operator::ready(&world.cluster, &[]).await?;
     assert_eq!(second.metric("scpol_leader").await?, 0.0);
     let start = Instant::now();
     first.signal("TERM")?;
     within(LIMIT, "the second leads", || async { Ok(second.metric("scpol_leader").await? == 1.0) }).await?;
-    // 2 s are promised; the rest is this machine's, where other tests run beside.
+    // 2 s are promised. The margin is for this machine, where other tests run.
     assert!(start.elapsed() < Duration::from_secs(3), "handing over took {:?}", start.elapsed());
     let created = world.create_promptly(DEPLOYMENTS, &deployment("handed-over")).await?;
     assert_eq!(containers(&created), ["app", "open"]);
@@ -62,21 +62,21 @@ async fn a_stop_in_good_order_hands_over_or_leaves_no_create_waiting() -> Result
         "still registered: another replica serves"
     );
 
-    // The last one: what lets through is unregistered first, what refuses stays.
+    // The last replica unregisters `Ignore` policies first. `Fail` policies stay.
     let start = Instant::now();
     assert_eq!(second.stop().await?, Some(0));
     assert!(start.elapsed() < Duration::from_secs(10), "stopping took {:?}", start.elapsed());
     assert_eq!(world.configurations().await?, ["scpol-closed"]);
     wait_condition(&world.cluster, "open", "Programmed", "False", "Stopped").await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("alone")).await?), ["app"]);
-    // Nothing slips past what refuses, while nobody is there to inject it.
+    // No object bypasses the `Fail` policy while no operator runs.
     let mut stateful = deployment("waits");
     (stateful["kind"], stateful["spec"]["serviceName"]) = (json!("StatefulSet"), json!("waits"));
     let statefulsets = "/apis/apps/v1/namespaces/default/statefulsets";
     let refused = request(&world.creator, "POST", &format!("{statefulsets}?timeout=2s"), &stateful).await;
     assert!(refused.is_err_and(|error| error.to_string().contains("did not complete within")));
 
-    // Back again: what we removed ourselves is no emergency brake.
+    // A restart: our own removal is no emergency brake.
     let _third = Operator::ready(&world.cluster, &[]).await?;
     in_force(&world.cluster, "open").await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("back")).await?), ["app", "open"]);
@@ -91,12 +91,12 @@ async fn a_leader_that_dies_or_freezes_is_followed_and_two_at_once_are_harmless(
     in_force(&world.cluster, "envoy").await?;
     let second = Operator::ready(&world.cluster, &[]).await?;
     first.signal("STOP")?;
-    // The create waits for the takeover, and goes through.
+    // The create waits for the takeover, and succeeds.
     let start = Instant::now();
     let created = world.create(DEPLOYMENTS, &deployment("frozen")).await?;
     assert_eq!(containers(&created), ["app", "envoy"]);
     assert!(start.elapsed() < Duration::from_secs(20), "takeover took {:?}", start.elapsed());
-    // The old leader wakes up and believes for a moment that it still leads.
+    // The old leader wakes up and still believes for a moment that it leads.
     first.signal("CONT")?;
     for number in 0..20 {
         let created = world.create_promptly(DEPLOYMENTS, &deployment(&format!("both-{number}"))).await?;
@@ -109,21 +109,21 @@ async fn a_leader_that_dies_or_freezes_is_followed_and_two_at_once_are_harmless(
     within(LIMIT, "the first leads again", || async { Ok(first.metric("scpol_leader").await? == 1.0) }).await
 }
 
-/// The tutorial's section 4, step by step: simulate the trouble, see what is stuck, release it, prevent it.
+/// The tutorial's section 4, step by step: simulate the trouble, find stuck objects, release them, prevent it.
 async fn the_tutorials_troubleshooting_works_step_by_step() -> Result<()> {
     let world = World::new().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("sidecar", sidecar("sidecar-nginx")).await?;
     in_force(&world.cluster, "sidecar").await?;
-    // 4.1 The initializer is gone, its configuration is not.
+    // 4.1 The initializer is gone, but its configuration stays.
     operator.kill().await?;
     assert_eq!(world.configurations().await?, ["scpol-sidecar"]);
-    // 4.2 A create waits and times out, and the object is there all the same.
+    // 4.2 A create waits and times out, but the object exists.
     let refused = request(&world.creator, "POST", &format!("{DEPLOYMENTS}?timeout=2s"), &deployment("nginx")).await;
     assert!(refused.is_err_and(|error| error.to_string().contains("did not complete within")));
     let again = request(&world.creator, "POST", DEPLOYMENTS, &deployment("nginx")).await;
     assert!(again.is_err_and(|error| error.to_string().contains("already exists")));
-    // 4.3 See it: a plain list does not, ours does.
+    // 4.3 A plain list does not show it, our command does.
     let plain = request(&world.creator, "GET", DEPLOYMENTS, &Value::Null).await?;
     assert_eq!(plain["items"], json!([]));
     let (code, listed) = scpol(&world.cluster, &["drain", "--list"]).await?;
@@ -134,7 +134,7 @@ async fn the_tutorials_troubleshooting_works_step_by_step() -> Result<()> {
         ["sidecar.scpol.dev"],
         "listing changes nothing"
     );
-    // 4.4 Release it: the configuration first, then what waits.
+    // 4.4 Release it: first the configuration, then the waiting objects.
     world.break_glass().await?;
     let (code, drained) = scpol(&world.cluster, &["drain"]).await?;
     assert_eq!(code, 0, "{drained}");
@@ -147,7 +147,8 @@ async fn the_tutorials_troubleshooting_works_step_by_step() -> Result<()> {
     let start = Instant::now();
     assert_eq!(containers(&world.create(DEPLOYMENTS, &deployment("nginx")).await?), ["app"]);
     assert!(start.elapsed() < PROMPT);
-    // Prevent it: started again, the operator respects what was done by hand; stopped in good order, it leaves no trap.
+    // Prevention: after a restart, the operator respects the removal by hand. After a proper stop, no registration is
+    // left.
     let operator = Operator::ready(&world.cluster, &["--repair-hold", "1s"]).await?;
     in_force(&world.cluster, "sidecar").await?;
     operator.stop().await?;

@@ -1,4 +1,4 @@
-//! The shipped rights are those that are used, no more and no less, by the audit log of real servers.
+//! The shipped rights are exactly the used ones, by the audit log of real servers.
 
 use crate::engines::{break_glass, by};
 use crate::support::{LIMIT, Operator, bundle, file, in_force, within};
@@ -18,15 +18,15 @@ crate::tests![
 struct Right {
     /// Only in the operator's own namespace.
     is_own: bool,
-    /// `group/resource`, and the subresource behind another slash.
+    /// `group/resource`, and the subresource after another slash.
     resource: String,
     verb: String,
-    /// Only on objects of these names; on all, if there are none.
+    /// Only on objects with these names; on all if the list is empty.
     names: Vec<String>,
 }
 
 impl Right {
-    /// True if and only if the request of the audit event needs it, or one like it.
+    /// Whether the request of the audit event needs this right, or a similar one.
     fn allows(&self, event: &Value) -> bool {
         let object = &event["objectRef"];
         let name = object["name"].as_str().unwrap_or_default();
@@ -44,7 +44,7 @@ fn resource(object: &Value) -> String {
     format!("{}/{}{}", text("apiGroup"), text("resource"), subresource.unwrap_or_default())
 }
 
-/// What the install file for `version` gives the operator.
+/// The operator's rights from the install file for `version`.
 fn granted(version: Version) -> Result<BTreeSet<Right>> {
     let text = std::fs::read_to_string(file(bundle(version)))?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
@@ -82,17 +82,17 @@ fn of_rule(rule: &Value, is_own: bool) -> Vec<Right> {
     rights
 }
 
-/// What the operator has asked for, of the requests so far.
+/// The operator's requests so far.
 fn asked(world: &World) -> Vec<Value> {
     let ours = |event: &Value| event["user"]["username"] == User::Operator.name() && event["objectRef"].is_object();
     world.cluster.audit().into_iter().filter(ours).collect()
 }
 
-/// The rights that no request so far has needed.
+/// The rights that no request so far has used.
 fn unused(world: &World, granted: &BTreeSet<Right>) -> Vec<Right> {
     let events = asked(world);
     let is_used = |right: &Right| {
-        // The admission plugin asks for it besides, whenever what waits is patched.
+        // The admission plugin also checks it at every patch of a waiting object.
         let right =
             if right.verb == "initialize" { Right { verb: "patch".into(), ..right.clone() } } else { right.clone() };
         events
@@ -102,8 +102,8 @@ fn unused(world: &World, granted: &BTreeSet<Right>) -> Vec<Right> {
     granted.iter().filter(|right| !is_used(right)).cloned().collect()
 }
 
-/// True if and only if the request was refused for want of a right. A trial may also be refused for what it tries: by the
-/// registration that it asks, or by the Pod Security of the operator's namespace.
+/// Whether the request was rejected for a missing right. A trial may also be rejected for its content: by the tested
+/// registration, or by the Pod Security of the operator's namespace.
 fn is_missing_right(event: &Value) -> bool {
     let is_trial =
         event["verb"] == "create" && event["requestURI"].as_str().is_some_and(|uri| uri.contains("dryRun=All"));
@@ -111,10 +111,10 @@ fn is_missing_right(event: &Value) -> bool {
     event["responseStatus"]["code"] == 403 && !(is_trial && is_authorized)
 }
 
-/// How many Namespaces are made at once, each with a workload right behind.
+/// The number of Namespaces that are created at once, each directly followed by a workload.
 const HURRIED: usize = 32;
 
-/// The resources of workloads: group, resource, kind, and where their version is on a server of 1.13, on one of 1.36.
+/// The resources of workloads: group, resource, kind, and its API versions on servers of 1.13 and 1.36.
 const WORKLOADS: [(&str, &str, &str, [&str; 2]); 6] = [
     ("apps", "deployments", "Deployment", ["apps/v1", "apps/v1"]),
     ("apps", "statefulsets", "StatefulSet", ["apps/v1", "apps/v1"]),
@@ -124,7 +124,7 @@ const WORKLOADS: [(&str, &str, &str, [&str; 2]); 6] = [
     ("", "pods", "Pod", ["v1", "v1"]),
 ];
 
-/// A server, and what is done to it so that the operator does everything that it ever does.
+/// A server, and a scenario that makes the operator do everything it can.
 struct Scenario {
     world: World,
     created: usize,
@@ -143,7 +143,7 @@ impl Scenario {
             .collect()
     }
 
-    /// Creates one of `kinds` each, in `namespace`.
+    /// Creates one object of each of `kinds` in `namespace`.
     async fn create(&mut self, namespace: &str, except: &[&str], annotations: &Value) -> Result<()> {
         let column = usize::from(self.world.cluster.version() == Version::V1_36);
         for (_, resource, kind, versions) in WORKLOADS.iter().filter(|(_, resource, ..)| !except.contains(resource)) {
@@ -157,7 +157,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// A policy comes, is in force, fails, is edited, and goes.
+    /// A policy is created, takes effect, fails, is edited, and is deleted.
     async fn lifecycle(&mut self, engine: &str, except: &[&str]) -> Result<()> {
         let labels = json!({ "matchExpressions": [{ "key": "team", "operator": "DoesNotExist" }] });
         let spec = json!({
@@ -169,7 +169,7 @@ impl Scenario {
         self.world.policy(&name, by(engine, spec)).await?;
         in_force(&self.world.cluster, &name).await.context(name.clone())?;
         self.create("default", except, &json!({})).await?;
-        // With our marker, there is more in it than a server takes: it is refused, and let go.
+        // With our marker it exceeds the server's limit, so it is rejected and released.
         if engine == "Initializer" {
             self.create("default", except, &json!({ "example.com/large": "x".repeat(262_144 - 100) })).await?;
         }
@@ -183,7 +183,7 @@ impl Scenario {
         within(LIMIT, "nothing is registered", || async { Ok(self.world.registered().await?.is_empty()) }).await
     }
 
-    /// A workload that is in conflict, time and again: its event is counted up.
+    /// A workload that conflicts repeatedly, so that its event is counted up.
     async fn fails_again(&mut self, engine: &str) -> Result<()> {
         if engine == "MutatingAdmissionPolicy" {
             return Ok(());
@@ -203,9 +203,10 @@ impl Scenario {
         Ok(())
     }
 
-    /// Workloads that are faster than the operator's view of their Namespace.
+    /// Workloads that arrive before their Namespace is in the operator's cache.
     async fn hurries(&self, policy: &str) -> Result<()> {
-        // By Initializers it comes to the operator as everything does, and MutatingAdmissionPolicies do not ask it.
+        // With Initializers, workloads arrive through the operator's watches, and MutatingAdmissionPolicies do not call
+        // it.
         if policy != "webhook" {
             return Ok(());
         }
@@ -213,7 +214,7 @@ impl Scenario {
         let has_asked = |world: &World| {
             asked(world).iter().any(|event| event["verb"] == "get" && event["objectRef"]["resource"] == "namespaces")
         };
-        // Many at once: one alone is nearly always slower than the event of its Namespace.
+        // Many at once, because a single one is nearly always slower than the event of its Namespace.
         for round in 0.. {
             if has_asked(&self.world) {
                 break;
@@ -232,11 +233,11 @@ impl Scenario {
         Ok(())
     }
 
-    /// The registration goes by hand, and is back after the hold.
+    /// The registration is deleted by hand, and returns after the hold.
     async fn emergency(&mut self, engine: &str) -> Result<()> {
         let mut spec = by(engine, sidecar("envoy"));
         if engine == "Webhook" {
-            // The server itself cannot judge it: `variables` is taken there.
+            // The server itself cannot evaluate it, because it reserves `variables`.
             let expression = "size(object) > 0 && [1].all(variables, variables == 1)";
             spec["validations"] = json!([{ "expression": expression }]);
         }
@@ -245,24 +246,24 @@ impl Scenario {
         let selector = json!({ "matchExpressions": [{ "key": "no", "operator": "DoesNotExist" }] });
         self.world.edit_policy("brake", json!({ "labelSelector": selector })).await?;
         in_force(&self.world.cluster, "brake").await?;
-        // The command asks kind after kind, and the registration may be back before it has come to its end.
+        // The command deletes kind after kind, and the registration may return before its end.
         let gone = within(LIMIT, "it is gone", || async { Ok(self.world.registered().await?.is_empty()) });
         tokio::try_join!(break_glass(&self.world), gone)?;
-        // The status says that it is in force until the removal is noticed.
+        // The status says that it is in effect until the removal is noticed.
         within(LIMIT, "it is back", || async { Ok(!self.world.registered().await?.is_empty()) }).await?;
         in_force(&self.world.cluster, "brake").await?;
         self.world.delete_policy("brake").await?;
         within(LIMIT, "nothing is registered", || async { Ok(self.world.registered().await?.is_empty()) }).await
     }
 
-    /// The certificate is spoilt while no operator runs.
+    /// Damages the certificate while no operator runs.
     async fn spoil_certificate(&self) -> Result<()> {
         let path = "/api/v1/namespaces/scpol-system/secrets/scpol-webhook";
         let spoil = json!([{ "op": "replace", "path": "/data", "value": { "tls.crt": "AAAA" } }]);
         self.world.patch(path, &spoil).await.map(drop)
     }
 
-    /// The operator stops in good order and finds a spoilt certificate when it is back; then it has done everything.
+    /// The operator stops properly and finds a damaged certificate after its restart. Then it has done everything.
     async fn restarted(&self, operator: Operator, flags: &[&str]) -> Result<()> {
         assert_eq!(operator.stop().await?, Some(0));
         self.spoil_certificate().await?;
@@ -272,7 +273,7 @@ impl Scenario {
         self.judged().await
     }
 
-    /// What was used is what is granted.
+    /// Checks that the granted rights are the used ones.
     async fn judged(&self) -> Result<()> {
         let granted = granted(self.world.cluster.version())?;
         // The log is written after the answer.
@@ -284,7 +285,7 @@ impl Scenario {
     }
 }
 
-/// The least workload of a kind, with annotations for its pods.
+/// The smallest workload of a kind, with annotations for its pods.
 fn workload(kind: &str, version: &str, name: &str, annotations: &Value) -> Value {
     let mut template = pod_template(name);
     template["metadata"]["annotations"] = annotations.clone();
@@ -311,7 +312,7 @@ async fn every_right_of_the_file_for_old_servers_is_used_and_none_is_missing() -
     let mut scenario = Scenario::new(Version::V1_13).await?;
     let flags = ["--repair-hold=4s"];
     let operator = Operator::ready(&scenario.world.cluster, &flags).await?;
-    // A Job cannot be changed once it is stored.
+    // The template of a stored Job cannot be changed.
     scenario.lifecycle("Initializer", &["jobs"]).await?;
     scenario.emergency("Initializer").await?;
     let old = ["deployments", "daemonsets"]

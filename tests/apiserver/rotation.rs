@@ -1,4 +1,4 @@
-//! Certificates that are renewed while creates are under way.
+//! Renewal of certificates during creates.
 
 use crate::support::{LIMIT, within};
 use crate::webhook_scene::{OPERATOR, POLL, Scene, kinds, pod, simple, site};
@@ -12,25 +12,25 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// More than an API server keeps connections for: some handshakes are always under way.
+/// More than an API server's idle connections, so that some handshakes always occur.
 const CLIENTS: usize = 64;
-/// So much of the API server's log is looked through for calls that failed.
+/// The number of lines of the API server's log that are searched for failed calls.
 const LINES: usize = 10_000;
 
-/// What became of the creates.
+/// The results of the creates.
 pub(crate) struct Rotation {
-    /// How many came out with their sidecar.
+    /// The number with their sidecar.
     pub(crate) created: usize,
-    /// What creates were refused with, and what the API server says of calls that failed and were let through.
+    /// The errors of creates, and the API server's log lines about failed calls that were ignored.
     pub(crate) failed: Vec<String>,
-    /// How many came out without it though no call of theirs failed.
+    /// The number without their sidecar although no call failed.
     pub(crate) late: usize,
-    /// How many handshakes there were until the last certificate was shown.
+    /// The number of handshakes until the last certificate was in use.
     pub(crate) handshakes: usize,
 }
 
 impl Rotation {
-    /// Renews the leaf and then the authority, as the operator does it, while clients create; and goes on until there are
+    /// Renews the leaf and then the authority, as the operator does, while clients create. Continues until there are
     /// `least` creates.
     pub(crate) async fn run(version: Version, least: usize) -> Result<Self> {
         let scene = Arc::new(Scene::new(version, site()).await?);
@@ -61,13 +61,13 @@ impl Rotation {
     }
 }
 
-/// What the API server has logged of each call that failed, after which it let the object in.
+/// The API server's log lines about failed calls that were ignored.
 pub(crate) fn failed_open(cluster: &ControlPlane) -> Vec<String> {
     let log = cluster.log_tail(LINES);
     log.lines().filter(|line| line.contains("failing open")).map(str::to_owned).collect()
 }
 
-/// Renews what is due, and publishes it as the controller does: registrations first, and then the word that they are there.
+/// Renews certificates, and publishes them as the controller does: first the registrations, then the report.
 fn keep(scene: &Arc<Scene>) -> (JoinHandle<()>, JoinHandle<Result<()>>) {
     let (renewing, publishing) = (scene.clone(), scene.clone());
     let renewing = tokio::spawn(async move { renewing.certificates.run().await });
@@ -75,7 +75,7 @@ fn keep(scene: &Arc<Scene>) -> (JoinHandle<()>, JoinHandle<Result<()>>) {
         let mut changed = publishing.certificates.changed();
         while changed.changed().await.is_ok() {
             let bundle = publishing.certificates.ca_bundle().context("a bundle")?;
-            // A slow one: meanwhile, API servers know nothing of the change.
+            // Slowly, so that API servers do not see the change for a while.
             tokio::time::sleep(10 * POLL).await;
             for kind in kinds() {
                 publishing.write(kind).await?;
@@ -107,7 +107,7 @@ async fn create_until(scene: Arc<Scene>, ended: watch::Receiver<bool>, tally: Ar
     }
 }
 
-/// Has the leaf made anew, and then all of it, and waits until nothing of the old is trusted any more.
+/// Renews the leaf, and then everything, and waits until nothing old is trusted.
 async fn renew(scene: &Scene) -> Result<()> {
     let first = scene.certificates.ca_bundle().context("a bundle")?;
     let leaf = || async { anyhow::Ok(scene.secret().await?["data"]["tls.crt"].clone()) };

@@ -1,4 +1,4 @@
-//! What only a server can show of the rows of the decision: who hears of it, what waits, what is counted.
+//! The parts of the decision rows that only a server shows: events, waiting, counts.
 
 use crate::support::{LIMIT, Operator, in_force, policies, timing, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request, sidecar};
@@ -51,11 +51,11 @@ async fn users_hear_of_what_they_said_and_of_nothing_that_does_not_concern_them(
     for policy in ["asked", "always"] {
         in_force(&world.cluster, policy).await?;
     }
-    // Row 6 is what a copy of an injected one is: it has the markers.
+    // Row 6 applies to a copy of an injected object, because it has the markers.
     let injected = world.create_promptly(DEPLOYMENTS, &of_team("first")).await?;
     let mut copy = of_team("copy");
     copy["spec"] = injected["spec"].clone();
-    // Rows 4 and 5 are silent where row 7 does not hold.
+    // Rows 4 and 5 give no event if row 7 does not hold.
     for (body, expected) in [
         (deployment("nobodys"), vec!["app"]),
         (saying(deployment("nobodys-opted-out"), "false"), vec!["app"]),
@@ -84,7 +84,7 @@ async fn users_hear_of_what_they_said_and_of_nothing_that_does_not_concern_them(
         }
         assert_eq!(world.events(&name).await?.len(), codes.len(), "{name}");
     }
-    // Events are written in their order: what was to come has come.
+    // Events are written in order, so all expected ones exist by now.
     for silent in ["first", "copy", "nobodys", "nobodys-opted-out", "nobodys-on-the-host", "says-true"] {
         assert_eq!(world.events(silent).await?, Vec::<String>::new(), "{silent}");
     }
@@ -183,7 +183,7 @@ async fn a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_th
     world.policy("open", json!({ "namespaceSelector": labels, "template": sidecar("open")["template"] })).await?;
     let closed = json!({ "failurePolicy": "Fail", "targets": target("statefulsets"), "namespaceSelector": labels, "template": sidecar("closed")["template"] });
     world.policy("closed", closed).await?;
-    // Neither opting out nor an unreadable Namespace gets anybody past a validation.
+    // Neither an opt-out nor an unreadable Namespace bypasses a validation.
     let judge = json!({ "failurePolicy": "Fail", "targets": target("daemonsets"), "namespaceSelector": labels, "validations": [{ "expression": "true" }] });
     world.policy("judge", judge).await?;
     for policy in ["open", "closed", "judge"] {
@@ -208,7 +208,7 @@ async fn a_namespace_that_cannot_be_read_is_a_failure_and_nobody_waits_longer_th
         world.create(&daemonsets, &daemon),
     );
     let took = start.elapsed();
-    // From when each is seen, by a watch that may have to be begun anew, to the decision; the server gives up later.
+    // From the sight of each object, by a watch that may have to restart, to the decision. The server gives up later.
     let decided = timing().initializer.decision - Duration::from_secs(2)..CREATE_LIMIT - Duration::from_secs(1);
     assert!(decided.contains(&took), "took {took:?}");
     assert_eq!(containers(&open?), ["app"], "let through");
@@ -233,7 +233,7 @@ async fn a_status_counts_every_failure_shows_five_stays_small_and_is_written_sel
     let world = World::with(ControlPlane::builder(Version::V1_13).audit_log()).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
-    // Collides with the other, and so has most to say.
+    // The policy collides with the other one, and so has the longest message.
     world.policy("other", json!({ "template": { "containers": [{ "name": "envoy", "image": "other:1" }] } })).await?;
     for policy in ["envoy", "other"] {
         in_force(&world.cluster, policy).await?;
@@ -247,7 +247,7 @@ async fn a_status_counts_every_failure_shows_five_stays_small_and_is_written_sel
         body["spec"]["selector"]["matchLabels"] = labels.clone();
         body["spec"]["template"]["metadata"]["labels"] = labels;
         assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &body).await?), ["app"]);
-        // All of them take longer than the period.
+        // All of them together take longer than the period.
         tokio::time::sleep(period / 10).await;
     }
     world.event(&name(3), "SidecarInjectionFailed: SCP0201: ").await?;
@@ -280,7 +280,7 @@ async fn a_status_counts_every_failure_shows_five_stays_small_and_is_written_sel
 async fn a_status_that_the_server_refuses_is_an_event_and_a_metric() -> Result<()> {
     const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions/sidecarpolicies.scpol.dev";
     let world = World::new().await?;
-    // A policy from before the schema: no write of it passes any more, that of the status included.
+    // A policy from before the schema: every write of it fails, including its status.
     let schema = world.get(DEFINITION).await?.context("the definition")?["spec"]["validation"].clone();
     world.patch(DEFINITION, &json!([{ "op": "remove", "path": "/spec/validation" }])).await?;
     let bad = json!({ "priority": "high", "template": sidecar("x")["template"] });
@@ -298,7 +298,7 @@ async fn a_status_that_the_server_refuses_is_an_event_and_a_metric() -> Result<(
     world.policy("good", sidecar("envoy")).await?;
     in_force(&world.cluster, "good").await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app", "envoy"]);
-    // Said once, though it is tried again and again.
+    // Reported once, although it is retried.
     let tried = operator.metric("scpol_reconcile_errors_total").await?;
     within(2 * LIMIT, "it is tried again, twice", || async {
         Ok(operator.metric("scpol_reconcile_errors_total").await? >= tried + 2.0)

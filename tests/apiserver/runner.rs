@@ -1,4 +1,4 @@
-//! Runs the tests of this program: many at once, the longest first, each with its seconds.
+//! The test runner: many tests at once, the longest first, each with its duration.
 
 use crate::{chaos, support};
 use anyhow::Result;
@@ -12,19 +12,19 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Tests at once, each with a server of its own, which takes up to 500 MB. Six keep two processors busy.
+/// The number of concurrent tests, each with its own server, which takes up to 500 MB. Six keep two processors busy.
 const AT_ONCE: usize = 6;
-/// So many of the slowest are told in the end.
+/// The number of slowest tests in the summary.
 const SLOWEST: usize = 30;
-/// Characters of a failure that are told once more in the end.
+/// The characters of a failure that are repeated at the end.
 const REASON: usize = 1500;
-/// What failed, and why.
+/// The failed tests, with reasons.
 static FAILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// One test on real servers.
 #[derive(Clone, Copy)]
 pub(crate) struct Test {
-    /// As `file::function`, behind the name of this program.
+    /// The name `file::function`, after that of this program.
     pub(crate) name: &'static str,
     pub(crate) run: fn() -> LocalBoxFuture<'static, Result<()>>,
 }
@@ -40,7 +40,7 @@ macro_rules! tests {
     };
 }
 
-/// Runs `tests`, and the cases of [`chaos`], as the arguments of this process say.
+/// Runs `tests` and the cases of [`chaos`] according to the arguments of this process.
 pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
     pool::share();
     let mut arguments = Arguments::from_args();
@@ -51,7 +51,7 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
         trial(name.to_owned(), test.run)
     });
     let mut trials: Vec<Trial> = of_files.chain(chaos::trials()).collect();
-    // A test that is not in the list is short.
+    // Tests that are not in the list are short.
     let longest: Vec<&str> = include_str!("longest.txt").lines().collect();
     let is_there = |name: &&str| trials.iter().any(|trial| trial.name() == *name);
     if let Some(gone) = longest.iter().find(|name| !is_there(name)) {
@@ -67,7 +67,7 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
     if let Err(error) = tell(&taken) {
         eprintln!("the seconds cannot be written: {error}");
     }
-    // Last, where whoever sees only the end of a log finds it.
+    // At the end, where a reader of the end of a log finds it.
     for why in FAILED.lock().unwrap_or_else(PoisonError::into_inner).iter() {
         eprintln!("\nFAILED {}", why.chars().take(REASON).collect::<String>());
     }
@@ -78,7 +78,7 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// A test that runs alone on its thread, with its seconds, and with what was noted meanwhile where it fails.
+/// A test that runs alone on its thread, with its duration, and with notes if it fails.
 pub(crate) fn trial(name: String, run: impl FnOnce() -> LocalBoxFuture<'static, Result<()>> + Send + 'static) -> Trial {
     let shown = name.clone();
     Trial::test(name, move || {
@@ -103,13 +103,13 @@ pub(crate) fn trial(name: String, run: impl FnOnce() -> LocalBoxFuture<'static, 
     })
 }
 
-/// Tells a failure at once, since the others may take minutes yet, and once more in the end.
+/// Prints a failure at once, because the other tests may take minutes, and again at the end.
 fn failed(why: String) {
     eprintln!("FAILED {why}");
     FAILED.lock().unwrap_or_else(PoisonError::into_inner).push(why);
 }
 
-/// Prints the slowest tests, and writes all to `target/seconds/servers.txt`, a line each.
+/// Prints the slowest tests, and writes all durations to `target/seconds/servers.txt`, one per line.
 fn tell(taken: &[(String, f64)]) -> Result<()> {
     let mut lines = String::new();
     for (what, seconds) in taken {

@@ -1,16 +1,16 @@
-//! Random policies and workloads, in which names, ports and keys meet often: each is equal to another here and differs there.
+//! Random policies and workloads whose names, ports and keys often coincide, with equal or different content.
 
 #![allow(unreachable_pub, reason = "shared between test programs")]
 
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-/// Whether what is made must be of the types that Kubernetes has.
+/// Whether the content must have the types of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A server takes it, mostly.
+    /// Mostly accepted by a server.
     Valid,
-    /// Anything may lie anywhere, as in a custom resource.
+    /// Any value in any place, as in a custom resource.
     Strange,
 }
 
@@ -55,7 +55,7 @@ pub struct Scenes {
 }
 
 impl Scenes {
-    /// The same seed makes the same scenes.
+    /// A generator. The same seed gives the same scenes.
     pub fn new(seed: u64, content: Content) -> Self {
         Self { rng: Rng::with_seed(seed), content }
     }
@@ -68,7 +68,7 @@ impl Scenes {
         self.rng.choice(choices).cloned().unwrap_or_default()
     }
 
-    /// At most `most` of `names`, each once.
+    /// At most `most` of `names`, without repetition.
     fn some(&mut self, names: &[&str], most: usize) -> Vec<String> {
         let mut left: Vec<&str> = names.to_vec();
         self.rng.shuffle(&mut left);
@@ -76,7 +76,7 @@ impl Scenes {
         left.into_iter().take(count).map(str::to_owned).collect()
     }
 
-    /// What may stand where something else should, in one case of twenty.
+    /// `value`, or in one of twenty cases a strange value instead.
     fn or_strange(&mut self, value: Value) -> Value {
         if self.content == Content::Valid || !self.one_in(20) {
             return value;
@@ -92,7 +92,7 @@ impl Scenes {
         ])
     }
 
-    /// The policies of one scene: the `spec`s, by name.
+    /// The policies of a scene: the `spec`s, by name.
     pub fn policies(&mut self, targets: &Value) -> Vec<(String, Value)> {
         let count = 1 + self.rng.usize(..4);
         (0..count).map(|index| (format!("p{index}"), self.policy(index, targets))).collect()
@@ -175,7 +175,7 @@ impl Scenes {
                 template[field] = self.pick(&values);
             }
         }
-        // The others only say where something goes.
+        // The other fields only set positions.
         let adds = [
             "containers",
             "initContainers",

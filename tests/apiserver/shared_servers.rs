@@ -1,4 +1,4 @@
-//! A control plane that a test gets from the one before is as if it were fresh.
+//! A reused control plane behaves like a new one.
 
 use crate::corpus;
 use crate::support::{self, Operator, in_force};
@@ -13,12 +13,12 @@ crate::tests![
     what_a_test_has_stopped_or_frozen_is_not_handed_on,
 ];
 
-/// Servers that no other test asks for.
+/// Settings that no other test uses.
 fn own(version: Version) -> Builder {
     ControlPlane::builder(version).audit_log().extra_arg("--v=1")
 }
 
-/// Leaves something of every kind that tests leave.
+/// Leaves one change of every kind that tests make.
 async fn spoil(world: &World) -> Result<()> {
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
@@ -45,7 +45,7 @@ async fn spoil(world: &World) -> Result<()> {
         "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop", "finalizers": ["example.org/keeps"] },
     });
     request(&world.admin, "POST", "/api/v1/namespaces", &namespace).await?;
-    world.delete("/api/v1/namespaces/shop").await?; // which nobody ends here
+    world.delete("/api/v1/namespaces/shop").await?; // nothing ends it here
     world.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system-aggregate-to-edit").await?;
     corpus::define(world).await?;
     let definitions = if foreign { "v1beta1" } else { "v1" };
@@ -72,7 +72,7 @@ async fn nothing_is_left(version: Version) -> Result<()> {
     assert!(!world.cluster.dir().join("left").exists());
     let of_others = world.cluster.audit().into_iter().find(|event| event["user"]["username"] == User::Operator.name());
     assert_eq!(of_others, None);
-    // The API server does as its etcd says: no registration of the test before, and the rights of an installation.
+    // The API server follows its etcd: no registration of the earlier test, and the rights of an installation.
     let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
     assert_eq!((containers(&created), pending(&created)), (vec!["app".to_owned()], vec![]));
     world.policy("other", sidecar("other")).await?;
@@ -85,7 +85,7 @@ async fn nothing_is_left(version: Version) -> Result<()> {
     }
     drop(world);
 
-    // A test that asks for servers without an installation gets them without.
+    // A test that asks for servers without an installation gets such servers.
     let bare = own(version).start().await?;
     ensure!(bare.pids() == pids, "other servers: this proves nothing");
     assert!(support::policies(&bare).list(&Default::default()).await.is_err());

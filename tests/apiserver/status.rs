@@ -1,4 +1,4 @@
-//! `scpol status`: the numbers and lists are those of the stored workloads, with an operator and without.
+//! `scpol status`: its numbers and lists match the stored workloads, with and without an operator.
 
 use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
@@ -14,13 +14,13 @@ crate::tests![
     without_the_definition_it_says_so_and_without_an_operator_it_counts,
 ];
 
-/// What `scpol status` says with `arguments`, and how it ends.
+/// The report of `scpol status` with `arguments`, and its exit code.
 pub(crate) async fn report(world: &World, arguments: &[&str]) -> Result<(i32, Value)> {
     let (code, printed) = scpol(&world.cluster, &[&["status", "-o", "json"], arguments].concat()).await?;
     Ok((code, serde_json::from_str(&printed).with_context(|| printed.clone())?))
 }
 
-/// Runs what a report says is to be done.
+/// Runs the suggested command of a report.
 async fn follow(world: &World, command: &str) -> Result<()> {
     let scpol = Path::new(env!("CARGO_BIN_EXE_scpol")).parent().context("a folder")?;
     let path = format!("{}:{}:{}", world.cluster.assets().display(), scpol.display(), std::env::var("PATH")?);
@@ -143,7 +143,7 @@ async fn what_is_to_be_done_about_a_missed_workload_has_it_injected() -> Result<
     }
     let (code, one) = report(&world, &["envoy"]).await?;
     assert_eq!((code, &one["workloads"]), (0, &json!([])), "{one}");
-    // What is stored carries the template as it was before, which would be in the way of the new one.
+    // The stored workload has the old template, which would conflict with the new one.
     let template = json!({ "containers": [{ "name": "envoy", "image": "envoy:2" }] });
     world.edit_policy("envoy", json!({ "template": template, "failurePolicy": "Fail" })).await?;
     in_force(&world.cluster, "envoy").await?;

@@ -1,5 +1,4 @@
-//! What templates may hold, by flags of the operator; and that what we take the Pod Security Standards to be is what the
-//! server enforces.
+//! The limits of templates by flags of the operator. Our version of the Pod Security Standards must match the server's.
 
 use crate::commands::scpol;
 use crate::support::{Operator, in_force, wait_condition};
@@ -16,7 +15,7 @@ crate::tests![
 
 const LEVELS: [Level; 2] = [Level::Baseline, Level::Restricted];
 
-/// What `restricted` wants of a container.
+/// The fields of a container that `restricted` demands.
 fn hardened() -> Value {
     json!({
         "allowPrivilegeEscalation": false, "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" },
@@ -24,7 +23,7 @@ fn hardened() -> Value {
     })
 }
 
-/// A template with one container, which has `security` besides what `restricted` wants.
+/// A template with one container, which has `security` in addition to the demands of `restricted`.
 fn secured(security: &Value) -> Value {
     let mut context = hardened();
     for (key, value) in security.as_object().into_iter().flatten() {
@@ -127,7 +126,7 @@ fn templates() -> Vec<Value> {
         .collect()
 }
 
-/// The template as a pod: what a server judges.
+/// The template as a pod, which a server can judge.
 fn pod(template: &Value) -> Value {
     let mut metadata = template["metadata"].clone();
     metadata["name"] = json!("a");
@@ -208,13 +207,13 @@ async fn what_a_template_may_hold_is_what_the_operator_was_told() -> Result<()> 
         in_force(&world.cluster, "agent").await?;
         let created = world.create_promptly(DEPLOYMENTS, &deployment("web")).await?;
         assert_eq!(containers(&created), ["app", "agent"], "{version:?}");
-        // What the operator has accepted is valid for the commands, too, whatever they were told.
+        // A policy that the operator has accepted is valid for the commands, whatever their flags.
         let (code, said) = scpol(&world.cluster, &["status", "agent"]).await?;
         assert_eq!(code, 0, "{said}");
         let (_, said) = scpol(&world.cluster, &["explain", "deploy/web"]).await?;
         let line = |policy: &str| said.lines().find(|line| line.starts_with(policy)).unwrap_or_default();
         assert!(line("agent").contains("SCP0106") && line("everywhere").contains("SCP0043"), "{said}");
-        // The same policy under another operator, who was not told so: it is judged anew.
+        // Another operator without the flag judges the same policy again.
         operator.kill().await?;
         let _operator = Operator::ready(&world.cluster, &[]).await?;
         wait_condition(&world.cluster, "agent", "Accepted", "False", "PodSecurity").await?;

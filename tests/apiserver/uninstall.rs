@@ -1,4 +1,4 @@
-//! `scpol uninstall`: nothing is left, and no create hangs or is refused on the way.
+//! `scpol uninstall`: nothing is left, and no create hangs or is rejected meanwhile.
 
 use crate::commands::scpol;
 use crate::support::{self, LIMIT, Operator, file, in_force, wait_condition, within};
@@ -21,7 +21,7 @@ crate::tests![
     of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_was_injected,
 ];
 
-/// Where what this server has is listed, by kind; `/` before a name is that of one object.
+/// The lists of our objects on this server, by kind. A `/` before a name selects one object.
 const OURS: [&str; 10] = [
     "/apis/apps/v1/namespaces/scpol-system/deployments",
     "/api/v1/namespaces/scpol-system/services",
@@ -35,7 +35,7 @@ const OURS: [&str; 10] = [
     "/apis/policy/v1beta1/namespaces/scpol-system/poddisruptionbudgets",
 ];
 
-/// What stands in those lists.
+/// The objects in those lists.
 async fn listed(world: &World) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for list in OURS {
@@ -51,14 +51,14 @@ async fn listed(world: &World) -> Result<Vec<String>> {
 }
 
 impl World {
-    /// What users install, the Deployment included. No controller makes pods of it here.
+    /// Installs everything, including the Deployment. No controller makes pods of it here.
     pub(crate) async fn install_all(&self) -> Result<()> {
         let bundle = file(support::bundle(self.cluster.version()));
         within(LIMIT, "the install file is applied", || async { Ok(self.cluster.apply_file(&bundle).await.is_ok()) })
             .await
     }
 
-    /// Nothing is left but the definition, its policies, and a Namespace that ends.
+    /// Checks that only the definition, its policies, and a terminating Namespace are left.
     async fn is_clean(&self) -> Result<()> {
         assert_eq!(listed(self).await?, [""; 0]);
         let namespace = self.get("/api/v1/namespaces/scpol-system").await?;
@@ -79,7 +79,7 @@ async fn where_a_registration_cannot_be_taken_away_the_operator_stays_until_it_c
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;
-    // Somebody's admission keeps it from being deleted.
+    // A foreign admission webhook prevents its deletion.
     let webhooks = "/apis/admissionregistration.k8s.io/v1beta1/validatingwebhookconfigurations";
     let webhook = json!({
         "name": "keeps.test.dev", "failurePolicy": "Fail", "clientConfig": { "url": "https://127.0.0.1:1/" },
@@ -230,7 +230,7 @@ async fn an_operator_that_is_installed_again_takes_it_for_no_emergency_brake() -
     in_force(&world.cluster, "envoy").await?;
     // It is down, as after a crash, and its registration is left.
     operator.kill().await?;
-    // Without a controller that would end it, a Namespace could not be made anew here: so it is somebody else's.
+    // Without a controller, a terminating Namespace could not be recreated here. Without labels it counts as foreign.
     let own = json!([{ "op": "remove", "path": "/metadata/labels" }]);
     world.patch("/api/v1/namespaces/scpol-system", &own).await?;
     let (code, told) = scpol(&world.cluster, &["uninstall", "-y"]).await?;
@@ -263,7 +263,7 @@ async fn on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_n
     request(&world.admin, "POST", lodger, &deployment("lodger")).await?;
     let (code, told) = scpol(&world.cluster, &["uninstall", "--yes", "--operator-namespace", "elsewhere"]).await?;
     assert!(code == 2 && told.contains("give `--operator-namespace scpol-system`"), "{code}: {told}");
-    // Half of it is gone already: by that it can be told, too.
+    // Half of it is already gone. The rest is enough to find it.
     world.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/scpol").await?;
     let (code, told) = scpol(&world.cluster, &["uninstall", "--yes", "--operator-namespace", "elsewhere"]).await?;
     assert!(code == 2 && told.contains("give `--operator-namespace scpol-system`"), "{code}: {told}");
@@ -296,7 +296,7 @@ async fn on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_n
     Ok(())
 }
 
-/// What `scpol` has deleted, in order.
+/// The deletions by `scpol`, in order.
 fn deletions(cluster: &ControlPlane) -> Vec<String> {
     let text = |event: &Value, field: &str| event["objectRef"][field].as_str().unwrap_or_default().to_owned();
     let events = cluster.audit().into_iter();
@@ -305,7 +305,7 @@ fn deletions(cluster: &ControlPlane) -> Vec<String> {
     deleted.map(|event| format!("{} {}", text(&event, "resource"), text(&event, "name"))).collect()
 }
 
-/// Everything that the server has, of every kind that it lists, as `resource namespace/name`. Events go by themselves.
+/// All objects on the server of every listable kind, as `resource namespace/name`. Events expire by themselves.
 async fn everything(world: &World) -> Result<BTreeSet<String>> {
     let groups = request(&world.admin, "GET", "/apis", &Value::Null).await?;
     let groups = groups["groups"].as_array().context("groups")?.clone();
@@ -332,11 +332,11 @@ async fn everything(world: &World) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// The install file of a version, with which engines its policies are in force, and what they register.
+/// The versions with their install files, and the engines that are used.
 const INSTALLS: [(Version, [&str; 2]); 2] =
     [(Version::V1_13, ["Initializer", "Webhook"]), (Version::V1_36, ["MutatingAdmissionPolicy", "Webhook"])];
 
-/// How often it is installed, used and uninstalled on one server: once, or what `SCPOL_UNINSTALLS` says.
+/// The number of rounds on one server: one, or `SCPOL_UNINSTALLS`.
 fn installations() -> Result<usize> {
     match std::env::var("SCPOL_UNINSTALLS") {
         Ok(times) => times.parse().with_context(|| format!("SCPOL_UNINSTALLS is `{times}`, not a number")),
@@ -344,11 +344,11 @@ fn installations() -> Result<usize> {
     }
 }
 
-/// What policies and workloads of the rounds below are about.
+/// The targets of the policies in the rounds below.
 const USED: [&str; 2] = ["deployments", "statefulsets"];
 
 impl World {
-    /// Installs it, and has each of `engines` inject into one workload.
+    /// Installs everything, and injects one workload with each of `engines`.
     async fn install_and_use(&self, engines: [&str; 2]) -> Result<Operator> {
         self.install_all().await?;
         let operator = Operator::ready(&self.cluster, &[]).await?;
@@ -372,7 +372,7 @@ impl World {
         Ok(operator)
     }
 
-    /// Takes away what users have made, and ends the empty Namespace as the controller-manager would that does not run here.
+    /// Deletes the users' objects, and ends the empty Namespace as the missing controller-manager would.
     async fn forget_what_was_used(&self) -> Result<()> {
         let made = ["deployments/web", "deployments/bad", "statefulsets/web"];
         for workload in made {
@@ -385,7 +385,7 @@ impl World {
         let mut namespace = self.get(path).await?.context("nobody ends it here")?;
         namespace["spec"]["finalizers"] = json!([]);
         request(&self.admin, "PUT", &format!("{path}/finalize"), &namespace).await?;
-        // Old servers want to be asked once more.
+        // Old servers need a second request.
         if self.get(path).await?.is_some() {
             self.delete(path).await?;
         }
@@ -399,7 +399,7 @@ async fn of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_
         let cluster = ControlPlane::builder(version).start().await?;
         let (admin, creator) = (cluster.admin(), cluster.client(controlplane::User::Creator));
         let world = World { cluster, admin, creator };
-        // What the server makes for itself comes some moments after its start.
+        // The server creates its own objects some moments after its start.
         let own = |name: &String| name.ends_with("default/kubernetes") || name.contains(" kube-system/");
         let service = "/api/v1/namespaces/default/services/kubernetes";
         within(LIMIT, "it has its own Service", || async { Ok(world.get(service).await?.is_some()) }).await?;

@@ -1,4 +1,4 @@
-//! The webhook engine: the server and the certificates of the library in this process, registered by URL with what is rendered.
+//! The webhook engine: the library's server and certificates in this process, with rendered registrations by URL.
 
 use crate::rotation::{Rotation, failed_open};
 use crate::support::{LIMIT, timing, within};
@@ -31,7 +31,7 @@ crate::tests![
     no_create_fails_while_the_certificates_are_renewed_on_1_36,
 ];
 
-/// The message of a refusal.
+/// The message of a rejection.
 async fn refused(scene: &Scene, path: &str, body: &Value) -> Result<String> {
     match scene.world.create(path, body).await {
         Ok(created) => bail!("it was let in: {created}"),
@@ -73,14 +73,14 @@ async fn what_matches_gets_its_sidecar_at_create(version: Version) -> Result<()>
         let path = "/apis/extensions/v1beta1/namespaces/default/deployments";
         assert_eq!(containers(&world.create(path, &old).await?), ["app", "envoy"]);
     }
-    // The Namespace of a workload is read where a policy asks for its labels.
+    // The Namespace of a workload is read if a policy needs its labels.
     let shop = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop", "labels": { "team": "shop" } } });
     request(&world.admin, "POST", "/api/v1/namespaces", &shop).await?;
     let there = world.create("/api/v1/namespaces/shop/pods", &pod("web")).await?;
     assert_eq!(containers(&there), ["app", "envoy", "far"]);
     let protected = request(&world.admin, "POST", "/api/v1/namespaces/kube-system/pods", &pod("web")).await?;
     assert_eq!(containers(&protected), ["app"]);
-    // What cannot be injected comes in as it is.
+    // A workload that cannot be injected is stored unchanged.
     let mut conflict = pod("conflict");
     conflict["spec"]["containers"][0]["name"] = json!("envoy");
     assert_eq!(containers(&world.create(PODS, &conflict).await?), ["envoy"]);
@@ -88,7 +88,7 @@ async fn what_matches_gets_its_sidecar_at_create(version: Version) -> Result<()>
         scene.webhook.operator.metrics.render().contains(r#"policy="envoy",reason="NameConflict",result="failed"} 1"#)
     );
 
-    // Nobody is there any more: creates go on.
+    // Without a webhook, creates continue.
     let world = scene.stop().await?;
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("later")).await?), ["app"]);
     let is_told = || async { Ok(!failed_open(&world.cluster).is_empty()) };
@@ -151,7 +151,7 @@ async fn what_must_not_be_stored_is_refused_with_the_reason() -> Result<()> {
         assert!(metrics.contains(series), "{series} in\n{metrics}");
     }
 
-    // Without the call that injects, the other one sees that the sidecar is missing.
+    // Without the mutating call, the validating one detects the missing sidecar.
     let mutating = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     world.delete(&format!("{mutating}/scpol-pods")).await?;
     within(LIMIT, "nobody injects", || async { Ok(refused(&scene, PODS, &labelled("bare", "strict")).await.is_ok()) })
@@ -159,7 +159,7 @@ async fn what_must_not_be_stored_is_refused_with_the_reason() -> Result<()> {
     let told = refused(&scene, PODS, &labelled("bare", "strict")).await?;
     assert!(told.contains("SidecarPolicy `strict` refuses this Pod: SCP0213: "), "{told}");
     assert_eq!(containers(&world.create(PODS, &labelled("other", "other")).await?), ["app"]);
-    // And without either, nothing that a policy with Fail may be for is let in; elsewhere all goes on.
+    // Without both, creates that a `Fail` policy may select are rejected. All others continue.
     let world = scene.stop().await?;
     let error = world.create(PODS, &labelled("alone", "strict")).await.expect_err("it must be refused");
     assert!(error.to_string().contains("failed calling webhook \"validate.scpol.dev\""), "{error}");
@@ -181,7 +181,7 @@ async fn validations_hold_where_the_server_gives_objects_initializers() -> Resul
     Ok(())
 }
 
-/// A client of the webhook itself, which trusts it as API servers do.
+/// A client of the webhook itself, with the trust of an API server.
 fn caller(scene: &Scene) -> Result<Client> {
     Ok(Client::try_from(calling(scene)?)?)
 }
@@ -196,7 +196,7 @@ fn calling(scene: &Scene) -> Result<Config> {
     Ok(config)
 }
 
-/// Posts bytes; gives the status, the headers and the body of the answer.
+/// Posts bytes. Returns the status, the headers and the body of the answer.
 async fn post(client: &Client, path: &str, body: impl Into<Vec<u8>>) -> Result<(u16, http::HeaderMap, String)> {
     let request = http::Request::post(path).header("Content-Type", "application/json").body(Body::from(body.into()))?;
     let (head, body) = client.send(request).await?.into_parts();
@@ -251,7 +251,7 @@ async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server()
     assert!(scene.webhook.operator.metrics.render().contains(&format!("{counted} {}\n", count + 1)));
     let (now, told) = (Instant::now(), |now| scene.webhook.trouble(now).map(|trouble| trouble.code));
     assert_eq!((told(now), told(now + timing().webhook.bad_review)), (Some(Code::ReviewInvalid), None));
-    // What an API server may post at most is no trouble.
+    // The largest review of an API server is accepted.
     let long = review("admission.k8s.io/v1", &json!({ "metadata": {}, "long": "x".repeat(3 << 20) }));
     assert_eq!(post(&client, path, long.to_string()).await?.0, 200);
     for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
@@ -272,7 +272,7 @@ async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server()
     assert_eq!(live, "ok\n");
     assert_eq!(scene.webhook.operator.metrics.panics.get(), 0);
 
-    // While it stops, who has a connection gets his answer, and is told to go; nobody else gets one.
+    // During the stop, open connections get their answers with `Connection: close`. New connections are rejected.
     scene.stop.send_replace(true);
     let stranger = caller(&scene)?;
     within(LIMIT, "no connection is taken", || async { Ok(post(&stranger, path, good.to_string()).await.is_err()) })
@@ -307,7 +307,7 @@ async fn no_create_fails_while_the_certificates_are_renewed_on_1_36() -> Result<
     no_create_fails_while_the_certificates_are_renewed(Version::V1_36).await
 }
 
-/// `SCPOL_ROTATION_CREATES` says how many creates there are at least.
+/// `SCPOL_ROTATION_CREATES` sets the least number of creates.
 async fn no_create_fails_while_the_certificates_are_renewed(version: Version) -> Result<()> {
     let least: usize = std::env::var("SCPOL_ROTATION_CREATES").ok().map_or(Ok(2000), |count| count.parse())?;
     let Rotation { created, failed, late, handshakes } = Rotation::run(version, least).await?;

@@ -1,4 +1,4 @@
-//! A webhook of the library in this process, registered by URL with a server, with what is rendered.
+//! A webhook of the library in this process, with rendered registrations by URL.
 
 use crate::support::{LIMIT, timing, within};
 use crate::world::{World, pod_template, request};
@@ -30,12 +30,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Where the operator would run.
+/// The namespace of the operator.
 pub(crate) const OPERATOR: &str = "scpol-system";
-/// How often the certificates are looked at.
+/// The interval of looks at the certificates.
 pub(crate) const POLL: Duration = Duration::from_millis(100);
 
-/// Shows certificates, and counts how often.
+/// A certificate resolver that counts handshakes.
 #[derive(Debug)]
 pub(crate) struct Counted {
     certificates: Arc<Certificates>,
@@ -49,7 +49,7 @@ impl ResolvesServerCert for Counted {
     }
 }
 
-/// A server, and a webhook that it calls.
+/// A server and its webhook.
 pub(crate) struct Scene {
     pub(crate) world: World,
     pub(crate) capabilities: Capabilities,
@@ -66,7 +66,7 @@ impl Scene {
         Self::with(World::with(ControlPlane::builder(version)).await?, site, |_| false).await
     }
 
-    /// In `world`, where groups of custom resources are asked about as well for which `is_wanted` is true.
+    /// A scene in `world`. Discovery includes the groups of custom resources for which `is_wanted` is true.
     pub(crate) async fn with(world: World, site: Site, is_wanted: impl Fn(&str) -> bool) -> Result<Self> {
         let capabilities = discovery::discover(&world.admin, is_wanted).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -97,14 +97,14 @@ impl Scene {
         Ok(render(kind, &self.policies(), &self.capabilities, &site, &self.endpoint, bundle.as_deref())?)
     }
 
-    /// Where registrations of that shape are.
+    /// The API path of a registration.
     fn collection(registration: &Value) -> Result<String> {
         let api = registration["apiVersion"].as_str().context("an apiVersion")?;
         let kind = registration["kind"].as_str().context("a kind")?;
         Ok(format!("/apis/{api}/{}s", kind.to_lowercase()))
     }
 
-    /// Puts `policies` in force, and waits until probes show it.
+    /// Puts `policies` in effect, and waits until probes verify it.
     pub(crate) async fn register(&self, policies: Vec<Policy>) -> Result<()> {
         let policies = Policies::new(policies.into_iter().map(Arc::new));
         let kinds: BTreeMap<Arc<Kind>, ()> = policies.kinds().map(|kind| (kind.clone(), ())).collect();
@@ -116,7 +116,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Writes the registrations of `kind`, over those that are there.
+    /// Writes the registrations of `kind`, and replaces existing ones.
     pub(crate) async fn write(&self, kind: &Kind) -> Result<()> {
         for mut registration in self.rendered(kind)? {
             let collection = Self::collection(&registration)?;
@@ -132,7 +132,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Waits until creates of `kind` show the revisions that are registered.
+    /// Waits until creates of `kind` show the registered revisions.
     async fn in_force(&self, kind: &Kind) -> Result<()> {
         for registration in self.rendered(kind)? {
             let revision = revision_of(&registration).context("a revision")?.to_owned();
@@ -151,14 +151,14 @@ impl Scene {
         Ok(())
     }
 
-    /// What a create of a probe gives, or with which message it is refused; nothing is stored.
+    /// The result of a dry-run create of a probe, or the message of its rejection.
     async fn probe(&self, kind: &Kind, value: &str) -> Result<std::result::Result<Value, String>> {
         let address = self.capabilities.resource(kind).context("it is served")?;
         let mut body = json!({
             "apiVersion": address.api_version, "kind": address.kind,
             "metadata": { "name": "probe", "namespace": OPERATOR, "labels": { PROBE: value } },
         });
-        // The namespace takes only what the strictest level of Pod Security lets through.
+        // The namespace accepts only pods at the strictest level of Pod Security.
         let strict = json!({ "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] } });
         let pod = json!({
             "securityContext": { "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } },
@@ -167,7 +167,7 @@ impl Scene {
         let labels = json!({ "app": "probe" });
         match address.kind.as_str() {
             "Pod" => body["spec"] = pod,
-            // The server makes a selector of its own.
+            // The server creates a selector.
             "Job" => {
                 body["spec"] = json!({ "template": { "spec": pod } });
                 body["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
@@ -189,7 +189,7 @@ impl Scene {
             body["spec"]["serviceName"] = json!("probe");
         }
         let root = if kind.group.is_empty() { "/api" } else { "/apis" };
-        // On 1.13 even what is not stored would wait for foreign initializers.
+        // On 1.13 even a dry run would wait for foreign initializers.
         let query = "dryRun=All&includeUninitialized=1";
         let path = format!("{root}/{}/namespaces/{OPERATOR}/{}?{query}", address.api_version, kind.resource);
         match request(&self.world.admin, "POST", &path, &body).await {
@@ -204,7 +204,7 @@ impl Scene {
         self.world.get(&format!("/api/v1/namespaces/{OPERATOR}/secrets/{SECRET}")).await?.context("it is there")
     }
 
-    /// Stops in good order.
+    /// Stops properly.
     pub(crate) async fn stop(self) -> Result<World> {
         self.stop.send_replace(true);
         self.serving.await?;
@@ -216,7 +216,7 @@ pub(crate) fn site() -> Site {
     Site { trust: Trust::unbounded(), ..Site::new(OPERATOR, ["vault".to_owned()], []) }
 }
 
-/// A policy as it would be read from the server.
+/// A policy as if it were read from the server.
 pub(crate) fn policy(object: &Value) -> Result<Policy> {
     let mut object = object.clone();
     object["metadata"]["uid"] = json!("11111111-2222-3333-4444-555555555555");

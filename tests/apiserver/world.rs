@@ -1,4 +1,4 @@
-//! A server with everything installed, and the few verbs that scenarios are told in.
+//! A server with everything installed, and the basic steps of scenarios.
 
 #![allow(unreachable_pub, reason = "shared between test programs")]
 
@@ -14,20 +14,20 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Where Deployments are posted.
+/// The API path of Deployments.
 pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-/// Where Pods are posted.
+/// The API path of Pods.
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
-/// Where InitializerConfigurations are.
+/// The API path of InitializerConfigurations.
 pub const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1alpha1/initializerconfigurations";
-/// Where the Secret of the webhook's certificates is.
+/// The API path of the Secrets, with that of the webhook's certificates.
 pub const SECRETS: &str = "/api/v1/namespaces/scpol-system/secrets";
-/// The names by which the server calls a webhook of these tests.
+/// The names of a webhook of these tests.
 pub const NAMES: [&str; 3] = ["scpol.scpol-system.svc", "scpol.scpol-system.svc.cluster.local", "127.0.0.1"];
-/// A create that takes longer than this has waited for nobody; the server itself gives up after 30 s.
+/// The time limit for a create that waits for nothing. The server itself gives up after 30 s.
 pub const PROMPT: Duration = Duration::from_secs(5);
 
-/// A server with everything installed but the operator's Deployment.
+/// A server with everything installed except the operator's Deployment.
 pub struct World {
     pub cluster: ControlPlane,
     pub admin: Client,
@@ -40,7 +40,7 @@ impl World {
         Self::with(ControlPlane::builder(Version::V1_13)).await
     }
 
-    /// A server as `builder` says.
+    /// A server with the settings `builder`.
     pub async fn with(builder: Builder) -> Result<Self> {
         let cluster = support::installed(builder).await?;
         let (admin, creator) = (cluster.admin(), cluster.client(User::Creator));
@@ -66,12 +66,12 @@ impl World {
         Ok(())
     }
 
-    /// Posts as a user without special rights, and waits for the answer as kubectl does.
+    /// Creates an object as a user without special rights, and waits for the answer as kubectl does.
     pub async fn create(&self, path: &str, body: &Value) -> Result<Value> {
         Ok(request(&self.creator, "POST", path, body).await?)
     }
 
-    /// The same, and it must not have waited.
+    /// The same, but the create must not wait.
     pub async fn create_promptly(&self, path: &str, body: &Value) -> Result<Value> {
         let start = Instant::now();
         let created = self.create(path, body).await?;
@@ -79,7 +79,7 @@ impl World {
         Ok(created)
     }
 
-    /// Posts as an administrator and does not wait; the body may bring its own initializers.
+    /// Creates an object as an administrator without waiting. The body may have its own initializers.
     pub async fn create_async(&self, path: &str, body: &Value) -> Result<Value> {
         Ok(request(&self.admin, "POST", &format!("{path}?includeUninitialized=1"), body).await?)
     }
@@ -98,7 +98,7 @@ impl World {
         Ok(request(&self.admin, "PATCH", path, patch).await?)
     }
 
-    /// What a foreign initializer does when it has done its work: takes itself off the list.
+    /// Completes an object as a foreign initializer: removes its entry.
     pub async fn complete_foreign(&self, path: &str) -> Result<()> {
         let object = self.get(path).await?.context("it is gone")?;
         let whole = pending(&object).len() == 1;
@@ -125,7 +125,7 @@ impl World {
         .await
     }
 
-    /// Waits until nothing is pending on an object, and gives it.
+    /// Waits until an object has no pending initializer, and returns it.
     pub async fn initialized(&self, path: &str) -> Result<Value> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -154,7 +154,7 @@ impl World {
             .collect())
     }
 
-    /// Waits for an event about an object that begins like that.
+    /// Waits for an event about an object that begins with `beginning`.
     pub async fn event(&self, name: &str, beginning: &str) -> Result<String> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -174,19 +174,19 @@ impl World {
         Ok(items.iter().filter_map(|item| item["metadata"]["name"].as_str().map(str::to_owned)).collect())
     }
 
-    /// Everything of ours that is registered with the server, on any engine, as `resource/name`.
+    /// All registrations of ours, of any engine, as `resource/name`.
     pub async fn registered(&self) -> Result<Vec<String>> {
         Ok(self.registrations().await?.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// The names of the policies that own something of ours that is registered.
+    /// The names of the policies that own a registration.
     pub async fn owners(&self) -> Result<BTreeSet<String>> {
         let registered = self.registrations().await?;
         let owners = registered.iter().filter_map(|(_, object)| object["metadata"]["ownerReferences"].as_array());
         Ok(owners.flatten().filter_map(|owner| owner["name"].as_str().map(str::to_owned)).collect())
     }
 
-    /// Everything of ours that is registered with the server, on any engine, as `resource/name`, and the object.
+    /// All registrations of ours, of any engine, as `resource/name` with the object.
     async fn registrations(&self) -> Result<Vec<(String, Value)>> {
         let resources: &[(&str, &str)] = match self.cluster.version() {
             Version::V1_13 => &[
@@ -199,7 +199,7 @@ impl World {
                 ("v1", "validatingwebhookconfigurations"),
                 ("v1", "validatingadmissionpolicies"),
                 ("v1", "validatingadmissionpolicybindings"),
-                // From 1.36 on.
+                // From 1.36.
                 ("v1", "mutatingadmissionpolicies"),
                 ("v1", "mutatingadmissionpolicybindings"),
             ],
@@ -222,24 +222,24 @@ impl World {
         Ok(registered)
     }
 
-    /// The initializers that a new Deployment gets now; nothing is stored.
+    /// The initializers of a new Deployment, by a dry-run create.
     pub async fn assigned(&self) -> Result<Vec<String>> {
         let path = format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1");
         Ok(pending(&request(&self.admin, "POST", &path, &deployment("probe")).await?))
     }
 
-    /// What an administrator does first in an emergency: deletes every registration of ours by hand.
+    /// The first step in an emergency: deletes every registration of ours by hand.
     pub async fn break_glass(&self) -> Result<()> {
         let ours = "app.kubernetes.io/managed-by=scpol";
         self.cluster.kubectl_output(User::Admin, &["delete", "initializerconfigurations", "-l", ours]).await.map(drop)
     }
 
-    /// Waits until creates of Deployments get no entry of ours any more: the server has noticed that we are not registered.
+    /// Waits until creates of Deployments get no entry of ours, because the server has seen the removal.
     pub async fn unregistered(&self) -> Result<()> {
         within(LIMIT, "creates get no entry of ours", || async { Ok(self.assigned().await?.is_empty()) }).await
     }
 
-    /// Waits until the server lets the operator do `verb` to Deployments, or does not any more.
+    /// Waits until the operator has, or has not, the right to `verb` on Deployments.
     pub async fn operator_may(&self, verb: &str, allowed: bool) -> Result<()> {
         let operator = self.cluster.client(User::Operator);
         let question = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": { "resourceAttributes": { "verb": verb, "group": "apps", "resource": "deployments" } } });
@@ -251,7 +251,7 @@ impl World {
         .await
     }
 
-    /// Waits for a field of a policy's status.
+    /// Waits until a field of a policy's status has this value.
     pub async fn status(&self, policy: &str, field: &str, value: i64) -> Result<()> {
         within(LIMIT, &format!("status.{field} of {policy} is {value}"), || async {
             Ok(policies(&self.cluster).get(policy).await?.data["status"][field] == value)
@@ -259,16 +259,16 @@ impl World {
         .await
     }
 
-    /// Waits until the operator's PATCH of the object of that name is in the audit log, and sees that it is the only one.
+    /// Waits until the operator's PATCHes of the object are in the audit log, and checks their number.
     pub async fn patched(&self, name: &str, times: usize) -> Result<()> {
-        // The log is written after the answer, and the answer to the creator may be faster.
+        // The log is written after the answer, so the answer to the creator may be faster.
         within(LIMIT, &format!("{name} has been patched {times} times"), || async { Ok(self.patches(name) >= times) })
             .await?;
         ensure!(self.patches(name) == times, "{name} has been patched {} times", self.patches(name));
         Ok(())
     }
 
-    /// How often the operator has successfully patched the object of that name, by the server's audit log.
+    /// The number of the operator's successful patches of the object in the audit log.
     pub fn patches(&self, name: &str) -> usize {
         let ours = |event: &&Value| {
             event["user"]["username"] == User::Operator.name()
@@ -288,12 +288,12 @@ impl World {
     }
 }
 
-/// Sends JSON and reads JSON, nothing lost on the way.
+/// Sends and reads JSON without loss.
 pub async fn request(client: &Client, method: &str, path: &str, body: &Value) -> kube::Result<Value> {
     client.request::<Value>(message(method, path, body)).await
 }
 
-/// The same, and gives the answer as it came.
+/// The same, but returns the answer as text.
 pub async fn text(client: &Client, method: &str, path: &str, body: &Value) -> kube::Result<String> {
     client.request_text(message(method, path, body)).await
 }
@@ -310,7 +310,7 @@ pub fn sidecar(name: &str) -> Value {
     json!({ "template": { "containers": [{ "name": name, "image": "envoy:1" }] } })
 }
 
-/// The least Deployment.
+/// The smallest Deployment.
 pub fn deployment(name: &str) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "labels": { "app": name } },
@@ -318,24 +318,24 @@ pub fn deployment(name: &str) -> Value {
     })
 }
 
-/// A Deployment that brings its own list of initializers.
+/// A Deployment with its own list of initializers.
 pub fn waiting(name: &str, pending: &[&str]) -> Value {
     waiting_for(deployment(name), pending)
 }
 
-/// `object` with a list of initializers of its own.
+/// `object` with its own list of initializers.
 pub fn waiting_for(mut object: Value, pending: &[&str]) -> Value {
     object["metadata"]["initializers"] =
         json!({ "pending": pending.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>() });
     object
 }
 
-/// The least pod template.
+/// The smallest pod template.
 pub fn pod_template(name: &str) -> Value {
     json!({ "metadata": { "labels": { "app": name } }, "spec": { "containers": [{ "name": "app", "image": "nginx:1.8.1" }] } })
 }
 
-/// An authority and a certificate of it for `names` that ends in `year`: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
+/// An authority and its certificate for `names`, which ends in `year`: `ca.crt`, `ca.key`, `tls.crt`, `tls.key`.
 pub fn certificate(names: &[&str], year: i32) -> Result<[String; 4]> {
     let ca_key = KeyPair::generate()?;
     let mut ca = CertificateParams::new(Vec::new())?;
@@ -366,7 +366,7 @@ pub fn containers(object: &Value) -> Vec<String> {
     items.iter().filter_map(|item| item["name"].as_str().map(str::to_owned)).collect()
 }
 
-/// The names on an object's list.
+/// The pending initializers of an object.
 pub fn pending(object: &Value) -> Vec<String> {
     let items = object.pointer("/metadata/initializers/pending").and_then(Value::as_array).cloned().unwrap_or_default();
     items.iter().filter_map(|item| item["name"].as_str().map(str::to_owned)).collect()

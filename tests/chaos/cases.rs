@@ -1,4 +1,4 @@
-//! The faults, one row each.
+//! The fault cases, one row each.
 
 use crate::chaos::fault::{Does, Rule, Verb};
 use crate::chaos::scene::{Calm, Engine, Scene, agent, envoy, first, second};
@@ -10,29 +10,29 @@ use oracle::Digest;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// One fault, and what is done while it lasts.
+/// A fault, and the story during it.
 pub(crate) struct Case {
-    /// As in the list of faults in the README.
+    /// The id in the list of faults in the README.
     pub(crate) id: &'static str,
     pub(crate) name: &'static str,
     pub(crate) engines: &'static [Engine],
-    /// Among those of `make test`.
+    /// Whether the case belongs to `make test`.
     pub(crate) is_quick: bool,
     pub(crate) play: Play,
 }
 
-/// What happens in a case.
+/// The story of a case.
 pub(crate) enum Play {
-    /// The ordinary story, while this goes wrong.
+    /// The ordinary story, under these rules.
     Rules(&'static [Rule]),
-    /// A story of its own.
+    /// A special story.
     Story(fn(&Scene) -> BoxFuture<'_, Result<()>>),
 }
 
 const LEGACY: &[Engine] = &[Engine::Initializer];
 const SECOND: Duration = Duration::from_secs(1);
 
-/// All of them.
+/// All cases.
 pub(crate) const CASES: &[Case] = &[
     Case {
         id: "F01",
@@ -382,7 +382,7 @@ pub(crate) const CASES: &[Case] = &[
 const WATCH: [Verb; 1] = [Verb::Watch];
 const WRITES: [Verb; 4] = [Verb::Create, Verb::Update, Verb::Patch, Verb::Delete];
 
-/// Runs a case.
+/// Runs a case and judges it.
 pub(crate) async fn run(case: &Case, engine: Engine, seed: u64) -> Result<()> {
     let scene = Scene::new(engine, seed).await?;
     let played = match &case.play {
@@ -398,7 +398,7 @@ pub(crate) async fn run(case: &Case, engine: Engine, seed: u64) -> Result<()> {
     ))
 }
 
-/// Keeps what is needed to find out why a case failed: the error, the logs of the operators, the audit log.
+/// Keeps the data to analyse a failed case: the error, the operators' logs, the audit log.
 fn keep(scene: &Scene, name: &str, error: &anyhow::Error) -> Result<PathBuf> {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/chaos").join(name);
     std::fs::create_dir_all(&kept)?;
@@ -421,10 +421,10 @@ pub(crate) fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
-/// What an ordinary story comes to if nothing goes wrong.
+/// The result of an ordinary story without faults.
 static CALM: Calm = Calm::new();
 
-/// Policies and workloads come and a policy goes, while `rules` go wrong; then all is well again, as if nothing had been.
+/// Creates policies and workloads and deletes a policy under `rules`. Afterwards all must be as without faults.
 async fn ordinary(scene: &Scene, rules: &[Rule]) -> Result<()> {
     scene.ready().await?;
     let calm = CALM.digest(scene.engine, async {
@@ -440,7 +440,7 @@ async fn ordinary(scene: &Scene, rules: &[Rule]) -> Result<()> {
     scene.judge_against(&[calm]).await.map(drop)
 }
 
-/// The ordinary story. Gives how often something went wrong.
+/// The ordinary story. Returns the number of faults.
 async fn tell(scene: &Scene, rules: &[Rule]) -> Result<u64> {
     scene.policy("envoy", envoy()).await?;
     scene.in_force("envoy").await?;
@@ -462,7 +462,7 @@ async fn tell(scene: &Scene, rules: &[Rule]) -> Result<u64> {
     let refused = scene.create(second(6)).await;
     ensure!(refused.is_empty(), "creates failed: {refused:?}");
     scene.world.delete_policy("agent").await?;
-    // What it writes to take the policy out goes wrong, too.
+    // The writes that remove the policy are also affected.
     tokio::time::sleep(SECOND / 2).await;
     fired += scene.proxy.calm();
     crate::support::within(crate::chaos::scene::RECOVERY, "only envoy is registered", || async {
@@ -474,7 +474,7 @@ async fn tell(scene: &Scene, rules: &[Rule]) -> Result<u64> {
 
 fn go_wrong(scene: &Scene, rules: &[Rule]) {
     scene.proxy.set(rules.to_vec());
-    // What watches are to suffer begins with them.
+    // Rules about watches apply from the start of a watch, so all watches restart.
     if rules.iter().any(|rule| rule.verbs.contains(&Verb::Watch)) {
         scene.proxy.cut_watches();
     }

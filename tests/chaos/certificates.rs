@@ -1,4 +1,4 @@
-//! F24: the certificates of the webhook are spoilt, or the registration trusts others.
+//! F24: the webhook's certificates are damaged, or the registration trusts another authority.
 
 use crate::chaos::scene::{RECOVERY, Scene, first};
 use crate::chaos::stories::{in_force, well};
@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-/// While an operator runs, and before it starts: the Secret is deleted, has garbage in it, has expired, or is of an authority that
-/// nobody trusts; and the registration trusts somebody else. Each time, the webhook soon injects again.
+/// While an operator runs, and before it starts: the Secret is deleted, damaged, expired, or from an untrusted
+/// authority; or the registration trusts another one. Each time, the webhook soon injects again.
 pub(crate) async fn spoilt(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let is_there = scene.world.get(&format!("{SECRETS}/scpol-webhook")).await?.is_some();
@@ -35,7 +35,7 @@ pub(crate) async fn spoilt(scene: &Scene) -> Result<()> {
         scene.create_stubbornly(batch[5..].to_vec()).await?;
         scene.works().await?;
     }
-    // The last one is ours by now.
+    // By now the last certificate is our own.
     let [stranger, ..] = certificate(&NAMES, 2090)?;
     trust(scene, &stranger).await?;
     within(RECOVERY, "the registration trusts ours again", || async { Ok(trusted(scene).await? != bundle(&stranger)) })
@@ -44,7 +44,7 @@ pub(crate) async fn spoilt(scene: &Scene) -> Result<()> {
     well(scene, &all).await
 }
 
-/// Stores these files as the webhook's, or nothing.
+/// Stores these files as the webhook's, or deletes the Secret.
 async fn store(scene: &Scene, files: Option<[&str; 4]>) -> Result<()> {
     let path = format!("{SECRETS}/scpol-webhook");
     let is_there = scene.world.get(&path).await?.is_some();
@@ -56,12 +56,13 @@ async fn store(scene: &Scene, files: Option<[&str; 4]>) -> Result<()> {
     Ok(())
 }
 
-/// How often the webhook has begun to show another certificate.
+/// The number of certificate changes in the log.
 fn shown(scene: &Scene) -> usize {
     scene.log().matches("shows another certificate").count()
 }
 
-/// Waits until the operator has mended what is stored, or shows what it can use of it; it had shown that many certificates before.
+/// Waits until the operator has repaired the Secret, or uses a valid certificate from it. `before` is the earlier
+/// number of certificate changes.
 async fn noticed(scene: &Scene, files: Option<[&str; 4]>, before: usize) -> Result<()> {
     let spoilt = files.map(|files| secret(files)["data"]["tls.crt"].clone());
     within(timing().webhook.certificate_poll + RECOVERY, "the operator has looked at the Secret", || async {
@@ -74,7 +75,7 @@ async fn noticed(scene: &Scene, files: Option<[&str; 4]>, before: usize) -> Resu
 
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/scpol-deployments.apps";
 
-/// Has the registration trust this authority.
+/// Makes the registration trust this authority.
 async fn trust(scene: &Scene, ca: &str) -> Result<()> {
     let edit = json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle(ca) }]);
     let edited = scene.world.patch(REGISTRATION, &edit).await?;
@@ -82,7 +83,7 @@ async fn trust(scene: &Scene, ca: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the registration trusts.
+/// The CA bundle of the registration.
 async fn trusted(scene: &Scene) -> Result<Value> {
     let stored = scene.world.get(REGISTRATION).await?.context("not registered")?;
     Ok(stored["webhooks"][0]["clientConfig"]["caBundle"].clone())

@@ -1,4 +1,4 @@
-//! F16: the wall clock of an operator is wrong, and jumps, while its monotonic clock goes on.
+//! F16: an operator's wall clock is wrong and jumps, while its monotonic clock is right.
 
 use crate::chaos::scene::{RECOVERY, Scene, first};
 use crate::chaos::stories::{in_force, leads, some_looks, well};
@@ -12,25 +12,26 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// For longer than a lease lasts, which is 3 s here, and a look at it: long enough for whoever judges it by a wall clock.
+/// Longer than the duration of a lease, which is 3 s here, and a look at it. A replica that uses its wall clock would
+/// misjudge the lease by then.
 const LEASES: Duration = Duration::from_millis(4500);
-/// By how much a moment that was written a while ago may differ from now.
+/// The largest difference between a recent timestamp and now, in seconds.
 const AGO: i64 = 60;
 const HOUR: i64 = 3600;
 
 /// The wall clock of the operators that are started with it.
 struct Clock {
-    /// Is preloaded, and gives the offset of `file` to whoever asks for the time.
+    /// The preloaded library. It adds the offset in `file` to every wall-clock time.
     library: PathBuf,
     file: PathBuf,
 }
 
 impl Clock {
-    /// One that is right, for `replica` alone; its files lie in `dir`.
+    /// A clock without offset, for `replica` alone. Its files are in `dir`.
     fn new(dir: &Path, replica: &str) -> Result<Self> {
         let clock = Self { library: dir.join("clock.so"), file: dir.join(format!("clock-{replica}")) };
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chaos/clock.c");
-        // By what Rust links with, too.
+        // The linker of Rust's toolchain is used too.
         let mut compiler = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
         let output = compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&clock.library).arg(source).output()?;
         ensure!(output.status.success(), "clock.c: {}", String::from_utf8_lossy(&output.stderr));
@@ -38,9 +39,9 @@ impl Clock {
         Ok(clock)
     }
 
-    /// From now on it goes wrong by so many hours.
+    /// Sets the offset in hours.
     fn jump(&self, hours: i64) -> Result<()> {
-        // At once: half a number would be another jump.
+        // Atomically, because a partial number would be another offset.
         let fresh = self.file.with_extension("fresh");
         std::fs::write(&fresh, (hours * HOUR).to_string())?;
         Ok(std::fs::rename(fresh, &self.file)?)
@@ -52,7 +53,7 @@ impl Clock {
     }
 }
 
-/// The wall clock jumps forth and back while the operator leads and works, and it is started again under each of these clocks.
+/// The wall clock jumps back and forth while the operator leads and works. The operator also restarts under each clock.
 pub(crate) async fn jumps(scene: &Scene) -> Result<()> {
     let clock = Clock::new(scene.world.cluster.dir(), "scpol-0")?;
     scene.surround(clock.surroundings());
@@ -77,7 +78,7 @@ pub(crate) async fn jumps(scene: &Scene) -> Result<()> {
     scene.all_have(&all).await
 }
 
-/// Two replicas whose clocks are two hours apart: one leads, only one, until it dies or stops; then the other does.
+/// Two replicas have clocks two hours apart. Exactly one leads until it dies or stops, and then the other one leads.
 pub(crate) async fn differ(scene: &Scene) -> Result<()> {
     let dir = scene.world.cluster.dir();
     let (ahead, behind) = (Clock::new(dir, "scpol-0")?, Clock::new(dir, "scpol-1")?);
@@ -101,7 +102,8 @@ pub(crate) async fn differ(scene: &Scene) -> Result<()> {
     created.and(led)?;
     shows(scene, -1).await?;
 
-    // The one that comes back finds a lease that was renewed two hours ago, by its own clock; and the leader's clock is set right.
+    // By its own clock, the returning replica finds a lease that was renewed two hours ago. Meanwhile the leader's
+    // clock is corrected.
     scene.ready().await?;
     behind.jump(0)?;
     leads_alone(scene, &other, false).await?;
@@ -110,7 +112,7 @@ pub(crate) async fn differ(scene: &Scene) -> Result<()> {
     well(scene, &all).await
 }
 
-/// For as long as it takes to lose a lease, one leads: the first of `scene` if `is_first`, which began ahead, or else `other`.
+/// For longer than the lease duration, exactly one leads: the first of `scene` if `is_first`, or else `other`.
 async fn leads_alone(scene: &Scene, other: &Operator, is_first: bool) -> Result<()> {
     let until = Instant::now() + LEASES;
     while Instant::now() < until {
@@ -121,7 +123,7 @@ async fn leads_alone(scene: &Scene, other: &Operator, is_first: bool) -> Result<
     Ok(())
 }
 
-/// The emergency brake holds, however the clock jumps and whoever leads; and it is let go as ever.
+/// The emergency brake holds for all clock jumps and leaders, and is released as usual.
 pub(crate) async fn jumps_while_held(scene: &Scene) -> Result<()> {
     let clock = Clock::new(scene.world.cluster.dir(), "scpol-0")?;
     scene.surround(clock.surroundings());
@@ -129,7 +131,7 @@ pub(crate) async fn jumps_while_held(scene: &Scene) -> Result<()> {
     brake(scene).await?;
     clock.jump(1)?;
     shows(scene, 1).await?;
-    // It looks again when something changes.
+    // A change makes the operator look again.
     scene
         .world
         .edit_policy("envoy", json!({ "template": { "metadata": { "annotations": { "mesh": "off" } } } }))
@@ -150,7 +152,7 @@ pub(crate) async fn jumps_while_held(scene: &Scene) -> Result<()> {
     scene.all_have(&first(5)).await
 }
 
-/// Somebody deletes by hand what is registered.
+/// Deletes all registrations by hand.
 pub(crate) async fn brake(scene: &Scene) -> Result<()> {
     for registered in scene.world.registered().await? {
         let args = ["delete", "--ignore-not-found", &registered];
@@ -164,7 +166,7 @@ async fn held(scene: &Scene) -> Result<()> {
     scene.unregistered().await
 }
 
-/// Held, and not only for a moment.
+/// Checks that the hold lasts.
 pub(crate) async fn stays_held(scene: &Scene) -> Result<()> {
     held(scene).await?;
     let until = Instant::now() + some_looks();
@@ -176,7 +178,7 @@ pub(crate) async fn stays_held(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the lease has been renewed by a clock that is so many hours off.
+/// Waits until the lease is renewed by a clock with this offset in hours.
 async fn shows(scene: &Scene, hours: i64) -> Result<()> {
     let version = if scene.world.cluster.version() == Version::V1_13 { "v1beta1" } else { "v1" };
     let lease = format!("/apis/coordination.k8s.io/{version}/namespaces/scpol-system/leases/scpol");
@@ -188,7 +190,7 @@ async fn shows(scene: &Scene, hours: i64) -> Result<()> {
     .await
 }
 
-/// The certificates of the webhook, if this scene has any.
+/// The certificates of the webhook; empty without any.
 async fn certificates(scene: &Scene) -> Result<Value> {
     let secret = "/api/v1/namespaces/scpol-system/secrets/scpol-webhook";
     Ok(scene.world.get(secret).await?.map(|secret| secret["data"].clone()).unwrap_or_default())

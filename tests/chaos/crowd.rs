@@ -1,4 +1,4 @@
-//! F25: much comes at once, much of it is large, and there are many policies, one after the other of which changes.
+//! F25: many workloads come at once, many of them large, with many policies, which change one after the other.
 
 use crate::chaos::dice::Dice;
 use crate::chaos::scene::{RECOVERY, Scene, first};
@@ -9,17 +9,18 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Policies besides `envoy`.
+/// The policies besides `envoy`.
 const POLICIES: usize = 60;
 const WORKLOADS: usize = 300;
-/// Creates at once: less than the server of 1.13.5 has places for writes (200), each of which an initializer holds.
+/// Concurrent creates: fewer than the server of 1.13.5 has slots for writes (200), because an initializer holds a slot
+/// per create.
 const AT_ONCE: usize = 64;
-/// Each so-many-eth workload is of nearly a megabyte.
+/// Every 30th workload has nearly a megabyte.
 const LARGE: usize = 30;
 /// The memory limit of the shipped Deployment, in MiB.
 const MEMORY: u64 = 128;
 
-/// No create fails, nothing is lost or left out in silence, and the operator stays within its memory.
+/// No create fails, nothing is lost or silently skipped, and the operator stays within its memory limit.
 pub(crate) async fn flood(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     for number in 0..POLICIES {
@@ -50,7 +51,8 @@ pub(crate) async fn flood(scene: &Scene) -> Result<()> {
         edited = editing => return edited,
     };
     ensure!(refused.is_empty(), "creates failed: {refused:?}");
-    // A webhook built for debugging may not keep up with the 3 s that the server gives it: what is let in bare is counted, too.
+    // A debug build of the webhook may exceed the server's timeout of 3 s. Workloads that are admitted without the
+    // sidecar are counted too.
     well(scene, &all).await?;
     let most = most_held(scene.pid()?)?;
     ensure!(most < MEMORY, "the operator has held {most} MiB");
@@ -61,7 +63,7 @@ fn other(number: usize) -> String {
     format!("other-{number}")
 }
 
-/// A policy that matches nothing here.
+/// A policy without matches here.
 fn elsewhere(number: usize, version: usize) -> Value {
     json!({
         "labelSelector": { "matchLabels": { "tier": format!("elsewhere-{number}") } },
@@ -69,7 +71,7 @@ fn elsewhere(number: usize, version: usize) -> Value {
     })
 }
 
-/// The most MiB of memory that a process has ever held.
+/// The peak memory of a process in MiB.
 fn most_held(pid: u32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;

@@ -1,11 +1,11 @@
-//! What goes wrong between the operator and the API server, as data.
+//! The faults between the operator and the API server, as data.
 
 use crate::chaos::dice::Dice;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What a request asks for.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Verb {
     Get,
@@ -17,15 +17,15 @@ pub(crate) enum Verb {
     Delete,
 }
 
-/// A request, as far as rules tell requests apart.
+/// A request, reduced to the properties that rules use.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) verb: Verb,
-    /// Without the query.
+    /// The path without the query.
     pub(crate) path: String,
-    /// The plural name, and the subresource behind a slash; of what is no resource the first step, such as `openapi`.
+    /// The plural name, with a slash and the subresource. For other paths the first segment, such as `openapi`.
     pub(crate) resource: String,
-    /// As text, as far as it is one.
+    /// The body as text, if it is text.
     pub(crate) body: String,
 }
 
@@ -56,25 +56,25 @@ impl Ask {
     }
 }
 
-/// To which requests something happens, and what.
+/// A rule: the affected requests, and the fault.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
-    /// Only to requests of these verbs; to all if there are none.
+    /// Only requests with these verbs; all if the list is empty.
     pub(crate) verbs: &'static [Verb],
-    /// Only to requests about these resources; to all if there are none.
+    /// Only requests about these resources; all if the list is empty.
     pub(crate) resources: &'static [&'static str],
-    /// Only to requests with this in their body.
+    /// Only requests with this text in their body.
     pub(crate) about: Option<&'static str>,
-    /// In how many of a hundred cases.
+    /// The percentage of affected cases.
     pub(crate) percent: u64,
-    /// How often at most to one and the same request, so that trying again helps in the end.
+    /// The most times for one and the same request, so that retries succeed in the end.
     pub(crate) times: u32,
-    /// What happens.
+    /// The fault.
     pub(crate) does: Does,
 }
 
 impl Rule {
-    /// It happens to every request, always.
+    /// A rule for every request, every time.
     pub(crate) const fn always(does: Does) -> Self {
         Self { verbs: &[], resources: &[], about: None, percent: 100, times: u32::MAX, does }
     }
@@ -107,34 +107,34 @@ impl Rule {
     }
 }
 
-/// What happens to a request, to its answer, or to the events of a watch.
+/// A fault of a request, of its answer, or of the events of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Does {
-    /// It is forwarded later, by up to so long.
+    /// The request is forwarded after a delay of up to this duration.
     Delay(Duration),
-    /// The connection is cut, and nothing is forwarded.
+    /// The connection is cut, and the request is not forwarded.
     CutBefore,
-    /// It is forwarded, and instead of its answer the connection is cut.
+    /// The request is forwarded, and the connection is cut instead of an answer.
     DropAnswer,
-    /// It is not forwarded; this is the answer, with the seconds of `Retry-After`.
+    /// The request is not forwarded. This status is the answer, with the seconds of `Retry-After`.
     Answer(u16, Option<u64>),
-    /// It is forwarded, and this is the answer all the same.
+    /// The request is forwarded, but this status is the answer.
     Mask(u16),
-    /// A JSON Patch is answered as by a server whose cache lags behind what is stored: it tests another version than it meets.
+    /// A JSON Patch fails as on a server with a lagging cache: it tests another version than the current one.
     Lag,
-    /// A list is answered as it was answered the first time.
+    /// A list gets the same answer as the first time.
     StaleList,
-    /// The watch is cut after so long.
+    /// The watch is cut after this duration.
     CutWatch(Duration),
-    /// Nothing comes through the watch any more, and it stays open.
+    /// The watch stays open but passes no more events.
     FreezeWatch,
-    /// The watch begins with an event that says that its version is too old.
+    /// The watch begins with an event that its version is too old.
     Expire,
-    /// An event of the watch does not come through.
+    /// An event of the watch is lost.
     Swallow,
-    /// It comes twice.
+    /// The event comes twice.
     Repeat,
-    /// It comes after the next one.
+    /// The event comes after the next one.
     Swap,
 }
 
@@ -144,7 +144,7 @@ impl Does {
     }
 }
 
-/// The rules of the moment, and to what they have happened.
+/// The current rules, and a record of their effects.
 pub(crate) struct Faults {
     rules: Vec<Rule>,
     dice: Dice,
@@ -157,18 +157,18 @@ impl Faults {
         Self { rules, dice, seen: HashMap::new(), fired: 0 }
     }
 
-    /// How often something has happened.
+    /// The number of faults so far.
     pub(crate) fn fired(&self) -> u64 {
         self.fired
     }
 
-    /// What happens to a request.
+    /// The faults of a request.
     pub(crate) fn of(&mut self, ask: &Ask) -> Vec<Does> {
         let case = format!("{:?} {}", ask.verb, ask.path);
         self.happen(ask, &case, |does| !does.is_about_events())
     }
 
-    /// What happens to an event of a watch.
+    /// The fault of an event of a watch.
     pub(crate) fn of_event(&mut self, ask: &Ask, event: &Value) -> Option<Does> {
         let kind = event["type"].as_str().filter(|kind| matches!(*kind, "ADDED" | "MODIFIED" | "DELETED"))?;
         let metadata = &event["object"]["metadata"];
@@ -200,7 +200,7 @@ impl Faults {
     }
 }
 
-/// What must hold of the rules themselves, by name.
+/// The laws of the rules themselves, by name.
 pub(crate) const LAWS: [(&str, fn()); 3] = [
     ("requests are told apart", requests_are_told_apart),
     ("a seed repeats what went wrong, in whatever order requests come", a_seed_repeats),
@@ -224,7 +224,7 @@ fn requests_are_told_apart() {
     }
 }
 
-/// The requests of five objects, ten times each.
+/// The requests about five objects, ten times each.
 fn asks() -> Vec<Ask> {
     let one = |number: usize| Ask {
         verb: Verb::Patch,
@@ -235,7 +235,7 @@ fn asks() -> Vec<Ask> {
     (0..50).map(one).collect()
 }
 
-/// What happened to each object's requests, one after the other.
+/// The faults of each object's requests, in order.
 fn told(seed: u64, asks: &[Ask]) -> HashMap<String, Vec<Vec<Does>>> {
     let rules =
         vec![Rule::always(Does::DropAnswer).percent(50), Rule::always(Does::Delay(Duration::from_secs(9))).percent(30)];

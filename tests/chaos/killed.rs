@@ -1,4 +1,4 @@
-//! F1 and F2: the operator is killed, at each request and at any moment.
+//! F1 and F2: the operator is killed at each request, and at random moments.
 
 use crate::chaos::dice::Dice;
 use crate::chaos::proxy::Moment;
@@ -15,36 +15,36 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Deployments that are to survive twenty deaths.
+/// The number of Deployments that must survive twenty kills.
 const MANY: usize = 10_000;
 
-/// What happens while the operator is killed: it comes out as in these runs, and gives what it came to.
+/// A story during which the operator is killed. It must match the results of earlier runs, and returns its own result.
 type Life = for<'a> fn(&'a Scene, &'a [Digest]) -> BoxFuture<'a, Result<Digest>>;
 
-/// F1: a policy comes, workloads come, the policy goes.
+/// F1: a policy is created, then workloads, and the policy is deleted.
 pub(crate) async fn at_each_request(scene: &Scene) -> Result<()> {
     at_each(scene, |scene, calm| life(scene, calm).boxed(), &[Moment::Before, Moment::After]).await
 }
 
-/// F1: two policies come, one is suspended, workloads come, both go.
+/// F1: two policies are created and one is suspended, workloads are created, and both policies are deleted.
 pub(crate) async fn at_each_request_of_changes(scene: &Scene) -> Result<()> {
     at_each(scene, |scene, calm| changes(scene, calm).boxed(), &[Moment::After]).await
 }
 
-/// F1: a policy comes, goes from one engine to another, and goes.
+/// F1: a policy is created, moves to another engine, and is deleted.
 pub(crate) async fn at_each_request_of_a_hand_over(scene: &Scene) -> Result<()> {
     at_each(scene, |scene, _| hand_over(scene).boxed(), &[Moment::After]).await
 }
 
-/// At the k-th request of an operator that starts where none has been before, and of all that it does in `life`, it is killed, and
-/// started again.
+/// Starts a first operator and runs `life`, once for each k. The operator is killed at its k-th request, and started
+/// again.
 async fn at_each(scene: &Scene, life: Life, moments: &[Moment]) -> Result<()> {
     let before = scene.proxy.requests();
     scene.start()?;
     let calm = life(scene, &[]).await?;
     let requests = scene.proxy.requests() - before;
     scene.kill();
-    // The seeds share them all among themselves; or a few that the seed chooses.
+    // The seeds divide all requests among themselves, or the seed selects a few.
     let (step, first) = match crate::chaos::SEEDS.len() as u64 {
         seeds if crate::chaos::is_everything() => (seeds, 1 + scene.seed % seeds),
         _ => (requests / 4, 1 + Dice(scene.seed).below(requests / 4, "first")),
@@ -57,7 +57,7 @@ async fn at_each(scene: &Scene, life: Life, moments: &[Moment]) -> Result<()> {
             scene.begin()?;
             let pid = scene.start()?;
             scene.proxy.stop_at(nth, *moment, pid)?;
-            // A webhook that is not there injects nothing.
+            // A webhook that is down injects nothing.
             let calm: &[Digest] = if scene.engine == Engine::Webhook { &[] } else { std::slice::from_ref(&calm) };
             let lived = scene.supervised(life(scene, calm)).await;
             lived.with_context(|| format!("killed at request {nth} of {requests}, {moment:?} it was forwarded"))?;
@@ -67,12 +67,12 @@ async fn at_each(scene: &Scene, life: Life, moments: &[Moment]) -> Result<()> {
         }
         nth += step;
     }
-    // It does not always need as many requests.
+    // Some lives need fewer requests.
     ensure!(4 * killed >= 3 * lives, "it was killed in {killed} of {lives} lives: this proves too little");
     Ok(())
 }
 
-/// Takes away what an operator leaves behind: its lease and its certificates.
+/// Deletes the objects that an operator leaves behind: its lease and its certificates.
 async fn as_never_installed(scene: &Scene) -> Result<()> {
     let delete = ["delete", "lease/scpol", "secret/scpol-webhook", "--namespace=scpol-system", "--ignore-not-found"];
     scene.world.cluster.kubectl_output(User::Admin, &delete).await.map(drop)
@@ -117,7 +117,8 @@ async fn changes(scene: &Scene, calm: &[Digest]) -> Result<Digest> {
     end(scene, &["envoy", "agent"], calm).await
 }
 
-/// It is not compared with a life without a fault: a webhook that is not there injects nothing, and all go to it or come from it.
+/// The result is not compared with a run without faults, because a webhook that is down injects nothing, and every move
+/// involves the webhook.
 async fn hand_over(scene: &Scene) -> Result<Digest> {
     scene.policy("envoy", envoy()).await?;
     scene.in_force("envoy").await?;
@@ -144,7 +145,7 @@ async fn hand_over(scene: &Scene) -> Result<Digest> {
     end(scene, &["envoy"], &[]).await
 }
 
-/// The policies go, and all is as if nothing had been.
+/// Deletes the policies, and checks that all is as before.
 async fn end(scene: &Scene, policies: &[&str], calm: &[Digest]) -> Result<Digest> {
     for policy in policies {
         scene.world.delete_policy(policy).await?;
@@ -155,14 +156,14 @@ async fn end(scene: &Scene, policies: &[&str], calm: &[Digest]) -> Result<Digest
     Ok(digest)
 }
 
-/// F2: killed twenty times while workloads come.
+/// F2: kills the operator twenty times while workloads are created.
 pub(crate) async fn at_random(scene: &Scene) -> Result<()> {
     let is_initializer = scene.engine == Engine::Initializer;
     let count = if is_initializer && crate::chaos::is_everything() { MANY } else { 100 };
     in_force(scene).await?;
     let all = first(count);
     for (round, batch) in all.chunks(count / 20).enumerate() {
-        // While they wait for it; and where nobody does, while it starts or is at rest.
+        // While objects wait for it, or if none wait, while it starts or is idle.
         let most = if is_initializer { 20 + 2 * batch.len() as u64 } else { 800 };
         let killing = async {
             sleep(Duration::from_millis(Dice(scene.seed).below(most, round))).await;

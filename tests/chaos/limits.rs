@@ -1,4 +1,4 @@
-//! F26: the machine has no room left, or the operator is to go in the midst of its work.
+//! F26: the machine has no resources left, or the operator must stop in the middle of its work.
 
 use crate::chaos::fault::{Does, Rule, Verb};
 use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, first, second};
@@ -9,14 +9,15 @@ use anyhow::{Result, ensure};
 use futures::{StreamExt, TryStreamExt};
 use std::time::{Duration, Instant};
 
-/// File descriptors that the operator may have: fewer than it settles objects at once (64), watches and probes besides.
+/// The limit of file descriptors: fewer than the operator needs to settle 64 objects at once, besides watches and
+/// probes.
 const DESCRIPTORS: u64 = 64;
-/// What is to be done at once.
+/// The number of concurrent objects.
 const CROWD: usize = 300;
-/// The operator is to have ended so long after it was asked to: `--shutdown-grace`, which it needs in full here, and a moment.
+/// The time limit for a requested stop: `--shutdown-grace`, which it needs in full here, and a moment.
 const ENDED: Duration = Duration::from_secs(11);
 
-/// Not one line of its log can be written: the disk is full.
+/// No log line can be written, because the disk is full.
 pub(crate) async fn log_is_full(scene: &Scene) -> Result<()> {
     scene.surround(Surroundings { log: Some("/dev/full".into()), ..Surroundings::default() });
     let pid = scene.start()?;
@@ -37,7 +38,7 @@ pub(crate) async fn log_is_full(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// More is to be done at once than there are file descriptors.
+/// The work needs more file descriptors than there are.
 pub(crate) async fn descriptors_run_out(scene: &Scene) -> Result<()> {
     scene.surround(Surroundings { descriptors: Some(DESCRIPTORS), ..Surroundings::default() });
     in_force(scene).await?;
@@ -47,7 +48,7 @@ pub(crate) async fn descriptors_run_out(scene: &Scene) -> Result<()> {
             wait_for_us(scene).await?;
             within(RECOVERY, "everything is settled", || async { Ok(waiting(scene).await? == 0) }).await?;
         }
-        // The API server asks about so many at once.
+        // The API server sends about so many reviews at once.
         _ => drop(scene.create_at_once(all.clone(), 150).await),
     }
     scene.proxy.calm();
@@ -59,7 +60,7 @@ pub(crate) async fn descriptors_run_out(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// It is asked to end while hundreds wait for it; the next one does the rest.
+/// The operator must stop while hundreds of objects wait for it. The next one completes the work.
 pub(crate) async fn stopped_amid_a_crowd(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     wait_for_us(scene).await?;
@@ -74,11 +75,11 @@ pub(crate) async fn stopped_amid_a_crowd(scene: &Scene) -> Result<()> {
     well(scene, &first(CROWD)).await
 }
 
-/// A crowd waits for an operator that begins with all of it in one moment, and whose PATCHes are slow.
+/// A crowd waits for an operator that gets all of it at once, with slow PATCHes.
 async fn wait_for_us(scene: &Scene) -> Result<()> {
     scene.signal("STOP")?;
     let creates = first(CROWD).into_iter().map(|body| async move {
-        // Nobody waits for the answer: it comes at once.
+        // The answer comes at once, and is ignored.
         scene.world.create_async(DEPLOYMENTS, &body).await.map(drop)
     });
     futures::stream::iter(creates).buffer_unordered(16).try_collect::<()>().await?;
@@ -87,7 +88,7 @@ async fn wait_for_us(scene: &Scene) -> Result<()> {
     scene.signal("CONT")
 }
 
-/// How many Deployments wait.
+/// The number of waiting Deployments.
 async fn waiting(scene: &Scene) -> Result<usize> {
     Ok(scene.deployments().await?.iter().filter(|object| !pending(object).is_empty()).count())
 }

@@ -1,7 +1,7 @@
-//! What goes wrong between the operator and API servers, on real servers, and whether all comes out as if nothing had been.
+//! Chaos tests: faults between the operator and real API servers must not change the result.
 //!
-//! `cargo test --test apiserver -- chaos` runs a selection with one seed, `make chaos` everything with three. `SCPOL_CHAOS_SEED=n` repeats what
-//! went wrong with that seed.
+//! `cargo test --test apiserver -- chaos` runs a selection with one seed, and `make chaos` runs everything with three.
+//! `SCPOL_CHAOS_SEED=n` repeats the faults of that seed.
 
 mod cases;
 mod certificates;
@@ -27,12 +27,12 @@ use scene::Engine;
 /// The seeds of `make chaos`.
 pub(crate) const SEEDS: [u64; 3] = [1, 2, 3];
 
-/// True if and only if everything is wanted, and not what a few minutes allow.
+/// Whether everything runs, not only a quick selection.
 pub(crate) fn is_everything() -> bool {
     std::env::var_os("SCPOL_CHAOS_ALL").is_some()
 }
 
-/// The laws of faults, and every case that is wanted, with every engine and seed.
+/// The laws of faults, and every selected case, with every engine and seed.
 pub(crate) fn trials() -> Vec<Trial> {
     let laws = fault::LAWS.iter().map(|(name, law)| {
         Trial::test(format!("chaos::{name}"), || {

@@ -1,6 +1,6 @@
-//! Stands between the operator and the API server, and lets go wrong what [`Fault`](crate::chaos::fault) rules say.
+//! The proxy between the operator and the API server. It causes the faults of the [`Fault`](crate::chaos::fault) rules.
 //!
-//! Each connection of the operator has one of its own to the API server, HTTP/1.1 over TLS on both sides.
+//! Each connection of the operator has its own connection to the API server, HTTP/1.1 over TLS on both sides.
 
 use crate::chaos::dice::Dice;
 use crate::chaos::fault::{Ask, Does, Faults, Rule, Verb};
@@ -31,23 +31,23 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// How long an event waits for the one that it is to come after.
+/// The longest wait of an event for the one that must precede it.
 const HELD: Duration = Duration::from_millis(200);
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
-/// A connection to an API server, and to which.
+/// A connection to an API server, and its address.
 type Upstream = tokio::sync::Mutex<Option<(String, SendRequest<Full<Bytes>>)>>;
 
-/// A running proxy; dropping it cuts everything.
+/// A running proxy. Dropping it cuts all connections.
 pub(crate) struct Proxy {
     hub: Arc<Hub>,
-    /// By which the operator connects to it.
+    /// The kubeconfig with which the operator connects to it.
     pub(crate) kubeconfig: PathBuf,
     serving: JoinHandle<()>,
 }
 
 impl Proxy {
-    /// Starts one in front of `cluster`, in whose folder its kubeconfig lies.
+    /// Starts a proxy for `cluster`, with its kubeconfig in the cluster's folder.
     pub(crate) async fn start(cluster: &ControlPlane, seed: u64) -> Result<Self> {
         let dir = cluster.dir();
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -55,7 +55,7 @@ impl Proxy {
         let config = std::fs::read_to_string(cluster.kubeconfig(User::Operator))?.replace(cluster.url(), &url);
         let kubeconfig = dir.join(format!("proxy-{}.kubeconfig", listener.local_addr()?.port()));
         std::fs::write(&kubeconfig, config)?;
-        // The API server's own certificate is for 127.0.0.1, on whatever port.
+        // The API server's own certificate is valid for 127.0.0.1 on any port.
         let chain = CertificateDer::pem_file_iter(dir.join("tls.crt"))?.collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_file(dir.join("tls.key"))?;
         let provider = Arc::new(ring::default_provider());
@@ -88,24 +88,24 @@ impl Proxy {
         Ok(Self { hub, kubeconfig, serving })
     }
 
-    /// From now on, requests go to the API server at `url`.
+    /// Sends all further requests to the API server at `url`.
     pub(crate) fn switch(&self, url: &str) {
         *lock(&self.hub.address) = address(url);
         self.cut_watches();
     }
 
-    /// From now on, this goes wrong and nothing else.
+    /// Replaces all rules.
     pub(crate) fn set(&self, rules: Vec<Rule>) {
         *lock(&self.hub.faults) = Faults::new(self.hub.dice, rules);
     }
 
-    /// How often something has gone wrong by the rules of now.
+    /// The number of faults by the current rules.
     pub(crate) fn happened(&self) -> u64 {
         lock(&self.hub.faults).fired()
     }
 
-    /// Nothing goes wrong any more; watches that were frozen or robbed of events are begun anew. Gives how often something has
-    /// gone wrong.
+    /// Removes all rules and restarts all watches, because some are frozen or have lost events. Returns the number of
+    /// faults.
     pub(crate) fn calm(&self) -> u64 {
         let fired = lock(&self.hub.faults).fired();
         self.set(Vec::new());
@@ -118,12 +118,12 @@ impl Proxy {
         self.hub.calm.send_modify(|times| *times += 1);
     }
 
-    /// From now on, the next answer to each list is the one that stale lists show.
+    /// Records the next answer to each list, for stale lists.
     pub(crate) fn remember_lists(&self) {
         lock(&self.hub.lists).clear();
     }
 
-    /// Kills the process `pid` when the `nth` request from now on comes: before it is forwarded, or when its answer has come.
+    /// Kills the process `pid` at the `nth` request from now: before it is forwarded, or after its answer has arrived.
     pub(crate) fn stop_at(&self, nth: u64, moment: Moment, pid: u32) -> Result<()> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("a pid")?;
         self.hub.stopped.send_replace(false);
@@ -132,7 +132,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// No process is killed any more. True if one was.
+    /// Cancels the kill. Returns whether a process was killed.
     pub(crate) fn disarm(&self) -> bool {
         *lock(&self.hub.stop) = None;
         *self.hub.stopped.borrow()
@@ -141,16 +141,16 @@ impl Proxy {
     /// Waits until the process of [`Self::stop_at`] has been killed.
     pub(crate) async fn stopped(&self) {
         let mut stopped = self.hub.stopped.subscribe();
-        // The sender lives as long as we do.
+        // The sender lives as long as this proxy.
         drop(stopped.wait_for(|stopped| *stopped).await);
     }
 
-    /// How many requests have come.
+    /// The number of requests.
     pub(crate) fn requests(&self) -> u64 {
         self.hub.requests.load(Ordering::SeqCst)
     }
 
-    /// How many of them, reads included, the server has answered with a 403.
+    /// The number of requests, including reads, that the server answered with 403.
     pub(crate) fn denied(&self) -> u64 {
         self.hub.denied.load(Ordering::SeqCst)
     }
@@ -163,7 +163,7 @@ impl Drop for Proxy {
     }
 }
 
-/// On which side of a request a process is killed.
+/// The moment of a kill relative to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     Before,
@@ -177,19 +177,19 @@ struct Stop {
     pid: Pid,
 }
 
-/// What connections share.
+/// The state shared by connections.
 struct Hub {
-    /// Of the API server, which is not always the same.
+    /// The address of the API server, which may change.
     address: Mutex<String>,
     connector: TlsConnector,
     faults: Mutex<Faults>,
     dice: Dice,
     requests: AtomicU64,
-    /// Those among them that the server has answered with a 403.
+    /// The number of requests that the server answered with 403.
     denied: AtomicU64,
     stop: Mutex<Option<Stop>>,
     stopped: watch::Sender<bool>,
-    /// Raised to cut all watches.
+    /// Incremented to cut all watches.
     calm: watch::Sender<u64>,
     /// The first answer to each list.
     lists: Mutex<HashMap<String, Bytes>>,
@@ -206,7 +206,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 async fn serve(hub: Arc<Hub>, listener: TcpListener, acceptor: TlsAcceptor) {
     while let Ok((stream, _)) = listener.accept().await {
         let (hub, acceptor) = (hub.clone(), acceptor.clone());
-        // A connection that breaks is what all this is about.
+        // Errors of a connection are expected here.
         tokio::spawn(async move {
             stream.set_nodelay(true)?;
             let stream = TokioIo::new(acceptor.accept(stream).await?);
@@ -280,7 +280,7 @@ fn refusal(code: u16, after: Option<u64>) -> Response<Body> {
     response.body(whole(status.to_string().into())).expect("a well-formed answer")
 }
 
-/// The JSON Patch, as long as before, with another version in its test.
+/// The JSON Patch with another version in its test, and of the same length.
 fn untimely(patch: &Bytes) -> Bytes {
     let Ok(mut operations) = serde_json::from_slice::<Vec<Value>>(patch) else { return patch.clone() };
     let is_test =
@@ -292,7 +292,7 @@ fn untimely(patch: &Bytes) -> Bytes {
 }
 
 impl Hub {
-    /// Counts a request, and says whether it is the one at which a process is killed.
+    /// Counts a request. Returns the kill, if this is its request.
     fn stops(&self) -> Option<Stop> {
         let nth = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
         let mut stop = lock(&self.stop);
@@ -300,7 +300,7 @@ impl Hub {
     }
 
     async fn kill(&self, stop: Stop) -> Result<Response<Body>> {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = kill_process(stop.pid, Signal::KILL);
         self.stopped.send_replace(true);
         anyhow::bail!("killed")
@@ -332,7 +332,7 @@ impl Hub {
     }
 }
 
-/// The answer to a watch: its events, treated one by one.
+/// The answer to a watch, with the fault of each event.
 fn watch(hub: Arc<Hub>, ask: Ask, happens: &[Does], response: Response<Incoming>) -> Response<Body> {
     let (parts, body) = response.into_parts();
     let (sender, receiver) = mpsc::channel::<io::Result<Frame<Bytes>>>(16);
@@ -376,12 +376,12 @@ fn expiry() -> Bytes {
     format!("{}\n", json!({ "type": "ERROR", "object": status })).into()
 }
 
-/// Passes events on, until one side ends.
+/// Passes events on until one side ends.
 async fn pump(hub: &Hub, ask: &Ask, mut body: Incoming, sender: &mpsc::Sender<io::Result<Frame<Bytes>>>) {
     let mut buffer = Vec::new();
     let mut held: Option<Vec<u8>> = None;
     loop {
-        // Where nothing follows, what was held back comes all the same.
+        // If no event follows, the held event is sent after a timeout.
         let patience = if held.is_some() { HELD } else { Duration::MAX };
         let frame = match tokio::time::timeout(patience, body.frame()).await {
             Ok(Some(Ok(frame))) => frame,

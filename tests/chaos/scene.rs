@@ -1,4 +1,5 @@
-//! A server, the proxy in front of it, an operator that is started again whenever it dies, and the oracle in the end.
+//! A scene: a server, the proxy in front of it, an operator that restarts after each kill, and the final judgement by
+//! the oracle.
 
 use crate::chaos::proxy::Proxy;
 pub(crate) use crate::engine::EngineName as Engine;
@@ -16,9 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long it may take until all is well again, once nothing goes wrong any more.
+/// The time limit for the recovery after the last fault.
 pub(crate) const RECOVERY: Duration = Duration::from_secs(30);
-/// Creates at once.
+/// The number of concurrent creates.
 const CREATORS: usize = 8;
 
 /// The server on which the stories of `engine` happen.
@@ -29,7 +30,7 @@ fn version(engine: Engine) -> Version {
     }
 }
 
-/// Where everything happens.
+/// A scene.
 pub(crate) struct Scene {
     pub(crate) world: World,
     pub(crate) proxy: Proxy,
@@ -38,19 +39,19 @@ pub(crate) struct Scene {
     operator: Mutex<Option<Operator>>,
     surroundings: Mutex<Surroundings>,
     webhook: u16,
-    /// Where in the audit log the part begins that is judged.
+    /// The offset in the audit log at which the judged part begins.
     begun: AtomicUsize,
-    /// After how many seconds the operator reads everything anew; so seldom that no story sees it, unless it is about that.
+    /// The operator's resync interval in seconds. By default it is so long that it affects no story.
     resync: AtomicUsize,
-    /// How many Deployments [`Self::works`] has created.
+    /// The number of Deployments that [`Self::works`] has created.
     tried: AtomicUsize,
 }
 
 impl Scene {
-    /// A fresh server with everything installed. The operator is not started.
+    /// A new server with everything installed, without a running operator.
     pub(crate) async fn new(engine: Engine, seed: u64) -> Result<Self> {
         let policy = concat!("--audit-policy-file=", env!("CARGO_MANIFEST_DIR"), "/tests/oracle/audit-policy.yaml");
-        // In one file, however long a story is.
+        // One file, for stories of any length.
         let size = "--audit-log-maxsize=10000";
         let builder = ControlPlane::builder(version(engine)).audit_log().extra_arg(policy).extra_arg(size);
         let world = World::with(builder).await?;
@@ -70,22 +71,22 @@ impl Scene {
         })
     }
 
-    /// Has operators that start from now on read everything anew after so many seconds.
+    /// Sets the resync interval of operators that start from now on.
     pub(crate) fn resync_after(&self, seconds: usize) {
         self.resync.store(seconds, Ordering::Relaxed);
     }
 
-    /// Has the operator run in these surroundings, from its next start on.
+    /// Sets the surroundings of the operator from its next start on.
     pub(crate) fn surround(&self, surroundings: Surroundings) {
         *self.surroundings.lock().expect("nobody panics with it") = surroundings;
     }
 
-    /// An operator that connects through the proxy, under the name `replica`.
+    /// An operator with the name `replica` that connects through the proxy.
     pub(crate) fn replica(&self, replica: &str, webhook: u16) -> Result<Operator> {
         self.replica_in(replica, webhook, &Surroundings::default())
     }
 
-    /// The same, in surroundings of its own.
+    /// The same, with its own surroundings.
     pub(crate) fn replica_in(&self, replica: &str, webhook: u16, surroundings: &Surroundings) -> Result<Operator> {
         let (listen, url) = (format!("127.0.0.1:{webhook}"), format!("https://127.0.0.1:{webhook}"));
         let resync = format!("{}s", self.resync.load(Ordering::Relaxed));
@@ -105,10 +106,10 @@ impl Scene {
         Ok(operator)
     }
 
-    /// Starts the operator, or starts it anew after it has died: as a container of one pod, it keeps its name and its address.
+    /// Starts the operator, or restarts it after a kill. Like a container of one pod it keeps its name and address.
     pub(crate) fn start(&self) -> Result<u32> {
         let mut operator = self.operator.lock().expect("nobody panics with it");
-        // The dead one is buried first: its port is to be free.
+        // The dead process is dropped first, to free its port.
         drop(operator.take());
         let surroundings = self.surroundings.lock().expect("nobody panics with it").clone();
         let started = self.replica_in("scpol-0", self.webhook, &surroundings)?;
@@ -123,7 +124,7 @@ impl Scene {
         self.is_ready().await
     }
 
-    /// A metric of the operator's.
+    /// A metric of the operator.
     pub(crate) async fn metric(&self, series: &str) -> Result<f64> {
         let operator = self.operator.lock().expect("nobody panics with it").take().context("not started")?;
         let value = operator.metric(series).await;
@@ -131,7 +132,7 @@ impl Scene {
         value
     }
 
-    /// With which status the operator serves a page.
+    /// The HTTP status of a page of the operator.
     pub(crate) async fn page(&self, path: &str) -> Result<u16> {
         let operator = self.operator.lock().expect("nobody panics with it").take().context("not started")?;
         let answer = operator.get(path).await;
@@ -144,7 +145,7 @@ impl Scene {
         Ok(self.operator.lock().expect("nobody panics with it").as_ref().context("not started")?.pid())
     }
 
-    /// Stops the operator in good order, and gives its exit code.
+    /// Stops the operator properly, and returns its exit code.
     pub(crate) async fn stop(&self) -> Result<Option<i32>> {
         let operator = self.operator.lock().expect("nobody panics with it").take().context("not started")?;
         operator.stop().await
@@ -163,22 +164,22 @@ impl Scene {
         self.operator.lock().expect("nobody panics with it").as_ref().context("not started")?.signal(name)
     }
 
-    /// Kills the operator and buries it.
+    /// Kills the operator and waits for its end.
     pub(crate) fn kill(&self) {
         drop(self.operator.lock().expect("nobody panics with it").take());
     }
 
-    /// Everything that the operator has logged since it was last started.
+    /// The operator's log since its last start.
     pub(crate) fn log(&self) -> String {
         self.operator.lock().expect("nobody panics with it").as_ref().map(Operator::log).unwrap_or_default()
     }
 
-    /// Does `story` while somebody starts the operator anew whenever the proxy has killed it.
+    /// Runs `story`, and restarts the operator after a kill by the proxy.
     pub(crate) async fn supervised<T>(&self, story: impl Future<Output = Result<T>>) -> Result<T> {
         let restart = async {
             self.proxy.stopped().await;
             self.start()?;
-            // The proxy stops nobody twice.
+            // The proxy kills only once.
             std::future::pending::<Result<T>>().await
         };
         tokio::select! {
@@ -187,24 +188,24 @@ impl Scene {
         }
     }
 
-    /// Creates a policy that is delivered by this scene's engine.
+    /// Creates a policy for this scene's engine.
     pub(crate) async fn policy(&self, name: &str, mut spec: Value) -> Result<()> {
         spec["engine"] = json!(self.engine.name());
         self.world.policy(name, spec).await
     }
 
-    /// Waits until a policy is in force.
+    /// Waits until a policy is in effect.
     pub(crate) async fn in_force(&self, name: &str) -> Result<()> {
         in_force(&self.world.cluster, name).await
     }
 
-    /// Creates Deployments as a user does, several at once, and waits for the answers. One that fails or is there already is as
-    /// the user sees it: what counts is the end.
+    /// Creates Deployments as a user does, several at once, and waits for the answers. Failures and existing objects
+    /// are returned, not errors, because only the end result counts.
     pub(crate) async fn create(&self, deployments: Vec<Value>) -> Vec<String> {
         self.create_at_once(deployments, CREATORS).await
     }
 
-    /// The same, so many at once.
+    /// The same, with `at_once` concurrent creates.
     pub(crate) async fn create_at_once(&self, deployments: Vec<Value>, at_once: usize) -> Vec<String> {
         let creates = deployments.into_iter().map(|body| async move {
             let created = request(&self.world.creator, "POST", DEPLOYMENTS, &body).await;
@@ -214,7 +215,7 @@ impl Scene {
         errors.into_iter().flatten().collect()
     }
 
-    /// Creates Deployments as a user does who tries again until they are there.
+    /// Creates Deployments as a user who retries until they exist.
     pub(crate) async fn create_stubbornly(&self, deployments: Vec<Value>) -> Result<()> {
         let deadline = Instant::now() + 2 * RECOVERY;
         let create = |body: Value| async move {
@@ -234,21 +235,21 @@ impl Scene {
         created.into_iter().collect()
     }
 
-    /// The Deployment `name` as stored has these containers.
+    /// Checks that the stored Deployment `name` has these containers.
     pub(crate) async fn has(&self, name: &str, wanted: &[&str]) -> Result<()> {
         let object = self.world.get(&path(name)).await?.with_context(|| format!("{name} is gone"))?;
         ensure!(containers(&object) == wanted, "{name} has {:?}, not {wanted:?}", containers(&object));
         Ok(())
     }
 
-    /// All Deployments, those that wait as well.
+    /// All Deployments, including waiting ones.
     pub(crate) async fn deployments(&self) -> Result<Vec<Value>> {
         let all = format!("{DEPLOYMENTS}?includeUninitialized=1");
         let list = request(&self.world.admin, "GET", &all, &Value::Null).await?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Each of these Deployments is stored, with the sidecar unless it has opted out.
+    /// Checks that each Deployment is stored, with the sidecar unless it has opted out.
     pub(crate) async fn all_have(&self, deployments: &[Value]) -> Result<()> {
         let stored = self.deployments().await?;
         let by_name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -264,7 +265,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Each of these Deployments is stored, and has all of the sidecar, or nothing of it.
+    /// Checks that each Deployment is stored, with the whole sidecar or nothing of it.
     pub(crate) async fn all_are_whole(&self, deployments: &[Value]) -> Result<()> {
         let stored = self.deployments().await?;
         let name = |object: &Value| object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -278,7 +279,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Waits until the status of `envoy` counts everything as missed that has no sidecar, and nothing else.
+    /// Waits until the status of `envoy` counts exactly the workloads without a sidecar as missed.
     pub(crate) async fn missed_are_told(&self) -> Result<()> {
         within(RECOVERY, "what has no sidecar is counted as missed", || async {
             let all = "/apis/apps/v1/deployments?includeUninitialized=1";
@@ -296,7 +297,7 @@ impl Scene {
         .await
     }
 
-    /// Waits until the status of `policy` shows so many failures.
+    /// Waits until the status of `policy` shows `count` failures.
     pub(crate) async fn failures_are(&self, policy: &str, count: usize) -> Result<()> {
         within(RECOVERY, &format!("{policy} shows {count} failures"), || async {
             let shown = policies(&self.world.cluster).get(policy).await?.data["status"]["failures"].clone();
@@ -317,10 +318,10 @@ impl Scene {
         .await
     }
 
-    /// Waits until nothing is registered any more, and new Deployments get no entry of ours.
+    /// Waits until there is no registration, and new Deployments get no entry of ours.
     pub(crate) async fn unregistered(&self) -> Result<()> {
         within(RECOVERY, "nothing is registered", || async { Ok(self.world.registered().await?.is_empty()) }).await?;
-        // The server forgets it a moment later.
+        // The server forgets the registration a moment later.
         within(RECOVERY, "new Deployments get nothing of ours", || async {
             let path = format!("{DEPLOYMENTS}?dryRun=All&includeUninitialized=1");
             let tried = request(&self.world.admin, "POST", &path, &deployment("tried")).await?;
@@ -329,7 +330,7 @@ impl Scene {
         .await
     }
 
-    /// Everything that is stored and of interest.
+    /// All stored objects of interest.
     pub(crate) async fn state(&self) -> Result<State> {
         let admission = "/apis/admissionregistration.k8s.io";
         let mut lists = vec![("Deployment", "apps/v1", "/apis/apps/v1/deployments".to_owned())];
@@ -360,20 +361,20 @@ impl Scene {
     }
 
     fn site() -> Site {
-        // Where the webhook is, and what it is trusted by, is another in each run.
+        // The address and the authority of the webhook differ in each run.
         Site { masked: vec!["caBundle".into(), "url".into()], ..Site::default() }
     }
 
-    /// Waits until all is well, and then asks the oracle about all that was done since [`Self::begin`].
+    /// Waits until all is well, and then asks the oracle about everything since [`Self::begin`].
     pub(crate) async fn judge(&self) -> Result<Digest> {
         self.judge_against(&[]).await
     }
 
-    /// The same, and it has come out as in those runs.
+    /// The same, and also compares the result with other runs.
     pub(crate) async fn judge_against(&self, others: &[Digest]) -> Result<Digest> {
         let deadline = Instant::now() + RECOVERY;
         loop {
-            // After ten thousand workloads, a look takes longer than the recovery.
+            // With ten thousand workloads, a look takes longer than the recovery.
             let looked = Instant::now();
             let state = self.state().await?;
             let mut oracle = Oracle::new(Self::site());
@@ -393,7 +394,7 @@ impl Scene {
         }
     }
 
-    /// How many of the operator's writes of `resource` the server has answered with one of these codes.
+    /// The number of the operator's writes of `resource` that the server answered with one of these codes.
     pub(crate) fn answered(&self, resource: &str, codes: &[i64]) -> Result<usize> {
         let audit = self.audit()?;
         let events = audit.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
@@ -405,7 +406,7 @@ impl Scene {
         Ok(events.filter(is_it).count())
     }
 
-    /// True if any operator of this scene has.
+    /// Whether any operator of this scene has panicked.
     fn has_panicked(&self) -> Result<bool> {
         for file in std::fs::read_dir(self.world.cluster.dir())? {
             let path = file?.path();
@@ -417,7 +418,7 @@ impl Scene {
         Ok(false)
     }
 
-    /// Waits for so long, in which the operator is to be silent.
+    /// Waits for `time`, during which the operator must write nothing.
     pub(crate) async fn judge_rest(&self, time: Duration) -> Result<()> {
         self.begin()?;
         let from = Timestamp::now();
@@ -430,7 +431,7 @@ impl Scene {
         Ok(())
     }
 
-    /// True if and only if the audit log has grown no more for a while: it is written after the answers.
+    /// Whether the audit log has stopped growing. It is written after the answers.
     async fn is_written(&self) -> Result<bool> {
         let before = self.audit()?.len();
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -442,11 +443,11 @@ impl Scene {
     fn audit(&self) -> Result<Vec<u8>> {
         let dir = self.world.cluster.dir();
         let mut audit = std::fs::read(dir.join("audit.log"))?;
-        // Where there is a second API server, its log and the first one's are one, in the order of time.
+        // The logs of two API servers are merged by time.
         let Ok(second) = std::fs::read_to_string(dir.join(ApiServer::AUDIT_LOG)) else { return Ok(audit) };
         let mut lines: Vec<String> = String::from_utf8(audit)?.lines().map(str::to_owned).collect();
         lines.extend(second.lines().map(str::to_owned));
-        // The last of each may still be in writing.
+        // The last line of each may be incomplete.
         lines.retain(|line| line.ends_with('}'));
         lines.sort_by_cached_key(|line| {
             let event: Value = serde_json::from_str(line).unwrap_or_default();
@@ -456,14 +457,14 @@ impl Scene {
         Ok(audit)
     }
 
-    /// Forgets what was done so far.
+    /// Forgets all earlier actions.
     pub(crate) fn begin(&self) -> Result<()> {
         let whole_lines = self.audit()?.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         self.begun.store(whole_lines, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Deletes all policies and Deployments, and waits until nothing is registered.
+    /// Deletes all policies and Deployments, and waits until there is no registration.
     pub(crate) async fn clear(&self) -> Result<()> {
         for policy in policies(&self.world.cluster).list(&Default::default()).await? {
             self.world.delete_policy(policy.metadata.name.as_deref().unwrap_or_default()).await?;
@@ -480,7 +481,7 @@ fn told(findings: &[Finding]) -> String {
     findings.iter().map(|finding| format!("\n  {finding}")).collect()
 }
 
-/// What a scene came to without faults, found out once per engine.
+/// The result of a scene without faults, computed once per engine.
 pub(crate) struct Calm(LazyLock<tokio::sync::Mutex<HashMap<Engine, Digest>>>);
 
 impl Calm {
@@ -488,7 +489,7 @@ impl Calm {
         Self(LazyLock::new(Default::default))
     }
 
-    /// As found out before, or by `run` now.
+    /// The earlier result, or that of `run`.
     pub(crate) async fn digest(&self, engine: Engine, run: impl Future<Output = Result<Digest>>) -> Result<Digest> {
         let mut known = self.0.lock().await;
         if let Some(digest) = known.get(&engine) {
@@ -500,7 +501,7 @@ impl Calm {
     }
 }
 
-/// A policy that adds containers, a volume, and what makes a half of it show.
+/// A policy with containers, a volume and metadata, so that a partial injection is visible.
 pub(crate) fn envoy() -> Value {
     json!({ "template": {
         "metadata": { "annotations": { "mesh": "on" } },
@@ -511,7 +512,7 @@ pub(crate) fn envoy() -> Value {
     } })
 }
 
-/// Which parts of [`envoy`] a Deployment has.
+/// The parts of [`envoy`] in a Deployment.
 fn parts_of_envoy(object: &Value) -> [bool; 5] {
     let pod = &object["spec"]["template"];
     let has = |list: &Value, name: &str| list.as_array().into_iter().flatten().any(|item| item["name"] == name);
@@ -524,7 +525,7 @@ fn parts_of_envoy(object: &Value) -> [bool; 5] {
     ]
 }
 
-/// A policy for the Deployments that [`second`] makes.
+/// A policy for the Deployments of [`second`].
 pub(crate) fn agent() -> Value {
     json!({
         "labelSelector": { "matchLabels": { "tier": "two" } },
@@ -532,7 +533,7 @@ pub(crate) fn agent() -> Value {
     })
 }
 
-/// Deployments for `envoy`; each fifth has opted out.
+/// Deployments for `envoy`. Every fifth has opted out.
 pub(crate) fn first(count: usize) -> Vec<Value> {
     let one = |number: usize| {
         let mut one = deployment(&format!("web-{number}"));

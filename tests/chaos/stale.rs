@@ -1,4 +1,4 @@
-//! F14: an API server that is behind: a second one, whose link to etcd is frozen, or slow.
+//! F14: a second API server lags behind, because its link to etcd is frozen or slow.
 
 use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, first, second};
 use crate::chaos::stories::{in_force, well};
@@ -18,21 +18,21 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// For how long the link is frozen: longer than a call may take.
+/// The duration of the freeze: longer than a call may take.
 const FROZEN: Duration = CALL_LIMIT.saturating_add(Duration::from_secs(2));
-/// How far behind the slow link keeps its API server.
+/// The delay of the slow link.
 const BEHIND: Duration = Duration::from_secs(1);
 
-/// What a link does to what comes through it.
+/// The faults of a link.
 #[derive(Clone, Copy, Default)]
 struct Ails {
-    /// Nothing comes through, in either direction.
+    /// Nothing passes in either direction.
     is_frozen: bool,
-    /// What the far end says comes through so much later; what it is told comes at once.
+    /// Data from the far end is delayed by this time. Data to it passes at once.
     behind: Duration,
 }
 
-/// A TCP link that can be frozen and slowed down. Dropping it takes no new connections.
+/// A TCP link that can be frozen and slowed down. After it is dropped it accepts no connections.
 struct Link {
     address: SocketAddr,
     ails: watch::Sender<Ails>,
@@ -40,7 +40,7 @@ struct Link {
 }
 
 impl Link {
-    /// One to `far`, sound at first.
+    /// A link to `far`, without faults at first.
     async fn to(far: String) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let (address, ails) = (listener.local_addr()?, watch::Sender::new(Ails::default()));
@@ -80,7 +80,7 @@ impl Drop for Link {
     }
 }
 
-/// Carries bytes until one end closes, in their order, each piece no earlier than `late` says.
+/// Passes bytes in order until one end closes, each piece with the delay `late`.
 async fn carry(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -111,7 +111,7 @@ async fn carry(
     tokio::select! { ended = read => ended, ended = write => ended }
 }
 
-/// The operator is switched from an API server that knows everything to one that stands still, and then follows late.
+/// The operator moves from a current API server to one that is frozen, and then lags behind.
 pub(crate) async fn stale_server(scene: &Scene) -> Result<()> {
     let cluster = &scene.world.cluster;
     let link = Link::to(cluster.etcd_address()).await?;
@@ -136,7 +136,7 @@ fn edit() -> Value {
 /// The operator is switched to a server whose link is frozen: what users do meanwhile is neither lost nor undone.
 async fn edits_while_the_link_is_frozen_are_kept(scene: &Scene, link: &Link, behind: &ApiServer) -> Result<()> {
     link.freeze();
-    // What comes now is seen by way of the one, and what is to be done about it goes to the other.
+    // New objects are seen through the current server, and the writes go to the other one.
     scene.signal("STOP")?;
     for body in &first(15)[5..] {
         scene.world.create_async(DEPLOYMENTS, body).await?;
@@ -177,7 +177,7 @@ async fn deletes_are_kept_while_the_server_is_behind(scene: &Scene, link: &Link)
             2 => scene.world.delete(&path(&name)).await?,
             _ => {}
         }
-        // Each of these meets the operator at another moment of what it does about it.
+        // Each create meets the operator at another step of its work.
         sleep(BEHIND / 5).await;
     }
     scene.policy("agent", agent()).await?;
@@ -190,7 +190,7 @@ async fn deletes_are_kept_while_the_server_is_behind(scene: &Scene, link: &Link)
     Ok(())
 }
 
-/// Waits until nothing waits.
+/// Waits until no object is waiting.
 async fn settled(scene: &Scene) -> Result<()> {
     within(RECOVERY, "nothing waits", || async {
         Ok(scene.deployments().await?.iter().all(|object| pending(object).is_empty()))
@@ -198,7 +198,7 @@ async fn settled(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// The second server shows a Deployment to whoever takes any version, or does not.
+/// Waits until the second server shows a Deployment, or not, to reads at any version.
 async fn knows(server: &ApiServer, name: &str, wanted: bool) -> Result<()> {
     let list = format!("{DEPLOYMENTS}?resourceVersion=0&includeUninitialized=1");
     within(RECOVERY, &format!("{name} is known: {wanted}"), || async {

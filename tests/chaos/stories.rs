@@ -1,4 +1,4 @@
-//! What is told in a way of its own.
+//! The special stories.
 
 use crate::chaos::clock;
 use crate::chaos::dice::Dice;
@@ -15,36 +15,36 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 pub(crate) const DEPLOYMENT: &[&str] = &["deployments"];
-/// All is well so long after a server is back.
+/// The time limit for the recovery after a server is back.
 const CAUGHT_UP: Duration = Duration::from_secs(30);
 
-/// kube's margin: a watch that shows nothing for so long after its end is dead.
+/// kube's margin: a watch without a message for so long after its end is dead.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// In this time the operator looks at everything more than once: what it would do by itself it has done.
+/// A time in which the operator looks at everything more than once, and so completes its own work.
 pub(crate) fn some_looks() -> Duration {
     4 * timing().controller.tick
 }
 
-/// Starts the operator and brings `envoy` in force.
+/// Starts the operator and puts `envoy` in effect.
 pub(crate) async fn in_force(scene: &Scene) -> Result<()> {
     scene.ready().await?;
     scene.policy("envoy", envoy()).await?;
     scene.in_force("envoy").await
 }
 
-/// All is well again: new Deployments get the sidecar, the oracle finds nothing, these have come out as they should, and whatever
-/// has no sidecar is counted as missed.
+/// Checks that all is well: new Deployments get the sidecar, the oracle finds no fault, these Deployments are right,
+/// and all workloads without a sidecar are counted as missed.
 pub(crate) async fn well(scene: &Scene, deployments: &[Value]) -> Result<()> {
     scene.works().await?;
     scene.judge().await?;
     scene.missed_are_told().await?;
     scene.all_are_whole(deployments).await?;
-    // A webhook that is not there injects nothing.
+    // A webhook that is down injects nothing.
     if scene.engine == Engine::Webhook { Ok(()) } else { scene.all_have(deployments).await }
 }
 
-/// F4: somebody else writes the waiting objects as fast as he can.
+/// F4: another client edits the waiting objects as fast as possible.
 pub(crate) async fn conflicts(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     scene
@@ -56,7 +56,7 @@ pub(crate) async fn conflicts(scene: &Scene) -> Result<()> {
         scene.world.create_async(DEPLOYMENTS, body).await?;
     }
     scene.signal("CONT")?;
-    // By then each of the five has met dozens of conflicts.
+    // By then each of the five has had dozens of conflicts.
     let until = Instant::now() + Duration::from_secs(2);
     let mut edits = 0_u64;
     while Instant::now() < until {
@@ -75,7 +75,7 @@ pub(crate) async fn conflicts(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Workloads come, stubbornly, while something happens to the server; then more come.
+/// Workloads are created with retries during a fault of the server, and more of them afterwards.
 async fn meanwhile(scene: &Scene, happens: impl Future<Output = Result<()>>) -> Result<()> {
     in_force(scene).await?;
     let happens = async {
@@ -100,23 +100,23 @@ pub(crate) async fn server_killed(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// F8: the API server is frozen for longer than a call may take, and than `/livez` may wait for progress.
+/// F8: the API server is frozen for longer than a call may take, and than `/livez` waits for progress.
 pub(crate) async fn server_frozen(scene: &Scene) -> Result<()> {
     meanwhile(scene, async {
         sleep(Duration::from_millis(50 + Dice(scene.seed).below(200, "frozen"))).await;
         scene.world.cluster.freeze();
-        // `/livez` would fail if no progress were made meanwhile.
+        // `/livez` would fail without progress in this time.
         sleep(timing().process.stuck.max(CALL_LIMIT) + Duration::from_secs(2)).await;
         let alive = scene.page("/livez").await;
         scene.world.cluster.thaw();
-        // To start it anew would not help: nobody is to ask for that.
+        // A restart would not help, so `/livez` must not cause one.
         ensure!(alive? == 200, "it counts as dead while the server stands still");
         Ok(())
     })
     .await
 }
 
-/// F5: a new leader asks what the server knows, and then has templates tried, and gets no answer. What is in force stays so.
+/// F5: a new leader gets no answers to discovery and then to its trials. Existing registrations stay in effect.
 pub(crate) async fn doubtful_start(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let registered = scene.world.registered().await?;
@@ -125,12 +125,12 @@ pub(crate) async fn doubtful_start(scene: &Scene) -> Result<()> {
     scene.ready().await?;
     within(RECOVERY, "the schema is asked for", || async { Ok(scene.proxy.happened() > 0) }).await?;
     sleep(some_looks()).await;
-    // At once: what is answered in between is not asked again.
+    // Set at once, because an answer in between would not be requested again.
     scene.proxy.set(vec![UNTRIED]);
     ensure!(scene.world.registered().await? == registered, "what was registered has been taken away");
     scene.create_stubbornly(first(3)).await?;
     scene.all_have(&first(3)).await?;
-    // The server is asked anew now and then.
+    // The operator repeats discovery from time to time.
     within(RECOVERY, "something is tried", || async { Ok(scene.proxy.happened() > 0) }).await?;
     sleep(some_looks()).await;
     ensure!(scene.world.registered().await? == registered, "what was registered has been taken away");
@@ -142,22 +142,22 @@ pub(crate) async fn doubtful_start(scene: &Scene) -> Result<()> {
     well(scene, &first(5)).await
 }
 
-/// What a server knows of pods cannot be found out.
+/// The server's pod schema is unavailable.
 const UNKNOWN: Rule = Rule::always(Does::Answer(503, None)).to(&[Verb::Get], &["openapi"]);
-/// Nothing can be tried.
+/// No trial gets an answer.
 const UNTRIED: Rule = Rule::always(Does::Answer(503, None)).to(&[Verb::Create], DEPLOYMENT);
 
-/// F5: the same while the emergency brake holds: what was deleted by hand stays away.
+/// F5: the same under the emergency brake. Registrations deleted by hand stay away.
 pub(crate) async fn doubtful_start_while_held(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     clock::brake(scene).await?;
     scene.kill();
     scene.proxy.set(vec![UNKNOWN]);
     scene.ready().await?;
-    // A status that is not urgent may come this late.
+    // A status that is not urgent may take this long.
     sleep(timing().controller.status_period + some_looks()).await;
     ensure!(scene.proxy.calm() > 0, "nothing was unavailable: this proves nothing");
-    // The server is asked anew within that time, and answers.
+    // Within that time the operator repeats discovery, and gets an answer.
     sleep(timing().controller.discovery_period + some_looks()).await;
     clock::stays_held(scene).await?;
     scene.world.edit_policy("envoy", json!({ "suspend": true })).await?;
@@ -167,7 +167,7 @@ pub(crate) async fn doubtful_start_while_held(scene: &Scene) -> Result<()> {
     well(scene, &[]).await
 }
 
-/// F5: a template that the server would refuse is tried, and the first answer says nothing about it.
+/// F5: a trial of a template that the server would reject gets an error first, which says nothing about the template.
 pub(crate) async fn trial_unanswered(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     scene.proxy.set(vec![Rule::always(Does::Answer(503, None)).to(&[Verb::Create], DEPLOYMENT).times(1)]);
@@ -181,7 +181,7 @@ pub(crate) async fn trial_unanswered(scene: &Scene) -> Result<()> {
     scene.all_have(&second(5)).await
 }
 
-/// F8: watches stay open, and nothing comes through them.
+/// F8: watches stay open but pass no events.
 pub(crate) async fn watches_frozen(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     scene.proxy.set(vec![Rule::always(Does::FreezeWatch).to(&[Verb::Watch], &[])]);
@@ -190,28 +190,29 @@ pub(crate) async fn watches_frozen(scene: &Scene) -> Result<()> {
         scene.world.create_async(DEPLOYMENTS, &body).await?;
     }
     scene.policy("agent", agent()).await?;
-    // All of them have been begun anew by then.
+    // By then all of them have restarted.
     sleep(timing().watch.longest_pause + Duration::from_secs(1)).await;
     ensure!(scene.proxy.calm() > 0, "no watch was frozen: this proves nothing");
     scene.in_force("agent").await?;
     well(scene, &first(10)).await?;
-    // It answered all the time, by what it knew.
+    // The webhook answered all the time with its cached policies.
     scene.all_have(&first(10)).await
 }
 
-/// F8: the connections of all watches die without a word, as when a machine loses its power; what is asked anew is answered.
+/// F8: the connections of all watches die silently, as after a power failure. New requests are answered.
 pub(crate) async fn watches_dead(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     scene.proxy.set(vec![Rule::always(Does::FreezeWatch).to(&[Verb::Watch], &[])]);
     scene.proxy.cut_watches();
-    // All of them have been begun anew by then.
+    // By then all of them have restarted.
     sleep(timing().watch.longest_pause + Duration::from_secs(1)).await;
     ensure!(scene.proxy.happened() > 0, "no watch was frozen: this proves nothing");
     scene.proxy.set(Vec::new());
     for body in first(10) {
         scene.world.create_async(DEPLOYMENTS, &body).await?;
     }
-    // A watch lasts its time, and after the margin its silence counts as the end: a third of that is silent for sure.
+    // A watch lasts its duration, and its silence after the margin counts as the end. It is certainly silent for a
+    // third of that.
     let noticed = timing().watch.duration + MARGIN;
     sleep(noticed / 3).await;
     let is_silent = scene.all_have(&first(10)).await.is_err();
@@ -224,7 +225,7 @@ pub(crate) async fn watches_dead(scene: &Scene) -> Result<()> {
     well(scene, &first(10)).await
 }
 
-/// F5: the server does not take the status by which an operator that stops says so, before it unregisters: not the first two times.
+/// F5: a stopping operator writes a status before it unregisters, and the server rejects the first two attempts.
 pub(crate) async fn stopped_while_refused(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     scene
@@ -234,14 +235,14 @@ pub(crate) async fn stopped_while_refused(scene: &Scene) -> Result<()> {
     ensure!(scene.proxy.happened() > 0, "nothing was refused: this proves nothing");
     scene.proxy.calm();
     ensure!(scene.world.registered().await?.is_empty(), "something is left registered");
-    // Nobody takes that for a removal by hand, which would be respected for ten minutes.
+    // This must not count as a removal by hand, which would be respected for ten minutes.
     scene.ready().await?;
     scene.in_force("envoy").await?;
     scene.create_stubbornly(first(3)).await?;
     well(scene, &first(3)).await
 }
 
-/// F9: etcd is frozen: the API server lives, and can neither read nor write.
+/// F9: etcd is frozen. The API server lives, but can neither read nor write.
 pub(crate) async fn storage_frozen(scene: &Scene) -> Result<()> {
     let etcd = *scene.world.cluster.pids().last().context("no etcd")?;
     let signal = |name: &str| {
@@ -252,19 +253,19 @@ pub(crate) async fn storage_frozen(scene: &Scene) -> Result<()> {
     meanwhile(scene, async {
         sleep(Duration::from_millis(50 + Dice(scene.seed).below(200, "frozen"))).await;
         signal("STOP")?;
-        // For longer than the lease lasts, which is 3 s here.
+        // Longer than the duration of the lease, which is 3 s here.
         sleep(Duration::from_secs(5)).await;
         signal("CONT")
     })
     .await
 }
 
-/// F12: events are lost for good, of policies each one; what was hidden comes to light when everything is read anew.
+/// F12: events are lost for good, for policies one of each kind. The next resync reveals the hidden changes.
 pub(crate) async fn events_lost(scene: &Scene) -> Result<()> {
     scene.resync_after(2);
     in_force(scene).await?;
     let lost = Rule::always(Does::Swallow);
-    // What cannot be injected, and is deleted: nobody is told of it any longer.
+    // An object that cannot be injected and is deleted: its failure must disappear from the status.
     let mut taken = deployment("taken");
     taken["spec"]["template"]["spec"]["containers"]
         .as_array_mut()
@@ -293,17 +294,18 @@ pub(crate) async fn events_lost(scene: &Scene) -> Result<()> {
     well(scene, &first(20)[2..]).await
 }
 
-/// F12: something is stored when its policy has gone, and no event tells of it: once nothing more can come, all is looked at.
+/// F12: an object is stored after its policy was deleted, and its event is lost. After the last possible create,
+/// everything is checked.
 pub(crate) async fn last_event_lost(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     scene.world.delete_policy("envoy").await?;
     scene.unregistered().await?;
-    // What has changed is counted anew first, and looked at once more.
+    // Changed objects are counted first, and then checked once more.
     let again = timing().controller.recount_delay + timing().workloads.event;
     sleep(again + Duration::from_secs(1)).await;
     scene.proxy.set(vec![Rule::always(Does::Swallow).to(&[Verb::Watch], DEPLOYMENT)]);
     scene.world.create_async(DEPLOYMENTS, &waiting("late", &["envoy.scpol.dev"])).await?;
-    // So long after its policy has gone a create may be stored.
+    // A create may be stored so long after its policy was deleted.
     within(timing().initializer.longest_create() + RECOVERY, "it waits no more", || async {
         Ok(pending(&scene.world.get(&path("late")).await?.context("gone")?).is_empty())
     })
@@ -312,7 +314,8 @@ pub(crate) async fn last_event_lost(scene: &Scene) -> Result<()> {
     scene.judge().await.map(drop)
 }
 
-/// F14: after a restart, the first list is as old as the hills: what it shows has been done, changed, deleted, made anew.
+/// F14: after a restart the first list is very old. Its objects have been processed, changed, deleted or recreated
+/// since.
 pub(crate) async fn stale_list(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     scene.kill();
@@ -344,7 +347,7 @@ pub(crate) async fn stale_list(scene: &Scene) -> Result<()> {
     scene.has("web-0", &["app", "envoy"]).await
 }
 
-/// F15: the leader sleeps for longer than its lease lasts, and wakes up in the belief that it leads.
+/// F15: the leader sleeps for longer than its lease, and still believes that it leads.
 pub(crate) async fn sleeping_leader(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let port = free_port();
@@ -357,7 +360,7 @@ pub(crate) async fn sleeping_leader(scene: &Scene) -> Result<()> {
         let batch = |at: usize| first(60).into_iter().skip(20 * round + 10 * at).take(10).collect::<Vec<_>>();
         let asleep = scene.create_stubbornly(batch(0));
         if round == 0 {
-            // The other one has to do it all.
+            // The other replica must do everything.
             asleep.await?;
             within(RECOVERY, "the other one leads", || leads(&second_replica)).await?;
             signal("CONT")?;
@@ -378,7 +381,7 @@ pub(crate) async fn leads(operator: &Operator) -> Result<bool> {
     Ok(operator.metric("scpol_leader").await? == 1.0)
 }
 
-/// F18: nobody is there when workloads come.
+/// F18: no operator runs while workloads are created.
 pub(crate) async fn operator_absent(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     scene.kill();
@@ -393,7 +396,7 @@ pub(crate) async fn operator_absent(scene: &Scene) -> Result<()> {
     scene.ready().await?;
     well(scene, &[]).await?;
     match scene.engine {
-        // Let in bare, and told as missed.
+        // Admitted without the sidecar, and counted as missed.
         Engine::Webhook => {
             scene.has("late", &["app"]).await?;
             scene.world.status("envoy", "missed", 1).await
@@ -402,7 +405,8 @@ pub(crate) async fn operator_absent(scene: &Scene) -> Result<()> {
     }
 }
 
-/// Scaled to zero and back while workloads come: no create fails, and what came while nobody was there is told.
+/// The operator is scaled to zero and back while workloads are created. No create fails, and the missed workloads are
+/// reported.
 pub(crate) async fn scaled_to_zero(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let mut other = scene.replica("scpol-1", free_port())?;
@@ -412,7 +416,7 @@ pub(crate) async fn scaled_to_zero(scene: &Scene) -> Result<()> {
         sleep(Duration::from_millis(600)).await;
         let (one, other) = tokio::join!(scene.stop(), other.stop());
         ensure!(one? == Some(0) && other? == Some(0), "they did not end in good order");
-        // Several batches come meanwhile.
+        // Several batches are created meanwhile.
         sleep(Duration::from_millis(1000 + Dice(scene.seed).below(1000, "back"))).await;
         scene.ready().await?;
         scene.in_force("envoy").await?;
@@ -420,7 +424,7 @@ pub(crate) async fn scaled_to_zero(scene: &Scene) -> Result<()> {
         back.send_replace(true);
         anyhow::Ok(())
     };
-    // Without an end, until somebody has been back for a while.
+    // Continues until an operator has been back for a while.
     let all = first(1000);
     let coming = async {
         let (mut created, mut refused) = (0, Vec::new());
@@ -438,7 +442,7 @@ pub(crate) async fn scaled_to_zero(scene: &Scene) -> Result<()> {
     scaled?;
     ensure!(refused.is_empty() && created < all.len(), "creates failed, or ended too early: {refused:?}");
     let all = &all[..created];
-    // MutatingAdmissionPolicies need nobody.
+    // MutatingAdmissionPolicies need no operator.
     if scene.engine == Engine::MutatingAdmissionPolicy {
         return well(scene, all).await;
     }
@@ -448,14 +452,15 @@ pub(crate) async fn scaled_to_zero(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// F19: the policy is edited twenty times a second while workloads wait for it, and then deleted.
+/// F19: the policy is edited twenty times a second while workloads wait for it, and is then deleted.
 pub(crate) async fn edited_meanwhile(scene: &Scene) -> Result<()> {
     scene.ready().await?;
     let version = |number: u64| {
         let mut spec = envoy();
         spec["template"]["containers"][0]["image"] = json!(format!("envoy:{number}"));
         spec["template"]["metadata"]["annotations"]["mesh"] = json!(format!("envoy:{number}"));
-        // Now and then it selects nothing; the last version selects all. A null takes the field away, and is none when it is created.
+        // Some versions select nothing, and the last one selects all. A null removes the field in an edit, and means
+        // absence in the create.
         match number {
             0 => {}
             _ if number % 3 == 1 => spec["labelSelector"] = json!({ "matchLabels": { "app": "nobody" } }),
@@ -494,7 +499,7 @@ pub(crate) async fn edited_meanwhile(scene: &Scene) -> Result<()> {
     scene.judge().await.map(drop)
 }
 
-/// True if it has a sidecar, all of which must be of one version of the policy.
+/// Whether the object has a sidecar, which must be from a single version of the policy.
 async fn of_one_version(scene: &Scene, name: &str) -> Result<bool> {
     let stored = scene.world.get(&path(name)).await?.with_context(|| format!("{name} is gone"))?;
     let pod = &stored["spec"]["template"];
@@ -505,7 +510,7 @@ async fn of_one_version(scene: &Scene, name: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// F20: somebody else is to act before us, and takes his time.
+/// F20: a foreign initializer acts before us, and takes its time.
 pub(crate) async fn foreign_first(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let names: Vec<String> = (0..5).map(|number| format!("behind-{number}")).collect();
@@ -515,7 +520,7 @@ pub(crate) async fn foreign_first(scene: &Scene) -> Result<()> {
             .create_async(DEPLOYMENTS, &waiting(name, &["first.example.com", "envoy.scpol.dev", "last.example.com"]))
             .await?;
     }
-    // What comes later is not held up.
+    // Later objects are not delayed.
     scene.create_stubbornly(first(5)).await?;
     for name in &names {
         let object = scene.world.get(&path(name)).await?.unwrap_or_default();
@@ -546,7 +551,7 @@ pub(crate) async fn foreign_first(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// F21: users edit, delete and make anew what waits; and one object is being deleted, and stays.
+/// F21: users edit, delete and recreate waiting objects, and one object is being deleted but stays.
 pub(crate) async fn changed_while_waiting(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let delay = Duration::from_millis(Dice(scene.seed).below(40, "delay"));
@@ -559,7 +564,7 @@ pub(crate) async fn changed_while_waiting(scene: &Scene) -> Result<()> {
         }
         scene.world.create_async(DEPLOYMENTS, &body).await?;
         sleep(delay).await;
-        // Whatever of this comes too late is no less allowed.
+        // Edits that come too late are also valid.
         let edit = |field: &str| json!([{ "op": "add", "path": field, "value": "someone" }]);
         match number % 5 {
             0 => drop(scene.world.patch(&path(&name), &edit("/metadata/labels/by")).await?),
@@ -583,7 +588,7 @@ pub(crate) async fn changed_while_waiting(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// F22: the operator's rights are taken away and given back.
+/// F22: the operator loses its rights and gets them back.
 pub(crate) async fn rights_revoked(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let cluster = &scene.world.cluster;
@@ -621,7 +626,7 @@ pub(crate) async fn rights_revoked(scene: &Scene) -> Result<()> {
     well(scene, &first(5)).await
 }
 
-/// F22: the definition of policies is deleted, and with it all policies; then it is made anew.
+/// F22: the definition of policies is deleted with all policies, and then created again.
 pub(crate) async fn definition_deleted(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let cluster = &scene.world.cluster;
@@ -638,11 +643,11 @@ pub(crate) async fn definition_deleted(scene: &Scene) -> Result<()> {
     scene.create_stubbornly(first(5)).await?;
     well(scene, &first(5)).await?;
     scene.has("between", &["app"]).await?;
-    // The operator was there all the time.
+    // The operator ran all the time.
     scene.all_have(&first(5)).await
 }
 
-/// F22: a namespace is deleted while workloads in it wait, and stays for a while; nobody else notices.
+/// F22: a namespace with waiting workloads is deleted, and stays for a while. Other namespaces are not affected.
 pub(crate) async fn namespace_deleted(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let (namespaces, going) = ("/api/v1/namespaces", "/apis/apps/v1/namespaces/going/deployments");
@@ -671,12 +676,12 @@ pub(crate) async fn namespace_deleted(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// F23: the server refuses what one object would become. An initializer lets that one go; elsewhere the server judges the result, and
-/// its creator is told. Nobody else waits for it.
+/// F23: the server rejects an injected object. The Initializer engine releases it as posted. With other engines the
+/// server rejects the result, and its creator gets the error. No other object waits for it.
 pub(crate) async fn result_refused(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     let mut big = deployment("big");
-    // The server takes 262144 bytes of annotations, and our marker is too much.
+    // The server accepts 262144 bytes of annotations, so our marker exceeds the limit.
     big["spec"]["template"]["metadata"]["annotations"] = json!({ "much": "x".repeat(262_000) });
     let (big, others) = tokio::join!(scene.world.create_promptly(DEPLOYMENTS, &big), scene.create(first(10)));
     ensure!(others.is_empty(), "creates failed: {others:?}");
@@ -692,16 +697,16 @@ pub(crate) async fn result_refused(scene: &Scene) -> Result<()> {
     scene.all_have(&first(10)).await
 }
 
-/// L3: when nothing happens, nothing is written but the lease.
+/// L3: without changes, only the lease is written.
 pub(crate) async fn silence(scene: &Scene) -> Result<()> {
     in_force(scene).await?;
     scene.policy("agent", agent()).await?;
     scene.in_force("agent").await?;
     scene.create_stubbornly(first(10)).await?;
     well(scene, &first(10)).await?;
-    // What is still to be said is said by then.
+    // By then all remaining statuses are written.
     sleep(timing().controller.status_period + some_looks()).await;
-    // What is written at most once in a period, each time, shows in three.
+    // A write that is limited to once per period shows within three periods.
     scene.judge_rest(3 * timing().controller.status_period).await?;
     ensure!(support::policies(&scene.world.cluster).list(&Default::default()).await?.items.len() == 2);
     Ok(())

@@ -1,4 +1,4 @@
-//! A rolling upgrade: from the operator as an earlier commit has it, under load.
+//! A rolling upgrade from the operator of an earlier commit, under load.
 
 use crate::chaos::scene::{Engine, RECOVERY, Scene, agent, first, second};
 use crate::chaos::stories::{in_force, leads, well};
@@ -14,13 +14,13 @@ use std::process::{Command, Output};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Names the commit to upgrade from, instead of the one before this.
+/// The environment variable with the commit to upgrade from; by default the previous one.
 const FROM: &str = "SCPOL_UPGRADE_FROM";
-/// How many workloads come while the operator is replaced: for some seconds, which it takes.
+/// The number of workloads that are created during the upgrade, for the few seconds that it takes.
 const LOAD: usize = 100;
 
-/// One leads that was built from an earlier commit; two of today come, and the old one goes. It all comes out as if only one of
-/// today had been there.
+/// An operator of an earlier commit leads. Two current ones start, and the old one stops. The result must be that of a
+/// single current operator.
 pub(crate) async fn rolling_upgrade(scene: &Scene) -> Result<()> {
     let earlier = tokio::task::spawn_blocking(earlier).await??;
     let calm = without(scene).await?;
@@ -48,7 +48,7 @@ pub(crate) async fn rolling_upgrade(scene: &Scene) -> Result<()> {
         anyhow::Ok(today)
     };
     let (rolled, loaded) = tokio::join!(rolling, load(scene));
-    // They live until all is judged.
+    // They run until the judgement.
     let _today = rolled?;
     loaded?;
     rest(scene).await?;
@@ -58,7 +58,7 @@ pub(crate) async fn rolling_upgrade(scene: &Scene) -> Result<()> {
     well(scene, &first(LOAD)).await
 }
 
-/// What it comes to if nothing is upgraded.
+/// The result without an upgrade.
 async fn without(scene: &Scene) -> Result<Digest> {
     in_force(scene).await?;
     load(scene).await?;
@@ -84,7 +84,7 @@ async fn rest(scene: &Scene) -> Result<()> {
     scene.create_stubbornly(second(10)).await
 }
 
-/// The operator as it was; built once per commit, outside the checkout.
+/// The earlier operator, built once per commit, outside the checkout.
 fn earlier() -> Result<PathBuf> {
     let from = std::env::var(FROM).unwrap_or_else(|_| "HEAD^".into());
     let commit = git(&["rev-parse", "--verify", "--quiet", &format!("{from}^{{commit}}")]).with_context(|| {
@@ -96,7 +96,7 @@ fn earlier() -> Result<PathBuf> {
     let cache = cache()?.join("operators");
     let program = cache.join(commit.trim()).join("scpol");
     fs::create_dir_all(cache.join(commit.trim()))?;
-    // Other test programs build here, too.
+    // Other test programs use the same folder.
     let lock = File::create(cache.join("lock"))?;
     lock.lock()?;
     if !program.exists() {
@@ -112,11 +112,11 @@ fn build(cache: &Path, commit: &str, program: &Path) -> Result<()> {
     }
     fs::create_dir_all(&source)?;
     git(&["archive", "--output", tar.to_str().context("a path in UTF-8")?, commit])?;
-    // As new as now: that of another commit has been built in the same place.
+    // With current timestamps, because another commit was built in the same place.
     succeeded(&Command::new("tar").arg("-xmf").arg(&tar).arg("-C").arg(&source).output()?)?;
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--locked", "--bin", "scpol"]).current_dir(&source).env("CARGO_TARGET_DIR", &target);
-    // One program for each commit stays: with debug information it takes 300 MB, and what is beside it 4 GB.
+    // One program per commit stays. With debug information it takes 300 MB, and the rest of the build 4 GB.
     cargo.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_STRIP", "true");
     succeeded(&cargo.output()?)?;
     let fresh = program.with_extension("fresh");
@@ -124,14 +124,14 @@ fn build(cache: &Path, commit: &str, program: &Path) -> Result<()> {
     Ok(fs::rename(fresh, program)?)
 }
 
-/// Where the servers are built, too.
+/// The cache folder, which also has the server builds.
 fn cache() -> Result<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
     let cache = set("SCPOL_CACHE").or_else(|| Some(set("XDG_CACHE_HOME")?.join("scpol")));
     cache.or_else(|| Some(set("HOME")?.join(".cache/scpol"))).context("HOME is not set")
 }
 
-/// What git prints about this checkout.
+/// The output of a git command in this checkout.
 fn git(args: &[&str]) -> Result<String> {
     let output =
         Command::new("git").args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output().context("running git")?;

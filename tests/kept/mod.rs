@@ -1,9 +1,9 @@
-//! What injection promises to users: nothing of theirs is changed.
+//! The promise of injection to users: existing content never changes.
 
 use serde_json::Value;
 
-/// True if and only if `after` has all that `before` has, where it was, with the items of lists in their order. What is called
-/// as one of `markers` is ours.
+/// Whether `after` has everything that `before` has, in the same places, with list items in order. Entries with a name
+/// in `markers` are ours.
 pub(crate) fn is_kept(before: &Value, after: &Value, markers: &[String]) -> bool {
     match (before, after) {
         (Value::Null, _) => matches!(after, Value::Null | Value::Array(_) | Value::Object(_)),

@@ -1,5 +1,5 @@
-//! One policy for everything that can be wrong with each field: the schema is gone through, and each of its words that a value
-//! can break is broken once. The code that must be found follows from what was broken and where, not from what is found.
+//! One policy for each possible fault of each field. For each keyword of the schema that a value can violate, one
+//! policy violates it. The expected code follows from the kind and place of the fault, not from the result.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -10,7 +10,7 @@ use sidecar_policy::api::crd;
 
 /// A policy with one fault.
 pub(crate) struct Damaged {
-    /// What was done to which field.
+    /// The damage and its field.
     pub(crate) what: String,
     /// The fault, as `code field`.
     pub(crate) expected: String,
@@ -18,22 +18,22 @@ pub(crate) struct Damaged {
     pub(crate) object: Value,
 }
 
-/// What is done to a field.
+/// The kind of a damage.
 #[derive(Clone, Copy, PartialEq)]
 enum Damage {
-    /// It is of another type, outside its range, or none of the choices.
+    /// Another type, a value out of range, or none of the choices.
     Value,
-    /// It is taken away, or null, though it is required.
+    /// A required field is missing or null.
     Missing,
-    /// A string is empty, too long, or not of its form.
+    /// A string is empty, too long, or malformed.
     Form,
     /// A list or an object is empty.
     Empty,
-    /// It has too many entries.
+    /// A list or an object has too many entries.
     TooMany,
-    /// There is no such field.
+    /// An unknown field.
     Unknown,
-    /// It is the key of an item, and another item has the same.
+    /// The key of an item that another item has too.
     Twice,
 }
 
@@ -59,7 +59,7 @@ fn code(damage: Damage, path: &str) -> Code {
     }
 }
 
-/// Every damage to `sound`, a policy that has every field.
+/// All damages to `sound`, a policy with every field.
 pub(crate) fn to(sound: &Value) -> Vec<Damaged> {
     let definition = serde_json::to_value(crd::v1()).unwrap();
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
@@ -75,7 +75,7 @@ struct Workshop<'a> {
 }
 
 impl Workshop<'_> {
-    /// Damages the field `path`, which is at `pointer`, and those in it.
+    /// Damages the field `path` at `pointer`, and the fields in it.
     fn visit(&mut self, schema: &Value, path: &str, pointer: &str) {
         let sound = self.sound.pointer(pointer).cloned();
         for value in of_other_types(schema) {
@@ -172,10 +172,10 @@ impl Workshop<'_> {
         self.set(damage, path, &value.to_string(), pointer, value);
     }
 
-    /// Puts `value` at `pointer`, whereupon the field `path` has `damage`, which is called `what`.
+    /// Sets `value` at `pointer`, which gives the field `path` the `damage` with the description `what`.
     fn set(&mut self, damage: Damage, path: &str, what: &str, pointer: &str, value: Value) {
         let mut object = self.sound.clone();
-        // Each has a name of its own, so that a server takes them all.
+        // Unique names, so that a server accepts them all.
         object["metadata"]["name"] = format!("damaged-{}", self.damaged.len()).into();
         let (parent, last) = pointer.rsplit_once('/').unwrap();
         let last = last.replace("~1", "/");
@@ -188,7 +188,7 @@ impl Workshop<'_> {
     }
 }
 
-/// A value of each type that is not the one of `schema`.
+/// A value of each type except that of `schema`.
 fn of_other_types(schema: &Value) -> Vec<Value> {
     let all = [
         ("string", json!("a")),

@@ -1,6 +1,6 @@
-//! The corpus: `valid/*.yaml` are policies without a fault; `invalid/*.yaml` say in their first lines what is wrong, as
-//! `# expect: SCP0019 spec.template.containers[1].name`, once per fault and in order, and `# stored by: 1.13, 1.36` if
-//! these servers let it through, so that only the operator can tell. A case is added without Rust.
+//! The corpus of policies. `valid/*.yaml` have no fault. `invalid/*.yaml` state their faults in the first lines, in
+//! order: `# expect: SCP0019 spec.template.containers[1].name`. `# stored by: 1.13, 1.36` lists servers that accept the
+//! policy, so that only the operator reports it. A new case needs no Rust.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -14,9 +14,9 @@ use std::path::Path;
 pub(crate) struct Case {
     /// The name of its file, without `.yaml`.
     pub(crate) name: String,
-    /// The faults that it has, as `code field`.
+    /// The faults, as `code field`.
     pub(crate) expected: Vec<String>,
-    /// The servers that store it all the same.
+    /// The servers that store the policy anyway.
     pub(crate) stored_by: Vec<String>,
     /// The policy.
     pub(crate) object: Value,
@@ -27,7 +27,7 @@ pub(crate) fn valid() -> Vec<Case> {
     read("valid")
 }
 
-/// The policies with one.
+/// The policies with a fault.
 pub(crate) fn invalid() -> Vec<Case> {
     read("invalid")
 }
@@ -51,14 +51,14 @@ fn case(path: &Path) -> Case {
     Case { name: path.file_stem().unwrap().to_string_lossy().into_owned(), expected, stored_by, object }
 }
 
-/// Policies with one fault each, for everything that can be wrong with every field of the schema.
+/// Policies with one fault each, for every possible fault of every field in the schema.
 pub(crate) fn damaged() -> Vec<damage::Damaged> {
     let cases = valid();
     damage::to(&cases.iter().find(|case| case.name == "every-field").unwrap().object)
 }
 
-/// `object` under another name and with one of its parts replaced, for every part of its spec and a value of every
-/// kind.
+/// Copies of `object` under another name, each with one part of its spec replaced by a value, for every part and every
+/// type of value.
 pub(crate) fn mutants(object: &Value) -> Vec<Value> {
     let mut pointers = Vec::new();
     if object.get("spec").is_none() {
@@ -92,7 +92,7 @@ fn collect(value: &Value, pointer: String, pointers: &mut Vec<String>) {
                 collect(value, format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1")), pointers)
             });
         }
-        // One item stands for all.
+        // One item is enough.
         Value::Array(items) => items.iter().take(1).for_each(|item| collect(item, format!("{pointer}/0"), pointers)),
         _ => {}
     }

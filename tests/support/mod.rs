@@ -1,5 +1,5 @@
-//! What tests on real servers and the benchmark share: an installed operator as a process of its own, with the shipped RBAC
-//! and nothing more, and waiting for conditions.
+//! Shared code of tests on real servers and the benchmark: an installed operator as a separate process, with exactly
+//! the shipped RBAC, and waiting for conditions.
 
 #![allow(unreachable_pub, reason = "shared between test programs")]
 
@@ -19,10 +19,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// The waiting times of every operator that is started here, and of the webhook in this process: short ones, so that tests wait
-/// less. Waits that have a reason in them are told by this, and so hold for both.
+/// The waiting times of every operator that is started here, and of the webhook in this process. They are short, so
+/// that tests wait less. Waits in tests derive from this table, and so fit both timings.
 ///
-/// Documented ones with `SCPOL_TEST_TIMING=documented`, for a long run; and for the benchmark, which measures production.
+/// The documented times with `SCPOL_TEST_TIMING=documented`, for a long run and for the benchmark, which measures
+/// production.
 pub fn timing() -> &'static Timing {
     if is_documented() { Timing::documented() } else { Timing::short() }
 }
@@ -32,24 +33,24 @@ fn is_documented() -> bool {
         || std::env::var_os("SCPOL_TEST_TIMING").is_some_and(|name| name == "documented")
 }
 
-/// The variable by which a command uses [`timing`].
+/// The variable that makes a command use [`timing`].
 pub fn timing_variable() -> (&'static str, &'static str) {
     ("SCPOL_TIMING", if is_documented() { "documented" } else { "short" })
 }
 
-/// How long the leader of a test is respected unless a flag says otherwise: the default, or the shortest that there is.
+/// The default lease duration in tests: the documented default, or the shortest possible one.
 pub fn lease_duration() -> &'static str {
     if is_documented() { "6s" } else { "3s" }
 }
 
-/// How long a test waits for what must come: long, because many tests share the processors.
+/// The time limit for an expected result. It is long, because many tests share the processors.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The flags of an operator that trusts the policies of the corpus: some have host ports, or a token.
+/// Flags that allow the policies of the corpus, some of which have host ports or a token.
 pub const TRUSTING: [&str; 2] =
     ["--pod-security=privileged", "--allow-in-templates=host-paths,capabilities,service-account-tokens"];
 
-/// A file of the checkout.
+/// The path of a file in the checkout.
 pub fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -62,7 +63,8 @@ pub fn bundle(version: Version) -> &'static str {
     }
 }
 
-/// A control plane as `builder` says, with what users install but for the Deployment: the operator runs as a process of the test.
+/// A control plane of `builder` with everything that users install except the Deployment. The operator runs as a
+/// process of the test.
 pub async fn installed(builder: Builder) -> Result<ControlPlane> {
     let state = installed_state(builder.version()).await?;
     let cluster = builder.state(&state).start().await?;
@@ -71,7 +73,7 @@ pub async fn installed(builder: Builder) -> Result<ControlPlane> {
     Ok(cluster)
 }
 
-/// What etcd holds after an installation: the first that asks for it installs, all others begin with it.
+/// The content of etcd after an installation. The first caller installs, and all others start with the result.
 async fn installed_state(version: Version) -> Result<Snapshot> {
     static KNOWN: Mutex<BTreeMap<Version, Snapshot>> = Mutex::const_new(BTreeMap::new());
     let mut known = KNOWN.lock().await;
@@ -80,8 +82,8 @@ async fn installed_state(version: Version) -> Result<Snapshot> {
     }
     let cluster = ControlPlane::builder(version).start().await?;
     apply_without_deployment(&cluster).await?;
-    // Creators may do what users do with workloads, and no more: no `initialize`.
-    // Without a controller-manager `edit` itself stays empty: these are what it is made of.
+    // Creators may handle workloads as users do, but have no `initialize`. Without a controller-manager the role `edit`
+    // stays empty, so they get the roles that it aggregates.
     let binding = |role: &str| {
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -99,7 +101,7 @@ async fn installed_state(version: Version) -> Result<Snapshot> {
     Ok(state)
 }
 
-/// Applies the install file, but for the Deployment.
+/// Applies the install file without the Deployment.
 pub async fn apply_without_deployment(cluster: &ControlPlane) -> Result<()> {
     let bundle = bundle(cluster.version());
     let bundle = std::fs::read_to_string(file(bundle)).with_context(|| bundle.to_owned())?;
@@ -108,28 +110,29 @@ pub async fn apply_without_deployment(cluster: &ControlPlane) -> Result<()> {
     cluster.apply_manifests(&without_deployment.join("\n---\n")).await.map(drop)
 }
 
-/// What is unlike usual around an operator.
+/// Deviations from the usual environment of an operator.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// Another build of it.
+    /// Another build of the operator.
     pub program: Option<PathBuf>,
-    /// More variables.
+    /// Additional environment variables.
     pub env: Vec<(&'static str, PathBuf)>,
-    /// Takes its log, which is not kept then.
+    /// The file for its log, which is then not kept.
     pub log: Option<PathBuf>,
-    /// How many file descriptors it may have, once it runs.
+    /// The limit of file descriptors once it runs.
     pub descriptors: Option<u64>,
 }
 
-/// Kills the process `$1` when our end of its stdin closes, which the kernel does if we are killed.
+/// Kills the process `$1` when our end of its stdin closes, which the kernel also does if we are killed.
 const WATCHDOG: &str = r#"read -r _; kill -9 "$1""#;
 
-/// The operator as a process of its own; killed when dropped or when we are, and its log shown if the test fails.
+/// The operator as a separate process. It is killed when this is dropped or this process dies. If the test fails, its
+/// log is shown.
 pub struct Operator {
     process: Child,
     watchdog: Child,
     log: PathBuf,
-    /// Shown when it is dropped.
+    /// Whether the log is shown on drop.
     pub is_log_shown: bool,
     port: u16,
 }
@@ -145,12 +148,12 @@ impl Operator {
         Self::start_with(cluster, &cluster.kubeconfig(user), flags)
     }
 
-    /// Starts the operator with a kubeconfig of its own.
+    /// Starts the operator with its own kubeconfig.
     pub fn start_with(cluster: &ControlPlane, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
         Self::start_in(cluster, kubeconfig, flags, &Surroundings::default())
     }
 
-    /// Starts the operator in surroundings that are unlike usual.
+    /// Starts the operator in unusual surroundings.
     pub fn start_in(
         cluster: &ControlPlane,
         kubeconfig: &Path,
@@ -160,13 +163,13 @@ impl Operator {
         let (port, webhook) = (free_port(), free_port());
         let log = cluster.dir().join(format!("operator-{port}.log"));
         let output = File::create(surroundings.log.as_ref().unwrap_or(&log))?;
-        // Another build of it may be put to the test.
+        // The test may be for another build.
         let given = surroundings.program.clone().map(PathBuf::into_os_string);
         let program = given.or_else(|| std::env::var_os("SCPOL_BINARY"));
         let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_scpol").into());
         let process = Command::new(program)
             .arg("run")
-            // By variable, so that a flag of the test overrides it.
+            // As a variable, so that a flag of the test overrides it.
             .env("SCPOL_LOG_LEVEL", "debug,hyper=info,kube=info,tower=info,rustls=info,h2=info")
             .args(["--listen", &format!("127.0.0.1:{port}")])
             .envs([timing_variable()])
@@ -201,7 +204,7 @@ impl Operator {
         Ok(operator)
     }
 
-    /// Waits until `/readyz` says so.
+    /// Waits until `/readyz` reports ready.
     pub async fn wait_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -216,7 +219,7 @@ impl Operator {
         }
     }
 
-    /// The status and body of a page that it serves.
+    /// The status and body of a page of the operator.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await?;
@@ -228,31 +231,31 @@ impl Operator {
         Ok((status, body))
     }
 
-    /// The value of a metric, its labels included in `series`; 0 if it is not there.
+    /// The value of a metric, with its labels in `series`; 0 if missing.
     pub async fn metric(&self, series: &str) -> Result<f64> {
         let (_, text) = self.get("/metrics").await?;
         let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         Ok(line.map(str::parse).transpose()?.unwrap_or_default())
     }
 
-    /// Everything that it has logged.
+    /// The operator's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Sends a signal, by name.
+    /// Sends the signal `name`.
     pub fn signal(&self, name: &str) -> Result<()> {
         let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status()?;
         ensure!(status.success(), "kill -{name} failed");
         Ok(())
     }
 
-    /// Waits until it has ended, and gives its exit code.
+    /// Waits until the process has ended, and returns its exit code.
     pub async fn ended(&mut self) -> Result<Option<i32>> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -264,13 +267,13 @@ impl Operator {
         }
     }
 
-    /// Stops it in good order.
+    /// Stops the operator properly.
     pub async fn stop(mut self) -> Result<Option<i32>> {
         self.signal("TERM")?;
         self.ended().await
     }
 
-    /// Kills it.
+    /// Kills the operator.
     pub async fn kill(mut self) -> Result<()> {
         self.process.kill()?;
         self.ended().await.map(drop)
@@ -279,7 +282,7 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        // They may have ended already. The watchdog first: soon that number may be another process.
+        // They may have ended already. The watchdog ends first, because the pid may soon belong to another process.
         for child in [&mut self.watchdog, &mut self.process] {
             let _ = child.kill();
             let _ = child.wait();
@@ -291,21 +294,21 @@ impl Drop for Operator {
 }
 
 thread_local! {
-    /// What is told of the test of this thread if it fails.
+    /// Notes that are printed if the test of this thread fails.
     static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps `text` for the case that the test of this thread fails.
+/// Records `text` for a failure of the test of this thread.
 pub fn note(text: String) {
     NOTES.with_borrow_mut(|notes| notes.push(text));
 }
 
-/// What was noted on this thread since this was last asked.
+/// The notes of this thread since the last call.
 pub fn take_notes() -> String {
     NOTES.take().join("\n")
 }
 
-/// Waits until `holds`.
+/// Waits until `holds` is true.
 pub async fn within<F: Future<Output = Result<bool>>>(
     limit: Duration,
     what: &str,
@@ -335,14 +338,14 @@ pub fn policies(cluster: &ControlPlane) -> Api<DynamicObject> {
     Api::all_with(cluster.admin(), &ApiResource::from_gvk_with_plural(&gvk, "sidecarpolicies"))
 }
 
-/// The condition of that type on a policy.
+/// The condition of type `type_` of a policy.
 pub async fn condition(cluster: &ControlPlane, policy: &str, type_: &str) -> Result<Option<Value>> {
     let Some(policy) = policies(cluster).get_opt(policy).await? else { return Ok(None) };
     let conditions = policy.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
     Ok(conditions.into_iter().find(|condition| condition["type"] == type_))
 }
 
-/// Waits until the condition of a policy has that status and reason.
+/// Waits until a condition of a policy has that status and reason.
 pub async fn wait_condition(
     cluster: &ControlPlane,
     policy: &str,
@@ -363,7 +366,7 @@ pub async fn wait_condition(
     }
 }
 
-/// Waits until a policy is in force, as it was last edited.
+/// Waits until the last edit of a policy is in effect.
 pub async fn in_force(cluster: &ControlPlane, policy: &str) -> Result<()> {
     within(LIMIT, &format!("`{policy}` is in force"), || async {
         let stored = policies(cluster).get(policy).await?;

@@ -1,11 +1,11 @@
-//! What markers promise: taking away what they list gives back the original. Written apart from the code that writes
-//! the markers, so that both would have to be wrong in the same way.
+//! The promise of markers: the removal of the listed content restores the original. Written independently of the code
+//! that writes markers, so that both would need the same defect.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use serde_json::{Map, Value};
 
-/// Takes away what the marker of `policy` lists, and the marker. `pod` is the pointer of the workload's pod.
+/// Removes the content that the marker of `policy` lists, and the marker. `pod` is the pointer of the workload's pod.
 pub(crate) fn undo(body: &mut Value, pod: &str, policy: &str) {
     let key = format!("injected.scpol.dev/{policy}");
     let annotations = body.pointer_mut(&format!("{pod}/metadata/annotations")).and_then(Value::as_object_mut);
@@ -21,7 +21,7 @@ pub(crate) fn undo(body: &mut Value, pod: &str, policy: &str) {
     }
 }
 
-/// Takes away what `tokens` lead to from `at`, which is called `name`.
+/// Removes the value at `tokens` below `at`, whose name is `name`.
 fn remove(at: &mut Value, name: &str, tokens: &[String], was_null: bool) {
     let (token, rest) = tokens.split_first().unwrap();
     match (at, rest) {
@@ -40,7 +40,7 @@ fn remove(at: &mut Value, name: &str, tokens: &[String], was_null: bool) {
     }
 }
 
-/// A list or map that was created goes when nobody has anything in it any more.
+/// Removes a created list or map if it is empty.
 fn remove_parent(fields: &mut Map<String, Value>, name: &str, was_null: bool) {
     let is_empty = match &fields[name] {
         Value::Array(items) => items.is_empty(),
@@ -54,7 +54,7 @@ fn remove_parent(fields: &mut Map<String, Value>, name: &str, was_null: bool) {
     }
 }
 
-/// What a marker calls `item` of the list `name`.
+/// The key of `item` of the list `name` in markers.
 fn key(name: &str, item: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     match name {

@@ -1,6 +1,6 @@
 //! Evaluates an expression on an object: `evaluate EXPRESSION OBJECT.json [NAMESPACE.json]`.
 //!
-//! Prints `true` or `false`. If the expression is refused or fails, prints the reason and exits with 1.
+//! Prints `true` or `false`. If the expression is rejected or fails, prints the reason and exits with 1.
 
 #![allow(clippy::print_stdout, reason = "the verdict goes to standard output")]
 

@@ -1,4 +1,4 @@
-//! Operators over numbers, strings and bytes. Both operands are of one type, and results that do not fit are errors.
+//! Operators over numbers, strings and bytes. Both operands have one type, and results out of range are errors.
 
 use super::compare;
 use super::error::{Failure, NumberKind};
@@ -48,7 +48,7 @@ struct Operator {
     int: fn(i64, i64) -> Option<i64>,
     uint: fn(u64, u64) -> Option<u64>,
     double: Option<fn(f64, f64) -> f64>,
-    /// What a zero on the right is, if it is an error.
+    /// The error for a zero on the right, if that is an error.
     zero: Option<&'static str>,
 }
 

@@ -1,18 +1,18 @@
-//! An expression as it is written, with its macros as nodes of their own.
+//! The syntax tree of an expression, with macros as separate nodes.
 //!
-//! A comprehension is one node and no fold over an accumulator, as cel-go has it: nothing is copied per iteration.
+//! A comprehension is one node, unlike cel-go's fold over an accumulator. So nothing is copied per iteration.
 
 use super::error::Fault;
 
-/// How deep an expression may be: `maxRecursionDepth` of cel-go's parser, which counts each rule of the grammar by itself.
+/// The deepest expression: `maxRecursionDepth` of cel-go's parser, which counts each grammar rule separately.
 pub(super) const MAX_DEPTH: u16 = 250;
 
 /// A part of an expression.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// The byte of the source where it is reported.
+    /// The byte of the source for messages.
     pub(super) at: usize,
-    /// How many nodes deep it is; bounded by the parser, so that recursion over nodes is.
+    /// The height of its subtree in nodes. The parser bounds it, and thereby all recursion over nodes.
     pub(super) height: u16,
     pub(super) kind: Kind,
 }
@@ -36,7 +36,7 @@ pub(super) fn too_deep(at: usize) -> Fault {
     Fault::new(at, format!("expression recursion limit exceeded: {MAX_DEPTH}"))
 }
 
-/// What a part is.
+/// The kind of a part.
 #[derive(Debug)]
 pub(super) enum Kind {
     Literal(Literal),
@@ -80,13 +80,13 @@ pub(super) enum Literal {
 
 #[derive(Debug)]
 pub(super) struct Call {
-    /// As signatures write it: `size`, `_+_`.
+    /// The name as in signatures: `size`, `_+_`.
     pub(super) function: String,
     pub(super) is_member: bool,
     pub(super) arguments: Vec<Node>,
 }
 
-/// An item of a list; `[?item]` if it is optional. Its parts are nodes, and plans once they have been checked.
+/// An item of a list; `[?item]` if it is optional. Its parts are nodes before the check, and plans after it.
 #[derive(Debug)]
 pub(super) struct Item<Part> {
     pub(super) value: Part,
@@ -109,18 +109,18 @@ pub(super) struct Comprehension {
     pub(super) variable: String,
     /// The second of two variables.
     pub(super) second: Option<String>,
-    /// Which items are looked at.
+    /// The condition for items to be visited.
     pub(super) filter: Option<Node>,
     pub(super) body: Node,
 }
 
-/// What a comprehension makes of its range.
+/// The result of a comprehension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     All,
     Exists,
     ExistsOne,
-    /// A list of the items for which the body holds.
+    /// A list of the items for which the body is true.
     Filter,
     /// A list of bodies: `map`, `transformList`.
     List,
@@ -135,7 +135,7 @@ pub(super) struct OptionalMap {
     pub(super) target: Node,
     pub(super) variable: String,
     pub(super) body: Node,
-    /// The body is an optional itself.
+    /// Whether the body itself is an optional.
     pub(super) is_flat: bool,
 }
 
@@ -147,7 +147,7 @@ pub(super) struct SortBy {
 }
 
 impl Kind {
-    /// How deep the deepest part is.
+    /// The height of the highest part.
     pub(super) fn inner_height(&self) -> u16 {
         let highest = |nodes: &[Node]| nodes.iter().map(|node| node.height).max().unwrap_or(0);
         match self {

@@ -1,35 +1,35 @@
-//! Bounded work: everything that takes time or memory is paid for in cost units, before it is done.
+//! Bounded work: an expression pays cost units for time and memory before using them.
 
 use super::error::Failure;
 
-/// What one expression may cost: `PerCallLimit` in k8s.io/apiserver/pkg/apis/cel/config.go.
+/// The cost limit of one expression: `PerCallLimit` in k8s.io/apiserver/pkg/apis/cel/config.go.
 pub const COST_PER_EXPRESSION: u64 = 1_000_000;
-/// What all validations of one policy may cost together: `RuntimeCELCostBudget`, same file.
+/// The cost limit of all validations of one policy together: `RuntimeCELCostBudget`, same file.
 pub const COST_OF_VALIDATIONS: u64 = 10_000_000;
-/// What all match conditions of one policy may cost together: `RuntimeCELCostBudgetMatchConditions`, same file.
+/// The cost limit of all match conditions of one policy together: `RuntimeCELCostBudgetMatchConditions`, same file.
 pub const COST_OF_MATCH_CONDITIONS: u64 = 2_500_000;
 
-/// Cost units that are left for a row of expressions. One unit is a field, a call or an item.
+/// The remaining cost units for a series of expressions. One unit is a field, a call or an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget(u64);
 
 impl Budget {
-    /// This many units.
+    /// A budget of `units`.
     pub const fn new(units: u64) -> Self {
         Self(units)
     }
 
-    /// For the validations of one policy.
+    /// The budget for the validations of one policy.
     pub const fn validations() -> Self {
         Self(COST_OF_VALIDATIONS)
     }
 
-    /// For the match conditions of one policy.
+    /// The budget for the match conditions of one policy.
     pub const fn match_conditions() -> Self {
         Self(COST_OF_MATCH_CONDITIONS)
     }
 
-    /// How many units are left.
+    /// The remaining units.
     pub const fn left(&self) -> u64 {
         self.0
     }
@@ -43,12 +43,12 @@ impl Budget {
     }
 }
 
-/// How many steps of real work one expression may take. The server has no such bound: its costs leave out what is cheap
-/// for it (constants, `has`, views of lists). Each takes ten to twenty nanoseconds, so that nothing runs for long; no
-/// expression that we know of comes near it before the costs end it.
+/// The most steps of real work of one expression. The server has no such limit, because its costs omit operations that
+/// are cheap there (constants, `has`, views of lists). A step takes ten to twenty nanoseconds, so this limit bounds the
+/// time. All expressions that we know reach the cost limit long before.
 const WORK_PER_EXPRESSION: u64 = 2_500_000;
 
-/// The units of one evaluation: costs as the server counts them, and real work.
+/// The units of one evaluation: costs as the server counts them, and steps of real work.
 #[derive(Debug)]
 pub(super) struct Meter {
     limit: u64,
@@ -57,7 +57,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// For anything that is done at compile time, on constants of the source.
+    /// A meter for work at compile time, on constants of the source.
     pub(super) const fn at_compile_time() -> Self {
         Self::new(COST_PER_EXPRESSION)
     }
@@ -69,7 +69,7 @@ impl Meter {
     /// Pays costs.
     ///
     /// # Errors
-    /// If there is not that much left; then nothing is.
+    /// If too few units are left. Then none remain.
     pub(super) fn charge(&mut self, units: u64) -> Result<(), Failure> {
         take(&mut self.left, units)
     }
@@ -77,17 +77,17 @@ impl Meter {
     /// Pays for real work.
     ///
     /// # Errors
-    /// If there is not that much left; then nothing is.
+    /// If too few steps are left. Then none remain.
     pub(super) fn work(&mut self, steps: u64) -> Result<(), Failure> {
         take(&mut self.work_left, steps)
     }
 
-    /// Pays for going through or copying `length` bytes: a tenth of a unit each, as the server has it.
+    /// Pays for reading or copying `length` bytes: a tenth of a unit each, as on the server.
     pub(super) fn charge_text(&mut self, length: usize) -> Result<(), Failure> {
         self.charge(text_cost(length))
     }
 
-    /// Pays for going through `length` items.
+    /// Pays for visiting `length` items.
     pub(super) fn charge_items(&mut self, length: usize) -> Result<(), Failure> {
         self.charge(length as u64)?;
         self.work(length as u64)

@@ -1,4 +1,5 @@
-//! Types and names: what the server refuses when an expression is stored, and what is left to do at run time.
+//! The check of types and names: the faults that the server rejects when it stores an expression, and the plan for run
+//! time.
 
 use super::ast::{self, Entry, Form, Item, Kind, Literal, Node};
 use super::budget::Meter;
@@ -15,7 +16,7 @@ use super::types::{Bindings, Type, most_general};
 use super::value::{Outcome, Text, TypeName, Val};
 use serde_json::Value;
 
-/// The type that an expression must have: the server accepts no other.
+/// The type that an expression must have. The server accepts no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gives {
     /// For validations and match conditions.
@@ -24,18 +25,18 @@ pub enum Gives {
     String,
 }
 
-/// The variables that there are.
+/// The declared variables.
 const VARIABLES: [&str; 2] = ["object", "namespaceObject"];
-/// Conversions that the server does when it compiles, if what they convert is constant (`maybeOptimizeConstUnary` in
-/// cel-go's interpreter/decorators.go): one that fails is refused.
+/// Conversions that the server evaluates at compile time for constants (`maybeOptimizeConstUnary` in cel-go's
+/// interpreter/decorators.go). A failing one is rejected.
 const CONVERSIONS: [&str; 9] = ["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
 /// Functions whose second argument is a regular expression.
 const REGEX_FUNCTIONS: [&str; 3] = ["matches", "find", "findAll"];
 
-/// What is to be done for `node`.
+/// The plan for `node`.
 ///
 /// # Errors
-/// The first fault: a name that is not declared, a function that does not take such types, and so on.
+/// The first fault: an undeclared name, a function that does not accept the types, and so on.
 pub(super) fn check(node: &Node, gives: Gives) -> Result<Plan, Fault> {
     let mut checker = Checker::default();
     let (plan, found) = checker.node(node)?;
@@ -63,11 +64,11 @@ struct Checker {
     bindings: Bindings,
     /// Variables of macros, innermost last.
     locals: Vec<(String, Type)>,
-    /// The types within list and map literals, with where they are; all of one literal are to be the same.
+    /// The types in list and map literals, with their positions. All types of one literal must be equal.
     literals: Vec<Vec<(usize, Type)>>,
-    /// How many calls of `format` are around: in their arguments types may differ.
+    /// The number of enclosing calls of `format`, whose arguments may have different types.
     formats: usize,
-    /// The types in the list literal that was checked last: for `format`, whose last argument it is.
+    /// The types in the last checked list literal, for `format`, whose last argument it is.
     last_list: Vec<(usize, Type)>,
 }
 
@@ -126,7 +127,7 @@ impl Checker {
         Ok((Plan::Has { operand: Box::new(plan), field: field.into() }, Type::Bool))
     }
 
-    /// The type of a field, and whether what it is selected from is optional.
+    /// The type of a field, and whether its operand is optional.
     fn field(&mut self, at: usize, operand: &Type, field: &str) -> Result<(Type, bool), Fault> {
         let operand = self.bindings.resolve(operand);
         let (operand, is_optional) = match operand {
@@ -156,7 +157,7 @@ impl Checker {
         terms.iter().map(|term| self.condition(term)).collect()
     }
 
-    /// Something that is true or false.
+    /// A Boolean operand.
     fn condition(&mut self, node: &Node) -> Result<Plan, Fault> {
         let (plan, found) = self.node(node)?;
         if !self.bindings.is_assignable(&found, &Type::Bool) {
@@ -194,7 +195,7 @@ impl Checker {
         Ok((plan, gives))
     }
 
-    /// The overloads that may take such arguments, and the type that they give.
+    /// The overloads that may accept the arguments, and their result type.
     fn resolve(
         &mut self,
         at: usize,
@@ -222,8 +223,8 @@ impl Checker {
                 None => result,
             });
         }
-        // Where several may fit, the server asks all of them at run time, also those that the types speak against; and
-        // always where one piece of code serves all.
+        // If several overloads may fit, the server tries all at run time, even those that the types exclude. It always
+        // does so if one implementation serves all overloads.
         if fitting.len() > 1 || (!fitting.is_empty() && is_served_by_one(name)) {
             fitting = known.iter().filter(|overload| overload.is_member == is_member).collect();
         }
@@ -263,7 +264,7 @@ impl Checker {
         Ok(plan)
     }
 
-    /// That a constant format fits its list of arguments.
+    /// Checks that a constant format fits its list of arguments.
     fn check_format(&self, arguments: &[Node]) -> Result<(), Fault> {
         match arguments {
             [Node { kind: Kind::Literal(Literal::Text(text)), .. }, Node { kind: Kind::List(_), at, .. }] => {
@@ -310,7 +311,7 @@ impl Checker {
         Ok((Plan::Map(plans), Type::map(key, value)))
     }
 
-    /// A value in a list or map literal: of an optional one, what it holds.
+    /// A value in a list or map literal. For an optional entry, the type of its content.
     fn entry(&mut self, node: &Node, is_optional: bool) -> Checked {
         let (plan, of) = self.node(node)?;
         match (is_optional, self.bindings.resolve(&of)) {
@@ -321,7 +322,7 @@ impl Checker {
         }
     }
 
-    /// The type of both.
+    /// The common type of both.
     fn join(&mut self, before: Option<Type>, next: &Type) -> Type {
         match before {
             None => next.clone(),
@@ -336,7 +337,7 @@ impl Checker {
         }
     }
 
-    /// Each literal has one type throughout; only now is every type known.
+    /// Checks that each literal has a single type. This comes last, when all types are known.
     fn check_literals(&mut self) -> Result<(), Fault> {
         for literal in std::mem::take(&mut self.literals) {
             let mut types = literal.iter().map(|(at, of)| (*at, self.bindings.resolve(of)));
@@ -391,7 +392,7 @@ impl Checker {
         checked
     }
 
-    /// The types of keys and values of what a macro goes through.
+    /// The types of the two variables of a macro over `range`.
     fn entries_of(&mut self, at: usize, range: &Type) -> Result<(Type, Type), Fault> {
         match self.bindings.resolve(range) {
             Type::List(item) => Ok((Type::Int, (*item).clone())),
@@ -428,7 +429,7 @@ impl Checker {
         Ok((Plan::OptionalMap(Box::new(plan::OptionalMap { target, body, is_flat: of.is_flat })), gives))
     }
 
-    /// The type of an optional that a body gives.
+    /// The type of the optional that a body returns.
     fn flat(&mut self, at: usize, found: &Type) -> Result<Type, Fault> {
         let any = Type::optional(Type::Parameter(self.bindings.fresh(1)));
         if !self.bindings.is_assignable(found, &any) {
@@ -446,7 +447,7 @@ impl Checker {
         };
         let locals = vec![(of.variable.clone(), item.clone())];
         let (key, key_type) = self.with_locals(locals, |checker| checker.node(&of.key))?;
-        // What has an order is what lists of it can be sorted by.
+        // A list can be sorted exactly if its items have an order.
         self.resolve(of.key.at, "sort", true, &[Type::list(key_type)])?;
         Ok((Plan::SortBy(Box::new(plan::SortBy { range, key })), Type::list(item)))
     }
@@ -507,13 +508,13 @@ fn qualified(node: &Node) -> Option<String> {
     }
 }
 
-/// Whether the server has one piece of code for all overloads (`Singleton…Binding` in cel-go): operators have, and two
-/// functions.
+/// Whether the server has one implementation for all overloads (`Singleton…Binding` in cel-go). Operators and two
+/// functions have.
 fn is_served_by_one(name: &str) -> bool {
     name.contains('_') || matches!(name, "size" | "sort")
 }
 
-/// A constant, or what the server makes one: a conversion of one, which has been found to succeed, a list or a map.
+/// Whether the server treats the plan as a constant: a constant, a successful conversion of one, a list or a map.
 fn is_constant(plan: &Plan) -> bool {
     match plan {
         Plan::Constant(_) => true,
@@ -526,12 +527,12 @@ fn is_constant(plan: &Plan) -> bool {
     }
 }
 
-/// The value of a constant, or why it has none.
+/// The value of a constant, or its failure.
 fn constant_value<'a>(plan: &'a Plan) -> Outcome<'a> {
     Evaluator::new(&Value::Null, None, Meter::at_compile_time()).value(plan)
 }
 
-/// That a constant index may be one.
+/// Checks that a constant index is valid.
 fn check_index(native: Native, plans: &[Plan], arguments: &[Node]) -> Result<(), Fault> {
     let (Native::Index | Native::OptionalIndex, [_, key], [_, node]) = (native, plans, arguments) else {
         return Ok(());
@@ -547,7 +548,7 @@ fn check_index(native: Native, plans: &[Plan], arguments: &[Node]) -> Result<(),
 }
 
 impl Constant {
-    /// Its value.
+    /// The value of the constant.
     pub(super) fn value(&self) -> Val<'_> {
         match self {
             Self::Null => Val::Null,

@@ -6,10 +6,10 @@ use super::signatures::{Native, Work};
 use super::value::{List, Map, Outcome, Val};
 use std::cmp::Ordering;
 
-/// The work of finding a key in a large map.
+/// The work to find a key in a large map.
 pub(super) const LOOKUP: u64 = 8;
 
-// The functions by which quantities and versions are compared, each with its like
+// The comparison functions of quantities and versions. Both arguments have one type.
 
 pub(super) fn is_greater_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     like(values).map(|order| Val::Bool(order.is_gt()))
@@ -31,7 +31,7 @@ fn like(values: &[Val<'_>]) -> Result<Ordering, Failure> {
     }
 }
 
-/// What the server charges for an operator over these values.
+/// The server's cost of an operator over these values.
 pub(super) fn cost(native: Native, left: &Val<'_>, right: &Val<'_>) -> u64 {
     match (native, right) {
         (Native::Equal | Native::NotEqual, _) => (size(left).min(size(right)) as u64).div_ceil(10),
@@ -40,7 +40,7 @@ pub(super) fn cost(native: Native, left: &Val<'_>, right: &Val<'_>) -> u64 {
     }
 }
 
-/// How large a value is to the server: its own length, and 1 for what has none.
+/// The size of a value for the server: its length, or 1 if it has none.
 pub(super) fn size(value: &Val<'_>) -> usize {
     match value {
         Val::Text(text) => text.len(),
@@ -51,10 +51,11 @@ pub(super) fn size(value: &Val<'_>) -> usize {
     }
 }
 
-/// Whether two values are equal. Numbers are by value, whatever their types; other values of different types are not.
+/// Whether two values are equal. Numbers are compared by value across types. Other values of different types are
+/// unequal.
 ///
 /// # Errors
-/// If one is of a type of Kubernetes and the other is not of the same.
+/// If one value has a type of Kubernetes, and the other has another type.
 pub(super) fn equal(meter: &mut Meter, left: &Val<'_>, right: &Val<'_>) -> Result<bool, Failure> {
     meter.work(1)?;
     let is_equal = match (left, right) {
@@ -111,7 +112,8 @@ fn equal_maps<'a>(meter: &mut Meter, left: &Map<'a>, right: &Map<'a>) -> Result<
     Ok(true)
 }
 
-/// Types of Kubernetes compare with themselves only, and say so to those on their right.
+/// Compares types of Kubernetes, which are comparable only with their own type. The left operand decides about the
+/// error.
 fn equal_opaque(left: &Val<'_>, right: &Val<'_>) -> Result<bool, Failure> {
     match (left, right) {
         (Val::Quantity(left), Val::Quantity(right)) => left.equal(right),
@@ -131,12 +133,12 @@ fn equal_opaque(left: &Val<'_>, right: &Val<'_>) -> Result<bool, Failure> {
 /// `value in container`.
 ///
 /// # Errors
-/// If the container is neither list nor map.
+/// If the container is neither a list nor a map.
 pub(super) fn contains<'a>(meter: &mut Meter, value: &Val<'a>, container: &Val<'a>) -> Result<bool, Failure> {
     match container {
         Val::List(list) => {
             for item in list.iter() {
-                // What cannot be compared is not equal.
+                // Incomparable values are unequal.
                 match equal(meter, value, &item) {
                     Ok(true) => return Ok(true),
                     Err(Failure::CostExceeded) => return Err(Failure::CostExceeded),
@@ -153,7 +155,7 @@ pub(super) fn contains<'a>(meter: &mut Meter, value: &Val<'a>, container: &Val<'
 /// The order of two values of one type, or of two numbers.
 ///
 /// # Errors
-/// If they have none.
+/// If the values have no order.
 pub(super) fn order(left: &Val<'_>, right: &Val<'_>) -> Result<Ordering, Failure> {
     match (left, right) {
         (Val::Bool(left), Val::Bool(right)) => Ok(left.cmp(right)),
@@ -168,7 +170,7 @@ pub(super) fn order(left: &Val<'_>, right: &Val<'_>) -> Result<Ordering, Failure
     }
 }
 
-/// Whether values of its type have an order.
+/// Whether values of this type have an order.
 pub(super) const fn is_ordered(value: &Val<'_>) -> bool {
     let is_other = matches!(value, Val::Bool(_) | Val::Text(_) | Val::Bytes(_) | Val::Timestamp(_) | Val::Duration(_));
     is_other || is_number(value)
@@ -178,7 +180,7 @@ const fn is_number(value: &Val<'_>) -> bool {
     matches!(value, Val::Int(_) | Val::Uint(_) | Val::Double(_))
 }
 
-/// The order of two numbers; none beside NaN.
+/// The order of two numbers; none for NaN.
 fn numbers(left: &Val<'_>, right: &Val<'_>) -> Option<Ordering> {
     match (integer(left), integer(right)) {
         (Some(left), Some(right)) => Some(left.cmp(&right)),
@@ -203,7 +205,7 @@ const fn double(value: &Val<'_>) -> Option<f64> {
     }
 }
 
-/// As the server does it: the integer becomes a double.
+/// As on the server, the integer becomes a double.
 fn integer_to_double(left: i128, right: f64) -> Option<Ordering> {
     #[allow(clippy::cast_precision_loss, reason = "the server loses it, too")]
     let left = left as f64;

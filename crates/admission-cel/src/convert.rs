@@ -1,4 +1,4 @@
-//! Conversions between types, by their names.
+//! Conversions between types.
 
 use super::error::{Failure, NumberKind};
 use super::moment::{self, Moment};
@@ -20,7 +20,7 @@ pub(super) fn to_type<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
 pub(super) fn to_bool<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::Bool(value)] => Ok(Val::Bool(*value)),
-        // As Go's strconv.ParseBool has it.
+        // The spellings of Go's strconv.ParseBool.
         [Val::Text(text)] => match &**text {
             "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(Val::Bool(true)),
             "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(Val::Bool(false)),
@@ -57,7 +57,7 @@ pub(super) fn to_double<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<
     }
 }
 
-/// As Go's strconv.ParseFloat reads it.
+/// Parses a double as Go's strconv.ParseFloat does.
 fn go_double(text: &str) -> Option<f64> {
     let text = &*without_underscores(text)?;
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -68,11 +68,11 @@ fn go_double(text: &str) -> Option<f64> {
     let value: f64 = text.parse().ok()?;
     let is_word = unsigned.starts_with(|c: char| c.is_ascii_alphabetic());
     let is_signed_nan = value.is_nan() && unsigned.len() != text.len();
-    // What is too large is an error, unless it says infinity.
+    // A value out of range is an error, unless the text is a word for infinity.
     (!is_signed_nan && (is_word || value.is_finite())).then_some(value)
 }
 
-/// Underscores may stand between digits, as in Go's own literals.
+/// Removes underscores, which may occur between digits, as in Go's own literals.
 fn without_underscores(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('_') {
         return Some(Cow::Borrowed(text));
@@ -87,12 +87,12 @@ fn without_underscores(text: &str) -> Option<Cow<'_, str>> {
     is_valid.then(|| Cow::Owned(parts.concat()))
 }
 
-/// `1.8p-2` after `0x`: hexadecimal digits, times a power of two.
+/// Parses `1.8p-2` after `0x`: hexadecimal digits, times a power of two.
 fn hexadecimal_double(text: &str) -> Option<f64> {
     let (digits, exponent) = text.split_once(['p', 'P'])?;
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let places = i32::try_from(fraction.len()).ok()?;
-    // More digits than this have no room in a double anyway.
+    // A double has no room for more digits.
     let digits = u64::from_str_radix(&format!("{whole}{fraction}"), 16).ok()?;
     let exponent: i32 = exponent.parse().ok()?;
     #[allow(clippy::cast_precision_loss, reason = "it becomes a double")]
@@ -141,7 +141,7 @@ pub(super) fn to_duration<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcom
             work.meter.charge_text(text.len())?;
             moment::parse_duration(text).map(Val::Duration)
         }
-        // It is declared, and does not work on the server either.
+        // The conversion is declared, but it does not work on the server either.
         [Val::Int(_)] => Err(Failure::new("type conversion error from 'int' to 'google.protobuf.Duration'")),
         _ => Err(Failure::no_such_overload()),
     }
@@ -170,7 +170,7 @@ pub(super) fn to_text<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a
     text_of(value)?.map(Val::text).ok_or_else(Failure::no_such_overload)
 }
 
-/// A value as `string()` has it, if it does.
+/// The result of `string()`, if the value has one.
 ///
 /// # Errors
 /// If bytes are not UTF-8.
@@ -194,7 +194,7 @@ pub(super) fn text_of(value: &Val<'_>) -> Result<Option<String>, Failure> {
     }))
 }
 
-/// A double as Go's `%g` writes it.
+/// A double in the format of Go's `%g`.
 pub(super) fn double_text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();

@@ -1,9 +1,9 @@
-//! What can be wrong with an expression: at compile time ([`CompileError`]) and at run time ([`Failure`]).
+//! Faults of an expression: at compile time ([`CompileError`]) and at run time ([`Failure`]).
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Why an expression is refused.
+/// The reason why an expression is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct CompileError {
@@ -11,7 +11,7 @@ pub struct CompileError {
     pub line: usize,
     /// The column, in characters, from 1.
     pub column: usize,
-    /// What is wrong, what was expected.
+    /// The fault, and the expected text.
     pub message: String,
 }
 
@@ -25,12 +25,12 @@ impl CompileError {
     }
 }
 
-/// A compile error before its place is known as line and column.
+/// A compile error before its position is converted to line and column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// The byte of the source where it is.
+    /// The byte of the source.
     pub(super) at: usize,
-    /// What is wrong.
+    /// The description of the fault.
     pub(super) message: String,
 }
 
@@ -40,12 +40,12 @@ impl Fault {
     }
 }
 
-/// Why an expression that compiled has no value.
+/// The reason why a compiled expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The expression failed: a key is missing, types do not fit, a number overflows and the like.
+    /// The expression failed: for example a key is missing, types do not match, or a number overflows.
     Error(Cow<'static, str>),
-    /// It cost more than it may. Nothing absorbs this, neither `||` nor `exists`.
+    /// The cost limit was exceeded. Neither `||` nor `exists` absorbs this failure.
     CostExceeded,
 }
 
@@ -61,22 +61,22 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// A failure with this message.
+    /// A failure with `message`.
     pub(super) fn new(message: impl Into<Cow<'static, str>>) -> Self {
         Self::Error(message.into())
     }
 
-    /// There is no such field or key.
+    /// A field or key is missing.
     pub(super) fn no_such_key(key: impl fmt::Display) -> Self {
         Self::new(format!("no such key: {key}"))
     }
 
-    /// No function takes these values.
+    /// No function accepts these values.
     pub(super) const fn no_such_overload() -> Self {
         Self::Error(Cow::Borrowed("no such overload"))
     }
 
-    /// A number does not fit.
+    /// A number is out of range.
     pub(super) const fn overflow(kind: NumberKind) -> Self {
         Self::Error(Cow::Borrowed(match kind {
             NumberKind::Integer => "integer overflow",
@@ -87,7 +87,7 @@ impl Failure {
     }
 }
 
-/// What did not fit.
+/// The kind of the number that overflowed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NumberKind {
     Integer,

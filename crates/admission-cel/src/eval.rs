@@ -1,4 +1,4 @@
-//! Evaluation: values of plans, left to right, as late as the server does it.
+//! Evaluation of plans, from left to right, as lazily as on the server.
 
 use super::ast::{Entry, Form, Item};
 use super::budget::Meter;
@@ -12,9 +12,9 @@ use super::value::{Key, List, Map, Outcome, Val};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What a literal list costs: `ListCreateBaseCost` in cel-go's common/cost.go.
+/// The cost of a list literal: `ListCreateBaseCost` in cel-go's common/cost.go.
 const LIST_COST: u64 = 10;
-/// What a literal map costs: `MapCreateBaseCost`, same file.
+/// The cost of a map literal: `MapCreateBaseCost`, same file.
 const MAP_COST: u64 = 30;
 
 /// One evaluation of one expression.
@@ -35,7 +35,7 @@ impl<'a> Evaluator<'a> {
     /// The value of `plan`.
     ///
     /// # Errors
-    /// If it has none, or costs too much.
+    /// If the evaluation fails or exceeds the cost limit.
     pub(super) fn value(&mut self, plan: &'a Plan) -> Outcome<'a> {
         self.meter.work(1)?;
         match plan {
@@ -87,7 +87,7 @@ impl<'a> Evaluator<'a> {
         Ok(Val::Bool(found.is_some()))
     }
 
-    /// `||` and `&&`: a term that is `decisive` decides, even beside errors.
+    /// `||` and `&&`: a `decisive` term decides even if other terms fail.
     fn chain(&mut self, terms: &'a [Plan], decisive: bool) -> Outcome<'a> {
         let mut failure = None;
         for term in terms {
@@ -112,7 +112,7 @@ impl<'a> Evaluator<'a> {
             (Native::Or | Native::OrValue, [left, right]) => self.alternative(left, right, native == Native::OrValue),
             (_, [left, right]) => {
                 let left = self.value(left)?;
-                // What is not there has no entries, whatever the key would be.
+                // An empty optional has no entries, whatever the key.
                 if matches!((native, &left), (Native::Index | Native::OptionalIndex, Val::Optional(None))) {
                     return Ok(left);
                 }
@@ -127,7 +127,7 @@ impl<'a> Evaluator<'a> {
         self.meter.charge(compare::cost(native, left, right))?;
         match native {
             Native::Equal => compare::equal(&mut self.meter, left, right).map(Val::Bool),
-            // What cannot be compared is not equal.
+            // Incomparable values are unequal.
             Native::NotEqual => match compare::equal(&mut self.meter, left, right) {
                 Ok(is_equal) => Ok(Val::Bool(!is_equal)),
                 Err(Failure::CostExceeded) => Err(Failure::CostExceeded),
@@ -173,7 +173,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The first overload that takes the values.
+    /// Runs the first overload that accepts the values.
     fn run(&mut self, call: &'a Call, values: &[Val<'a>]) -> Outcome<'a> {
         self.meter.charge(1)?;
         let overload = call.overloads.iter().find(|overload| overload.accepts(values));
@@ -245,7 +245,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Puts the variables of an iteration in place.
+    /// Sets the variables of an iteration.
     fn bind(&mut self, outer: usize, (first, second): Variables<'a>) -> Result<(), Failure> {
         self.meter.work(1)?;
         self.locals.truncate(outer);
@@ -254,7 +254,7 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// `all` and `exists`: a body that is `decisive` decides, even beside errors.
+    /// `all` and `exists`: a `decisive` body decides even if others fail.
     fn quantify(
         &mut self,
         of: &'a Comprehension,
@@ -366,7 +366,7 @@ impl<'a> Evaluator<'a> {
 /// The variables of one iteration.
 type Variables<'a> = (Val<'a>, Option<Val<'a>>);
 
-/// The iterations over a list: items, or positions and items.
+/// The iterations over a list: items, or indexes and items.
 struct ListEntries<'a> {
     list: List<'a>,
     index: usize,
@@ -384,7 +384,7 @@ impl<'a> Iterator for ListEntries<'a> {
     }
 }
 
-/// A field of a value, if it is there. What has no fields has not this one either, but for a list.
+/// The field of a value, if it exists. Values without fields have none, except that a list is an error.
 fn field_of<'a>(operand: &Val<'a>, field: &'a str) -> Result<Option<Val<'a>>, Failure> {
     match operand {
         Val::Map(map) => Ok(map.field(field)),
@@ -414,7 +414,7 @@ fn entry_of<'a>(operand: &Val<'a>, key: &Val<'a>) -> Result<Option<Val<'a>>, Fai
     }
 }
 
-/// A position in a list.
+/// An index of a list.
 fn position(key: &Val<'_>) -> Result<i64, Failure> {
     let position = match key {
         Val::Int(value) => Some(*value),
@@ -437,12 +437,12 @@ fn missing(operand: &Val<'_>, key: &Val<'_>) -> Failure {
     }
 }
 
-/// The key of a map that is made.
+/// The key of a map literal.
 fn literal_key<'a>(key: &Val<'a>) -> Result<Key<'a>, Failure> {
     key.key().ok_or_else(|| Failure::new("unsupported key type"))
 }
 
-/// What an optional entry of a literal holds.
+/// The content of an optional entry of a literal.
 fn held(value: Val<'_>) -> Result<Option<Val<'_>>, Failure> {
     match value {
         Val::Optional(held) => Ok(held.map(|held| held.value.clone())),

@@ -9,11 +9,11 @@ use super::strings::escape;
 use super::types::Type;
 use super::value::{Key, List, Map, Outcome, Val};
 
-/// How many decimals there are without a precision.
+/// The default number of decimals.
 const DECIMALS: usize = 6;
-/// More decimals than this no double has: what follows are zeros.
+/// The most decimals of a double. All further digits are zeros.
 const MAX_DECIMALS: usize = 1_100;
-/// More than Go takes (`tooLarge` in its fmt).
+/// The largest precision of Go (`tooLarge` in its fmt).
 const MAX_PRECISION: usize = 1_000_000;
 
 /// A part of a format.
@@ -41,10 +41,10 @@ pub(super) fn format<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a>
     Ok(Val::text(out.text))
 }
 
-/// That a format fits arguments of these types.
+/// Checks that a format fits arguments of these types.
 ///
 /// # Errors
-/// If it does not, or there are too few or too many.
+/// If a type does not fit, or the number of arguments is wrong.
 pub(super) fn check(format: &str, types: &[Type]) -> Result<(), String> {
     let mut seen = 0;
     for part in parts(format) {
@@ -63,7 +63,7 @@ pub(super) fn check(format: &str, types: &[Type]) -> Result<(), String> {
     Ok(())
 }
 
-/// The parts of a format, ended by an error if there is one.
+/// The parts of a format. An error ends the sequence.
 fn parts(format: &str) -> impl Iterator<Item = Result<Part<'_>, String>> {
     let mut rest = format;
     std::iter::from_fn(move || {
@@ -103,7 +103,7 @@ fn next_part(text: &str) -> Result<(Part<'_>, &str), String> {
     Ok((Part::Clause { verb, precision }, rest.as_str()))
 }
 
-/// Whether a clause takes values of a type, as far as it is known.
+/// Whether a clause accepts values of a type, as far as the type is known.
 fn takes(verb: char, of: &Type) -> bool {
     match (verb, of) {
         (_, Type::Dyn)
@@ -132,7 +132,7 @@ fn refusal(verb: char, of: &str) -> String {
     format!("{rule}, was given {of}")
 }
 
-/// What has been written.
+/// The output.
 struct Out<'m> {
     meter: &'m mut Meter,
     text: String,
@@ -177,7 +177,7 @@ impl Out<'_> {
         Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// With commas between thousands.
+    /// A fixed-point number with commas between thousands.
     fn fixed(&mut self, value: f64, precision: usize) -> Result<String, Failure> {
         if precision > MAX_PRECISION {
             return Err(Failure::new("the precision is too large"));
@@ -205,7 +205,7 @@ impl Out<'_> {
         self.push("]")
     }
 
-    /// Entries in the order of their written keys.
+    /// Entries in the order of their formatted keys.
     fn map(&mut self, map: &Map<'_>) -> Result<(), Failure> {
         self.meter.charge_items(map.len())?;
         let mut entries: Vec<(String, Val<'_>)> = Vec::with_capacity(map.len());
@@ -230,7 +230,7 @@ impl Out<'_> {
         self.push("}")
     }
 
-    /// A value within a list or a map: as a literal of CEL, nearly.
+    /// A value within a list or a map, nearly as a CEL literal.
     fn item(&mut self, value: &Val<'_>) -> Result<(), Failure> {
         let written = match value {
             Val::Text(text) => self.quoted("", text)?,
@@ -247,7 +247,7 @@ impl Out<'_> {
         self.push(&written)
     }
 
-    /// As Go's `%q` writes it.
+    /// Text in the format of Go's `%q`.
     fn quoted(&mut self, prefix: &str, text: &str) -> Result<String, Failure> {
         self.meter.charge_text(text.len() * 2)?;
         let mut quoted = format!("{prefix}\"");
@@ -299,7 +299,7 @@ fn grouped(digits: &str) -> String {
     grouped
 }
 
-/// As the locale writes it: `2.718280×10⁰⁰`. The precision is a width, since the server leaves out a dot.
+/// The format of the locale: `2.718280×10⁰⁰`. The precision acts as a width, because the server leaves out a dot.
 fn scientific(value: f64, width: usize) -> String {
     const DIGITS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     if !value.is_finite() {
@@ -317,7 +317,7 @@ fn scientific(value: f64, width: usize) -> String {
     " ".repeat(missing) + &written
 }
 
-/// `%b`, `%o`, `%x` of an integer: of a negative one, with a minus.
+/// `%b`, `%o`, `%x` of an integer, with a minus sign if it is negative.
 fn radix(verb: char, value: &Val<'_>) -> Option<String> {
     let (sign, magnitude) = match value {
         Val::Int(value) => (if *value < 0 { "-" } else { "" }, value.unsigned_abs()),

@@ -1,4 +1,4 @@
-//! Named formats: names of Kubernetes (k8s.io/apimachinery/pkg/util/validation) and those of OpenAPI (kube-openapi's
+//! Named formats: names of Kubernetes (k8s.io/apimachinery/pkg/util/validation) and formats of OpenAPI (kube-openapi's
 //! strfmt).
 
 use super::error::Failure;
@@ -13,7 +13,7 @@ const MAX_SUBDOMAIN: usize = 253;
 /// A format.
 #[derive(Debug)]
 pub(super) struct Format {
-    /// As [`named`] knows it.
+    /// The name for [`named`].
     pub(super) name: &'static str,
     is_valid: fn(&str) -> bool,
     must: &'static str,
@@ -50,7 +50,7 @@ static FORMATS: [Format; 13] = [
     format("datetime", is_datetime, "invalid datetime"),
 ];
 
-/// What a trailing dash stands for: a generated suffix.
+/// Replaces a trailing dash, which represents a generated suffix.
 fn masked(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {
@@ -126,7 +126,7 @@ fn is_datetime(text: &str) -> bool {
     is_date(date) && is_time(time).is_some()
 }
 
-/// `15:04:05.123z`; any character may stand before the fraction.
+/// `15:04:05.123z`. Any character may precede the fraction.
 fn is_time(text: &str) -> Option<()> {
     let mut scan = Scan(text);
     scan.time()?;
@@ -162,7 +162,7 @@ pub(super) fn validate<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'
     Val::some(Val::list(vec![Val::text(format.must)])?)
 }
 
-/// Functions that give one of [`FORMATS`].
+/// Functions that return one of [`FORMATS`].
 macro_rules! formats {
     ($($function:ident $index:literal),* $(,)?) => {
         $(pub(super) fn $function<'a>(_: &mut Work<'_>, _: &[Val<'a>]) -> Outcome<'a> {

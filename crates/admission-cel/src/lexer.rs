@@ -1,4 +1,4 @@
-//! Source text into tokens.
+//! Splits source text into tokens.
 
 use super::error::Fault;
 
@@ -9,7 +9,7 @@ pub(super) struct Token {
     pub(super) kind: TokenKind,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum TokenKind {
     /// A name, which may be a reserved word.
@@ -22,22 +22,22 @@ pub(super) enum TokenKind {
     Double(f64),
     Text(String),
     Bytes(Vec<u8>),
-    /// An operator, a bracket, a comma, or a word that is no name: `in`, `true`, `false`, `null`.
+    /// An operator, a bracket, a comma, or a reserved word: `in`, `true`, `false`, `null`.
     Symbol(&'static str),
     End,
 }
 
-/// Longest first, so that `<=` is not taken for `<`.
+/// Longest first, so that `<=` is not split at `<`.
 const SYMBOLS: [&str; 25] = [
     "==", "!=", "<=", ">=", "&&", "||", "<", ">", "!", "?", ":", "+", "-", "*", "/", "%", "(", ")", "[", "]", "{", "}",
     ",", ".", ";",
 ];
 const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 
-/// The tokens of `source`, the last of which is [`TokenKind::End`].
+/// The tokens of `source`. The last one is [`TokenKind::End`].
 ///
 /// # Errors
-/// Where text is no token.
+/// If some text is no token.
 pub(super) fn tokens(source: &str) -> Result<Vec<Token>, Fault> {
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::new();
@@ -73,7 +73,7 @@ impl<'a> Lexer<'a> {
         Some(next)
     }
 
-    /// Takes what satisfies `is_part`.
+    /// Takes all characters for which `is_part` is true.
     fn take(&mut self, is_part: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let taken = rest.get(..rest.find(|c| !is_part(c)).unwrap_or(rest.len())).unwrap_or_default();
@@ -117,7 +117,7 @@ impl<'a> Lexer<'a> {
     /// The prefix and the quotes of a string that begins here.
     fn string_start(&self) -> Option<(&'a str, &'static str)> {
         let rest = self.rest();
-        // At most two letters stand before it; the rest of the source is not searched for each token.
+        // The prefix has at most two letters, so only three bytes are searched.
         let quote_at = rest.bytes().take(3).position(|byte| matches!(byte, b'"' | b'\''))?;
         let (prefix, quoted) = rest.split_at_checked(quote_at)?;
         let is_prefix = matches!(prefix.to_ascii_lowercase().as_str(), "" | "r" | "b" | "br");
@@ -140,7 +140,7 @@ impl<'a> Lexer<'a> {
                 Some('\\') if !is_raw => {
                     self.escape(&mut content).ok_or_else(|| Fault::new(at, "Syntax error: no such escape sequence"))?;
                 }
-                // A carriage return within three quotes is a line feed.
+                // A carriage return within triple quotes becomes a line feed.
                 Some('\r') => {
                     if self.peek() != Some('\n') {
                         content.push('\n');
@@ -153,7 +153,7 @@ impl<'a> Lexer<'a> {
         content.finish().ok_or_else(|| Fault::new(start, "Syntax error: the string is not UTF-8"))
     }
 
-    /// What stands after a backslash.
+    /// Parses an escape after the backslash.
     fn escape(&mut self, content: &mut Content) -> Option<()> {
         let plain = match self.bump()? {
             'a' => '\u{7}',
@@ -203,7 +203,7 @@ impl<'a> Lexer<'a> {
         value.map(TokenKind::Double).ok_or_else(|| Fault::new(start, "invalid double literal"))
     }
 
-    /// Takes `.5`; a dot without a digit is the selection of a field.
+    /// Takes `.5`. A dot without a digit selects a field.
     fn fraction(&mut self) -> bool {
         let is_fraction =
             self.rest().strip_prefix('.').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));

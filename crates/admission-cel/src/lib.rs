@@ -1,5 +1,5 @@
-//! The CEL of Kubernetes admission: what a ValidatingAdmissionPolicy of a server of 1.36 accepts, refuses and means, over
-//! JSON.
+//! The CEL of Kubernetes admission over JSON: the syntax, checks and semantics of a ValidatingAdmissionPolicy on a
+//! server of 1.36.
 //!
 //! [`Expression::compile`] parses and checks an expression. [`Expression::test`] evaluates it and charges a [`Budget`].
 //!
@@ -115,29 +115,29 @@ impl Expression {
     /// Parses and checks `source`.
     ///
     /// # Errors
-    /// If the server would refuse it: the position, the fault, and where possible the remedy.
+    /// If the server would reject it: the position, the fault, and a fix if possible.
     pub fn compile(source: &str, gives: Gives) -> Result<Self, CompileError> {
         let plan = parser::parse(source).and_then(|node| check::check(&node, gives));
         let plan = plan.map_err(|fault| CompileError::new(source, fault))?;
         Ok(Self { source: source.to_owned(), plan })
     }
 
-    /// The source that it was compiled from.
+    /// The source text.
     pub fn source(&self) -> &str {
         &self.source
     }
 
     /// Every place that reads `object`, with the fields selected there, in the order of the source.
     pub fn places_of_object(&self) -> Vec<Place> {
-        // No error, because `compile` parsed the same source.
+        // Never an error, because `compile` has parsed the same source.
         parser::parse(&self.source).map(|node| places::of(&node, "object")).unwrap_or_default()
     }
 
     /// The verdict of an expression that was compiled as [`Gives::Bool`].
     ///
     /// # Errors
-    /// If the evaluation fails, costs more than [`COST_PER_EXPRESSION`] or than `budget` has left, or if the expression was
-    /// compiled as [`Gives::String`].
+    /// If the evaluation fails, or costs more than [`COST_PER_EXPRESSION`] or the rest of `budget`, or if the
+    /// expression was compiled as [`Gives::String`].
     pub fn test(&self, variables: &Variables<'_>, budget: &mut Budget) -> Result<bool, Failure> {
         self.evaluate(variables, budget, |value| match value {
             Val::Bool(value) => Some(*value),

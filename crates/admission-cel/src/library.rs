@@ -1,4 +1,4 @@
-//! Every function and operator: one table, which the checker reads for types and the evaluator for what to run.
+//! The table of all functions and operators. The checker reads the types, and the evaluator the implementations.
 //!
 //! The rows are those of a server of 1.36 (k8s.io/apiserver/pkg/cel/environment/base.go): cel-go's standard library
 //! (common/stdlib/standard.go), its extensions strings v2, lists v3, sets, optionals, two-variable comprehensions, and
@@ -25,10 +25,10 @@ const fn native(signature: &'static str, native: Native) -> Row {
 
 /// A signature is `function(types) -> type`, or `type.function(types) -> type` for a member.
 ///
-/// `A` and `B` are any types. The other letters stand for one row for each of their types: see [`CLASSES`].
+/// `A` and `B` are any types. Each other letter represents several types, with one row for each: see [`CLASSES`].
 ///
-/// The rows of one function are in the server's order. It matters where a type is not known: the first row that fits
-/// makes it known, and the others do not fit any more.
+/// The rows of one function are in the server's order, which matters if a type is unknown. The first fitting row fixes
+/// the type, and then the others no longer fit.
 const ROWS: &[Row] = &[
     // Operators
     native("_==_(A, A) -> bool", Native::Equal),
@@ -132,7 +132,7 @@ const ROWS: &[Row] = &[
     run("list<A>.size() -> int", lists::size),
     run("map<A, B>.size() -> int", lists::size),
     run("string.size() -> int", lists::size),
-    // Strings, and what lists have before them
+    // Strings, and list functions that come before them
     run("list<A>.indexOf(A) -> int", lists::index_of),
     run("list<A>.lastIndexOf(A) -> int", lists::last_index_of),
     run("string.contains(string) -> bool", strings::contains),
@@ -285,18 +285,18 @@ const ROWS: &[Row] = &[
     run("semver.patch() -> int", semver::patch),
 ];
 
-/// Letters that stand for several types: one row for each.
+/// Letters for several types, with one row for each type.
 const CLASSES: [(&str, &[&str]); 7] = [
     ("N", &["double", "int", "uint"]),
-    // What int, uint and double are compared with.
+    // The types comparable with int, uint and double.
     ("I", &["int", "double", "uint"]),
     ("U", &["uint", "double", "int"]),
     ("D", &["double", "int", "uint"]),
-    // What else has an order.
+    // Other types with an order.
     ("O", &["string", "bytes", "timestamp", "duration"]),
-    // What has an order in lists.
+    // Types with an order in lists.
     ("C", &["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"]),
-    // What has a sum.
+    // Types with a sum.
     ("S", &["int", "uint", "double", "duration"]),
 ];
 
@@ -325,7 +325,7 @@ static TABLE: LazyLock<HashMap<String, Vec<Overload>>> = LazyLock::new(|| {
     let mut table: HashMap<String, Vec<Overload>> = HashMap::new();
     for (signature, means) in ROWS {
         for signature in expanded(signature) {
-            // Every row is readable: a test says so.
+            // A test checks that every row is readable.
             if let Some((name, overload)) = read(&signature, *means) {
                 table.entry(name).or_default().push(overload);
             }
@@ -334,7 +334,7 @@ static TABLE: LazyLock<HashMap<String, Vec<Overload>>> = LazyLock::new(|| {
     table
 });
 
-/// The overloads of a function, none if there is no such function.
+/// The overloads of a function; empty if the function does not exist.
 pub(super) fn overloads(function: &str) -> &'static [Overload] {
     TABLE.get(function).map_or(&[], Vec::as_slice)
 }
@@ -344,7 +344,7 @@ pub(super) fn functions() -> impl Iterator<Item = &'static str> {
     TABLE.keys().map(String::as_str)
 }
 
-/// One signature for each type that a letter in it stands for.
+/// The signatures for each type of a letter.
 fn expanded(signature: &str) -> Vec<String> {
     let words: Vec<&str> = words(signature).collect();
     let Some((letter, types)) = CLASSES.into_iter().find(|(letter, _)| words.contains(letter)) else {
@@ -354,7 +354,7 @@ fn expanded(signature: &str) -> Vec<String> {
     types.iter().flat_map(|of| expanded(&with(of))).collect()
 }
 
-/// Names, and what is between them.
+/// The names in a signature, and the text between them.
 fn words(signature: &str) -> impl Iterator<Item = &str> {
     let mut rest = signature;
     std::iter::from_fn(move || {
@@ -381,9 +381,9 @@ fn read(signature: &str, means: Means) -> Option<(String, Overload)> {
     Some((name.to_owned(), overload))
 }
 
-/// The type of the target of a member, and its name. What stands before the dot may also be part of the name of a
-/// global function (`optional.of`, `format.uri`): it is so unless it is a type, and types that are also such a prefix
-/// are written `<ip>`.
+/// The type of the target of a member, and its name. The text before a dot may also be part of the name of a global
+/// function (`optional.of`, `format.uri`). It counts as such unless it is a type. Types that are also such a prefix are
+/// written `<ip>`.
 fn target(function: &str) -> (Option<Type>, &str) {
     const PREFIXES: [&str; 6] = ["optional", "lists", "sets", "strings", "ip", "format"];
     match function.rsplit_once('.') {
@@ -413,7 +413,7 @@ fn type_of(text: &str) -> Option<Type> {
     }
 }
 
-/// Parts between commas that are not within brackets.
+/// The parts between commas outside brackets.
 fn split(text: &str) -> Vec<&str> {
     let mut depth = 0_usize;
     let parts = text.split(move |c: char| {

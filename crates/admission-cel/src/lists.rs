@@ -26,7 +26,7 @@ fn count<'a>(size: usize) -> Val<'a> {
     Val::Int(i64::try_from(size).unwrap_or(i64::MAX))
 }
 
-/// The list, whose items are paid for.
+/// The list, after payment for its items.
 fn list<'v, 'a>(work: &mut Work<'_>, values: &'v [Val<'a>]) -> Result<&'v List<'a>, Failure> {
     let Some(Val::List(list)) = values.first() else { return Err(Failure::no_such_overload()) };
     work.meter.charge_items(list.len())?;
@@ -35,7 +35,7 @@ fn list<'v, 'a>(work: &mut Work<'_>, values: &'v [Val<'a>]) -> Result<&'v List<'
 
 pub(super) fn concatenate<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::List(left), Val::List(right)] = values else { return Err(Failure::no_such_overload()) };
-    // The server makes a view of both, for one unit.
+    // The server creates a view of both lists, for one unit.
     work.meter.work((left.len() + right.len()) as u64 * 3)?;
     Val::list(left.iter().chain(right.iter()).collect())
 }
@@ -78,7 +78,7 @@ pub(super) fn min<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     extreme(work, values, "min", Ordering::Greater)
 }
 
-/// The item that no other is better than: one is worse if its order to the other is `worse`.
+/// The best item. An item is replaced if its order to another one is `worse`.
 fn extreme<'a>(work: &mut Work<'_>, values: &[Val<'a>], name: &str, worse: Ordering) -> Outcome<'a> {
     let mut items = list(work, values)?.iter();
     let mut best = items.next().ok_or_else(|| Failure::new(format!("{name} called on empty list")))?;
@@ -120,7 +120,7 @@ fn find<'a>(work: &mut Work<'_>, values: &[Val<'a>], indices: impl Iterator<Item
     Ok(Val::Int(-1))
 }
 
-/// Whether two values are equal; what cannot be compared is not.
+/// Whether two values are equal. Incomparable values are unequal.
 pub(super) fn is_same(meter: &mut Meter, left: &Val<'_>, right: &Val<'_>) -> Result<bool, Failure> {
     match compare::equal(meter, left, right) {
         Err(Failure::CostExceeded) => Err(Failure::CostExceeded),
@@ -156,7 +156,7 @@ pub(super) fn flatten<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a
     Val::list(items)
 }
 
-/// Recursion is bounded by how deep values are.
+/// The depth of values bounds the recursion.
 fn flatten_into<'a>(meter: &mut Meter, items: &mut Vec<Val<'a>>, list: &List<'a>, depth: u64) -> Result<(), Failure> {
     for item in list.iter() {
         meter.charge_items(1)?;
@@ -199,10 +199,10 @@ pub(super) fn sort<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     sorted(work.meter, list.iter().map(|item| (item.clone(), item)).collect())
 }
 
-/// Values in the order of their keys.
+/// The values, sorted by their keys.
 ///
 /// # Errors
-/// If the keys are not all of one type, or of one without an order.
+/// If the keys have different types, or a type without an order.
 pub(super) fn sorted<'a>(meter: &mut Meter, mut pairs: Vec<(Val<'a>, Val<'a>)>) -> Outcome<'a> {
     // The server charges the square of the length, twice.
     let length = pairs.len() as u64;

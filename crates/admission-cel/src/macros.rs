@@ -15,7 +15,7 @@ const fn comprehension(name: &'static str, form: Form, variables: usize, has_fil
     Macro { name, form, variables, has_filter }
 }
 
-/// By name and number of arguments.
+/// The macros, by name and number of arguments.
 const COMPREHENSIONS: [Macro; 16] = [
     comprehension("all", Form::All, 1, false),
     comprehension("exists", Form::Exists, 1, false),
@@ -38,7 +38,7 @@ const COMPREHENSIONS: [Macro; 16] = [
 /// `function(arguments)`.
 ///
 /// # Errors
-/// If it is a macro, and its arguments are not what it takes.
+/// If this is a macro with invalid arguments.
 pub(super) fn global(at: usize, function: String, mut arguments: Vec<Node>) -> Result<Node, Fault> {
     if function != "has" || arguments.len() != 1 {
         return Node::new(at, Kind::Call(Box::new(Call { function, is_member: false, arguments })));
@@ -55,7 +55,7 @@ pub(super) fn global(at: usize, function: String, mut arguments: Vec<Node>) -> R
 /// `target.function(arguments)`.
 ///
 /// # Errors
-/// If it is a macro, and its arguments are not what it takes.
+/// If this is a macro with invalid arguments.
 pub(super) fn member(at: usize, target: Node, function: &str, arguments: Vec<Node>) -> Result<Node, Fault> {
     let takes = |of: &&Macro| of.name == function && of.variables + usize::from(of.has_filter) + 1 == arguments.len();
     if let Some(of) = COMPREHENSIONS.iter().find(takes) {

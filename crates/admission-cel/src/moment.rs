@@ -1,4 +1,4 @@
-//! Timestamps and durations: reading, writing and arithmetic as Go does it.
+//! Timestamps and durations: parsing, formatting and arithmetic as in Go.
 
 use super::error::{Failure, NumberKind};
 use super::signatures::Work;
@@ -27,10 +27,10 @@ const UNITS: [(&str, i64); 8] = [
 /// A point in time of the years 1 to 9999.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
-    /// Since 1970.
+    /// Seconds since 1970.
     seconds: i64,
     nanos: i64,
-    /// How far east of UTC it was written, in seconds. It is written so again, and means nothing else.
+    /// The offset of its zone east of UTC, in seconds. It matters only for the output.
     offset: i64,
 }
 
@@ -54,24 +54,24 @@ impl PartialEq for Moment {
 
 impl Eq for Moment {}
 
-/// A point in time in the terms of a calendar.
+/// A point in time as calendar fields.
 struct Civil {
     year: i64,
-    /// From 1.
+    /// Counted from 1.
     month: i64,
-    /// From 1.
+    /// Counted from 1.
     day: i64,
     second_of_day: i64,
-    /// From 0, Sunday.
+    /// Counted from 0, Sunday.
     day_of_week: i64,
-    /// From 0.
+    /// Counted from 0.
     day_of_year: i64,
     nanos: i64,
 }
 
 impl Moment {
     /// # Errors
-    /// If it is beyond the years 1 to 9999.
+    /// If the time is beyond the years 1 to 9999.
     pub(super) fn new(seconds: i64) -> Result<Self, Failure> {
         Self::checked(seconds, 0, 0)
     }
@@ -97,17 +97,17 @@ impl Moment {
         i64::try_from(nanos).ok()
     }
 
-    /// Reads RFC 3339.
+    /// Parses RFC 3339.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the text is no RFC 3339 timestamp.
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         let (seconds, nanos, offset) =
             rfc3339(text).ok_or_else(|| Failure::new(format!("cannot parse timestamp '{text}'")))?;
         Self::checked(seconds, nanos, offset)
     }
 
-    /// RFC 3339 in the zone in which it was written, without zeros at the end of a fraction.
+    /// RFC 3339 in its original zone, without trailing zeros in the fraction.
     pub(super) fn text(self) -> String {
         let Civil { year, month, day, second_of_day, .. } = self.civil(self.offset);
         let (hour, minute, second) = (second_of_day / 3_600, second_of_day / 60 % 60, second_of_day % 60);
@@ -158,11 +158,11 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (year, month, day_of_year - (153 * shifted + 2) / 5 + 1)
 }
 
-/// Text that is read from the front.
+/// A parser that consumes text from the front.
 pub(super) struct Scan<'t>(pub(super) &'t str);
 
 impl Scan<'_> {
-    /// Exactly this many digits.
+    /// Exactly `count` digits.
     pub(super) fn digits(&mut self, count: usize) -> Option<i64> {
         let (digits, rest) = self.0.split_at_checked(count)?;
         let value = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
@@ -170,7 +170,7 @@ impl Scan<'_> {
         Some(value)
     }
 
-    /// This character.
+    /// The character `wanted`.
     pub(super) fn literal(&mut self, wanted: char) -> Option<()> {
         self.0 = self.0.strip_prefix(wanted)?;
         Some(())
@@ -197,7 +197,7 @@ impl Scan<'_> {
         (hour < 24 && minute < 60 && second < 60).then_some(hour * 3_600 + minute * 60 + second)
     }
 
-    /// `.123`, as nanoseconds; further digits are cut.
+    /// `.123`, as nanoseconds. Further digits are cut.
     pub(super) fn fraction(&mut self) -> Option<i64> {
         let Some(rest) = self.0.strip_prefix(['.', ',']) else { return Some(0) };
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -230,10 +230,10 @@ fn rfc3339(text: &str) -> Option<(i64, i64, i64)> {
     scan.0.is_empty().then_some((days * DAY + second - offset, nanos, offset))
 }
 
-/// Reads a duration as Go's `time.ParseDuration` does: `1h30m`, `-1.5h`, `0`.
+/// Parses a duration as Go's `time.ParseDuration` does: `1h30m`, `-1.5h`, `0`.
 ///
 /// # Errors
-/// If it is none, or too long.
+/// If the text is no duration, or the duration is too long.
 pub(super) fn parse_duration(text: &str) -> Result<i64, Failure> {
     go_duration(text).ok_or_else(|| Failure::new(format!("time: invalid duration \"{text}\"")))
 }
@@ -258,7 +258,7 @@ fn go_duration(text: &str) -> Option<i64> {
     i64::try_from(if is_negative { -total } else { total }).ok()
 }
 
-/// One number with its unit, in nanoseconds, and what follows.
+/// A number with its unit, in nanoseconds, and the rest of the text.
 fn leading_duration(text: &str) -> Option<(i128, &str)> {
     let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|&end| end > 0)?;
     let (number, rest) = text.split_at_checked(number_end)?;
@@ -270,7 +270,7 @@ fn leading_duration(text: &str) -> Option<(i128, &str)> {
         return None;
     }
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // Beyond eighteen digits nothing is left of a nanosecond.
+    // Eighteen digits are enough, because further digits are below a nanosecond.
     let fraction = fraction.get(..fraction.len().min(18))?;
     let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     let fraction: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
@@ -369,7 +369,7 @@ fn zone_offset(moment: Moment, zone: &str) -> Result<i64, Failure> {
         let number = |text: &str| text.parse::<i32>().ok().map(i64::from).ok_or_else(unknown);
         let (hours, minutes) = (number(hours)?, number(minutes)?);
         let total = if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };
-        // More than a day east or west is no place.
+        // A zone is at most one day east or west.
         return if total.abs() <= 24 * 60 { Ok(total * 60) } else { Err(unknown()) };
     }
     if zone.is_empty() || zone == "UTC" {

@@ -1,4 +1,4 @@
-//! What of a Namespace can be selected from `namespaceObject`: `BuildNamespaceType` in
+//! The fields of `namespaceObject`: `BuildNamespaceType` in
 //! k8s.io/apiserver/pkg/admission/plugin/policy/validating/typechecking.go and plugin/cel/compile.go.
 
 use super::types::{Field, Object};
@@ -20,7 +20,7 @@ static METADATA: Object = Object {
         ("namespace", Field::Text),
         ("labels", Field::Labels),
         ("annotations", Field::Labels),
-        // Sic: the declaration has capitals, the value has not, so that it compiles and is never there.
+        // Sic: the declaration has capitals, the value does not. So the field compiles but is always missing.
         ("UID", Field::Text),
         ("creationTimestamp", Field::Timestamp),
         ("deletionGracePeriodSeconds", Field::Int),

@@ -1,4 +1,4 @@
-//! IP addresses and ranges of them.
+//! IP addresses and CIDR ranges.
 
 use super::error::Failure;
 use super::signatures::Work;
@@ -6,7 +6,7 @@ use super::value::{Outcome, Val};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
-/// An address with the length of a prefix; bits after it may be set.
+/// An address with the length of its prefix. Bits after the prefix may be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cidr {
     ip: IpAddr,
@@ -52,7 +52,7 @@ const fn bits(ip: IpAddr) -> u8 {
     }
 }
 
-/// An address. One of IPv4 in the clothes of IPv6 is none.
+/// Parses an address. IPv4-mapped IPv6 addresses are rejected.
 fn parse_ip(text: &str) -> Option<IpAddr> {
     let ip: IpAddr = text.parse().ok()?;
     let is_mapped = matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some());
@@ -128,7 +128,7 @@ const fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// As Go has it: private addresses are global.
+/// As in Go, private addresses are global.
 pub(super) fn is_global_unicast<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     test(values, |ip| {
         let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());

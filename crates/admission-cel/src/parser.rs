@@ -1,14 +1,14 @@
-//! Tokens into nodes: recursive descent over the grammar of cel-go (parser/gen/CEL.g4).
+//! Parses tokens into nodes, by recursive descent over the grammar of cel-go (parser/gen/CEL.g4).
 
 use super::ast::{Call, Entry, Item, Kind, Literal, MAX_DEPTH, Node, too_deep};
 use super::error::Fault;
 use super::lexer::{self, Token, TokenKind};
 use super::macros;
 
-/// How long an expression may be, in characters: cel-go's default, which the server leaves as it is.
+/// The longest expression, in characters: cel-go's default, which the server does not change.
 const MAX_LENGTH: usize = 100_000;
 
-/// Words that are kept for later: neither variables nor functions are called so, but fields may be.
+/// Reserved words: invalid as names of variables and functions, but valid as names of fields.
 const RESERVED: [&str; 17] = [
     "as",
     "break",
@@ -29,7 +29,7 @@ const RESERVED: [&str; 17] = [
     "void",
 ];
 
-/// Operators of two operands, with how tightly they bind.
+/// Binary operators, with their precedence.
 const BINARY: [(&str, &str, u8); 14] = [
     ("||", "_||_", 1),
     ("&&", "_&&_", 2),
@@ -47,10 +47,10 @@ const BINARY: [(&str, &str, u8); 14] = [
     ("%", "_%_", 5),
 ];
 
-/// The expression in `source`.
+/// Parses the expression in `source`.
 ///
 /// # Errors
-/// If it is none, or is too long or too deep.
+/// If the text is no expression, or is too long or too deep.
 pub(super) fn parse(source: &str) -> Result<Node, Fault> {
     if source.len() > MAX_LENGTH && source.chars().count() > MAX_LENGTH {
         return Err(Fault::new(0, format!("expression code point size exceeds limit: limit {MAX_LENGTH}")));
@@ -99,7 +99,7 @@ impl Parser {
         }
     }
 
-    /// Takes `symbol` if it is next.
+    /// Takes `symbol` if it is the next token.
     fn skip(&mut self, symbol: &str) -> bool {
         let is_next = self.symbol() == Some(symbol);
         if is_next {
@@ -134,7 +134,7 @@ impl Parser {
         call(at, "_?_:_", vec![condition, yes, no])
     }
 
-    /// Operators that bind at least as tightly as `tightness`.
+    /// Operators with at least the precedence `tightness`.
     fn binary(&mut self, tightness: u8) -> Result<Node, Fault> {
         let mut left = self.unary()?;
         while let Some(operator) = self.operator().filter(|operator| operator.2 >= tightness) {
@@ -150,7 +150,7 @@ impl Parser {
         BINARY.into_iter().find(|operator| operator.0 == symbol)
     }
 
-    /// `!` and `-` in any number: pairs cancel.
+    /// Any number of `!` or `-`. Pairs cancel each other.
     fn unary(&mut self) -> Result<Node, Fault> {
         let at = self.at();
         let Some(sign) = self.symbol().filter(|symbol| matches!(*symbol, "!" | "-")) else { return self.member() };
@@ -189,7 +189,7 @@ impl Parser {
         self.suffixes(primary)
     }
 
-    /// `.field`, `.call()`, `[index]` in any number.
+    /// Any number of `.field`, `.call()` and `[index]`.
     fn suffixes(&mut self, mut operand: Node) -> Result<Node, Fault> {
         loop {
             let at = self.at();
@@ -219,7 +219,7 @@ impl Parser {
         macros::member(at, operand, &field, arguments)
     }
 
-    /// Up to the closing parenthesis.
+    /// Parses arguments up to the closing parenthesis.
     fn arguments(&mut self) -> Result<Vec<Node>, Fault> {
         let mut arguments = Vec::new();
         if self.skip(")") {
@@ -262,7 +262,7 @@ impl Parser {
         Ok(inner)
     }
 
-    /// A name after a leading dot, which means the outermost scope: there is no other.
+    /// A name after a leading dot, which means the outermost scope. There is no other scope.
     fn rooted(&mut self) -> Result<Node, Fault> {
         let token = self.next();
         match token.kind {
@@ -311,12 +311,12 @@ impl Parser {
     }
 }
 
-/// A call of a function that is no member.
+/// A call of a global function.
 fn call(at: usize, function: &str, arguments: Vec<Node>) -> Result<Node, Fault> {
     Node::new(at, Kind::Call(Box::new(Call { function: function.to_owned(), is_member: false, arguments })))
 }
 
-/// Two operands. Chains of `&&` and of `||` become one node, since the server does not count them as depth.
+/// A binary operator. Chains of `&&` and of `||` become one node, because the server does not count them as depth.
 fn combine(at: usize, function: &str, left: Node, right: Node) -> Result<Node, Fault> {
     let kind = match (function, left.kind) {
         ("_&&_", Kind::And(mut terms)) => {

@@ -1,5 +1,5 @@
-//! Regular expressions. They are written for RE2, as Go has it, and are rewritten for Rust's, which means other things
-//! by some of the same letters.
+//! Regular expressions in the syntax of Go's RE2, translated to that of Rust's engine, which gives some of the same
+//! letters other meanings.
 
 use super::budget::Meter;
 use super::error::Failure;
@@ -8,28 +8,28 @@ use std::iter::Peekable;
 use std::rc::Rc;
 use std::str::Chars;
 
-/// How much memory one pattern may take, in bytes.
+/// The largest memory of one pattern, in bytes.
 const MAX_SIZE: usize = 1 << 20;
-/// How deep groups may lie in each other.
+/// The deepest nesting of groups.
 const MAX_NESTING: u32 = 200;
-/// How often something may be repeated: Go's `maxRepeat`, in regexp/syntax.
+/// The largest number of repetitions: Go's `maxRepeat`, in regexp/syntax.
 const MAX_REPEAT: u64 = 1_000;
-/// How many patterns that are not constant are kept in one evaluation.
+/// The number of non-constant patterns that an evaluation caches.
 const KEPT: usize = 8;
 
 /// A pattern, ready to match.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     pub(super) regex: Regex,
-    /// How long it was written.
+    /// The length of the source pattern.
     length: usize,
-    /// How many characters it would have without repetitions.
+    /// The number of characters after expansion of all repetitions.
     weight: u64,
 }
 
 impl Pattern {
     /// # Errors
-    /// What is wrong with it.
+    /// If the pattern is invalid. The error is the message.
     pub(super) fn new(pattern: &str) -> Result<Self, String> {
         let translated = Translator::translate(pattern)?;
         Self::compile(pattern, &translated)
@@ -45,7 +45,7 @@ impl Pattern {
         Ok(Self { regex, length: pattern.len(), weight: translated.weight })
     }
 
-    /// Pays for looking through `text`: what the server charges, and what it takes at worst.
+    /// Pays for a search through `text`: the server's cost, and the real work in the worst case.
     pub(super) fn charge(&self, meter: &mut Meter, text: &str) -> Result<(), Failure> {
         let length = text.len() as u64;
         meter.charge((length + 1).div_ceil(10).saturating_mul((self.length as u64).div_ceil(4)))?;
@@ -53,7 +53,7 @@ impl Pattern {
     }
 }
 
-/// Patterns that are not constant, those used last.
+/// The cache of non-constant patterns, most recently used ones.
 #[derive(Debug, Default)]
 pub(super) struct Patterns(Vec<(Rc<str>, Rc<Pattern>)>);
 
@@ -76,32 +76,32 @@ impl Patterns {
     }
 }
 
-/// A pattern in the words of Rust's engine.
+/// A pattern in the syntax of Rust's engine.
 struct Translated {
     pattern: String,
     weight: u64,
 }
 
-/// What is known of a group while it is open.
+/// The state of an open group.
 #[derive(Default)]
 struct Group {
-    /// Of everything before the last atom.
+    /// The weight of everything before the last atom.
     weight: u64,
-    /// Of the last atom, which a repetition would repeat.
+    /// The weight of the last atom, which a repetition would multiply.
     last: u64,
-    /// How often parts of the last atom are repeated within it.
+    /// The number of repetitions within the last atom.
     last_repeat: u64,
-    /// The most of that, of everything before.
+    /// The largest number of repetitions before the last atom.
     repeat: u64,
 }
 
-/// Reads the syntax of Go's regexp and writes that of Rust's.
+/// Translates the syntax of Go's regexp to that of Rust's.
 struct Translator<'p> {
     rest: Peekable<Chars<'p>>,
     out: String,
     groups: Vec<Group>,
     group: Group,
-    /// The last thing was a repetition: another may not follow.
+    /// Whether the last token was a repetition. Another one must not follow.
     is_repeated: bool,
 }
 
@@ -140,7 +140,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// Something that can be repeated.
+    /// Adds something that can be repeated.
     fn atom(&mut self, text: &str, weight: u64) {
         self.out.push_str(text);
         self.shift(weight, 1);
@@ -153,7 +153,7 @@ impl<'p> Translator<'p> {
         self.group.last_repeat = repeat;
     }
 
-    /// A character that stands for itself.
+    /// Adds a literal character.
     fn literal(&mut self, character: char) {
         let text = plain(character);
         self.atom(&text, 1);
@@ -178,7 +178,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// `{2}`, `{2,}` or `{2,3}` after its brace, and the larger number. None if it is no repetition but a brace.
+    /// `{2}`, `{2,}` or `{2,3}` after its brace, and the larger number. None if the brace is a literal.
     fn counted(&mut self) -> Result<Option<(String, u64)>, String> {
         let mut ahead = self.rest.clone();
         let text: String = ahead.by_ref().take_while(|c| *c != '}').take(16).collect();
@@ -200,7 +200,7 @@ impl<'p> Translator<'p> {
         Ok(Some((format!("{{{text}}}"), max)))
     }
 
-    /// After `(`.
+    /// Parses a group after `(`.
     fn open(&mut self) -> Result<(), String> {
         let mut head = "(".to_owned();
         if self.rest.next_if_eq(&'?').is_some() {
@@ -211,7 +211,7 @@ impl<'p> Translator<'p> {
                 match next {
                     'i' | 'm' | 's' | 'U' | '-' => {}
                     ':' => break,
-                    // Flags for what follows in the group.
+                    // Flags for the rest of the group.
                     ')' => {
                         self.out.push_str(&head);
                         self.shift(0, 1);
@@ -219,7 +219,8 @@ impl<'p> Translator<'p> {
                     }
                     'P' | '<' if head.len() == 3 => {
                         self.name(&mut head)?;
-                        // Nobody asks for groups by their names, which Go takes twice and Rust does not.
+                        // Group names are dropped, because no function uses them, and Go accepts duplicate names but
+                        // Rust does not.
                         head.truncate(1);
                         break;
                     }
@@ -232,7 +233,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// The name of a group, up to its `>`.
+    /// Parses the name of a group, up to its `>`.
     fn name(&mut self, head: &mut String) -> Result<(), String> {
         if head.ends_with('P') {
             head.push(self.rest.next_if_eq(&'<').ok_or("invalid named capture")?);
@@ -258,7 +259,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// After a backslash.
+    /// Parses an escape after the backslash.
     fn escape(&mut self) -> Result<(), String> {
         let next = self.rest.next().ok_or("trailing backslash at end of expression")?;
         match next {
@@ -281,7 +282,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// Up to `\E`, every character for itself.
+    /// Parses literal characters up to `\E`.
     fn quoted(&mut self) {
         while let Some(next) = self.rest.next() {
             if next == '\\' && self.rest.next_if_eq(&'E').is_some() {
@@ -310,7 +311,7 @@ impl<'p> Translator<'p> {
             .ok_or_else(|| format!("invalid character class range: `{name}`"))
     }
 
-    /// The one character that an escape stands for.
+    /// The character that an escape denotes.
     fn character(&mut self, first: char) -> Result<char, String> {
         let invalid = || format!("invalid escape sequence: `\\{first}`");
         let code = match first {
@@ -329,7 +330,7 @@ impl<'p> Translator<'p> {
                     code = code * 8 + digit.to_digit(8).ok_or_else(invalid)?;
                     count += 1;
                 }
-                // A single digit other than zero would refer back to a group.
+                // A single digit other than zero would be a back reference.
                 if count == 1 && first != '0' {
                     return Err(invalid());
                 }
@@ -356,7 +357,7 @@ impl<'p> Translator<'p> {
         is_hexadecimal.then(|| u32::from_str_radix(&digits, 16).ok())?
     }
 
-    /// After `[`.
+    /// Parses a class after `[`.
     fn class(&mut self) -> Result<(), String> {
         let mut class = "[".to_owned();
         if self.rest.next_if_eq(&'^').is_some() {
@@ -387,7 +388,7 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    /// `[:alpha:]`, after its bracket. False if it is none.
+    /// Parses `[:alpha:]` after its bracket. False if there is no such class.
     fn posix(&mut self, class: &mut String) -> Result<bool, String> {
         const NAMES: [&str; 14] = [
             "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper",
@@ -433,12 +434,12 @@ impl<'p> Translator<'p> {
     }
 }
 
-/// Stands for a repetition without a bound, which adds nothing to a pattern.
+/// Marks a repetition without an upper bound, which adds nothing to a pattern.
 const MAX_UNBOUNDED: u64 = u64::MAX;
-/// What a class of Unicode weighs, in characters.
+/// The weight of a Unicode class, in characters.
 const UNICODE_WEIGHT: u64 = 32;
 
-/// A character that stands for itself, wherever it stands.
+/// An escaped literal character, valid at any position.
 fn plain(character: char) -> String {
     if character.is_ascii_alphanumeric() {
         return character.to_string();

@@ -1,18 +1,18 @@
-//! Where an expression says a variable.
+//! The places of a variable in an expression.
 
 use super::ast::{Kind, Node};
 
-/// A place in the source of an expression where a variable stands.
+/// A place in the source of an expression where a variable occurs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The byte where the variable begins.
+    /// The byte at which the variable begins.
     pub at: usize,
-    /// The names of the fields that are selected or tested right there, outermost first: those of `object.metadata.labels["a"]`
-    /// are `metadata` and `labels`.
+    /// The names of the fields that are selected or tested at this place, outermost first. For
+    /// `object.metadata.labels["a"]` they are `metadata` and `labels`.
     pub fields: Vec<String>,
 }
 
-/// Every place where `node` says `variable`, and means it and not a variable of a macro.
+/// Every place in `node` of the global variable `variable`, without variables of macros that hide it.
 pub(super) fn of(node: &Node, variable: &str) -> Vec<Place> {
     let mut found = Vec::new();
     Walk { variable, found: &mut found }.node(node, Vec::new());
@@ -26,7 +26,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// `fields` are those that are selected of `node`, innermost first.
+    /// `fields` are the fields selected from `node`, innermost first.
     fn node(&mut self, node: &Node, mut fields: Vec<String>) {
         match &node.kind {
             Kind::Literal(_) => {}
@@ -71,7 +71,7 @@ impl Walk<'_> {
         nodes.iter().for_each(|node| self.whole(node));
     }
 
-    /// What a macro evaluates with variables of its own, called `names`.
+    /// Visits the parts of a macro that see its own variables `names`.
     fn within<'a>(&mut self, names: impl IntoIterator<Item = &'a String>, nodes: impl IntoIterator<Item = &'a Node>) {
         if names.into_iter().all(|name| name != self.variable) {
             nodes.into_iter().for_each(|node| self.whole(node));

@@ -1,4 +1,4 @@
-//! An expression that has been checked: every name is resolved, every call has its overloads.
+//! The plan of a checked expression, with all names resolved and the overloads of every call.
 
 use super::ast::{Entry, Form, Item};
 use super::patterns::Pattern;
@@ -13,7 +13,7 @@ pub(super) enum Plan {
     Object,
     /// The variable `namespaceObject`.
     Namespace,
-    /// A variable of a macro, by its place among those that are in scope.
+    /// A variable of a macro, by its index among the variables in scope.
     Local(usize),
     Select {
         operand: Box<Plan>,
@@ -48,11 +48,11 @@ pub(super) enum Constant {
 }
 
 pub(super) struct Call {
-    /// Those that may fit; the first that takes the values is run.
+    /// The overloads that may fit. The first one that accepts the values is run.
     pub(super) overloads: Vec<&'static Overload>,
     pub(super) arguments: Vec<Plan>,
     pub(super) pattern: Option<Pattern>,
-    /// It converts a value into another type.
+    /// Whether the call is a type conversion.
     pub(super) is_conversion: bool,
 }
 
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Call {
 #[derive(Debug)]
 pub(super) struct Comprehension {
     pub(super) form: Form,
-    /// It has a variable for the key, too.
+    /// Whether there is also a variable for the key.
     pub(super) has_two: bool,
     pub(super) range: Plan,
     pub(super) filter: Option<Plan>,

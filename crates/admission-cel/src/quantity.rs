@@ -1,7 +1,7 @@
-//! Kubernetes quantities: read, compared and added as k8s.io/apimachinery/pkg/api/resource does it.
+//! Kubernetes quantities: parsing, comparison and addition as in k8s.io/apimachinery/pkg/api/resource.
 //!
-//! Two readings share one grammar. CEL takes text without digits for zero, and caps large binary quantities, as the server's
-//! parser does. [`nanos`] reads the quantities of manifests, and does neither.
+//! Two parsers share one grammar. The one for CEL takes text without digits for zero and caps large binary quantities,
+//! as the server's parser does. [`nanos`] parses quantities in manifests, and does neither.
 
 use super::error::Failure;
 use super::signatures::Work;
@@ -9,24 +9,25 @@ use super::value::{Outcome, Val};
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-/// The finest step that a quantity keeps, as a power of ten.
+/// The smallest unit of a quantity, as a power of ten.
 const NANO: i32 = -9;
-/// How many digits the server keeps in 64 bits (`maxInt64Factors`).
+/// The number of digits that the server keeps in 64 bits (`maxInt64Factors`).
 const SMALL_DIGITS: usize = 18;
-/// Letters that a suffix is made of.
+/// The letters of suffixes.
 const SUFFIX_LETTERS: &str = "eEinumkKMGTP";
 
 /// A quantity.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quantity {
     value: Decimal,
-    /// The server holds it in 64 bits and not as a decimal of any length: only then it can be an integer.
+    /// Whether the server keeps the value in 64 bits, not as a decimal of any length. Only such a value can be an
+    /// integer.
     is_small: bool,
-    /// It is a sum or a difference: the server takes such a one on the right of `==` for no quantity.
+    /// Whether it is a sum or a difference. The server does not accept these on the right of `==`.
     is_computed: bool,
 }
 
-/// A number times a power of ten.
+/// `number` times ten to the power of `exponent`.
 #[derive(Clone, Copy, Debug)]
 struct Decimal {
     number: i128,
@@ -34,7 +35,7 @@ struct Decimal {
 }
 
 impl Quantity {
-    /// Reads a quantity. None if it is none, or has more digits than anyone needs: some 38.
+    /// Parses a quantity. None if the text is invalid, or has more than about 38 digits.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let parts = Parts::of(text)?;
         let suffix = Suffix::of(parts.suffix)?;
@@ -67,7 +68,7 @@ impl Quantity {
     }
 
     /// # Errors
-    /// If the right one is computed: the server finds no quantity there.
+    /// If the right one is a sum or difference, which the server does not accept there.
     pub(super) fn equal(&self, right: &Self) -> Result<bool, Failure> {
         if right.is_computed {
             return Err(Failure::no_such_overload());
@@ -75,7 +76,7 @@ impl Quantity {
         Ok(self.value.compare(right.value).is_eq())
     }
 
-    /// The integer that it is held as, if it is.
+    /// The value as an integer, if the server keeps it as one.
     fn integer(&self) -> Option<i64> {
         if !self.is_small || self.value.exponent < 0 {
             return None;
@@ -97,13 +98,13 @@ impl Quantity {
     }
 }
 
-/// The value of `text` in billionths, the finest step that Kubernetes keeps: `0.5` is `500m`, `1024Mi` is `1Gi`. None if `text`
-/// is no quantity, or larger than any resource can be.
+/// The value of `text` in billionths, the smallest unit of Kubernetes: `0.5` equals `500m`, `1024Mi` equals `1Gi`. None
+/// if `text` is no quantity, or larger than any resource can be.
 ///
-/// Finer steps are rounded away from zero, as on the server.
+/// Smaller fractions are rounded away from zero, as on the server.
 pub fn nanos(text: &str) -> Option<i128> {
     let parts = Parts::of(text).filter(|parts| parts.has_digits)?;
-    // Zeros at the end have no value, and would overflow where the value does not.
+    // Trailing zeros are removed, because they could overflow although the value does not.
     let value = Decimal::of(parts.whole, parts.fraction.trim_end_matches('0'), Suffix::of(parts.suffix)?)?;
     value.exponent.checked_sub(NANO)?;
     let nanos = value.rounded()?.at(NANO)?;
@@ -123,7 +124,7 @@ impl Decimal {
         })
     }
 
-    /// Its number at a smaller power of ten.
+    /// The number at a smaller power of ten.
     fn at(self, exponent: i32) -> Option<i128> {
         if self.number == 0 {
             return Some(0);
@@ -132,7 +133,7 @@ impl Decimal {
         self.number.checked_mul(10_i128.checked_pow(steps)?)
     }
 
-    /// Rounded up to billionths.
+    /// The value rounded up to billionths.
     fn rounded(self) -> Option<Self> {
         let Ok(steps) = u32::try_from(NANO.checked_sub(self.exponent)?) else { return Some(self) };
         let number = match 10_i128.checked_pow(steps) {
@@ -142,7 +143,7 @@ impl Decimal {
         Some(Self { number, exponent: NANO })
     }
 
-    /// No more than 64 bits hold: a rule for binary suffixes.
+    /// The value, capped at 64 bits: a rule for binary suffixes.
     fn capped(self) -> Self {
         let max = Self { number: i128::from(i64::MAX), exponent: 0 };
         if self.compare(max).is_gt() { max } else { self }
@@ -155,7 +156,7 @@ impl Decimal {
         let exponent = self.exponent.min(other.exponent);
         match (self.at(exponent), other.at(exponent)) {
             (Some(left), Some(right)) => left.cmp(&right),
-            // One of them is far larger: it is the one that cannot be written with the other's power of ten.
+            // The value that cannot be converted to the other's power of ten is far larger.
             (None, _) if self.number > 0 => Ordering::Greater,
             (None, _) => Ordering::Less,
             (_, None) if self.number > 0 => Ordering::Less,
@@ -164,10 +165,10 @@ impl Decimal {
     }
 }
 
-/// The parts of a written quantity.
+/// The parts of a quantity as text.
 struct Parts<'t> {
     is_negative: bool,
-    /// Without leading zeros, but for a single one.
+    /// Without leading zeros, except a single one.
     whole: &'t str,
     fraction: &'t str,
     suffix: &'t str,
@@ -176,7 +177,7 @@ struct Parts<'t> {
 }
 
 impl<'t> Parts<'t> {
-    /// `parseQuantityString`, which also takes a suffix without digits for zero.
+    /// As `parseQuantityString`, which also takes a suffix without digits for zero.
     fn of(text: &'t str) -> Option<Self> {
         if text.is_empty() {
             return None;
@@ -198,7 +199,7 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at_checked(end).unwrap_or((text, ""))
 }
 
-/// What a number is multiplied with.
+/// The factor of a number.
 #[derive(Clone, Copy)]
 enum Suffix {
     /// A power of ten.
@@ -279,7 +280,7 @@ pub(super) fn subtract<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> 
     combined(values, -1)
 }
 
-/// The left one and the right one, which is taken `times`.
+/// The sum of the left operand and `times` the right one.
 fn combined<'a>(values: &[Val<'a>], times: i128) -> Outcome<'a> {
     let sum = match values {
         [Val::Quantity(left), Val::Quantity(right)] => left.plus(times, right),
@@ -383,7 +384,7 @@ mod tests {
             &huge,
         ] {
             if text == "1e-2147483648" {
-                // The smallest exponent: whatever comes out, it must not overflow.
+                // The smallest exponent must not overflow, whatever the result.
                 let _ = nanos(text);
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Semantic versions as github.com/blang/semver reads and orders them.
+//! Semantic versions, parsed and ordered as in github.com/blang/semver.
 
 use super::error::Failure;
 use super::signatures::Work;
@@ -6,14 +6,14 @@ use super::value::{Outcome, Val};
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-/// A version. What it was built from has no part in its order, and is left out.
+/// A version. Build metadata is dropped, because it does not affect the order.
 #[derive(Debug)]
 pub(super) struct Semver {
     numbers: [u64; 3],
     pre: Vec<Identifier>,
 }
 
-/// A part of a pre-release; numbers come before words.
+/// A part of a pre-release. Numbers come before words.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier {
     Number(u64),
@@ -33,7 +33,7 @@ impl Semver {
         Some(Self { numbers: [number(major)?, number(minor)?, number(patch)?], pre })
     }
 
-    /// As [`Self::parse`], after what the server does to write it properly.
+    /// As [`Self::parse`], after the server's normalization.
     fn parse_normalized(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
@@ -44,7 +44,7 @@ impl Semver {
         Self::parse(&parts.join("."))
     }
 
-    /// A pre-release comes before what it is one of.
+    /// The order of two versions. A pre-release comes before its release.
     pub(super) fn compare(&self, other: &Self) -> Ordering {
         let pre = match (self.pre.is_empty(), other.pre.is_empty()) {
             (true, true) => Ordering::Equal,
@@ -72,7 +72,7 @@ fn is_identifier(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Digits without a leading zero.
+/// A number without a leading zero.
 fn number(text: &str) -> Option<u64> {
     let has_zero = text.len() > 1 && text.starts_with('0');
     if has_zero || !text.bytes().all(|byte| byte.is_ascii_digit()) { None } else { text.parse().ok() }

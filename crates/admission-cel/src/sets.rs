@@ -1,4 +1,4 @@
-//! Lists as sets. Every item of the one is compared with every item of the other.
+//! Lists as sets. Every item of one list is compared with every item of the other.
 
 use super::budget::Meter;
 use super::error::Failure;

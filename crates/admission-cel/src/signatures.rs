@@ -1,38 +1,39 @@
-//! A function: the types that it takes and gives, its code, and what the code works with. The functions themselves are in
-//! [`library`](super::library).
+//! The types of a function: its parameters and result, its implementation, and the context of a call. The functions
+//! themselves are in [`library`](super::library).
 
 use super::budget::Meter;
 use super::patterns::{Pattern, Patterns};
 use super::types::{Opaque, Type};
 use super::value::{Outcome, Val};
 
-/// What a function works with beside its arguments.
+/// The context of a function call.
 pub(super) struct Work<'w> {
-    /// What it pays with.
+    /// Pays for the call.
     pub(super) meter: &'w mut Meter,
     /// The pattern of this call, if it is constant.
     pub(super) pattern: Option<&'w Pattern>,
-    /// Patterns that are not.
+    /// The cache for non-constant patterns.
     pub(super) patterns: &'w mut Patterns,
-    /// The type that the signature gives.
+    /// The result type of the signature.
     pub(super) gives: &'w Type,
 }
 
-/// A function over values, the target of a member call first. They are as many as the signature has, and of its types.
+/// An implementation over values, with the target of a member call first. Number and types of the values match the
+/// signature.
 pub(super) type Run = for<'a> fn(&mut Work<'_>, &[Val<'a>]) -> Outcome<'a>;
 
-/// How a function comes to its value.
+/// The kind of an implementation.
 #[derive(Clone, Copy)]
 pub(super) enum Means {
-    /// All arguments have values first.
+    /// All arguments are evaluated first.
     Strict(Run),
-    /// The same, and the function itself sees to the types of what is in its arguments.
+    /// The same, and the function itself checks the types of items within its arguments.
     Unguarded(Run),
-    /// The evaluator itself does it, for example because not all arguments are evaluated.
+    /// The evaluator implements it, for example because not all arguments are evaluated.
     Native(Native),
 }
 
-/// What the evaluator itself does.
+/// The operations of the evaluator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Native {
     Equal,
@@ -50,13 +51,13 @@ pub(super) struct Overload {
     pub(super) is_member: bool,
     pub(super) takes: Vec<Type>,
     pub(super) gives: Type,
-    /// How many type parameters it has.
+    /// The number of type parameters.
     pub(super) parameters: usize,
     pub(super) means: Means,
 }
 
 impl Overload {
-    /// Whether it takes these values. Of a list or a map the first entry speaks for all, as on the server.
+    /// Whether the overload accepts these values. Only the first entry of a list or map is checked, as on the server.
     pub(super) fn accepts(&self, values: &[Val<'_>]) -> bool {
         let is_unguarded = matches!(self.means, Means::Unguarded(_));
         let accepts = |takes: &Type, value| match takes {

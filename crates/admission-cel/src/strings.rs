@@ -6,7 +6,7 @@ use super::value::{Outcome, Text, Val};
 
 pub(super) fn contains<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text), Val::Text(part)] = values else { return Err(Failure::no_such_overload()) };
-    // As the server has it: as if each place were compared.
+    // The server's cost, as if the part were compared at each position.
     let places = (text.len() as u64).div_ceil(10).saturating_mul((part.len() as u64).div_ceil(10));
     work.meter.charge(places)?;
     work.meter.work(text.len() as u64 / 64)?;
@@ -48,7 +48,7 @@ pub(super) fn substring<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<
     Ok(part(text, start, end))
 }
 
-/// A part of a string, borrowed if the string is.
+/// A part of a string. It is borrowed if the string is.
 fn part<'a>(text: &Text<'a>, start: usize, end: usize) -> Val<'a> {
     match text {
         Text::Borrowed(text) => Val::Text(Text::Borrowed(text.get(start..end).unwrap_or_default())),
@@ -56,7 +56,7 @@ fn part<'a>(text: &Text<'a>, start: usize, end: usize) -> Val<'a> {
     }
 }
 
-/// The byte where a character begins; the end is a place as well.
+/// The byte offset of a character index. The end is also valid.
 fn byte_of(text: &str, index: i64) -> Result<usize, Failure> {
     let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
     let found = usize::try_from(index).ok().and_then(|index| ends.into_iter().nth(index));
@@ -93,10 +93,10 @@ pub(super) fn last_index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outc
         None => text.len(),
         Some(offset) if offset < 0 => return Err(out_of_range(offset)),
         Some(offset) if usize::try_from(offset).is_ok_and(|offset| offset >= length) => return Ok(Val::Int(-1)),
-        // What begins at the offset, or before.
+        // The end of a match that begins at the offset or before.
         Some(offset) => byte_of(text, offset)?.saturating_add(wanted.len()).min(text.len()),
     };
-    // Where this is within a character, nothing that is wanted begins at the offset.
+    // If this is within a character, no match begins at the offset.
     let end = (0..=end).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     let found = text.get(..end).and_then(|before| before.get(..before.rfind(wanted)?));
     Ok(found.map_or(Val::Int(-1), |before| position(before.chars().count())))
@@ -141,7 +141,7 @@ pub(super) fn replace<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a
         }
         _ => return Err(Failure::no_such_overload()),
     };
-    // The server's cost, and what the result can have at most.
+    // The server's cost, and the largest possible size of the result.
     work.meter.charge_text(text.len() * 2)?;
     let places = if old.is_empty() { text.chars().count() + 1 } else { text.matches(&**old).count() };
     let places = places.min(limit.unwrap_or(places));
@@ -166,14 +166,14 @@ pub(super) fn split<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> 
         parts.push(part(text, start, end));
         start = next;
     }
-    // Without a separator nothing is left after the last character.
+    // Without a separator, nothing remains after the last character.
     if limit > 0 && (start < text.len() || !separator.is_empty()) {
         parts.push(part(text, start, text.len()));
     }
     Val::list(parts)
 }
 
-/// Where the part that begins at `start` ends, and where the next begins.
+/// The end of the part that begins at `start`, and the beginning of the next part.
 fn next_separator(text: &str, start: usize, separator: &str) -> Option<(usize, usize)> {
     let rest = text.get(start..)?;
     if separator.is_empty() {
@@ -217,7 +217,7 @@ pub(super) fn quote<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> 
     Ok(Val::text(quoted))
 }
 
-/// What stands after the backslash.
+/// The character after the backslash.
 pub(super) const fn escape(character: char) -> Option<char> {
     Some(match character {
         '\u{7}' => 'a',

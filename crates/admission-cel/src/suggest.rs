@@ -1,18 +1,18 @@
-//! Faults of calls, and what may have been meant.
+//! Faults of calls, with suggestions.
 
 use super::error::Fault;
 use super::library;
 use super::signatures::Overload;
 use super::types::Type;
 
-/// How many overloads a message shows.
+/// The most overloads that a message shows.
 const SHOWN: usize = 4;
-/// Names further away than this many edits were not meant.
+/// The most edits between a misspelt name and the suggested one.
 const MAX_EDITS: usize = 2;
-/// Longer names are not compared.
+/// The longest name that is compared.
 const MAX_NAME: usize = 64;
 
-/// There is no such function.
+/// The fault of an unknown function.
 pub(super) fn undeclared_function(at: usize, name: &str, is_member: bool) -> Fault {
     let known = library::functions()
         .filter(|known| library::overloads(known).iter().any(|overload| overload.is_member == is_member));
@@ -20,7 +20,7 @@ pub(super) fn undeclared_function(at: usize, name: &str, is_member: bool) -> Fau
     Fault::new(at, format!("undeclared reference to '{name}' (in container ''){meant}"))
 }
 
-/// There is such a function, but not for such arguments.
+/// The fault of a function that does not accept the arguments.
 pub(super) fn no_matching_overload(at: usize, name: &str, is_member: bool, types: &[Type]) -> Fault {
     let given = call(is_member, types);
     let known: Vec<String> = library::overloads(name).iter().map(|overload| shown(name, overload)).collect();
@@ -45,13 +45,13 @@ fn shown(name: &str, overload: &Overload) -> String {
     if overload.is_member { call.replacen(".(", &format!(".{name}("), 1) } else { call }
 }
 
-/// The name that is nearest to `name`, if one is near.
+/// The closest name to `name`, if it is close enough.
 pub(super) fn closest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let near = known.filter_map(|known| Some((edits(name, known).filter(|edits| *edits <= MAX_EDITS)?, known)));
     near.filter(|(edits, known)| edits * 3 < known.len().max(2)).min().map(|(_, known)| known)
 }
 
-/// How many letters must be changed, added or removed; capitals count as the same letter.
+/// The number of edits between two names, ignoring case.
 fn edits(left: &str, right: &str) -> Option<usize> {
     if left.len() > MAX_NAME || right.len() > MAX_NAME {
         return None;

@@ -1,5 +1,5 @@
-//! Laws of the whole: bounds that hold for any expression, and what callers rely on. What single expressions mean is in
-//! the corpus, `tests/corpus`.
+//! Laws of the whole crate: bounds for any expression, and properties that callers rely on. The corpus `tests/corpus`
+//! covers the meaning of single expressions.
 
 use super::{Budget, COST_PER_EXPRESSION, Expression, Failure, Gives, Variables};
 use serde_json::{Value, json};
@@ -17,10 +17,10 @@ fn refusal(source: &str) -> String {
     Expression::compile(source, Gives::Bool).map(|_| ()).expect_err(source).to_string()
 }
 
-/// Long enough for a debug build on a busy machine; in release it is a twentieth.
+/// Long enough for a debug build on a busy machine. A release build needs a twentieth.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs a test on a thread whose stack is as small as those of tokio's workers.
+/// Runs a test on a thread with a stack as small as those of tokio's workers.
 fn on_a_small_stack(run: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(run);
     thread.expect("a thread").join().expect("no panic and no overflow");
@@ -147,7 +147,7 @@ fn depth_is_bounded_and_no_stack_overflows() {
 #[test]
 fn values_that_an_expression_builds_are_bounded_in_depth() {
     on_a_small_stack(|| {
-        // Each step wraps what the step before made.
+        // Each step wraps the result of the previous one.
         let step = format!(".map(x, {}x{})", "[".repeat(100), "]".repeat(100));
         let source = format!("[1]{} != []", step.repeat(50));
         let failure = test(&source, &json!({})).map_err(|failure| failure.to_string());

@@ -1,17 +1,17 @@
-//! Types, and which values may stand where: the rules of cel-go's checker (checker/types.go).
+//! Types and their assignability, by the rules of cel-go's checker (checker/types.go).
 
 use std::fmt;
 use std::sync::Arc;
 
-/// How deep a type may be before it is taken for dyn, so that recursion over types is bounded.
+/// The deepest type. Deeper ones become dyn, so that recursion over types is bounded.
 const MAX_DEPTH: usize = 64;
-/// How deep two types are compared.
+/// The depth to which two types are compared.
 const MAX_COMPARED: usize = 4 * MAX_DEPTH;
 
-/// What is known of a value before it is there.
+/// The static type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
-    /// Nothing: any value.
+    /// Unknown: any value.
     Dyn,
     Null,
     Bool,
@@ -27,11 +27,11 @@ pub(super) enum Type {
     List(Arc<Type>),
     Map(Arc<(Type, Type)>),
     Optional(Arc<Type>),
-    /// A type of Kubernetes that has functions only.
+    /// A type of Kubernetes with functions only.
     Opaque(Opaque),
-    /// Fields that are declared.
+    /// An object with declared fields.
     Object(&'static Object),
-    /// A type that is to be found: of a signature, or of an empty list.
+    /// A type parameter: of a signature, or of an empty list.
     Parameter(usize),
 }
 
@@ -47,7 +47,7 @@ pub(super) enum Opaque {
 }
 
 impl Opaque {
-    /// As `type()` and messages have it.
+    /// The name in `type()` and messages.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Quantity => "kubernetes.Quantity",
@@ -85,7 +85,7 @@ impl Type {
         Self::List(Arc::new(item.bounded()))
     }
 
-    /// A map. Keys other than plain ones have no type of their own.
+    /// A map type. Keys of other types than the plain ones become dyn.
     pub(super) fn map(key: Self, value: Self) -> Self {
         let is_plain = matches!(key, Self::Bool | Self::Int | Self::Uint | Self::Text | Self::Dyn | Self::Parameter(_));
         Self::Map(Arc::new((if is_plain { key } else { Self::Dyn }, value.bounded())))
@@ -120,7 +120,7 @@ impl Type {
         }
     }
 
-    /// Whether null may stand for it.
+    /// Whether null is assignable to the type.
     fn is_nullable(&self) -> bool {
         matches!(
             self,
@@ -128,7 +128,7 @@ impl Type {
         )
     }
 
-    /// The same but for the names of what is to be found (`IsEquivalentType`).
+    /// Whether the types are equal except for the names of parameters (`IsEquivalentType`).
     pub(super) fn is_equivalent(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Parameter(_), Self::Parameter(_)) => true,
@@ -166,23 +166,23 @@ impl fmt::Display for Type {
     }
 }
 
-/// What has been found for type parameters. It can go back to an earlier state.
+/// The types bound to type parameters. Bindings can be rolled back.
 #[derive(Debug, Default)]
 pub(super) struct Bindings {
     found: Vec<Option<Type>>,
-    /// What was there before, to go back.
+    /// The earlier values, for a rollback.
     trail: Vec<(usize, Option<Type>)>,
 }
 
 impl Bindings {
-    /// This many new parameters, the first of which is given.
+    /// Adds `count` new parameters and returns the first.
     pub(super) fn fresh(&mut self, count: usize) -> usize {
         let first = self.found.len();
         self.found.resize(first + count, None);
         first
     }
 
-    /// Whether each type may stand for its counterpart; if not all, nothing is bound.
+    /// Whether each given type is assignable to its counterpart. If one is not, nothing is bound.
     pub(super) fn are_assignable(&mut self, given: &[Type], wanted: &[Type]) -> bool {
         let mark = self.trail.len();
         let fits = given.len() == wanted.len()
@@ -197,12 +197,12 @@ impl Bindings {
         fits
     }
 
-    /// Whether `given` may stand for `wanted`.
+    /// Whether `given` is assignable to `wanted`.
     pub(super) fn is_assignable(&mut self, given: &Type, wanted: &Type) -> bool {
         self.are_assignable(std::slice::from_ref(given), std::slice::from_ref(wanted))
     }
 
-    /// The type with everything in it that has been found.
+    /// The type with all bound parameters replaced.
     pub(super) fn resolve(&self, of: &Type) -> Type {
         self.resolve_within(of, 0)
     }
@@ -259,7 +259,7 @@ impl Bindings {
         }
     }
 
-    /// `isValidTypeSubstitution`: `given` for a parameter.
+    /// `isValidTypeSubstitution`: binds a parameter to `given`.
     fn substitute(&mut self, given: &Type, parameter: usize, depth: usize) -> Substitution {
         if matches!(given, Type::Parameter(same) if *same == parameter) {
             return Substitution::Valid;
@@ -298,16 +298,16 @@ impl Bindings {
     }
 }
 
-/// How an attempt to bind a parameter ended.
+/// The result of an attempt to bind a parameter.
 enum Substitution {
     Valid,
-    /// It has another type.
+    /// The parameter has another type.
     Taken,
-    /// It would contain itself.
+    /// The type would contain itself.
     Circular,
 }
 
-/// The one of two assignable types that says less.
+/// The more general of two assignable types.
 pub(super) fn most_general(left: &Type, right: &Type) -> Type {
     if says_less(left, right) { left.clone() } else { right.clone() }
 }

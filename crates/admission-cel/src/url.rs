@@ -1,4 +1,4 @@
-//! URLs as Go's net/url takes them apart.
+//! URLs, parsed as Go's net/url does.
 
 use super::error::Failure;
 use super::signatures::Work;
@@ -7,17 +7,17 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// A URL, taken apart.
+/// The parts of a URL.
 #[derive(Debug, Default)]
 pub(super) struct Url {
     scheme: String,
-    /// What follows the scheme if it is no path, as in `mailto:a@b`.
+    /// The rest after the scheme if it is no path, as in `mailto:a@b`.
     opaque: String,
     user: Option<String>,
     host: String,
-    /// As it was written.
+    /// The path as written.
     path: String,
-    /// None if there is no question mark.
+    /// None without a question mark.
     query: Option<String>,
     fragment: String,
 }
@@ -33,7 +33,7 @@ impl Url {
         Self::parse_as(text, true).is_some()
     }
 
-    /// What `url()` takes: it is a request URI, and once more without its fragment.
+    /// Parses the argument of `url()`: it must be a request URI, and is then parsed without its fragment.
     fn parse(text: &str) -> Option<Self> {
         Self::parse_as(text, true)?;
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
@@ -88,7 +88,7 @@ impl Url {
         Some(())
     }
 
-    /// The URL as one text, to compare.
+    /// The URL as one text, for comparison.
     pub(super) fn text(&self) -> String {
         let Self { scheme, opaque, user, host, query, fragment, .. } = self;
         let path = self.escaped_path();
@@ -103,7 +103,7 @@ impl Url {
         (host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host), port)
     }
 
-    /// As it was written, if that is well written.
+    /// The path as written if all its characters are valid, else escaped again.
     fn escaped_path(&self) -> String {
         let is_plain = |byte| is_unreserved(byte) || b"!$&'()*+,;=:@[]%/".contains(&byte);
         if self.path.bytes().all(is_plain) {
@@ -119,7 +119,7 @@ impl Url {
     }
 }
 
-/// The scheme, without its colon, and what follows. Empty if there is none.
+/// The scheme without its colon, and the rest. Empty without a scheme.
 fn scheme_of(text: &str) -> Option<(&str, &str)> {
     for (index, byte) in text.bytes().enumerate() {
         match byte {
@@ -165,14 +165,14 @@ fn bracketed(text: &str) -> Option<String> {
     Some(format!("[{}{zone}]", String::from_utf8_lossy(&host_bytes(address)?)))
 }
 
-/// A host without escapes: only what is not ASCII, and the percent sign, may be escaped.
+/// A host without escapes. Only non-ASCII characters and the percent sign may be escaped.
 fn host_bytes(text: &str) -> Option<Cow<'_, [u8]>> {
     let is_valid = |byte: u8| is_unreserved(byte) || byte >= 0x80 || b"!$&'()*+,;=:[]<>\"%".contains(&byte);
     text.bytes().all(is_valid).then_some(())?;
     unescaped(text.as_bytes(), |byte| byte >= 0x80 || byte == b'%')
 }
 
-/// Bytes with their escapes replaced. None if one is not complete, or what it stands for may not be escaped.
+/// The bytes with their escapes replaced. None if an escape is incomplete, or denotes a byte that must not be escaped.
 fn unescaped(bytes: &[u8], may_be_escaped: impl Fn(u8) -> bool) -> Option<Cow<'_, [u8]>> {
     if !bytes.contains(&b'%') {
         return Some(Cow::Borrowed(bytes));

@@ -1,4 +1,4 @@
-//! Values while an expression is evaluated. What comes from the object is borrowed and looked at only when used.
+//! Values during evaluation. Parts of the object are borrowed, and converted only when used.
 
 use super::error::Failure;
 use super::formats::Format;
@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-/// How deep lists, maps and optionals that an expression builds may lie in each other; JSON adds at most 128 below.
-/// Recursion over values, also to drop them, is bounded by it.
+/// The deepest nesting of lists, maps and optionals that an expression builds. JSON below adds at most 128 levels. This
+/// bounds recursion over values, including their drop.
 const MAX_DEPTH: u16 = 256;
 
 /// A value.
@@ -31,7 +31,7 @@ pub(super) enum Val<'a> {
     List(List<'a>),
     Map(Map<'a>),
     Timestamp(Moment),
-    /// In nanoseconds.
+    /// The duration in nanoseconds.
     Duration(i64),
     Type(TypeName),
     Optional(Option<Rc<Boxed<'a>>>),
@@ -46,7 +46,7 @@ pub(super) enum Val<'a> {
 /// A string.
 #[derive(Clone, Debug)]
 pub(super) enum Text<'a> {
-    /// Of the object or the expression.
+    /// A part of the object or of the expression.
     Borrowed(&'a str),
     Built(Rc<str>),
 }
@@ -69,7 +69,7 @@ pub(super) enum List<'a> {
     Built(Rc<BuiltList<'a>>),
 }
 
-/// A list that an expression made.
+/// A list that an expression has built.
 #[derive(Debug)]
 pub(super) struct BuiltList<'a> {
     items: Vec<Val<'a>>,
@@ -83,33 +83,33 @@ pub(super) enum Map<'a> {
     Built(Rc<BuiltMap<'a>>),
 }
 
-/// A map that an expression made.
+/// A map that an expression has built.
 #[derive(Debug)]
 pub(super) struct BuiltMap<'a> {
     entries: BTreeMap<Key<'a>, Val<'a>>,
     depth: u16,
 }
 
-/// What an optional holds.
+/// The content of an optional.
 #[derive(Debug)]
 pub(super) struct Boxed<'a> {
     pub(super) value: Val<'a>,
     depth: u16,
 }
 
-/// The key of an entry. Numbers are one key if they are equal, whatever their type.
+/// The key of an entry. Equal numbers are one key, whatever their types.
 #[derive(Clone, Debug)]
 pub(super) enum Key<'a> {
     Bool(bool),
     Int(i64),
     Uint(u64),
-    /// One that is no integer.
+    /// A number that is no integer.
     Double(f64),
     Text(Text<'a>),
 }
 
 impl Key<'_> {
-    /// The integer below a number, and what is above it.
+    /// The floor of a number, and the rest.
     fn number(&self) -> Option<(i128, f64)> {
         match self {
             Self::Int(value) => Some((i128::from(*value), 0.0)),
@@ -150,7 +150,7 @@ impl PartialEq for Key<'_> {
 
 impl Eq for Key<'_> {}
 
-/// The type of a value, as `type()` gives it.
+/// The type of a value, as `type()` returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TypeName {
     Null,
@@ -170,7 +170,7 @@ pub(super) enum TypeName {
 }
 
 impl TypeName {
-    /// Those that expressions may name; the others have functions only.
+    /// The types that expressions may name. The others have functions only.
     pub(super) const DECLARED: [Self; 15] = [
         Self::Null,
         Self::Bool,
@@ -209,11 +209,11 @@ impl TypeName {
     }
 }
 
-/// A value, or why there is none.
+/// A value, or the reason why there is none.
 pub(super) type Outcome<'a> = Result<Val<'a>, Failure>;
 
 impl<'a> Val<'a> {
-    /// JSON as the server reads it: integers that fit 64 bits are int, other numbers are double.
+    /// A JSON value as on the server: integers within 64 bits are int, other numbers are double.
     pub(super) fn json(value: &'a Value) -> Self {
         match value {
             Value::Null => Self::Null,
@@ -234,7 +234,7 @@ impl<'a> Val<'a> {
     /// A list.
     ///
     /// # Errors
-    /// If it is too deep.
+    /// If the list is nested too deep.
     pub(super) fn list(items: Vec<Self>) -> Outcome<'a> {
         let depth = deeper(items.iter())?;
         Ok(Self::List(List::Built(Rc::new(BuiltList { items, depth }))))
@@ -243,25 +243,25 @@ impl<'a> Val<'a> {
     /// A map.
     ///
     /// # Errors
-    /// If it is too deep.
+    /// If the map is nested too deep.
     pub(super) fn map(entries: BTreeMap<Key<'a>, Self>) -> Outcome<'a> {
         let depth = deeper(entries.values())?;
         Ok(Self::Map(Map::Built(Rc::new(BuiltMap { entries, depth }))))
     }
 
-    /// An optional that has a value.
+    /// An optional with a value.
     ///
     /// # Errors
-    /// If it is too deep.
+    /// If the value is nested too deep.
     pub(super) fn some(value: Self) -> Outcome<'a> {
         let depth = deeper(std::iter::once(&value))?;
         Ok(Self::Optional(Some(Rc::new(Boxed { value, depth }))))
     }
 
-    /// An optional, with a value or without.
+    /// An optional, with or without a value.
     ///
     /// # Errors
-    /// If it is too deep.
+    /// If the value is nested too deep.
     pub(super) fn optional(value: Option<Self>) -> Outcome<'a> {
         value.map_or(Ok(Self::Optional(None)), Self::some)
     }
@@ -290,7 +290,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// The key that this value is, if it can be one.
+    /// The value as a key of a map, if its type allows that.
     pub(super) fn key(&self) -> Option<Key<'a>> {
         match self {
             Self::Bool(value) => Some(Key::Bool(*value)),
@@ -312,14 +312,14 @@ impl<'a> Val<'a> {
     }
 }
 
-/// The integer that a double is, if it is one.
+/// The integer value of a double, if it has one.
 pub(super) fn exact_int(value: f64) -> Option<i64> {
     let in_range = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&value);
     #[allow(clippy::cast_possible_truncation, reason = "it is in range and has no fraction")]
     (in_range && value.fract() == 0.0).then_some(value as i64)
 }
 
-/// The depth of what contains `values`.
+/// The depth of a container of `values`.
 fn deeper<'v, 'a: 'v>(values: impl Iterator<Item = &'v Val<'a>>) -> Result<u16, Failure> {
     let depth = values.map(Val::depth).max().unwrap_or(0) + 1;
     if depth > MAX_DEPTH {
@@ -376,7 +376,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value of a field.
+    /// The value of the field `name`.
     pub(super) fn field(&self, name: &'a str) -> Option<Val<'a>> {
         match self {
             Self::Json(members) => members.get(name).map(Val::json),

@@ -10,7 +10,7 @@ fn entries() -> Vec<Entry> {
     corpus_files::entries(Path::new(env!("CARGO_MANIFEST_DIR")))
 }
 
-/// What we make of an entry, and why.
+/// Our verdict on an entry, and its reason.
 fn verdict(entry: &Entry) -> (&'static str, String) {
     let variables = Variables { object: &entry.object, namespace: entry.namespace.as_ref() };
     match Expression::compile(&entry.expression, Gives::Bool) {

@@ -1,4 +1,4 @@
-//! What the API server can do, read from its version and discovery. Whether it really does it, a probe must show.
+//! The abilities of the API server according to its version and discovery. Only a probe shows that they work.
 
 use crate::api::v1alpha1::Target;
 use crate::workload::Kind;
@@ -7,26 +7,26 @@ use kube::core::{ApiResource, GroupVersionKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What engines register, by its plural name.
+/// The resources that engines register, by plural name.
 pub mod registration {
-    /// The group of them all.
+    /// The API group of all of them.
     pub const GROUP: &str = "admissionregistration.k8s.io";
-    /// Of the Initializer engine, in `v1alpha1`.
+    /// Registered by the Initializer engine, in `v1alpha1`.
     pub const INITIALIZERS: &str = "initializerconfigurations";
-    /// Of the webhook engine, to inject.
+    /// Registered by the webhook engine, to inject.
     pub const MUTATING_WEBHOOKS: &str = "mutatingwebhookconfigurations";
-    /// Of the webhook engine, to refuse.
+    /// Registered by the webhook engine, to reject.
     pub const VALIDATING_WEBHOOKS: &str = "validatingwebhookconfigurations";
-    /// Of the MutatingAdmissionPolicy engine, to inject.
+    /// Registered by the MutatingAdmissionPolicy engine, to inject.
     pub const MUTATING_POLICIES: &str = "mutatingadmissionpolicies";
-    /// Puts a MutatingAdmissionPolicy in force.
+    /// The bindings that put a MutatingAdmissionPolicy in effect.
     pub const MUTATING_BINDINGS: &str = "mutatingadmissionpolicybindings";
-    /// To refuse without a webhook.
+    /// Registered to reject without a webhook.
     pub const VALIDATING_POLICIES: &str = "validatingadmissionpolicies";
-    /// Puts a ValidatingAdmissionPolicy in force.
+    /// The bindings that put a ValidatingAdmissionPolicy in effect.
     pub const VALIDATING_BINDINGS: &str = "validatingadmissionpolicybindings";
-    /// All of them, in the order in which they may go: what refuses a workload without its sidecar before what gives it one,
-    /// and what puts something in force before that.
+    /// All of them, in a safe order of deletion: registrations that reject before those that inject, and bindings
+    /// before their policies.
     pub const ALL: [&str; 7] = [
         VALIDATING_BINDINGS,
         VALIDATING_POLICIES,
@@ -37,16 +37,16 @@ pub mod registration {
         INITIALIZERS,
     ];
 
-    /// True if and only if what is registered as `resource` refuses workloads, and changes none.
+    /// Whether the registrations of `resource` reject workloads and change none.
     pub fn refuses(resource: &str) -> bool {
         [VALIDATING_BINDINGS, VALIDATING_POLICIES, VALIDATING_WEBHOOKS].contains(&resource)
     }
 }
 
-/// What is served: group, version, plural name.
+/// A served resource: group, version, plural name.
 type Name = (String, String, String);
 
-/// What discovery says of a resource.
+/// A resource in discovery.
 #[derive(Clone, Debug)]
 struct Served {
     kind: String,
@@ -56,7 +56,7 @@ struct Served {
 }
 
 impl Served {
-    /// Why it can be no target of any policy.
+    /// The reason why no policy can target the resource, if there is one.
     fn obstacle(&self) -> Option<String> {
         let missing = VERBS.iter().find(|verb| self.verbs.iter().all(|has| has != *verb));
         match (self.namespaced, missing) {
@@ -66,19 +66,19 @@ impl Served {
     }
 }
 
-/// What must be possible with a target: to see its objects, and to release them.
+/// The verbs that a target needs: the operator lists and watches its objects, and releases them.
 const VERBS: [&str; 3] = ["list", "watch", "patch"];
 
-/// What the server offers, as far as we ask.
+/// The parts of discovery that the operator uses.
 #[derive(Clone, Debug, Default)]
 pub struct Capabilities {
-    /// As the server prints it, for example `v1.13.5`.
+    /// The version as the server prints it, for example `v1.13.5`.
     pub version: String,
-    /// Major and minor number; (0, 0) where they cannot be read.
+    /// Major and minor number; (0, 0) if the version has no readable numbers.
     pub minor: (u32, u32),
     /// `initializerconfigurations` of `admissionregistration.k8s.io/v1alpha1` are served.
     pub initializers: bool,
-    /// Native sidecars can be had: server and every kubelet are of 1.29 or later.
+    /// Native sidecars are usable: the server and every kubelet are 1.29 or later.
     pub native_sidecars: bool,
     /// The newest served version of `coordination.k8s.io`.
     pub lease_version: Option<String>,
@@ -107,17 +107,17 @@ impl Capabilities {
         self.served.insert((group.to_owned(), version.to_owned(), resource.name), served);
     }
 
-    /// True if and only if this has a resource of one of `groups` that `other` has not.
+    /// Whether this has a resource of one of `groups` that `other` lacks.
     pub fn has_more_of(&self, groups: &BTreeSet<String>, other: &Self) -> bool {
         self.served.keys().any(|name| groups.contains(&name.0) && !other.served.contains_key(name))
     }
 
-    /// True if and only if the server serves what `target` names.
+    /// Whether the server serves `target`.
     pub fn serves(&self, target: &Target) -> bool {
         self.of_target(target).next().is_some()
     }
 
-    /// Why what `target` names can be no target of any policy, though the server has it.
+    /// The reason why no policy can target `target` although the server serves it.
     pub fn obstacle(&self, target: &Target) -> Option<String> {
         self.of_target(target).find_map(Served::obstacle)
     }
@@ -129,7 +129,7 @@ impl Capabilities {
             .map(|(_, served)| served)
     }
 
-    /// The versions in which `group` has `resource`. Only the group is walked: whoever sends a PATCH asks.
+    /// The versions of `group` that have `resource`. The lookup visits this group only, because every PATCH uses it.
     fn versions<'a>(&'a self, group: &'a str, resource: &'a str) -> impl Iterator<Item = (&'a str, &'a Served)> {
         let first = (group.to_owned(), String::new(), String::new());
         let of_group = self.served.range(first..).take_while(move |((own, _, _), _)| own == group);
@@ -138,14 +138,15 @@ impl Capabilities {
             .map(|((_, version, _), served)| (version.as_str(), served))
     }
 
-    /// How to address `resource` of `group` in the best version of those that are meant.
+    /// The best version of `resource` in `group` among the versions for which `is_meant` is true, as an address for
+    /// requests.
     fn best(&self, group: &str, resource: &str, is_meant: impl Fn(&str, &Served) -> bool) -> Option<ApiResource> {
         let meant = self.versions(group, resource).filter(|(version, served)| is_meant(version, served));
         let (version, served) = meant.max_by_key(|(version, _)| rank(version))?;
         Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &served.kind), resource))
     }
 
-    /// The kind that people call `word`, in any case: by its kind, its resource or a short name; in `group`, if that is given.
+    /// The kind that `word` names, by kind (in any case), resource or short name; only in `group`, if given.
     pub fn find(&self, word: &str, group: Option<&str>) -> Option<Arc<Kind>> {
         let is_called = |resource: &str, served: &Served| {
             resource == word

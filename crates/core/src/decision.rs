@@ -48,7 +48,7 @@ pub struct Left {
     pub policy: Arc<Policy>,
     /// [`Outcome::Skipped`], [`Outcome::Failed`] or [`Outcome::Rejected`].
     pub outcome: Outcome,
-    /// The row of the precedence table that decided, the code, and what was compared with what.
+    /// The deciding row of the precedence table, the code, and the compared values.
     pub reason: Reason,
 }
 
@@ -70,7 +70,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Asks every policy in `policies` about `workload`.
+    /// The decision of every policy in `policies` about `workload`.
     ///
     /// # Guarantees
     /// Pure. Policies that are suspended or in Audit mode add nothing, and conflict with none.
@@ -287,7 +287,7 @@ fn references<'a>(templates: &'a [Cow<'_, Template>]) -> Vec<&'a Template> {
     templates.iter().map(AsRef::as_ref).collect()
 }
 
-/// The effect that `policy` would have on `workload` if it were in force; none if there is none.
+/// The effect that `policy` would have on `workload` if it were in effect; none if there is none.
 pub fn rehearsal(policy: &Policy, workload: &Workload, site: &Site) -> Option<String> {
     let mut enforced = policy.clone();
     enforced.spec.mode = Mode::Enforce;

@@ -1,4 +1,4 @@
-//! Digests that name a content.
+//! Digests that identify content.
 
 use sha2::{Digest, Sha256};
 

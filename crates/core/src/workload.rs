@@ -1,7 +1,7 @@
-//! A workload as the server sent it: raw JSON, so that no field newer or older than our bindings is ever lost.
+//! A workload as the server sent it: raw JSON, so that no field is lost that our bindings do not know.
 //!
-//! What it says about itself that decisions need is read through predicates and small accessors; where its pod
-//! template lies is said by its [`Kind`]: one of the table [`KINDS`], or a custom resource that a policy targets.
+//! Decisions read the workload through predicates and small accessors. The path of its pod template comes from its
+//! [`Kind`]: one of the table [`KINDS`], or a custom resource that a policy targets.
 
 use json_patch::Patch;
 use serde_json::{Map, Value, json};
@@ -9,28 +9,28 @@ use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, OnceLock};
 
-/// A resource, and where its pod lies.
+/// A resource, and the path of its pod.
 ///
-/// Two are equal if they are one resource, wherever each takes the pod to lie: policies may differ about that.
+/// Two kinds are equal if they are the same resource, whatever the pod path: policies may give different paths.
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// The API group that we read and write it through. `""` is core.
+    /// The API group for reads and writes. `""` is core.
     pub group: String,
-    /// Every group that ever served it: a request through any of them stores the same object.
+    /// Every group that ever served the resource. A request through any of them stores the same object.
     pub groups: Vec<String>,
     /// The plural name, as in `spec.targets[].resource`.
     pub resource: String,
-    /// The kind, as in a manifest. None for a custom resource, and for what else is not in the table: its objects say it.
+    /// The kind, as in a manifest. None for custom resources and all others outside the table, whose objects state it.
     pub kind: Option<String>,
-    /// Where the pod lies in it: the path of the object that holds the pod's `metadata` and `spec`. None if it has none: such
-    /// a kind can be judged by `validations`, and gets nothing.
+    /// The path of the object with the pod's `metadata` and `spec`. None for a kind without a pod: `validations` can
+    /// judge it, but nothing is injected.
     pub pod_path: Option<Vec<String>>,
 }
 
-/// The path of the pod template in nearly everything that has one.
+/// The path of the pod template in most kinds.
 const TEMPLATE: &str = "spec.template";
 
-/// The built-in kinds: the groups, its own first, the resource, the kind, and the path of the pod, in one table.
+/// The built-in kinds in one table: the groups (its own first), the resource, the kind, and the path of the pod.
 const TABLE: [(&[&str], &str, &str, Option<&str>); 7] = [
     (&["apps", "extensions"], "deployments", "Deployment", Some(TEMPLATE)),
     (&["apps"], "statefulsets", "StatefulSet", Some(TEMPLATE)),
@@ -61,19 +61,19 @@ fn steps(path: &str) -> Vec<String> {
     path.split('.').filter(|step| !step.is_empty()).map(str::to_owned).collect()
 }
 
-/// True if and only if the group is one of Kubernetes itself: `services` of another group may well have a pod template.
+/// True if and only if the group belongs to Kubernetes itself. Another group may have `services` with a pod template.
 pub fn is_built_in(group: &str) -> bool {
     !group.contains('.') || group.ends_with(".k8s.io") || group == OWN_GROUP
 }
 
 impl Kind {
-    /// The built-in kind of a resource that any of its groups serves.
+    /// The built-in kind of a resource, through any of its groups.
     pub fn find(group: &str, resource: &str) -> Option<&'static Arc<Kind>> {
         KINDS.iter().find(|kind| kind.resource == resource && kind.is_in(group))
     }
 
-    /// The kind of any resource. `path` says where the pod template of a custom resource lies, as names of fields with dots
-    /// between them; by default at `spec.template`. What else Kubernetes itself has is taken to have none.
+    /// The kind of any resource. `path` is the path of the pod template of a custom resource, as field names separated
+    /// by dots; the default is `spec.template`. Other resources of Kubernetes count as kinds without a pod.
     pub fn of(group: &str, resource: &str, path: Option<&str>) -> Arc<Kind> {
         Self::find(group, resource).cloned().unwrap_or_else(|| {
             let path = (!is_built_in(group)).then(|| steps(path.unwrap_or(TEMPLATE)));
@@ -81,28 +81,28 @@ impl Kind {
         })
     }
 
-    /// The kind of a custom resource whose pod lies at `pod_path`.
+    /// The kind of a custom resource with its pod at `pod_path`.
     pub fn at(group: &str, resource: &str, pod_path: Option<Vec<String>>) -> Kind {
         let group = group.to_owned();
         Kind { groups: vec![group.clone()], group, resource: resource.to_owned(), kind: None, pod_path }
     }
 
-    /// True if and only if it is the Job, whose pod template cannot be changed once it is stored.
+    /// True if and only if this is the Job, whose pod template cannot be changed once it is stored.
     pub fn is_job(&self) -> bool {
         self.resource == "jobs" && self.is_in_table()
     }
 
-    /// True if and only if `group` serves it.
+    /// True if and only if `group` serves the resource.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
     }
 
-    /// The path of the pod as policies write it; empty for a pod itself.
+    /// The path of the pod as policies write it; empty for a pod.
     pub fn template_path(&self) -> Option<String> {
         Some(self.pod_path.as_ref()?.join("."))
     }
 
-    /// True if and only if it is one of [`KINDS`].
+    /// True if and only if this is one of [`KINDS`].
     pub fn is_in_table(&self) -> bool {
         self.kind.is_some()
     }
@@ -141,22 +141,22 @@ impl Ord for Kind {
 /// One object of a [`Kind`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: Arc<Kind>,
     /// The whole object.
     pub body: Value,
-    /// The Namespace that it is in, where it has been read.
+    /// The Namespace of the object, if it has been read.
     pub namespace_object: Option<Arc<Value>>,
     /// See [`Self::seen_by_expressions`].
     seen: OnceLock<Value>,
 }
 
-/// What only the server sets. Not every engine has it, so none shows it to expressions.
+/// The fields that only the server sets. Not every engine has them, so no engine shows them to expressions.
 pub(crate) const OF_THE_SERVER: [&str; 7] =
     ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "managedFields", "initializers"];
 
 impl Workload {
-    /// The object `body`, known to be of `kind`.
+    /// The object `body` of the kind `kind`.
     pub fn new(kind: &Arc<Kind>, body: Value) -> Self {
         Self { kind: kind.clone(), body, namespace_object: None, seen: OnceLock::new() }
     }
@@ -167,24 +167,24 @@ impl Workload {
         Self { namespace_object: self.namespace_object.clone(), ..Self::new(&self.kind, body) }
     }
 
-    /// The same object, whose pod lies where `kind` says.
+    /// The same object with the pod path of `kind`.
     #[must_use]
     pub fn seen_as(&self, kind: &Arc<Kind>) -> Self {
         Self { kind: kind.clone(), ..self.clone() }
     }
 
-    /// The body once `patch`, which was planned for this very object, has been applied.
+    /// The body after `patch`, which must be planned for this object.
     pub fn patched(&self, patch: &Patch) -> Value {
         let mut body = self.body.clone();
         json_patch::patch(&mut body, patch).expect("a plan applies to what it was made for");
         body
     }
 
-    /// The object as expressions see it on every engine and in files: without `status`, what only the server sets, and the
-    /// name that the server has generated.
+    /// The object as expressions see it on every engine and in files. It lacks `status`, the fields that only the
+    /// server sets, and a name that the server has generated.
     ///
     /// # Guarantees
-    /// It is made once; what is changed in [`Self::body`] afterwards does not show.
+    /// The value is computed once. Later changes of [`Self::body`] do not appear in it.
     pub fn seen_by_expressions(&self) -> &Value {
         self.seen.get_or_init(|| {
             let mut seen = self.body.clone();
@@ -196,7 +196,7 @@ impl Workload {
                     metadata.remove("name");
                 }
             }
-            // Some servers show that a template was never created, others leave it out.
+            // Some servers show that a template has no creation time, others omit the field.
             let mut part = Some(&mut seen);
             for step in self.kind.pod_path.iter().flatten() {
                 part = part.and_then(|part| part.get_mut(step));
@@ -217,7 +217,7 @@ impl Workload {
         Self { namespace_object: namespace, ..self }
     }
 
-    /// True if and only if its pod ends by itself, as a Job's does: `restartPolicy` is neither `Always` nor absent.
+    /// True if and only if the pod ends by itself, as a Job's does: `restartPolicy` is neither `Always` nor absent.
     pub fn ends(&self) -> bool {
         let policy = self.pod_spec().and_then(|spec| spec.get("restartPolicy")?.as_str());
         policy.is_some_and(|policy| !policy.is_empty() && policy != "Always")
@@ -228,7 +228,7 @@ impl Workload {
         self.kind.kind.as_deref().or_else(|| self.body["kind"].as_str()).unwrap_or(&self.kind.resource)
     }
 
-    /// The namespace; empty if the object has none.
+    /// The namespace; empty if missing.
     pub fn namespace(&self) -> &str {
         self.meta("namespace")
     }
@@ -253,13 +253,13 @@ impl Workload {
         !self.body["metadata"]["deletionTimestamp"].is_null()
     }
 
-    /// The names of the initializers that the object still waits for, in order.
+    /// The names of the pending initializers, in order.
     pub fn pending(&self) -> impl Iterator<Item = &str> {
         let pending = self.body["metadata"]["initializers"]["pending"].as_array();
         pending.into_iter().flatten().map(|entry| entry["name"].as_str().unwrap_or_default())
     }
 
-    /// True if and only if the object has `metadata.initializers`, if only an empty one: nobody sees it yet.
+    /// True if and only if the object has `metadata.initializers`, even an empty one: it is still invisible.
     pub fn has_initializers(&self) -> bool {
         !self.body["metadata"]["initializers"].is_null()
     }
@@ -269,17 +269,17 @@ impl Workload {
         !self.body["metadata"]["initializers"]["result"].is_null()
     }
 
-    /// A value among the object's own annotations.
+    /// The value of the object's own annotation `key`.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.body["metadata"]["annotations"].get(key)?.as_str()
     }
 
-    /// A value among the object's own labels.
+    /// The value of the object's own label `key`.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.body["metadata"]["labels"].get(key)?.as_str()
     }
 
-    /// The object that holds the pod's `metadata` and `spec`: the pod itself, or the pod template.
+    /// The object with the pod's `metadata` and `spec`: the pod itself, or the pod template.
     pub fn pod(&self) -> Option<&Value> {
         self.kind.pod_path.as_ref()?.iter().try_fold(&self.body, |at, key| at.get(key))
     }
@@ -289,24 +289,24 @@ impl Workload {
         self.pod()?.get("spec")?.as_object()
     }
 
-    /// A value among the annotations of the pod template, or of the pod.
+    /// The value of the annotation `key` of the pod template or pod.
     pub fn pod_annotation(&self, key: &str) -> Option<&str> {
         self.pod()?["metadata"]["annotations"].get(key)?.as_str()
     }
 
-    /// A value among the labels of the pod template, or of the pod.
+    /// The value of the label `key` of the pod template or pod.
     pub fn pod_label(&self, key: &str) -> Option<&str> {
         self.pod()?["metadata"]["labels"].get(key)?.as_str()
     }
 
-    /// The generation, if it is stored and was changed since its creation.
+    /// The generation of a stored object, if it has changed since its creation.
     pub fn changed_since_creation(&self) -> Option<i64> {
-        // The first generation is what was created.
+        // The first generation is the created object.
         self.body["metadata"]["generation"].as_i64().filter(|&generation| generation > 1)
     }
 
-    /// The pod that this workload makes, as far as it is known before: none if it is a pod itself, makes none, or is of a kind
-    /// that others decide about.
+    /// The pod that this workload makes, as far as it is known in advance. None for a pod, for a kind that makes no
+    /// pods, and for a custom resource.
     pub fn made_pod(&self) -> Option<Self> {
         let is_template = self.kind.is_in_table() && self.kind.pod_path.as_ref().is_some_and(|path| !path.is_empty());
         let template = self.pod().filter(|pod| is_template && pod.is_object())?;
@@ -343,7 +343,7 @@ impl Workload {
         self.kind.pod_path.iter().flatten().map(|key| format!("/{key}")).collect()
     }
 
-    /// The length of that pointer, in bytes.
+    /// The length of [`Self::pod_pointer`], in bytes.
     pub(crate) fn pod_pointer_length(&self) -> usize {
         self.kind.pod_path.iter().flatten().map(|key| key.len() + 1).sum()
     }

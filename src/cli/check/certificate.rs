@@ -1,4 +1,4 @@
-//! The certificate of the webhook: as an API server judges it, and whether it is renewed in time.
+//! The check of the webhook's certificate: whether an API server accepts it, and whether it is renewed in time.
 
 use super::Subject;
 use super::report::Item;
@@ -20,20 +20,20 @@ use std::time::Duration;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 const CHECK: &str = "certificate";
-/// A certificate is to be renewed long before so much of its life is left (cert-manager renews at a third).
+/// The fraction of its life (one in five) by which a certificate must be renewed. cert-manager renews at a third.
 const RENEWED: i64 = 5;
 
-/// What the Secret holds.
+/// The files in the Secret.
 struct Files {
     ca: Vec<u8>,
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
-/// Nothing where no webhook is registered and there is no certificate.
+/// Checks the certificate. The result is empty if there is neither a webhook nor a certificate.
 pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<Item> {
     let webhooks: Vec<_> = registered.iter().filter(|piece| piece.is_generated() && is_webhook(piece)).collect();
-    // What cannot be seen of the Deployment, the check of the operator tells.
+    // The check of the operator reports an unreadable Deployment.
     let deployment = subject.installed.deployment().await.ok().flatten();
     if deployment.is_some_and(|deployment| is_by_files(&deployment.object.value())) {
         let message = "from files that somebody else keeps (`--webhook-cert-dir`), which cannot be seen from here: what is wrong with \
@@ -64,7 +64,7 @@ pub(super) async fn check(subject: &Subject<'_>, registered: &[Piece]) -> Vec<It
     items
 }
 
-/// Whether the operator's Deployment has it take its certificate from files.
+/// Whether the operator's Deployment sets the certificate from files.
 fn is_by_files(deployment: &Value) -> bool {
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
     let Some(container) = containers.into_iter().flatten().find(|container| container["name"] == OPERATOR) else {
@@ -91,7 +91,7 @@ impl Files {
     }
 }
 
-/// What an API server would say of the certificate when it calls `host` at `now`.
+/// The verdict of an API server that calls `host` at `now`.
 fn judge(files: &Files, host: &str, now: Timestamp) -> Item {
     match verify(files, host, now) {
         Err(message) => Item::problem(CHECK, Code::CertificateInvalid, message),
@@ -104,7 +104,7 @@ fn judge(files: &Files, host: &str, now: Timestamp) -> Item {
     }
 }
 
-/// How long a certificate lives, in seconds.
+/// The lifetime of a certificate, in seconds.
 struct Life {
     left: i64,
     whole: i64,
@@ -173,7 +173,7 @@ fn life(leaf: &CertificateDer<'_>, now: Timestamp) -> Result<Life, String> {
     })
 }
 
-/// What is wrong where API servers trust another authority than the one that has signed. While it is renewed they trust both.
+/// The problem if API servers trust another authority than the signing one. During a renewal they trust both.
 fn trust(webhook: &Piece, ca: &[u8]) -> Option<Item> {
     let signs = certificates(ca, "ca.crt").ok()?;
     let body = webhook.object.value();
@@ -199,7 +199,7 @@ mod tests {
 
     const HOST: &str = "scpol.ours.svc";
 
-    /// An authority, and a certificate of it for `host`, good for all of 2030.
+    /// An authority, and its certificate for `host`, valid for all of 2030.
     fn made(host: &str) -> Files {
         let ca_key = KeyPair::generate().expect("a key");
         let mut ca = CertificateParams::new(Vec::new()).expect("parameters");

@@ -1,5 +1,5 @@
-//! `scpol check`: what keeps policies from working in a cluster, before it is installed or after, and what to do about it. One
-//! line for each check. Nothing is changed.
+//! `scpol check`: finds everything that keeps policies from working in a cluster, before or after the installation, and
+//! suggests fixes. One line per check. Changes nothing.
 
 mod certificate;
 mod engines;
@@ -47,13 +47,13 @@ pub(super) struct Options {
     site: SiteOptions,
 }
 
-/// What all checks look at.
+/// The input of all checks.
 struct Subject<'a> {
     installed: Installed<'a>,
     site: &'a Site,
-    /// The policies as they are stored.
+    /// The stored policies.
     stored: &'a [Object],
-    /// Those among them that are valid.
+    /// The valid ones among them.
     policies: &'a Policies,
 }
 
@@ -66,7 +66,7 @@ impl Subject<'_> {
         self.installed.server
     }
 
-    /// The engines by which policies are in force.
+    /// The engines that deliver policies at present.
     fn engines_in_force(&self) -> BTreeSet<EngineName> {
         let told = self.stored.iter().filter_map(|policy| super::status::status(policy).engine);
         told.flat_map(|engines| EngineName::listed(&engines).collect::<Vec<_>>()).collect()
@@ -76,7 +76,7 @@ impl Subject<'_> {
 pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     let (client, _) = live::connect(&options.cluster).await?;
     let site = options.site.site()?;
-    // Whoever may not read them learns so from the checks of policies.
+    // The checks of policies report a missing right to read them.
     let stored = live::stored(&client).await;
     let known = live::known(stored.as_ref().ok().and_then(Option::as_ref).map_or(&[], Vec::as_slice), &site);
     let groups: BTreeSet<&str> = known.policies.kinds().map(|kind| kind.group.as_str()).collect();
@@ -104,7 +104,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     report.end(options.strict)
 }
 
-/// Whether what is registered is what the policies want, and how they stand.
+/// Checks that the registrations match the policies, and the state of the policies.
 async fn check_work(subject: &Subject<'_>, report: &mut Report) {
     match subject.installed.all_registrations().await {
         Ok(registered) => {

@@ -1,4 +1,4 @@
-//! Whether the operator is there, is ready, leads, and is of this release.
+//! Checks that the operator is installed, is ready, has a leader, and has this release.
 
 use super::Subject;
 use super::report::Item;
@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// How often the lease is looked at. Its holder renews it every third of its duration, which is 2 s by default.
+/// The interval of the looks at the lease. Its holder renews it every third of its duration, by default every 2 s.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long a holder is respected that says nothing else: the default of `--lease-duration`.
+/// The lease duration of a holder that states none: the default of `--lease-duration`.
 const DURATION: Duration = Duration::from_secs(6);
 
 pub(super) async fn check(subject: &Subject<'_>) -> Vec<Item> {
@@ -53,13 +53,13 @@ fn replicas(deployment: Option<&Piece>, namespace: &str, is_led: bool) -> Item {
     }
 }
 
-/// Who leads.
+/// The state of the lease.
 enum Leader {
     NoLease,
     Nobody,
-    /// It has renewed the lease while we watched.
+    /// This holder has renewed the lease while we watched.
     Renews(String),
-    /// It has not, for so many seconds.
+    /// This holder has not renewed it, for so many seconds.
     Silent(String, u64),
 }
 
@@ -85,7 +85,7 @@ impl Leader {
     }
 }
 
-/// Watches the lease until its holder renews it, at most as long as other replicas would. Clocks of different machines are not
+/// Watches the lease until its holder renews it, at most for the lease duration. Clocks of different machines are never
 /// compared.
 async fn leader(subject: &Subject<'_>) -> Result<Leader> {
     let since = Instant::now();
@@ -108,14 +108,14 @@ async fn leader(subject: &Subject<'_>) -> Result<Leader> {
     }
 }
 
-/// By the tag of the image: whoever uses another has to know.
+/// Compares the release by the tag of the image. For other images the user has to know the release.
 fn release(deployment: &Value) -> Item {
     const CHECK: &str = "release";
     const OURS: &str = env!("CARGO_PKG_VERSION");
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
     let container = containers.into_iter().flatten().find(|container| container["name"] == OPERATOR);
     let image = container.and_then(|container| container["image"].as_str()).unwrap_or_default();
-    // A port is no tag, and a digest says nothing.
+    // A port is no tag, and a digest has no release.
     let name = image.split('@').next().unwrap_or_default();
     let tag = name.rsplit('/').next().and_then(|name| name.split_once(':')).map(|(_, tag)| tag.trim_start_matches('v'));
     let is_release = |tag: &str| tag.starts_with(|c: char| c.is_ascii_digit()) && tag.contains('.');

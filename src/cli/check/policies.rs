@@ -1,4 +1,4 @@
-//! How the policies stand, what they have missed, and what waits for an initializer.
+//! Checks of the policies' state, of missed workloads, and of objects that wait for an initializer.
 
 use super::Subject;
 use super::report::Item;
@@ -9,10 +9,10 @@ use crate::cli::waiting::{self, Look};
 use crate::cluster::object::Object;
 use crate::timing::CREATE_LIMIT;
 
-/// So many objects are named.
+/// The most objects that a line names.
 const NAMED: usize = 3;
 
-/// How they stand.
+/// Checks every policy.
 pub(super) fn check(subject: &Subject<'_>) -> Vec<Item> {
     let mut items: Vec<_> = subject.stored.iter().flat_map(policy).collect();
     if items.is_empty() {
@@ -26,7 +26,7 @@ pub(super) fn check(subject: &Subject<'_>) -> Vec<Item> {
     items
 }
 
-/// What is wrong with a policy, by its own conditions.
+/// The problems of a policy, from its own conditions.
 fn policy(policy: &Object) -> Vec<Item> {
     let check = format!("policy {}", policy.name());
     let status = status::status(policy);
@@ -66,10 +66,10 @@ fn missed(subject: &Subject<'_>) -> Option<Item> {
     })
 }
 
-/// Objects that nobody sees yet, since they wait for an initializer.
+/// Objects that are invisible because they wait for an initializer.
 pub(super) async fn stuck(subject: &Subject<'_>) -> Vec<Item> {
     const CHECK: &str = "waiting objects";
-    // `metadata.initializers` left with 1.14.
+    // Servers from 1.14 have no `metadata.initializers`.
     if subject.server().at_least(1, 14) {
         return Vec::new();
     }

@@ -1,4 +1,4 @@
-//! What the checks have found, and how it is shown.
+//! The findings of the checks, and their output.
 
 use crate::api::code::Code;
 use crate::cli::End;
@@ -8,29 +8,29 @@ use serde::Serialize;
 use serde_json::json;
 use std::io::Write;
 
-/// What one check has found.
+/// The finding of one check.
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Item {
-    /// What was looked at.
+    /// The checked subject.
     check: String,
     result: Level,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<String>,
     message: String,
-    /// What to do about it.
+    /// The suggested fix.
     #[serde(skip_serializing_if = "String::is_empty")]
     fix: String,
 }
 
-/// How bad it is.
+/// The severity.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Ok,
-    /// It is so, and need not be otherwise.
+    /// A fact that needs no action.
     Info,
     Warning,
-    /// It could not be found out.
+    /// The check could not be made.
     Unknown,
     Problem,
 }
@@ -64,7 +64,7 @@ impl Item {
         Self::new(check, Level::Problem, Some(code), message)
     }
 
-    /// It could not be found out, for that reason.
+    /// A check that could not be made, for `reason`.
     pub(super) fn unknown(check: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self::new(check, Level::Unknown, Some(Code::CannotTell), format!("{reason:#}"))
     }
@@ -79,13 +79,13 @@ impl Item {
         }
     }
 
-    /// The same, with something better to do about it than the code says.
+    /// The same finding with a better fix than that of its code.
     #[must_use]
     pub(super) fn with_fix(self, fix: impl Into<String>) -> Self {
         Self { fix: fix.into(), ..self }
     }
 
-    /// The same with the code that an operator has written, where it is one of ours.
+    /// The same finding with the code that the operator has written, if it is a known code.
     #[must_use]
     pub(super) fn coded_as(self, code: Option<Code>) -> Self {
         match code {
@@ -94,14 +94,13 @@ impl Item {
         }
     }
 
-    /// What it says.
     #[cfg(test)]
     pub(super) fn told(&self) -> (Level, Option<&str>, &str) {
         (self.result, self.code.as_deref(), &self.message)
     }
 }
 
-/// Everything that was found.
+/// All findings.
 #[derive(Debug)]
 pub(super) struct Report {
     server: String,
@@ -154,10 +153,10 @@ impl Report {
         Ok(out.flush()?)
     }
 
-    /// How the command ends.
+    /// The exit code of the command.
     ///
     /// # Errors
-    /// If nothing is wrong as far as could be told, and something could not.
+    /// If there is no problem, but some checks could not be made.
     pub(super) fn end(&self, is_strict: bool) -> Result<End> {
         if self.count(Level::Problem) > 0 || (is_strict && self.count(Level::Warning) > 0) {
             return Ok(End::Finding);

@@ -1,4 +1,4 @@
-//! The server itself, and the definition of the policies.
+//! Checks of the server itself, and of the CustomResourceDefinition.
 
 use super::Subject;
 use super::report::Item;
@@ -8,11 +8,11 @@ use crate::cli::installed::Piece;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The versions of Kubernetes 1 on which the tests run.
+/// The oldest and newest minor version of Kubernetes 1 in our tests.
 const TESTED: [u32; 2] = [13, 36];
-/// The first that has what everything needs: Leases, and creates that are not stored.
+/// The first minor version with the basics that the operator needs: Leases, and dry-run creates.
 const FIRST: u32 = 12;
-/// So many fields are named, where the definition lacks some.
+/// The most fields that a message names as missing.
 const NAMED: usize = 3;
 
 pub(super) async fn check(subject: &Subject<'_>, is_early: bool) -> Vec<Item> {
@@ -65,7 +65,7 @@ fn stored_definition(check: &str, piece: &Piece) -> Item {
     }
 }
 
-/// The schema of the one version, in whatever place the server has it.
+/// The schema of our version, at either of the two places where servers keep it.
 fn schema(definition: &Value) -> Value {
     let spec = &definition["spec"];
     let versions = spec["versions"].as_array().into_iter().flatten();
@@ -74,8 +74,8 @@ fn schema(definition: &Value) -> Value {
     own.unwrap_or(&spec["validation"]["openAPIV3Schema"]).clone()
 }
 
-/// The paths of all fields, and of their values where those are listed. Servers complete a schema in their own ways: descriptions
-/// and bounds are not compared.
+/// The paths of all fields, and their enum values. Servers complete a schema in different ways, so descriptions and
+/// bounds are not compared.
 fn fields(schema: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut left = vec![(String::new(), schema)];
@@ -96,7 +96,7 @@ fn fields(schema: &Value) -> BTreeSet<String> {
     found
 }
 
-/// What one has and the other has not.
+/// The fields that only one side has.
 fn differences(there: &BTreeSet<String>, ours: &BTreeSet<String>) -> Option<String> {
     let told = |words: &str, fields: Vec<&String>| {
         let named = fields.iter().take(NAMED).map(|field| format!("`{}`", field.trim_start_matches('.')));

@@ -1,4 +1,4 @@
-//! What differs between two versions of the policies, and how it is shown.
+//! The differences between two versions of the policies, and their output.
 
 use super::Options;
 use crate::cli::files::{Subject, title};
@@ -22,24 +22,24 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// What a policy of either version targets; a kind may come several times.
+    /// The kinds that the policies of both versions target; a kind may occur several times.
     pub(super) fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.old.kinds().chain(self.new.kinds())
     }
 }
 
-/// What a change does to a workload.
+/// The effect of a change on a workload.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
-    /// Its create is refused from now on.
+    /// Its create is rejected from now on.
     Refused,
-    /// Its create is no longer refused.
+    /// Its create is no longer rejected.
     Admitted,
-    /// It gets a template that it did not get.
+    /// It gets a template that it did not get before.
     Gains,
-    /// It does not get a template any more.
+    /// It no longer gets a template.
     Loses,
-    /// It gets the template both ways, and the result is another one.
+    /// It gets the template in both versions, with different results.
     Changes,
 }
 
@@ -56,7 +56,7 @@ impl Change {
         }
     }
 
-    /// `count` workloads of it, in a sentence.
+    /// This change of `count` workloads, for a sentence.
     fn told(self, count: usize) -> String {
         let (one, many) = match self {
             Change::Refused => ("is refused", "are refused"),
@@ -73,13 +73,13 @@ impl Change {
 #[derive(Serialize)]
 struct Row {
     change: Change,
-    /// Empty where it is no single one.
+    /// Empty if no single policy is the cause.
     #[serde(skip_serializing_if = "String::is_empty")]
     policy: String,
     message: String,
 }
 
-/// A workload for which something changes.
+/// A workload with changes.
 #[derive(Serialize)]
 struct Changed {
     kind: String,
@@ -88,17 +88,17 @@ struct Changed {
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     changes: Vec<Row>,
-    /// What it would be created as: a unified diff; empty where its create is refused.
+    /// A unified diff of the created object; empty if its create is rejected.
     #[serde(skip_serializing_if = "String::is_empty")]
     diff: String,
     #[serde(skip)]
     title: String,
 }
 
-/// What becomes of a workload under one version of the policies.
+/// The result of one version of the policies for a workload.
 struct End {
     decision: Decision,
-    /// As it is created.
+    /// The object as created.
     body: Value,
 }
 
@@ -113,24 +113,24 @@ impl End {
         self.decision.inject.iter().find(|policy| policy.name == name).filter(|_| self.refusal().is_none())
     }
 
-    /// Who refuses the create, and why.
+    /// The policy that rejects the create, and its reason.
     fn refusal(&self) -> Option<(&str, &Reason)> {
         self.decision.refusal().map(|left| (left.policy.name.as_str(), &left.reason))
     }
 
-    /// Why the policy `name` is not injected.
+    /// The reason why the policy `name` is not injected.
     fn why_not(&self, name: &str) -> String {
         let left = self.decision.rest.iter().find(|left| left.policy.name == name);
         left.map_or("there is no such policy".to_owned(), |left| told(&left.reason))
     }
 
-    /// The workload with the template of `policy` only.
+    /// The workload with the template of `policy` alone.
     fn alone(&self, policy: &Arc<Policy>, workload: &Workload) -> Value {
         planned(&mut self.decision.alone(policy), workload)
     }
 }
 
-/// `workload` as it is created; as it was, if its create is refused.
+/// `workload` as created; unchanged if its create is rejected.
 fn planned(decision: &mut Decision, workload: &Workload) -> Value {
     let patch = decision.plan(workload);
     if decision.refusal().is_some() { workload.body.clone() } else { workload.patched(&patch) }
@@ -140,7 +140,7 @@ fn told(reason: &Reason) -> String {
     format!("{} {}: {}", reason.code, reason.code.name(), reason.detail)
 }
 
-/// What changes for `workload`, policy by policy.
+/// The changes of `workload`, one row per policy.
 fn rows(old: &End, new: &End, workload: &Workload) -> Vec<Row> {
     let row = |change, policy: &str, message| Row { change, policy: policy.to_owned(), message };
     match (old.refusal(), new.refusal()) {
@@ -173,26 +173,25 @@ fn rows(old: &End, new: &End, workload: &Workload) -> Vec<Row> {
     rows
 }
 
-/// `workload` before anything of ours was in it.
+/// `workload` without any injected content.
 fn bare(workload: &Workload) -> Workload {
     let body = inject::undo_anywhere(workload, &[]).map_or_else(|| workload.body.clone(), |undone| undone.body);
     workload.with_body(body)
 }
 
-/// What is found out.
 pub(super) struct Report {
     changed: Vec<Changed>,
     workloads: usize,
 }
 
 impl Report {
-    /// Asks both of `versions` about `subjects`.
+    /// Compares `versions` for each of `subjects`.
     pub(super) fn of(subjects: &[Subject], versions: &Versions, site: &Site) -> Self {
         let changed = subjects.iter().filter_map(|subject| changed(subject, versions, site)).collect();
         Self { changed, workloads: subjects.len() }
     }
 
-    /// True if and only if nothing changes.
+    /// Whether no workload changes.
     pub(super) fn is_empty(&self) -> bool {
         self.changed.is_empty()
     }
@@ -205,7 +204,7 @@ impl Report {
         self.workloads - self.changed.len()
     }
 
-    /// The answer, in a line.
+    /// The answer in one line.
     fn headline(&self) -> String {
         let workloads = format!("{} workload{}", self.workloads, if self.workloads == 1 { "" } else { "s" });
         if self.is_empty() {
@@ -266,7 +265,7 @@ fn changed(subject: &Subject, versions: &Versions, site: &Site) -> Option<Change
     if changes.is_empty() {
         return None;
     }
-    // What is refused is not created: there is nothing to compare.
+    // A rejected workload is not created, so there is nothing to compare.
     let is_created = old.refusal().is_none() && new.refusal().is_none();
     let place = subject.source.as_ref().map_or(String::new(), |source| format!(" ({source})"));
     let title = format!("{}{place}", title(&workload));

@@ -1,4 +1,4 @@
-//! `scpol diff`: what becomes of workloads when policies change.
+//! `scpol diff`: the effect of changed policies on workloads.
 
 mod changes;
 
@@ -67,13 +67,13 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
     for policy in &invalid {
         remark(format_args!("warning: the stored SidecarPolicy `{}` is not valid, and is left out", policy.name));
     }
-    // As after `kubectl apply`: what is not given stays.
+    // As after `kubectl apply`, policies that are not given stay.
     let kept = old.iter().filter(|policy| new.get(&policy.name).is_none());
     let new = Policies::new(kept.chain(new.iter()).cloned());
     Ok(Versions { old, new })
 }
 
-/// The stored workloads that either version targets.
+/// The stored workloads that a policy of either version targets.
 async fn in_cluster(options: &Options, versions: &Versions, site: &mut Site) -> Result<Vec<Subject>> {
     let found = live::workloads(&options.cluster, &Asked::all(versions.kinds()), &options.scope).await?;
     if let Some(error) =

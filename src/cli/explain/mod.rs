@@ -1,4 +1,4 @@
-//! `scpol explain`: what every policy says of a workload, and why.
+//! `scpol explain`: the decision of every policy about a workload, and its reason.
 
 mod report;
 mod summary;
@@ -76,8 +76,8 @@ async fn known(options: &Options, site: &Site) -> Result<Known> {
     Ok(Known { policies, ..Known::default() })
 }
 
-/// The stored workloads that are asked for, and the one namespace in which they were looked for; if no kind is named, those
-/// of every kind that a policy targets.
+/// The requested stored workloads, and the single namespace that was searched. Without a kind, the workloads of every
+/// kind that a policy targets.
 async fn in_cluster(
     options: &Options,
     mut asked: Vec<Asked>,

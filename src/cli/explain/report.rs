@@ -1,4 +1,4 @@
-//! What is found out about one workload, and how it is shown: the answer first, then a row for each policy.
+//! The report on one workload: the answer first, then a row for each policy.
 
 use crate::api::code::Code;
 use crate::cli::files::{Subject, of_pods, other_version, plan, title};
@@ -15,13 +15,13 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::Write;
 
-/// The row of the precedence table that says "else inject".
+/// The last row of the precedence table: "else inject".
 const LAST_ROW: u8 = 8;
 
-/// What helps where the content of another version is in the way.
+/// The fix if the content of another version blocks the injection.
 const OUTDATED: &str = "Take the other version out first: `scpol uninject` on its manifest.";
 
-/// What is found out.
+/// The report on one workload.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
@@ -31,43 +31,43 @@ pub(super) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     policies: Vec<Answer>,
-    /// What is odd about the workload itself.
+    /// Faults of the workload itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     remarks: Vec<String>,
     #[serde(skip)]
     title: String,
-    /// What made it, as the argument of another question.
+    /// The owner of the workload, as an argument for another `scpol explain`.
     #[serde(skip)]
     maker: Option<String>,
 }
 
-/// What one policy says.
+/// The answer of one policy.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
     pub(super) policy: String,
     pub(super) result: Finding,
-    /// The row of the precedence table that decided.
+    /// The deciding row of the precedence table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) row: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'static str>,
-    /// What was compared with what, or what is added.
+    /// The compared values, or a summary of the additions.
     message: String,
     #[serde(skip_serializing_if = "str::is_empty")]
     fix: &'static str,
-    /// What would be added.
+    /// The additions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     adds: Vec<String>,
-    /// What the added refers to, and must be in the workload's namespace.
+    /// The objects that the additions refer to, and that the workload's namespace must have.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     needs: BTreeSet<String>,
-    /// Why the policy is not in force, though it is valid.
+    /// The reason why the policy is not in effect although it is valid.
     #[serde(rename = "notInForce", skip_serializing_if = "Option::is_none")]
     idle: Option<String>,
-    /// Ports that two containers would share, and references between variables that stay as they are written.
+    /// Ports that two containers would share, and references to variables that stay unresolved.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ports: Vec<String>,
 }
@@ -75,23 +75,23 @@ pub(super) struct Answer {
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Finding {
     Skipped,
-    /// It only judges, and has nothing against it.
+    /// The policy has only validations, and they hold.
     Passes,
-    /// It is injected into the pods that the workload makes.
+    /// Injected into the pods that the workload makes.
     Pods,
-    /// It is broken itself.
+    /// The policy itself is invalid.
     Invalid,
-    /// Its content is in it already.
+    /// The workload already has the policy's content.
     Injected,
-    /// It is injected when the workload is created.
+    /// Injected when the workload is created.
     Injects,
-    /// It matches, and the workload is stored without its content.
+    /// The policy matches, but the stored workload lacks its content.
     Missed,
-    /// It matches, and cannot be injected, for something other than a conflict.
+    /// The policy matches, but cannot be injected for a reason other than a conflict.
     Fails,
-    /// It matches, and something of the workload or of another policy is in its way.
+    /// The policy matches, but the workload or another policy conflicts with it.
     Conflict,
-    /// The same, and the create is refused for it.
+    /// The policy conflicts, and the create is rejected for it.
     Refuses,
 }
 
@@ -117,7 +117,7 @@ impl Finding {
 }
 
 impl Report {
-    /// Asks `policies` about `subject`.
+    /// Asks the policies of `known` about `subject`.
     pub(super) fn of(subject: Subject, known: &Known, site: &Site) -> Self {
         let Subject { workload, placed, source } = subject;
         let is_late = source.is_none() && workload.pending().next().is_none();
@@ -171,22 +171,20 @@ impl Report {
         }
     }
 
-    /// How the workload is called.
     pub(super) fn title(&self) -> &str {
         &self.title
     }
 
-    /// What each policy says.
     pub(super) fn answers(&self) -> &[Answer] {
         &self.policies
     }
 
-    /// What matters most of what the policies say.
+    /// The most important result among the policies.
     pub(super) fn gravest(&self) -> Finding {
         self.policies.iter().map(|answer| answer.result).max().unwrap_or(Finding::Skipped)
     }
 
-    /// True if and only if something does not work as somebody meant it.
+    /// Whether some policy does not work as its author intended.
     pub(super) fn is_finding(&self) -> bool {
         self.policies.iter().any(|answer| answer.result.is_finding())
     }
@@ -195,7 +193,7 @@ impl Report {
         self.policies.iter().filter(|answer| answer.result == result).map(|answer| answer.policy.as_str()).collect()
     }
 
-    /// The answer, in a sentence.
+    /// The answer in one sentence.
     fn headline(&self) -> String {
         let place = self.source.as_ref().map_or(String::new(), |source| format!(" ({source})"));
         let (injects, all) = (self.named(Finding::Injects), self.policies.len());
@@ -233,7 +231,7 @@ impl Report {
         format!("{}{place}: {}", self.title, parts.join("; "))
     }
 
-    /// What follows the rows: what to do, and what must be there.
+    /// The notes below the rows: suggested actions and needed objects.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if !self.named(Finding::Missed).is_empty() {
@@ -263,7 +261,7 @@ impl Report {
         notes
     }
 
-    /// Writes it for people.
+    /// Writes the report for people.
     pub(super) fn write(&self, out: &mut impl Write) -> Result<()> {
         writeln!(out, "{}", self.headline())?;
         if self.policies.is_empty() {
@@ -284,7 +282,7 @@ impl Report {
 }
 
 impl Answer {
-    /// `is_late`: the workload is stored, and nobody will inject it any more.
+    /// `is_late`: the workload is stored and will not be injected any more.
     fn injects(policy: &Policy, workload: &Workload, injected: &Workload, is_late: bool) -> Self {
         let added = policy.marker(injected).map(|marker| marker.added).unwrap_or_default();
         let pod = policy.view(workload).pod_pointer();
@@ -322,7 +320,7 @@ impl Answer {
         }
     }
 
-    /// One that only judges.
+    /// The answer of a policy with validations only.
     fn passes(policy: &Policy) -> Self {
         let count = policy.validations.len();
         let holds =
@@ -386,7 +384,7 @@ impl Answer {
     }
 }
 
-/// Said first where the workload has the content of another version of `policy`.
+/// The first words of a message if the workload has the content of another version of `policy`.
 fn earlier(policy: &Policy, workload: &Workload) -> String {
     other_version(policy, workload).map_or(String::new(), |hash| {
         format!("has the template {hash} of another version (now {}); ", policy.template.hash)

@@ -1,4 +1,4 @@
-//! What is found out about several workloads, on one screen: a line of sums, then a row for each workload and policy.
+//! The summary of several workloads on one screen: a line of sums, then a row for each workload and policy.
 
 use super::report::{Answer, Finding, Report};
 use crate::api::code::Code;
@@ -8,7 +8,7 @@ use crate::policy::Policies;
 use anyhow::Result;
 use std::io::Write;
 
-/// Writes what there is to say of `reports`, which are several. What was compared with what is told of one workload alone.
+/// Writes the summary of several `reports`. Only the report on a single workload shows the compared values.
 pub(super) fn write(reports: &[Report], known: &Known, out: &mut impl Write) -> Result<()> {
     let Known { policies, invalid, idle } = known;
     writeln!(out, "{}", headline(reports, policies))?;
@@ -59,7 +59,7 @@ fn headline(reports: &[Report], policies: &Policies) -> String {
     format!("{} workloads: {}", reports.len(), parts.join(", "))
 }
 
-/// A row for every policy that is for the kind of the workload; one if there is none.
+/// A row for every policy that targets the kind of the workload; one row if there is none.
 fn rows(report: &Report) -> Vec<[String; 6]> {
     let is_of_kind = |answer: &&Answer| answer.reason != Some(Code::TargetNotMatched.name());
     let valid = || report.answers().iter().filter(|answer| answer.result != Finding::Invalid);

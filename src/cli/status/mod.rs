@@ -1,5 +1,5 @@
-//! `scpol status`: how the policies stand; of one of them everything behind it. The numbers of one policy are counted anew from
-//! the workloads, so that it works without an operator.
+//! `scpol status`: the state of all policies, or of one in detail. The workloads of a single policy are counted by the
+//! command itself, so it works without an operator.
 
 mod report;
 mod workloads;
@@ -39,7 +39,7 @@ pub(super) struct Options {
     site: SiteOptions,
 }
 
-/// A policy in a line.
+/// One line of the overview.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 struct Summary {
@@ -95,17 +95,17 @@ fn parsed(object: &Object, site: &Site) -> Option<Policy> {
     live::parse(&object.value(), site).ok()
 }
 
-/// A status as it is stored; what cannot be read is as good as absent.
+/// The stored status; empty if it is unreadable.
 pub(super) fn status(policy: &Object) -> SidecarPolicyStatus {
     serde_json::from_value(policy.value()["status"].clone()).unwrap_or_default()
 }
 
-/// The condition of that type.
+/// The condition of type `type_`.
 pub(super) fn condition<'a>(status: &'a SidecarPolicyStatus, type_: &str) -> Option<&'a Condition> {
     status.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// True if and only if the operator has said last that the policy is in force.
+/// Whether the operator's last status says that the policy is in effect.
 pub(super) fn is_programmed(status: &SidecarPolicyStatus) -> bool {
     condition(status, "Programmed").is_some_and(|programmed| programmed.status == "True")
 }

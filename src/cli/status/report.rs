@@ -1,4 +1,4 @@
-//! One policy and everything behind it: the answer first, then what it rests on.
+//! The report on one policy: the answer first, then the details.
 
 use super::condition;
 use super::workloads::{Behind, Counted, Sums};
@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-/// What is found out.
+/// The report on one policy.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
@@ -25,15 +25,15 @@ pub(super) struct Report {
     conditions: Vec<Told>,
     registrations: Vec<Registered>,
     targets: Vec<Sums>,
-    /// What the operator could not inject.
+    /// Failed injections that the operator has recorded.
     failures: Vec<Failure>,
     workloads: Vec<Behind>,
-    /// So many workloads more are behind.
+    /// The number of further workloads behind the policy.
     more: usize,
-    /// What could not be found out.
+    /// The errors of parts that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unknown: Vec<String>,
-    /// The policy is valid, and has nothing but validations.
+    /// The policy is valid and has only validations.
     #[serde(skip)]
     only_validates: bool,
 }
@@ -49,7 +49,7 @@ struct Told {
     seconds: i64,
 }
 
-/// Something that engines register.
+/// An object that engines register.
 #[derive(Serialize, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 struct Registered {
@@ -59,7 +59,7 @@ struct Registered {
 }
 
 impl Report {
-    /// What `status` and `registrations` tell of the policy `name`; `policy` is none if it is not valid.
+    /// The report on the policy `name` from its `status` and `registrations`. `policy` is none if it is invalid.
     pub(super) fn new(
         name: &str,
         status: &SidecarPolicyStatus,
@@ -95,7 +95,7 @@ impl Report {
         report
     }
 
-    /// Takes over what has been counted, and shows at most `limit` workloads of it; 0 is no limit.
+    /// Adds the counts, and at most `limit` workloads; 0 means no limit.
     pub(super) fn take(&mut self, counted: Result<Counted>, limit: usize) {
         match counted {
             Ok(Counted { sums, mut behind }) => {
@@ -107,10 +107,10 @@ impl Report {
         }
     }
 
-    /// How the command ends.
+    /// The exit code of the command.
     ///
     /// # Errors
-    /// What could not be found out.
+    /// The first error of a part that could not be read.
     pub(super) fn end(&self) -> Result<End> {
         if let Some(first) = self.unknown.first() {
             return Err(anyhow!("{first}"));
@@ -130,7 +130,7 @@ impl Report {
         }
     }
 
-    /// Writes it for people.
+    /// Writes the report for people.
     pub(super) fn write(&self, out: &mut impl Write) -> Result<()> {
         writeln!(out, "{}", self.headline())?;
         self.write_conditions(out)?;
@@ -221,7 +221,7 @@ impl Report {
     }
 }
 
-/// What is registered for `policy`, and what should be.
+/// The needed registrations of `policy`, and whether each exists.
 fn registered(policy: &Policy, engines: Option<&str>, there: &[Piece]) -> Vec<Registered> {
     let is_there = |plural: &str, name: &str| {
         there.iter().any(|piece| piece.resource.plural == plural && piece.object.name() == name)

@@ -1,4 +1,4 @@
-//! What the stored workloads are to one policy, as the operator counts them, and which of them lack its template.
+//! The stored workloads of one policy, counted as the operator counts them, and those without its template.
 
 use crate::api::code::Code;
 use crate::capabilities::Capabilities;
@@ -27,15 +27,15 @@ pub(super) struct Sums {
     pub(super) injected: usize,
     pub(super) outdated: usize,
     pub(super) missed: usize,
-    /// Part of `missed`: could not be injected now, either.
+    /// Part of `missed`: an injection would fail even now.
     pub(super) failed: usize,
-    /// They wait for the policy's initializer, and are not among the matched.
+    /// Workloads that wait for the policy's initializer. They are not part of `matched`.
     pub(super) pending: usize,
-    /// Whether the policy matches cannot be told.
+    /// Workloads for which the match is undecidable.
     pub(super) unknown: usize,
 }
 
-/// A workload that is not as the policy would have it.
+/// A workload whose content differs from the policy.
 #[derive(Serialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Behind {
@@ -45,21 +45,22 @@ pub(super) struct Behind {
     pub(super) result: Lag,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<String>,
-    /// What to do about it.
+    /// The suggested fix.
     pub(super) fix: String,
-    /// Its generation, where it has missed the template and was changed since its creation: it may have had it.
+    /// The generation of a workload that lacks the template and has changed since its creation: it may have had the
+    /// template.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) generation: Option<i64>,
 }
 
-/// In which way a workload is behind its policy.
+/// How a workload is behind its policy.
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lag {
-    /// It has no template, and could not be injected now, either.
+    /// No template, and an injection would fail even now.
     Failed,
-    /// It has no template.
+    /// No template.
     Missed,
-    /// It has an earlier template.
+    /// An earlier template.
     Outdated,
 }
 
@@ -73,17 +74,17 @@ impl Lag {
     }
 }
 
-/// What is counted.
+/// The result of a count.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
     pub(super) sums: Vec<Sums>,
     pub(super) behind: Vec<Behind>,
 }
 
-/// Looks at every stored workload that may concern `policy`, which is one of `policies`, and in force or not.
+/// Counts every stored workload that may concern `policy`, one of `policies`, whether in effect or not.
 ///
 /// # Errors
-/// If a kind cannot be listed, or Namespaces that a policy decides by.
+/// If a kind cannot be listed, or the Namespaces that a policy needs.
 pub(super) async fn count(
     client: &Client,
     server: &Capabilities,
@@ -156,8 +157,9 @@ impl Sums {
     }
 }
 
-/// The policies whose templates are taken out of a workload with this `fate` before it is created anew: an earlier one would count as
-/// the user's own. Then those that are as they should be are taken out, too, since they may share something with it; they come back.
+/// The policies whose templates must be removed before a workload with this `fate` is recreated, because an earlier
+/// template would count as the user's own content. If there is one, current templates are removed too, since templates
+/// may share content. The operator injects them again.
 fn taken_out(policies: &Policies, fate: &census::Fate) -> Vec<String> {
     let comes_back = |name: &str| policies.get(name).is_some_and(|policy| policy.is_enforced());
     let carried =
@@ -167,8 +169,8 @@ fn taken_out(policies: &Policies, fate: &census::Fate) -> Vec<String> {
     carried.into_iter().filter(|_| is_any_outdated).map(|(name, _)| name.to_string()).collect()
 }
 
-/// Why `workload` would not get `policy`, or would be refused, if it were created now without what the policies of `taken_out` have
-/// added.
+/// The code of the failure if `workload` were recreated without the content of the policies `taken_out`, by `policy` or
+/// by a rejection.
 fn failure(
     policy: &Policy,
     policies: &Policies,
@@ -201,8 +203,8 @@ fn behind(tally: Tally, failure: Option<Code>, fix: String, workload: &Workload)
     }
 }
 
-/// How `workload` is created anew without what the policies of `taken_out` have added, since only creates are injected. A rollout of a
-/// Deployment creates pods, and no Deployment: it is enough where the policy targets pods.
+/// The command that recreates `workload` without the content of the policies `taken_out`, because only creates are
+/// injected. A rollout of a Deployment creates pods but no Deployment, which is enough for a policy that targets pods.
 fn remedy(taken_out: &[String], workload: &Workload, resource: &ApiResource) -> String {
     let (namespace, name) = (workload.namespace(), workload.name());
     let owners = workload.body["metadata"]["ownerReferences"].as_array();
@@ -212,7 +214,7 @@ fn remedy(taken_out: &[String], workload: &Workload, resource: &ApiResource) -> 
         (Some((kind, maker)), _) => format!("kubectl rollout restart -n {namespace} {kind}/{maker}"),
         (None, Some(owner)) if owner["kind"] == "Job" => "the next one of its Job is created anew".to_owned(),
         (None, Some(_)) => format!("kubectl delete -n {namespace} {}/{name}", address(resource)),
-        // API servers take no Job whose selector is that of another one, which the stored one has.
+        // API servers reject a Job with the selector of another Job, and the stored one has such a selector.
         (None, None) if workload.kind.resource == "jobs" => "delete it, and create it from its own manifest".to_owned(),
         (None, None) => {
             let uninject = match taken_out {
@@ -225,7 +227,7 @@ fn remedy(taken_out: &[String], workload: &Workload, resource: &ApiResource) -> 
     }
 }
 
-/// As kubectl takes it, whatever else serves it: old servers have Deployments in two groups.
+/// The resource for kubectl, unambiguous even on old servers, which have Deployments in two groups.
 fn address(resource: &ApiResource) -> String {
     if resource.group.is_empty() {
         return resource.plural.clone();
@@ -294,11 +296,11 @@ mod tests {
             (taken_out.join(" "), code)
         };
         assert_eq!(told("a", &before), (String::new(), None));
-        // What another policy has left would refuse the create, too.
+        // The leftovers of another policy would also reject the create.
         let edited = policies(&[("a", "a:1"), ("b", "b:2"), ("c", "c:1")], false);
         assert_eq!(told("a", &edited), ("a b c".to_owned(), None));
         assert_eq!(told("b", &edited), ("a b c".to_owned(), None));
-        // What is suspended does not come back.
+        // The operator does not inject a suspended policy again.
         let suspended = policies(&[("a", "a:2"), ("b", "b:1"), ("c", "c:1")], true);
         assert_eq!(told("a", &suspended), ("a c".to_owned(), None));
         let clash =

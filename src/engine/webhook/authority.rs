@@ -1,13 +1,15 @@
-//! Our own certificates: an authority (CA), and the leaf that it signs for the server. Pure: clock and keys' store are elsewhere.
+//! Our own certificates: an authority (CA), and the leaf that it signs for the server. Pure: the clock and the key
+//! store are elsewhere.
 //!
-//! # How a certificate is replaced without one failed call
-//! An API server knows us by the `caBundle` of a registration. A new leaf of the same authority can be shown at once. A new
-//! authority takes three steps:
-//! 1. It is put in front of the bundle, and the old leaf is shown on.
-//! 2. Once the bundle has been in all registrations for [`Lifetimes::settle`], it signs a new leaf.
-//! 3. Once that leaf has been there for as long again, so that every replica shows it, the old authority leaves the bundle.
+//! # How to replace a certificate without a failed call
+//! An API server verifies us by the `caBundle` of a registration. A new leaf of the same authority is usable at once. A
+//! new authority takes three steps:
+//! 1. It is added at the front of the bundle, and the server still uses the old leaf.
+//! 2. Once all registrations have had the bundle for [`Lifetimes::settle`], it signs a new leaf.
+//! 3. Once the new leaf has existed for the same time, so that every replica uses it, the old authority leaves the
+//!    bundle.
 //!
-//! Only where the old leaf cannot be shown any more are the first two steps one.
+//! If the old leaf is unusable, the first two steps happen at once.
 
 use crate::timing::Timing;
 use jiff::{SignedDuration, Timestamp};
@@ -26,22 +28,23 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// How long things live.
+/// The lifetimes of certificates.
 #[derive(Clone, Copy, Debug)]
 pub struct Lifetimes {
-    /// An authority.
+    /// The lifetime of an authority.
     pub authority: SignedDuration,
-    /// A leaf; it is renewed after two thirds.
+    /// The lifetime of a leaf. The leaf is renewed after two thirds.
     pub leaf: SignedDuration,
-    /// How long before it is made a certificate begins to be valid: clocks differ.
+    /// How far a certificate's validity begins before its creation, because clocks differ.
     pub backdated: SignedDuration,
-    /// How long a change needs to be known to every API server and every replica, by a clock that does not jump.
+    /// The time for a change to reach every API server and every replica, by a monotonic clock.
     pub settle: Duration,
 }
 
 impl Default for Lifetimes {
-    /// 10 years; 90 days, as public authorities have it; two days, so that a clock that is set back by a day throws nothing
-    /// away, and one that was a day ahead has made nothing that is refused; and what [`Timing::documented`] says.
+    /// An authority lives 10 years, and a leaf 90 days, as from public authorities. Certificates are backdated by two
+    /// days. So a clock that is set back by a day invalidates nothing, and a clock that was a day ahead has made no
+    /// rejected certificate. `settle` comes from [`Timing::documented`].
     fn default() -> Self {
         Self {
             authority: SignedDuration::from_hours(24 * 3650),
@@ -52,14 +55,14 @@ impl Default for Lifetimes {
     }
 }
 
-/// What is kept for all replicas, all of it PEM.
+/// The data that all replicas share, as PEM.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Stored {
-    /// The authorities that API servers are to trust, newest first.
+    /// The trusted authorities for API servers, newest first.
     pub bundle: String,
     /// The key of the newest authority.
     pub authority_key: String,
-    /// The leaf.
+    /// The leaf certificate.
     pub leaf: String,
     /// The key of the leaf.
     pub leaf_key: String,
@@ -67,37 +70,37 @@ pub struct Stored {
 
 impl fmt::Debug for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No key in any log.
+        // Keys must not appear in logs.
         f.debug_struct("Stored").field("bundle", &self.bundle).field("leaf", &self.leaf).finish_non_exhaustive()
     }
 }
 
-/// What is to be done with what is stored.
+/// The next step for the stored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// No change is due.
     Keep,
     /// The newest authority signs a new leaf.
     RenewLeaf,
     /// A new authority joins the bundle; the leaf stays.
     AddAuthority,
-    /// All authorities but the newest leave the bundle.
+    /// All authorities except the newest leave the bundle.
     DropOld,
-    /// Everything is made anew: nothing of it can be used.
+    /// Everything is created again, because nothing stored is usable.
     Replace,
 }
 
-/// For how long what is stored has been as it is, by our own monotonic clock: a wall clock that jumps is not to hurry a change.
+/// The ages of the stored data by our own monotonic clock, so that a jump of the wall clock does not hurry a change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// The bundle, in every registration; none if that is not known.
+    /// How long every registration has had the bundle; none if unknown.
     pub published: Option<Duration>,
-    /// The leaf.
+    /// How long the leaf has been stored.
     pub leaf: Duration,
 }
 
-/// What is to be done with `stored`, for a server that is called by `names`. The wall clock says `now`: certificates are valid
-/// by it.
+/// The next step for `stored`, for a server with the names `names`. `now` is the time by the wall clock, which decides
+/// the validity of certificates.
 pub fn next(stored: Option<&Stored>, names: &[String], now: Timestamp, seen: Seen, lifetimes: &Lifetimes) -> Action {
     let Some(stored) = stored else { return Action::Replace };
     let authorities = certificates(&stored.bundle).unwrap_or_default();
@@ -121,10 +124,10 @@ pub fn next(stored: Option<&Stored>, names: &[String], now: Timestamp, seen: See
     }
 }
 
-/// What is to be stored once `action` has been carried out on `stored`.
+/// The data to store after `action` on `stored`.
 ///
 /// # Errors
-/// If a key or a certificate cannot be made, or a name is none.
+/// If a key or certificate cannot be created, or a name is invalid.
 pub fn carry_out(
     action: Action,
     stored: Option<&Stored>,
@@ -143,7 +146,7 @@ pub fn carry_out(
         }
         Action::AddAuthority => {
             let (authority, authority_key) = found(now, lifetimes)?;
-            // Of the others only the one matters whose leaf is shown.
+            // Of the other authorities, only the one of the current leaf is kept.
             let authorities = certificates(&stored.bundle).unwrap_or_default();
             let shown = Leaf::of(&stored, &authorities).map(|leaf| authorities[leaf.authority].pem());
             Ok(Stored { bundle: authority + &shown.unwrap_or_default(), authority_key, ..stored })
@@ -160,7 +163,7 @@ pub fn carry_out(
 fn found(now: Timestamp, lifetimes: &Lifetimes) -> Result<(String, String), rcgen::Error> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let mut params = CertificateParams::new(Vec::new())?;
-    // Two of one name would be hard to tell apart.
+    // The time makes the name unique, because equal names are hard to tell apart.
     params.distinguished_name.push(DnType::CommonName, format!("scpol webhook CA {}", now.as_second()));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
@@ -168,7 +171,7 @@ fn found(now: Timestamp, lifetimes: &Lifetimes) -> Result<(String, String), rcge
     Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
-/// A new leaf for `names`, which lives no longer than its authority: certificate and key.
+/// A new leaf for `names`, which expires no later than its authority: certificate and key.
 fn sign(
     authority: &str,
     authority_key: &str,
@@ -189,16 +192,16 @@ fn sign(
 }
 
 fn moment(at: Timestamp) -> OffsetDateTime {
-    // Both count seconds, and what jiff can say, X.509 can: years to 9999.
+    // Both types count seconds, and X.509 covers the range of jiff: years to 9999.
     OffsetDateTime::from_unix_timestamp(at.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
-/// A certificate, read as far as we ask.
+/// The parts of a certificate that we use.
 pub(super) struct Certificate {
     der: CertificateDer<'static>,
     public_key: Vec<u8>,
     from: Timestamp,
-    /// When it expires.
+    /// The time of expiry.
     pub(super) until: Timestamp,
 }
 
@@ -211,22 +214,22 @@ impl Certificate {
         Some(Self { public_key, from, until, der })
     }
 
-    /// True if and only if it is valid at that moment.
+    /// Whether the certificate is valid at `now`.
     pub(super) fn is_valid(&self, now: Timestamp) -> bool {
         self.from <= now && now < self.until
     }
 
-    /// True if and only if two thirds of its life are over.
+    /// Whether two thirds of its lifetime are over.
     fn is_due(&self, now: Timestamp) -> bool {
         now.duration_since(self.from) >= self.until.duration_since(self.from) * 2 / 3
     }
 
-    /// True if and only if it is for each of `names`, which are names or addresses.
+    /// Whether the certificate covers each of `names`, which are names or addresses.
     pub(super) fn is_for(&self, names: &[String]) -> bool {
         self.missing(names).is_none()
     }
 
-    /// The first of `names` that it is not for.
+    /// The first of `names` that the certificate does not cover.
     pub(super) fn missing<'a>(&self, names: &'a [String]) -> Option<&'a String> {
         let parsed = ParsedCertificate::try_from(&self.der).ok();
         names.iter().find(|name| {
@@ -235,7 +238,7 @@ impl Certificate {
         })
     }
 
-    /// True if and only if `key` is its private key.
+    /// Whether `key` is the private key of the certificate.
     fn fits(&self, key: &str) -> bool {
         KeyPair::from_pem(key).is_ok_and(|key| key.subject_public_key_info() == self.public_key)
     }
@@ -253,13 +256,13 @@ impl Certificate {
     }
 }
 
-/// Every certificate in `pem`; none if one of them cannot be read.
+/// All certificates in `pem`; none if one of them is unreadable.
 pub(super) fn certificates(pem: &str) -> Option<Vec<Certificate>> {
     let all = CertificateDer::pem_slice_iter(pem.as_bytes());
     all.map(|der| Certificate::read(der.ok()?)).collect()
 }
 
-/// A leaf whose key fits, and the place of its authority in the bundle.
+/// A leaf with its matching key, and the index of its authority in the bundle.
 struct Leaf {
     certificate: Certificate,
     authority: usize,
@@ -274,7 +277,7 @@ impl Leaf {
     }
 }
 
-/// The certificates and the key of a server, ready for handshakes; none if they cannot be read, or do not belong together.
+/// The certificates and the key of a server, ready for handshakes; none if they are unreadable or do not match.
 pub(super) fn key(chain: &str, key: &str) -> Option<CertifiedKey> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>().ok()?;
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).ok()?;
@@ -295,7 +298,7 @@ mod tests {
         ["scpol.scpol-system.svc", "127.0.0.1"].map(str::to_owned).to_vec()
     }
 
-    /// What is to be done at that moment, with what has been seen for no time.
+    /// The step that is due at `now`, with ages of zero.
     fn due(stored: &Stored, now: Timestamp) -> Action {
         after(stored, now, Seen::default())
     }
@@ -379,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_new_authority_is_published_before_it_signs_and_the_old_one_leaves_last() {
-        // Its last leaf is young when the authority nears its end.
+        // The last leaf of the old authority is young when the authority nears its end.
         let old = done(Action::RenewLeaf, Some(&fresh()), at(3555));
         assert_eq!(due(&old, at(3559)), Action::Keep);
         assert_eq!(due(&old, at(3561)), Action::AddAuthority);

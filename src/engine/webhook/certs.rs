@@ -1,10 +1,10 @@
-//! The certificate that the webhook shows, and the bundle by which API servers trust it: our own, kept in a Secret that all
-//! replicas share, or one from files.
+//! The certificate of the webhook, and the bundle by which API servers trust it. Both are our own, in a Secret that all
+//! replicas share, or come from files.
 //!
 //! # Guarantees
-//! Whatever fails, the last good certificate is shown on. A handshake sees the certificate of the moment: none is cut by a
-//! change. A leaf of a new authority is shown only after [`Certificates::is_published`] was told that every registration has
-//! the bundle with it; so the controller must tell, and [`authority`] says how it goes on.
+//! After any failure, the last good certificate stays in use. Each handshake uses the current certificate, and no
+//! change breaks one. A leaf of a new authority is used only after the controller has reported, through
+//! [`Certificates::is_published`], that every registration has the new bundle. [`authority`] describes the steps.
 
 use super::authority::{self, Action, Lifetimes, Seen, Stored};
 use crate::api::code::Code;
@@ -33,21 +33,21 @@ use tracing::{info, warn};
 
 /// The Secret, in the operator's namespace.
 pub const SECRET: &str = "scpol-webhook";
-/// How many times a write is tried again at once because another replica was faster.
+/// The number of immediate retries of a write after another replica was faster.
 const TRIES: usize = 5;
-/// Certificates from files that live no longer than this are told of. Ours are renewed 30 days before.
+/// The remaining lifetime below which certificates from files are reported. Our own are renewed 30 days before.
 const SOON: SignedDuration = SignedDuration::from_hours(24 * 7);
 
 /// The keys of the Secret, and the names of the files.
 const KEYS: [&str; 4] = ["ca.crt", "ca.key", "tls.crt", "tls.key"];
 
-/// Why there is no certificate, or no new one.
+/// The reason why there is no certificate, or no new one.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A file cannot be read.
     #[error("{} cannot be read", .0.display())]
     File(PathBuf, #[source] std::io::Error),
-    /// What is there cannot be used.
+    /// The content is unusable.
     #[error("{0}")]
     Unusable(String),
     /// The Secret cannot be read or written.
@@ -59,7 +59,7 @@ pub enum CertificateError {
 }
 
 impl CertificateError {
-    /// Why, as conditions have it.
+    /// The reason for conditions.
     pub fn reason(&self) -> Unavailable {
         let code = match self {
             CertificateError::Secret(error) if error.code() == 403 => Code::MissingRight,
@@ -70,12 +70,12 @@ impl CertificateError {
     }
 }
 
-/// What is shown.
+/// The current certificate.
 struct Shown {
     key: Arc<CertifiedKey>,
     bundle: Option<Vec<u8>>,
     expires: Timestamp,
-    /// All of it, if it is ours.
+    /// The full stored data, if the certificate is our own.
     stored: Option<Stored>,
 }
 
@@ -84,30 +84,30 @@ enum Source {
     Files(PathBuf),
 }
 
-/// See the module.
+/// The certificates of the webhook; see the module.
 pub struct Certificates {
     source: Source,
-    /// What the server is called by: names or addresses.
+    /// The names or addresses of the server.
     names: Vec<String>,
     poll: Duration,
     lifetimes: Lifetimes,
     shown: ArcSwapOption<Shown>,
-    /// A bundle that all registrations have, and since when.
+    /// The bundle that all registrations have, and the time since which they have it.
     published: Mutex<Option<(Vec<u8>, Instant)>>,
-    /// The leaf that is stored, and since when we know it.
+    /// The stored leaf, and the time since which we know it.
     leaf: Mutex<Option<(String, Instant)>>,
     trouble: Mutex<Option<Unavailable>>,
     changed: watch::Sender<()>,
     metrics: Arc<Metrics>,
 }
 
-/// The names by which a Service `name` in `namespace` is called.
+/// The names of the Service `name` in `namespace`.
 pub fn service_names(name: &str, namespace: &str) -> Vec<String> {
     vec![format!("{name}.{namespace}.svc"), format!("{name}.{namespace}.svc.cluster.local")]
 }
 
 impl Certificates {
-    /// Our own, for a server that is called by `names`, in the Secret [`SECRET`] of `namespace`.
+    /// Our own certificates, for a server with the names `names`, in the Secret [`SECRET`] of `namespace`.
     pub fn of_secret(
         client: Client,
         namespace: &str,
@@ -118,8 +118,9 @@ impl Certificates {
         Self::new(Source::Secret(Box::new(Api::namespaced(client, namespace))), names, metrics, timing)
     }
 
-    /// Those that somebody else keeps in the files `tls.crt`, `tls.key` and, for the bundle, `ca.crt` of `folder`. They must be
-    /// for each of `names`. Without `ca.crt`, API servers must trust them by what their own system trusts.
+    /// Certificates from the files `tls.crt`, `tls.key` and, for the bundle, `ca.crt` in `folder`, which others
+    /// maintain. They must cover each of `names`. Without `ca.crt`, API servers must trust them by the authorities of
+    /// their own system.
     pub fn of_files(folder: &Path, names: Vec<String>, metrics: Arc<Metrics>, timing: &timing::Webhook) -> Self {
         Self::new(Source::Files(folder.to_owned()), names, metrics, timing)
     }
@@ -139,29 +140,30 @@ impl Certificates {
         }
     }
 
-    /// The same, looking every `poll`, and with other lifetimes of what we make: for tests.
+    /// The same with another poll interval and other lifetimes, for tests.
     #[must_use]
     pub fn with(self, poll: Duration, lifetimes: Lifetimes) -> Self {
         Self { poll, lifetimes, ..self }
     }
 
-    /// What registrations must have as `caBundle`, PEM. None where they must have none, and before the first [`Self::refresh`].
+    /// The `caBundle` for registrations, as PEM. None if registrations must have none, and before the first
+    /// [`Self::refresh`].
     pub fn ca_bundle(&self) -> Option<Vec<u8>> {
         self.shown.load().as_ref()?.bundle.clone()
     }
 
-    /// When what is shown expires; none before there is a certificate.
+    /// The expiry of the current certificate; none if there is none yet.
     pub fn expires(&self) -> Option<Timestamp> {
         Some(self.shown.load().as_ref()?.expires)
     }
 
-    /// Marked as changed whenever [`Self::ca_bundle`] gives another one: the registrations must follow.
+    /// Signals each change of [`Self::ca_bundle`], which the registrations must follow.
     pub fn changed(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Tells that, since now or before, every registration of ours has `bundle`. Whoever writes registrations tells it each
-    /// time that it has seen all of them; a new authority signs only after that.
+    /// Records that every registration has `bundle`, since now or earlier. The writer of registrations calls this after
+    /// each look at all of them. A new authority signs only after that.
     pub fn is_published(&self, bundle: &[u8]) {
         let mut published = lock(&self.published);
         if published.as_ref().is_none_or(|(known, _)| known != bundle) {
@@ -169,7 +171,7 @@ impl Certificates {
         }
     }
 
-    /// What is wrong, if something is: the last look failed, or what is shown expires soon.
+    /// The current problem, if there is one: the last refresh failed, or the certificate expires soon.
     pub fn trouble(&self, now: Timestamp) -> Option<Unavailable> {
         let trouble = lock(&self.trouble).clone();
         let Some(expires) = self.expires() else { return trouble };
@@ -184,19 +186,19 @@ impl Certificates {
         trouble
     }
 
-    /// Looks, renews, and looks again, for ever.
+    /// Refreshes the certificate at each interval, for ever.
     pub async fn run(&self) {
         loop {
             tokio::time::sleep(self.poll).await;
-            // It has been logged, and `trouble` tells it.
+            // The error is logged, and `trouble` reports it.
             let _ = self.refresh().await;
         }
     }
 
-    /// Reads what is there, renews what is due, and shows the result from the next handshake on.
+    /// Reads the stored certificate, renews it if due, and uses the result from the next handshake on.
     ///
     /// # Errors
-    /// Why there is nothing new to show. What was shown before is shown on.
+    /// The reason why there is no new certificate. The current one stays in use.
     pub async fn refresh(&self) -> Result<(), CertificateError> {
         let now = Timestamp::now();
         let found = match &self.source {
@@ -272,7 +274,7 @@ impl Certificates {
                     info!(?action, "Renewed the certificates of the webhook");
                     return shown(fresh);
                 }
-                // Another replica was faster: what it has written counts.
+                // Another replica was faster, so its result counts.
                 Err(error) if matches!(error.code(), 404 | 409) => {}
                 Err(error) => return Err(CertificateError::Secret(error)),
             }
@@ -280,8 +282,8 @@ impl Certificates {
         Err(CertificateError::Unusable(format!("Secret `{SECRET}` changes all the time")))
     }
 
-    /// What is to be done, and with what. Where what is stored is of no use or gone, what is shown still is: API servers trust
-    /// it, so a new authority comes beside it.
+    /// The next step, and the data for it. If the stored data is unusable or missing, the current certificate is used
+    /// as the basis: API servers trust it, so a new authority is added beside it.
     fn due(&self, stored: Option<&Stored>, now: Timestamp) -> (Action, Option<Stored>) {
         let next = |stored: Option<&Stored>| {
             let seen = stored.map(|stored| self.seen(stored)).unwrap_or_default();
@@ -297,7 +299,7 @@ impl Certificates {
         }
     }
 
-    /// For how long what is stored has been as it is, as far as we have seen.
+    /// The observed ages of the stored data.
     fn seen(&self, stored: &Stored) -> Seen {
         let published = lock(&self.published);
         let published = published.as_ref().filter(|(bundle, _)| *bundle == stored.bundle.as_bytes());
@@ -317,7 +319,7 @@ fn shown(stored: Stored) -> Result<Shown, CertificateError> {
     Ok(Shown { key: Arc::new(key), bundle: Some(bundle), expires: leaf.until, stored: Some(stored) })
 }
 
-/// What `secret` holds; empty where it holds nothing, or no text.
+/// The content of `secret`; empty for missing values and for values that are no text.
 fn stored(secret: &Secret) -> Stored {
     let [bundle, authority_key, leaf, leaf_key] = KEYS.map(|key| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key));
@@ -326,7 +328,7 @@ fn stored(secret: &Secret) -> Stored {
     Stored { bundle, authority_key, leaf, leaf_key }
 }
 
-/// Writes over just the version that was read, or creates.
+/// Replaces exactly the version that was read, or creates the Secret.
 async fn write(api: &Api<Secret>, secret: Option<Secret>, stored: &Stored) -> kube::Result<Secret> {
     let values = [&stored.bundle, &stored.authority_key, &stored.leaf, &stored.leaf_key];
     let data = KEYS.iter().zip(values).map(|(key, value)| ((*key).to_owned(), ByteString(value.clone().into_bytes())));

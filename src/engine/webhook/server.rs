@@ -1,16 +1,17 @@
-//! The HTTPS server that API servers call: `POST /mutate/{revision}`, `POST /validate/{revision}`, `GET /livez`; and
-//! `POST /author/{revision}`, where authors are judged ([`author`]).
+//! The HTTPS server that API servers call: `POST /mutate/{revision}`, `POST /validate/{revision}`, `GET /livez`, and
+//! `POST /author/{revision}` for the check of authors ([`author`]).
 //!
 //! # Limits, and their reasons
-//! Nobody who calls is known: whoever reaches the port can post. So no call can take more than its share. Reviews that are read
-//! at one time have 32 MiB together ([`BUDGET`]); what does not fit waits, for as long as its caller does. A connection must
-//! bring its first request within 10 s ([`timing::Webhook::first_request`]), and a body within 10 s. After that it may be idle for an hour
-//! ([`timing::Webhook::idle`]): API servers keep connections, those of 1.13 without end, and a request that meets a connection which is just
-//! being closed is lost. At most 1024 connections are open ([`CONNECTIONS`]).
+//! Callers are not authenticated: any client that reaches the port can post. So the resources of each call are limited.
+//! All reviews that are read at one time share 32 MiB ([`BUDGET`]). Further reviews wait as long as their callers do. A
+//! connection must send its first request within 10 s ([`timing::Webhook::first_request`]), and a body within 10 s.
+//! After that it may be idle for an hour ([`timing::Webhook::idle`]), because API servers keep connections, those of
+//! 1.13 for ever. A request on a connection that is just closing is lost. At most 1024 connections are open
+//! ([`CONNECTIONS`]).
 //!
 //! # Stopping
-//! No new connection is taken, every answer says `Connection: close`, and 2 s later ([`timing::Webhook::linger`]) what is idle is closed. Calls
-//! that run are finished.
+//! The server accepts no new connections, and every answer has `Connection: close`. After 2 s
+//! ([`timing::Webhook::linger`]) it closes idle connections. Running calls are finished.
 
 use super::NAME;
 use super::author::rights::Rights;
@@ -51,32 +52,32 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 use tracing::{debug, error, warn};
 
-/// How much of reviews is read at one time, in KiB. Parsed, they take some times as much.
+/// The size of all reviews that are read at one time, in KiB. Parsed reviews take several times as much.
 pub const BUDGET: u32 = 32 << 10;
-/// The least that a review takes of [`BUDGET`], in KiB: what else a call costs.
+/// The least share of [`BUDGET`] for a review, in KiB, for the other costs of a call.
 const LEAST: u32 = 16;
-/// How many connections are open at one time. An API server keeps 25 for each of our addresses (client-go,
-/// `idleConnsPerHost`), and opens more where more creates are under way.
+/// The most open connections. An API server keeps 25 for each of our addresses (client-go, `idleConnsPerHost`), and
+/// opens more for concurrent creates.
 pub const CONNECTIONS: usize = 1024;
 
-/// Registrations by their revision, each with the names of the policies that are in force by it.
+/// Registrations by revision, each with the names of its policies.
 pub type Revisions = BTreeMap<String, BTreeSet<String>>;
 
 /// What calls are answered from. Policies can be replaced at any time: the next call sees it.
 pub struct Webhook {
-    /// The policies that are in force by webhook, and no others.
+    /// The policies that are in effect by webhook.
     pub policies: ArcSwap<Policies>,
     /// The process: its flags, the cache of Namespaces, its counters.
     pub operator: Arc<Operator>,
     /// The revisions of the registrations that we have seen, each with the names of its policies, and by which [`Self::policies`] were taken: a probe through another
     /// one is not answered yet. None where nobody follows them: any is answered.
     pub revisions: ArcSwapOption<Revisions>,
-    /// True once all of that is known; false while it is read for the first time. Nobody is answered before: a workload would be let
-    /// through without its sidecar.
+    /// Whether the state above is complete. It is false during the first read, when no review is answered, because a
+    /// workload would get no sidecar.
     pub settled: watch::Sender<bool>,
-    /// Asks what the authors of policies may do; none where they are not judged here.
+    /// Checks the rights of authors; none if authors are not checked here.
     rights: Option<Rights>,
-    /// When a review could not be understood last.
+    /// The time of the last invalid review.
     puzzled: Mutex<Option<Instant>>,
 }
 
@@ -103,11 +104,11 @@ impl Webhook {
         Self { rights: Some(Rights::new(self.operator.client.clone(), self.timing())), ..self }
     }
 
-    /// The answer to the review in `body`: a status, and what is sent back.
+    /// The answer to the review in `body`: HTTP status and body.
     ///
     /// # Guarantees
-    /// Whatever the bytes are, it does not panic: a defect of ours costs this one call. What was decided is logged and counted after the
-    /// answer: the creator does not wait for it.
+    /// No bytes make it panic: a defect of ours costs only this call. The decision is logged and counted after the
+    /// answer, so the creator does not wait for that.
     pub async fn answer(self: &Arc<Self>, call: Call, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         let mut settled = self.settled.subscribe();
         let settling = settled.wait_for(|settled| *settled);
@@ -118,10 +119,10 @@ impl Webhook {
         self.survive(Asked::Workload(call), body.len(), self.handle(call, revision, body)).await
     }
 
-    /// The answer to the review of a policy in `body`, by what its author may do.
+    /// The answer to the review of a policy in `body`, by the rights of its author.
     ///
     /// # Guarantees
-    /// As of [`Self::answer`]. What could not be found out is refused, in time.
+    /// As for [`Self::answer`]. An unknown result is a rejection, in time.
     pub async fn answer_author(&self, revision: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         match &self.rights {
             Some(rights) => self.survive(Asked::Author, body.len(), judge(rights, revision, body)).await,
@@ -131,12 +132,12 @@ impl Webhook {
         }
     }
 
-    /// The answer to what could not be understood, of so many bytes, if it has been read.
+    /// The answer to an invalid review, and its size in bytes if it was read.
     fn refuse(&self, asked: Asked, invalid: &Invalid, bytes: Option<usize>) -> (StatusCode, Vec<u8>) {
         warn!(code = %Code::ReviewInvalid, detail = %invalid, bytes, "Cannot answer a review");
         if let Asked::Workload(call) = asked {
             *lock(&self.puzzled) = Some(Instant::now());
-            // A create is counted where it comes first. Which policies would have been for it is not known.
+            // Only the first call for a create is counted. The policies for it are unknown.
             if call == Call::Mutate {
                 self.operator.metrics.injection("", NAME.as_str(), Outcome::Failed, Code::ReviewInvalid);
             }
@@ -145,7 +146,8 @@ impl Webhook {
         (status, format!("{invalid}\n").into_bytes())
     }
 
-    /// That a review could not be understood lately. Whoever reaches the port can bring that about, so nothing of the review is told.
+    /// The problem that a recent review was invalid. Any client that reaches the port can cause it, so the message
+    /// shows no content of the review.
     pub fn trouble(&self, now: Instant) -> Option<Unavailable> {
         let last = (*lock(&self.puzzled))?;
         (now.duration_since(last) < self.timing().bad_review).then(|| {
@@ -157,7 +159,7 @@ impl Webhook {
         })
     }
 
-    /// What `work` on a review of so many `bytes` comes to, if only that it panicked.
+    /// The result of `work` on a review of so many `bytes`, or an error if it panics.
     async fn survive(
         &self,
         asked: Asked,
@@ -198,7 +200,7 @@ impl Webhook {
         Ok(body)
     }
 
-    /// The Namespace; none if there is none, or it cannot be read in time: whoever needs it will say so.
+    /// The Namespace; none if it is missing or cannot be read in time. Policies that need it report that.
     async fn namespace(&self, name: &str) -> Option<Arc<Value>> {
         match tokio::time::timeout(self.timing().namespace, self.operator.namespaces.read(&self.operator.client, name))
             .await
@@ -241,22 +243,22 @@ async fn judge(rights: &Rights, revision: &str, body: &[u8]) -> Result<Vec<u8>, 
     Ok(review.answer(refusal.as_deref()))
 }
 
-/// What is asked at a path.
+/// The question of a path.
 #[derive(Clone, Copy)]
 enum Asked {
     Workload(Call),
     Author,
 }
 
-/// What the routes share.
+/// The shared state of the routes.
 struct Shared {
     webhook: Arc<Webhook>,
     budget: Arc<Semaphore>,
     is_stopping: AtomicBool,
 }
 
-/// Serves on `listener` with the certificate that `certificates` gives for each handshake, until `stop` is true and what runs
-/// has been finished, which takes no longer than `linger` and `drain` of [`timing::Webhook`]: 7 s.
+/// Serves on `listener` with the certificate from `certificates` for each handshake, until `stop` is true and running
+/// calls are finished. The end takes at most `linger` and `drain` of [`timing::Webhook`]: 7 s.
 pub async fn serve(
     listener: TcpListener,
     certificates: Arc<dyn ResolvesServerCert>,
@@ -306,7 +308,7 @@ async fn accept(
     match listener.accept().await {
         Ok((stream, _)) => Some((stream, place)),
         Err(error) => {
-            // Out of file descriptors, say: more of them in the same moment would only fill the log.
+            // For example, no file descriptors are left. The pause avoids a flood of log lines.
             warn!(%error, "Cannot accept a connection");
             tokio::time::sleep(pause).await;
             None
@@ -321,7 +323,7 @@ fn config(certificates: Arc<dyn ResolvesServerCert>) -> ServerConfig {
         .expect("the provider has cipher suites for both versions")
         .with_no_client_auth()
         .with_cert_resolver(certificates);
-    // One HTTP/2 connection would be all that an API server opens: to one replica.
+    // With HTTP/2, an API server would open a single connection, to a single replica.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config
 }
@@ -333,7 +335,7 @@ async fn connection(
     mut closing: watch::Receiver<bool>,
     timing: &timing::Webhook,
 ) {
-    // An answer is written at once, small as it is.
+    // Small answers are sent at once.
     let _ = stream.set_nodelay(true);
     let stream = match tokio::time::timeout(timing.first_request, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -418,14 +420,14 @@ fn told((status, answer): (StatusCode, Vec<u8>)) -> Response {
     (status, [(header::CONTENT_TYPE, content)], answer).into_response()
 }
 
-/// Why there is no body.
+/// The reason why there is no body.
 enum Unread {
     TooLarge,
-    /// It has not come whole, or there is no room for it any more.
+    /// The body is incomplete, or there is no room for it.
     Broken(Response),
 }
 
-/// The body, once there is room for it, and the room that it takes.
+/// The body, once there is room for it, with the permit for that room.
 async fn read(shared: &Shared, body: Body) -> Result<(Bytes, tokio::sync::OwnedSemaphorePermit), Unread> {
     let size = body.size_hint();
     if size.lower() > LARGEST as u64 {
@@ -460,7 +462,7 @@ mod tests {
 
     const TIMING: &timing::Webhook = &Timing::short().webhook;
 
-    /// With one policy for pods that asks for the labels of Namespaces, and an API server that never answers.
+    /// A webhook with one policy for pods that needs the labels of Namespaces, and an API server that never answers.
     fn webhook() -> Arc<Webhook> {
         let site = Site::new("scpol-system", [], []);
         let object = json!({ "metadata": { "name": "envoy" }, "spec": {

@@ -1,4 +1,4 @@
-//! Where the server binaries are.
+//! The location of the server binaries.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,44 +10,43 @@ use tokio::sync::OnceCell;
 
 use crate::Version;
 
-/// Of each version in [`Version::ALL`].
+/// The assets of each version in [`Version::ALL`].
 static FOLDERS: [OnceCell<Assets>; Version::ALL.len()] = [const { OnceCell::const_new() }; Version::ALL.len()];
 
-/// A folder as envtest has it: `etcd`, `kube-apiserver`, `kubectl`, ...
+/// A folder in envtest's layout: `etcd`, `kube-apiserver`, `kubectl`, ...
 #[derive(Clone, Debug)]
 pub(crate) struct Assets(PathBuf);
 
 impl Assets {
-    /// Asks `build.sh`, which builds what is not there yet, once per process and version.
+    /// The assets of `version` from `build.sh`, which builds missing ones, once per process and version.
     pub(crate) async fn of(version: Version) -> Result<Self> {
         let index = Version::ALL.iter().position(|known| *known == version).context("a version that is not built")?;
         FOLDERS[index].get_or_try_init(|| build(version)).await.cloned()
     }
 
-    /// The folder.
     pub(crate) fn dir(&self) -> &Path {
         &self.0
     }
 
-    /// A file in it.
+    /// The path of a file in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    /// Its kubectl, or the one on `PATH`.
+    /// The folder's kubectl, or the one on `PATH`.
     pub(crate) fn kubectl(&self) -> PathBuf {
         let own = self.path("kubectl");
         if own.exists() { own } else { PathBuf::from("kubectl") }
     }
 }
 
-/// Ends `build.sh` when whoever waits for it gives up.
+/// Ends `build.sh` when the future that waits for it is dropped.
 struct Terminate(Option<Pid>);
 
 impl Drop for Terminate {
     fn drop(&mut self) {
         if let Some(pid) = self.0 {
-            // It may have ended by itself.
+            // It may have ended already.
             let _ = kill_process(pid, Signal::TERM);
         }
     }

@@ -1,4 +1,4 @@
-//! What a control plane is started with.
+//! The settings of a control plane.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::snapshot::{Etcd, Snapshot};
 use crate::user::{self, User};
 use crate::{ControlPlane, Version, free_port, nodes, pool, seconds};
 
-/// Requests that change something are logged with their bodies.
+/// The bodies of mutating requests are logged.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -25,7 +25,7 @@ rules:
 - level: Request
 ";
 
-/// What to start. Made by [`ControlPlane::builder`].
+/// The settings of a control plane, from [`ControlPlane::builder`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Builder {
     version: Version,
@@ -39,7 +39,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Everything as a test usually wants it.
+    /// The defaults for tests.
     pub(crate) fn new(version: Version) -> Self {
         Self {
             version,
@@ -53,78 +53,80 @@ impl Builder {
         }
     }
 
-    /// Admission plugins beyond the server's default ones. `ServiceAccount` is off unless named here: nobody creates the `default`
-    /// accounts. On 1.13 `Initializers` is on unless switched off.
+    /// Admission plugins beyond the server's default ones. `ServiceAccount` is off unless named here, because nothing
+    /// creates the `default` accounts. On 1.13 `Initializers` is on unless switched off.
     #[must_use]
     pub fn enable_admission(mut self, plugins: &[&str]) -> Self {
         self.admission.extend(plugins.iter().map(|p| (*p).to_owned()));
         self
     }
 
-    /// 1.13: serve the initializer configurations, but leave the plugin off, so that nothing is ever initialized.
+    /// 1.13: serves the initializer configurations but leaves the plugin off, so that no object is ever initialized.
     #[must_use]
     pub fn disable_initializers_plugin(mut self) -> Self {
         self.initializers_plugin = false;
         self
     }
 
-    /// 1.13: do not serve `admissionregistration.k8s.io/v1alpha1`, as 1.13 does by default. The plugin, which needs it, is off too.
+    /// 1.13: does not serve `admissionregistration.k8s.io/v1alpha1`, which is the default of 1.13. The plugin, which
+    /// needs it, is off too.
     #[must_use]
     pub fn disable_initializers_api(mut self) -> Self {
         self.initializers_api = false;
         self.disable_initializers_plugin()
     }
 
-    /// One more argument of kube-apiserver, as `--name=value`; it wins over one given before.
+    /// Another argument of kube-apiserver, as `--name=value`. It overrides an earlier one.
     #[must_use]
     pub fn extra_arg(mut self, arg: impl Into<String>) -> Self {
         self.extra_args.push(arg.into());
         self
     }
 
-    /// Record every request; read them with [`audit`](crate::Servers::audit).
+    /// Records every request for [`audit`](crate::Servers::audit).
     #[must_use]
     pub fn audit_log(mut self) -> Self {
         self.audit = true;
         self
     }
 
-    /// 1.36: also run kube-controller-manager, kube-scheduler and kwok with this many fake nodes, on which pods seem to run.
+    /// 1.36: also runs kube-controller-manager, kube-scheduler and kwok with `count` fake nodes, on which pods appear
+    /// to run.
     #[must_use]
     pub fn nodes(mut self, count: usize) -> Self {
         self.nodes = count;
         self
     }
 
-    /// Begin with what was in etcd when `state` was read, instead of with what a fresh server has: [`snapshot`](crate::Servers::snapshot) of one of
-    /// the same version.
+    /// Starts with the content of etcd in `state`, a [`snapshot`](crate::Servers::snapshot) of the same version,
+    /// instead of that of a new server.
     #[must_use]
     pub fn state(mut self, state: &Snapshot) -> Self {
         self.state = Some(state.clone());
         self
     }
 
-    /// Which version is started.
+    /// The version of the server.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// True if and only if servers started with `other` are the same as ours, whatever is in etcd.
+    /// Whether `other` starts the same servers, whatever the content of etcd.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let servers = |builder: &Self| Self { state: None, ..builder.clone() };
         servers(self) == servers(other)
     }
 
-    /// Starts everything and waits until it is ready, and first for `build.sh`, which may have to build the servers. See [`pool`] for
-    /// when a used one is taken.
+    /// Starts everything and waits until it is ready. Before that, `build.sh` may have to build the servers. [`pool`]
+    /// describes when a used control plane is taken.
     ///
     /// # Errors
-    /// If the servers cannot be built, or are not ready within 60 s; then with the end of the log.
+    /// If the build fails, or the servers are not ready within 60 s. The error then has the end of the log.
     pub async fn start(mut self) -> Result<ControlPlane> {
         ensure!(self.nodes == 0 || self.version == Version::V1_36, "nodes need version 1.36");
         let assets = Assets::of(self.version).await?;
         let servers = if pool::is_shared() {
-            // So that those who read it and those who do not use the same ones.
+            // So that tests with and without an audit log share servers.
             self.audit = true;
             self.shared(&assets).await
         } else {
@@ -139,7 +141,7 @@ impl Builder {
         Ok(plane)
     }
 
-    /// A used one in the state that is asked for, or one that begins with it.
+    /// Used servers, reset to the requested state, or new ones with that state.
     async fn shared(&self, assets: &Assets) -> Result<Servers> {
         let fresh = pool::fresh(self.version, || async {
             let plain = Self::new(self.version).audit_log();
@@ -157,7 +159,7 @@ impl Builder {
         Ok(used)
     }
 
-    /// New ones, with `state` in etcd before the API server starts.
+    /// New servers, with `state` in etcd before the API server starts.
     async fn fresh(&self, assets: &Assets, state: Option<&Snapshot>) -> Result<Servers> {
         let begin = Instant::now();
         let mut tries = 0;
@@ -181,7 +183,7 @@ impl Builder {
         })
     }
 
-    /// One attempt on ports that were free a moment ago.
+    /// One attempt, on ports that were free a moment ago.
     async fn attempt(&self, assets: &Assets, state: Option<&Snapshot>) -> Result<(Files, Process, Process)> {
         let (port, etcd_port) = (free_port(), free_port());
         let mut files = Files::write(port)?;
@@ -190,7 +192,8 @@ impl Builder {
         }
         if self.audit {
             fs::write(files.dir().join("audit.yaml"), AUDIT_POLICY)?;
-            // Servers append to a log that is there. One that 1.13 makes itself it writes on in where it was, though it was emptied.
+            // Servers append to an existing log. In a log that 1.13 has created itself, it continues at its old offset
+            // even after truncation.
             fs::write(files.dir().join(AUDIT_LOG), "")?;
         }
         let etcd = start_etcd(assets, files.dir(), etcd_port).await?;
@@ -208,7 +211,7 @@ impl Builder {
             format!("--etcd-servers=http://127.0.0.1:{etcd_port}"),
             "--bind-address=127.0.0.1".into(),
             format!("--secure-port={port}"),
-            // No route to the outside is needed, and the address of the service `kubernetes` is of no interest.
+            // No route to the outside is needed, and the address of the service `kubernetes` does not matter.
             "--advertise-address=127.0.0.1".into(),
             "--endpoint-reconciler-type=none".into(),
             "--service-cluster-ip-range=10.0.0.0/24".into(),

@@ -1,5 +1,5 @@
-//! Real Kubernetes API servers for tests: etcd and kube-apiserver 1.13.5 or 1.36.3 on free loopback ports, over TLS, with RBAC and
-//! fixed users. Nothing is left running, however the process that started them ends.
+//! Real Kubernetes API servers for tests: etcd and kube-apiserver 1.13.5 or 1.36.3 on free loopback ports, over TLS,
+//! with RBAC and fixed users. All processes end with the process that started them, however it ends.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {

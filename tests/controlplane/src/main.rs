@@ -96,7 +96,7 @@ async fn main() -> Result<ExitCode> {
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
-            // A terminal sends Ctrl-C to the command, too.
+            // A terminal also sends Ctrl-C to the command.
             _ = interrupt.recv() => if !std::io::stdin().is_terminal() { forward(pid, Signal::INT) },
             _ = terminate.recv() => forward(pid, Signal::TERM),
         }
@@ -106,11 +106,11 @@ async fn main() -> Result<ExitCode> {
 }
 
 fn forward(pid: Pid, signal: Signal) {
-    // It is our child and not yet waited for, so the pid is still its own; it may have ended already.
+    // The pid is still valid, because our child has not been waited for. The process may have ended already.
     let _ = kill_process(pid, signal);
 }
 
-/// As a shell reports it.
+/// The exit code in the form of a shell.
 fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     ExitCode::from(u8::try_from(code).unwrap_or(1))

@@ -1,4 +1,4 @@
-//! Manifests, applied without a process of kubectl for each.
+//! Applies manifests without a kubectl process.
 
 use anyhow::{Context, Result};
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
@@ -7,7 +7,7 @@ use kube::discovery::{ApiCapabilities, ApiResource, Scope, pinned_kind};
 use kube::{Api, Client};
 use serde_json::Value;
 
-/// Creates each object of `yaml`, or merges it into the one that is there.
+/// Creates each object of `yaml`, or merges it into the existing one.
 pub(crate) async fn apply(client: &Client, yaml: &str) -> Result<()> {
     let mut known: Vec<(GroupVersionKind, (ApiResource, ApiCapabilities))> = Vec::new();
     for document in serde_saphyr::from_multiple::<Value>(yaml)? {

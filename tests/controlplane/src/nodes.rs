@@ -1,4 +1,4 @@
-//! What makes pods run, or seem to: controllers, a scheduler, and kwok's fake nodes.
+//! The programs that make pods run, or appear to: controllers, a scheduler, and kwok's fake nodes.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::ready::wait_ready;
 use crate::{ControlPlane, User};
 
-/// Starts the three beside `plane` and waits until `count` nodes are ready.
+/// Starts the three programs beside `plane` and waits until `count` nodes are ready.
 pub(crate) async fn start(plane: &ControlPlane, assets: &Assets, count: usize) -> Result<Vec<Process>> {
     let start = |name, args: &[String]| Process::start(name, &assets.path(name), args, plane.dir());
     let dir = plane.dir().display();
@@ -48,7 +48,7 @@ fn stages(assets: &Assets) -> Result<Vec<String>> {
     entries.map(|entry| Ok(format!("--config={}", entry?.path().display()))).collect()
 }
 
-/// A node that kwok takes care of. It would say `kwok-v..` as the kubelet's version, were it not set.
+/// A node for kwok. Without this setting its kubelet version would be `kwok-v..`.
 fn node(index: usize) -> Result<Node> {
     let name = format!("fake-{index}");
     let size = json!({"cpu": "32", "memory": "256Gi", "pods": "1000"});

@@ -1,12 +1,12 @@
-//! Control planes that tests use one after the other.
+//! The pool of control planes that tests use one after the other.
 //!
-//! Starting one takes seconds of both processors; giving a used one its former state takes some milliseconds. In a process that has
-//! called [`share`], a control plane that is dropped waits here for the next test that asks for one like it, unless a test has stopped,
-//! restarted or frozen its API server, or has panicked.
+//! A start takes seconds of both processors, and a reset of a used control plane some milliseconds. In a process that
+//! has called [`share`], a dropped control plane waits here for the next test that needs a similar one. The exceptions
+//! are control planes whose API server was stopped, restarted or frozen, or whose test has panicked.
 //!
 //! # Guarantees
-//! Who gets a used one finds in etcd what a fresh one has, or the state that [`Builder::state`] names, and nothing else; no file and no
-//! audit event of who had it before.
+//! A used control plane has exactly the etcd content of a new one, or the state of [`Builder::state`]. It has no files
+//! and no audit events of its earlier user.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,20 +20,20 @@ use crate::server::Servers;
 use crate::snapshot::Snapshot;
 use crate::{Builder, Version};
 
-/// Control planes at rest, with what they were started with and since when; the longest at rest first.
+/// Idle control planes, with their settings and the start of their idle time; the longest idle first.
 static IDLE: Mutex<Vec<(Builder, Servers, Instant)>> = Mutex::new(Vec::new());
-/// With what those were started that tests use now.
+/// The settings of the control planes that tests use now.
 static IN_USE: Mutex<Vec<Builder>> = Mutex::new(Vec::new());
-/// Whether anything comes here.
+/// Whether the pool is in use.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
-/// As many wait here; each takes up to 500 MB.
+/// The most idle control planes. Each takes up to 500 MB.
 const IDLE_LIMIT: usize = 10;
-/// As many that are alike are started; whoever asks for one more waits for one of them.
+/// The most similar control planes at one time. A further request waits for one of them.
 const ALIKE: usize = 4;
-/// Not for ever, since a test may have several.
+/// Limited, because a test may hold several.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Has the control planes of this process used by one test after the other, from now on.
+/// Shares the control planes of this process among tests from now on.
 pub fn share() {
     IS_SHARED.store(true, Ordering::Relaxed);
 }
@@ -42,8 +42,8 @@ pub(crate) fn is_shared() -> bool {
     IS_SHARED.load(Ordering::Relaxed)
 }
 
-/// One that was started with `builder` and is at rest, and since when: the longest at rest, since what it has to forget takes time. None
-/// where a new one is to be started; it counts as in use from now on, until [`ended`].
+/// An idle control plane with the settings `builder`, and the start of its idle time: the longest idle one, because its
+/// reset must wait the least. None if a new one must be started. That one counts as in use until [`ended`].
 pub(crate) async fn take(builder: &Builder) -> Option<(Servers, Instant)> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -61,7 +61,7 @@ pub(crate) async fn take(builder: &Builder) -> Option<(Servers, Instant)> {
     }
 }
 
-/// Notes that a test has ended with one that was started with `builder`.
+/// Records that a test has ended with a control plane of the settings `builder`.
 pub(crate) fn ended(builder: &Builder) {
     let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(at) = in_use.iter().position(|other| other.is_like(builder)) {
@@ -69,7 +69,7 @@ pub(crate) fn ended(builder: &Builder) {
     }
 }
 
-/// Takes one back.
+/// Returns a control plane to the pool.
 pub(crate) fn give(builder: Builder, servers: Servers) {
     let oldest = {
         let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ pub(crate) fn give(builder: Builder, servers: Servers) {
     drop(oldest); // which takes a moment
 }
 
-/// What a server of this version has made for itself once it is ready: found out by the first, given to each that follows.
+/// The objects that a server of this version creates for itself, computed by the first caller and reused by all others.
 pub(crate) async fn fresh<F: Future<Output = Result<Snapshot>>>(
     version: Version,
     find_out: impl FnOnce() -> F,

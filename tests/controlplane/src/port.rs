@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 
-/// Below what a kernel gives away by itself: 32768 to 60999 on Linux (`net.ipv4.ip_local_port_range`).
+/// Below the ephemeral ports of the kernel: 32768 to 60999 on Linux (`net.ipv4.ip_local_port_range`).
 const PORTS: std::ops::Range<u16> = 10_000..32_768;
 
-/// A port of loopback that nobody listens on, and never the same one again in this process. Whoever asks the kernel for any port, or
-/// connects from one, does not get it: what is started anew finds it as free as before.
+/// A free loopback port, never the same twice in this process. The kernel does not assign it as an ephemeral port, so
+/// it is still free after a restart of its server.
 ///
 /// # Panics
 /// If a thousand ports in a row are taken.

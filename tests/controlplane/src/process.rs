@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Runs `"$@"` with its output in the file `$1`, and prints its pid. When our end of its stdin closes, for whatever reason, the server
-/// is killed and the folder `$2` removed. When the server ends, so does the script, with the same code.
+/// Runs `"$@"` with its output in the file `$1`, and prints its pid. When our end of its stdin closes, for any reason,
+/// the script kills the server and removes the folder `$2`. When the server ends, the script ends with the same code.
 const WATCHDOG: &str = r#"
 log=$1 dir=$2; shift 2
 exec 3<&0
@@ -28,19 +28,19 @@ kill $watchdog
 exit $code
 "#;
 
-/// One server under a watchdog.
+/// A server under a watchdog.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: &'static str,
     pid: Pid,
     shell: Mutex<Child>,
-    /// Closed by the kernel if we die; never written to.
+    /// Closed by the kernel if this process dies. It is never written to.
     _lifeline: ChildStdin,
     log: PathBuf,
 }
 
 impl Process {
-    /// Starts `command`, whose output is appended to `<dir>/<name>.log`; `dir` is removed if this process dies.
+    /// Starts `command` and appends its output to `<dir>/<name>.log`. `dir` is removed if this process dies.
     pub(crate) fn start(name: &'static str, command: &Path, args: &[String], dir: &Path) -> Result<Self> {
         let log = dir.join(format!("{name}.log"));
         let mut shell = Command::new("/bin/sh")
@@ -51,7 +51,7 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            .process_group(0) // Ctrl-C is for us; our end is what ends the server
+            .process_group(0) // Ctrl-C is for us; our end also ends the server
             .spawn()
             .with_context(|| format!("starting {name}"))?;
         let lifeline = shell.stdin.take().expect("stdin is piped");
@@ -66,7 +66,7 @@ impl Process {
         self.shell.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the server ended, if it has.
+    /// The exit status of the server, if it has ended.
     pub(crate) fn exited(&self) -> Option<ExitStatus> {
         self.shell().try_wait().ok().flatten()
     }
@@ -75,12 +75,12 @@ impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         let mut shell = self.shell();
         if matches!(shell.try_wait(), Ok(None)) {
-            // It may end this very moment; then there is nothing to signal.
+            // It may end at this moment; then there is nothing to signal.
             let _ = kill_process(self.pid, signal);
         }
     }
 
-    /// Kills the server and waits until it is gone: some milliseconds.
+    /// Kills the server and waits for its end, which takes some milliseconds.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
         let _ = self.shell().wait();
@@ -91,7 +91,7 @@ impl Process {
         self.pid.as_raw_pid().unsigned_abs()
     }
 
-    /// An error that carries the end of its output.
+    /// An error with the end of the server's output.
     pub(crate) fn failure(&self, what: &str) -> anyhow::Error {
         anyhow::anyhow!("{} {what}; the end of its log:\n{}", self.name, tail(&self.log, 40))
     }

@@ -1,4 +1,4 @@
-//! When a server may be used.
+//! Checks that a server is ready for use.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::Version;
 use crate::process::Process;
 
-/// How long a server may take until it is ready.
+/// The time limit for a server to become ready.
 pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
-/// How often its state is asked for.
+/// The interval of the checks.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
 
-/// Polls until `probe` succeeds, the process ends, or the time is up.
+/// Polls until `probe` succeeds, the process ends, or the time limit is reached.
 pub(crate) async fn wait_ready<F>(process: &Process, probe: impl Fn() -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
@@ -36,7 +36,7 @@ where
     }
 }
 
-/// Healthy, by its own word.
+/// Checks that etcd reports itself healthy.
 pub(crate) async fn etcd_health(port: u16) -> Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").await?;
@@ -46,7 +46,8 @@ pub(crate) async fn etcd_health(port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Healthy, with its RBAC API and the namespace `default`: plain requests are answered before RBAC is served.
+/// Checks that the API server is healthy and has its RBAC API and the namespace `default`. It answers plain requests
+/// before RBAC is served.
 pub(crate) async fn probe(client: &Client, version: Version) -> Result<()> {
     let path = match version {
         Version::V1_13 => "/healthz",
@@ -61,7 +62,7 @@ pub(crate) async fn probe(client: &Client, version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Whether someone else took a port that was free a moment ago.
+/// Whether another process has taken the port in the meantime.
 pub(crate) fn is_clash(error: &anyhow::Error) -> bool {
     format!("{error:#}").contains("address already in use")
 }

@@ -9,10 +9,10 @@ use crate::process::Process;
 use crate::ready::{is_clash, probe, wait_ready};
 use crate::{ControlPlane, User, free_port};
 
-/// How often a port is tried that was free a moment ago.
+/// The number of tries of ports that were free a moment ago.
 const TRIES: usize = 5;
 
-/// An API server beside the first, with the same users and flags. Dropping it ends it.
+/// A second API server with the same users and flags. Dropping it ends it.
 #[derive(Debug)]
 pub struct ApiServer {
     _process: Process,
@@ -21,7 +21,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// The file of its audit log, in the folder of the control plane, which has one if the control plane has.
+    /// The file of its audit log in the folder of the control plane, if that has an audit log.
     pub const AUDIT_LOG: &'static str = "audit-second.log";
 
     /// `https://127.0.0.1:<port>`.
@@ -29,7 +29,7 @@ impl ApiServer {
         &self.url
     }
 
-    /// A new client, with connections of its own, that may do anything.
+    /// A new client with its own connections and all rights.
     pub fn admin(&self) -> Client {
         Client::try_from(self.config.clone()).expect("the same configuration was used to wait for the server")
     }
@@ -56,10 +56,11 @@ impl ApiServer {
 }
 
 impl ControlPlane {
-    /// Starts a second API server, which reaches etcd at the address `etcd`: of a proxy, say. It is to be dropped first.
+    /// Starts a second API server, which connects to etcd at the address `etcd`, for example of a proxy. It must be
+    /// dropped before the control plane.
     ///
     /// # Errors
-    /// If it is not ready within 60 s; then with the end of its log.
+    /// If the server is not ready within 60 s. The error has the end of its log.
     pub async fn second_apiserver(&self, etcd: SocketAddr) -> Result<ApiServer> {
         self.spoil();
         let mut tries = 0;

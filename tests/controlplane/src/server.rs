@@ -1,4 +1,4 @@
-//! Holding and ending one control plane.
+//! The life and the end of a control plane.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -25,7 +25,7 @@ use crate::snapshot::{Etcd, Snapshot};
 use crate::user::{self, User};
 use crate::{Builder, Version, pool, tls};
 
-/// The folder of one control plane and what is needed to start its API server again.
+/// The folder of a control plane, and the data to start its API server again.
 #[derive(Debug)]
 pub(crate) struct Files {
     temp: TempDir,
@@ -37,7 +37,7 @@ pub(crate) struct Files {
     own: BTreeSet<OsString>,
 }
 
-/// Where the requests are logged.
+/// The file of the audit log.
 pub(crate) const AUDIT_LOG: &str = "audit.log";
 
 impl Files {
@@ -54,14 +54,14 @@ impl Files {
         self.temp.path()
     }
 
-    /// Notes which files are the servers' own: those that are there now.
+    /// Records the present files as the servers' own.
     pub(crate) fn note_own(&mut self) -> Result<()> {
         let names = fs::read_dir(self.dir())?.map(|entry| Ok(entry?.file_name()));
         self.own = names.collect::<Result<_>>()?;
         Ok(())
     }
 
-    /// Removes what a test, or kubectl, has left there.
+    /// Removes all other files, from a test or kubectl.
     fn remove_others(&self) -> Result<()> {
         for entry in fs::read_dir(self.dir())? {
             let entry = entry?;
@@ -89,7 +89,7 @@ impl Files {
 /// Running etcd and kube-apiserver. Dropping it ends them and removes their folder.
 #[derive(Debug)]
 pub struct Servers {
-    // In the order in which they are to end.
+    // In the order of termination.
     pub(crate) nodes: Vec<Process>,
     pub(crate) apiserver: Mutex<Option<Process>>,
     pub(crate) etcd: Process,
@@ -99,13 +99,13 @@ pub struct Servers {
     pub(crate) audit: bool,
 }
 
-/// [`Servers`] that one test uses. Dropping it ends them, or hands them to the next test: see [`crate::pool`].
+/// The [`Servers`] of one test. Dropping it ends them, or passes them to the next test: see [`crate::pool`].
 #[derive(Debug)]
 pub struct ControlPlane {
     builder: Builder,
-    /// None once they are handed on.
+    /// None after they were passed on.
     servers: Option<Servers>,
-    /// Whether they are not as they were when they were ready.
+    /// Whether their state has changed in a way that a reset cannot undo.
     is_spoilt: AtomicBool,
 }
 
@@ -125,7 +125,7 @@ impl DerefMut for ControlPlane {
 }
 
 impl ControlPlane {
-    /// A control plane of this version, with everything as a test usually wants it.
+    /// The settings for a control plane of this version, with the defaults for tests.
     pub fn builder(version: Version) -> Builder {
         Builder::new(version)
     }
@@ -134,24 +134,24 @@ impl ControlPlane {
         Self { builder, servers: Some(servers), is_spoilt: AtomicBool::new(false) }
     }
 
-    /// Notes that these servers are not to be handed on.
+    /// Excludes these servers from reuse.
     pub(crate) fn spoil(&self) {
         self.is_spoilt.store(true, Ordering::Relaxed);
     }
 
-    /// SIGKILL, and a new server on the same port and data; returns when it is ready.
+    /// Kills the API server and starts a new one on the same port and data. Returns when it is ready.
     ///
     /// # Errors
-    /// If it does not come back.
+    /// If the server is not ready in time.
     pub async fn restart_apiserver(&self) -> Result<()> {
         self.stop_apiserver().await;
         self.start_apiserver().await
     }
 
-    /// [`Self::restart_apiserver`] with more arguments, as `--name=value`, in place of those of the same name that were given before.
+    /// [`Self::restart_apiserver`] with more arguments, as `--name=value`. They replace earlier ones of the same name.
     ///
     /// # Errors
-    /// If it does not come back.
+    /// If the server is not ready in time.
     pub async fn restart_apiserver_with(&mut self, args: &[&str]) -> Result<()> {
         let name = |arg: &str| arg.split('=').next().unwrap_or_default().to_owned();
         let replaced: Vec<_> = args.iter().map(|arg| name(arg)).collect();
@@ -160,7 +160,7 @@ impl ControlPlane {
         self.restart_apiserver().await
     }
 
-    /// Kills the API server; etcd stays.
+    /// Kills the API server. etcd keeps running.
     pub async fn stop_apiserver(&self) {
         self.spoil();
         let process = self.apiserver().take();
@@ -170,7 +170,7 @@ impl ControlPlane {
     /// Starts the API server again after [`Self::stop_apiserver`].
     ///
     /// # Errors
-    /// If it does not come back.
+    /// If the server is not ready in time.
     pub async fn start_apiserver(&self) -> Result<()> {
         ensure!(self.apiserver().is_none(), "the API server was not stopped");
         let deadline = Instant::now() + READY_LIMIT;
@@ -180,14 +180,14 @@ impl ControlPlane {
                     *self.apiserver() = Some(process);
                     return Ok(());
                 }
-                // Someone's outgoing connection has the port for a moment.
+                // Another process may have the port for a moment, for an outgoing connection.
                 Err(error) if is_clash(&error) && Instant::now() < deadline => sleep(POLL).await,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Stops the API server in its tracks (SIGSTOP): connections stay open, nothing answers.
+    /// Freezes the API server (SIGSTOP): connections stay open, but nothing answers.
     pub fn freeze(&self) {
         self.spoil();
         self.signal(Signal::STOP);
@@ -216,52 +216,53 @@ impl Drop for ControlPlane {
 }
 
 impl Servers {
-    /// `https://127.0.0.1:<port>`; stays the same over restarts.
+    /// `https://127.0.0.1:<port>`, the same after restarts.
     pub fn url(&self) -> &str {
         &self.files.url
     }
 
-    /// The certificate authority of the server's certificate.
+    /// The CA of the server's certificate, as PEM.
     pub fn ca_pem(&self) -> &str {
         &self.files.ca_pem
     }
 
-    /// Which version this is.
+    /// The version of the server.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Its temporary folder: kubeconfigs, certificates, logs, etcd's data. Files put there are removed with it.
+    /// The temporary folder with kubeconfigs, certificates, logs and etcd's data. Files added to it are removed with
+    /// it.
     pub fn dir(&self) -> &Path {
         self.files.dir()
     }
 
-    /// The folder of the server binaries, with kubectl in it unless assets were given without.
+    /// The folder of the server binaries. It includes kubectl, unless the assets lack it.
     pub fn assets(&self) -> &Path {
         self.assets.dir()
     }
 
-    /// A new client, with connections of its own, that may do anything.
+    /// A new client with its own connections and all rights.
     pub fn admin(&self) -> Client {
         self.client(User::Admin)
     }
 
-    /// A new client, with connections of its own, for a user. It never retries.
+    /// A new client with its own connections, for a user. It never retries.
     pub fn client(&self, user: User) -> Client {
         Client::try_from(self.client_config(user)).expect("the same configuration was used to wait for the server")
     }
 
-    /// The configuration of [`Self::client`], to change before use.
+    /// The configuration of [`Self::client`], for changes before use.
     pub fn client_config(&self, user: User) -> Config {
         self.files.config(user)
     }
 
-    /// A kubeconfig file with the user's token and the certificate authority in it.
+    /// A kubeconfig file with the user's token and the CA.
     pub fn kubeconfig(&self, user: User) -> PathBuf {
         user.kubeconfig(self.dir())
     }
 
-    /// `kubectl` as a user, without the caller's own settings and caches. Add arguments, then `output()`.
+    /// `kubectl` as a user, without the caller's settings and caches. The caller adds arguments, then calls `output()`.
     pub fn kubectl(&self, user: User) -> Command {
         let mut command = Command::new(self.assets.kubectl());
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", self.dir());
@@ -273,18 +274,19 @@ impl Servers {
         command
     }
 
-    /// What `kubectl ARGS` prints.
+    /// The output of `kubectl ARGS`.
     ///
     /// # Errors
-    /// With what it wrote to stderr, if it fails.
+    /// If kubectl fails. The error has its stderr.
     pub async fn kubectl_output(&self, user: User, args: &[&str]) -> Result<String> {
         printed(self.kubectl(user).args(args).output().await?, args)
     }
 
-    /// Creates what is in these YAML documents as the administrator, or merges it into what is there; unknown fields are let through.
+    /// Creates the objects in `yaml` as the administrator, or merges them into existing ones. Unknown fields are
+    /// allowed.
     ///
     /// # Errors
-    /// At the first one that the server does not take.
+    /// At the first object that the server rejects.
     pub async fn apply_manifests(&self, yaml: &str) -> Result<()> {
         manifest::apply(&self.admin(), yaml).await
     }
@@ -292,20 +294,20 @@ impl Servers {
     /// [`Self::apply_manifests`] of a file.
     ///
     /// # Errors
-    /// If it cannot be read, and as there.
+    /// If the file cannot be read, or as for [`Self::apply_manifests`].
     pub async fn apply_file(&self, path: &Path) -> Result<()> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         self.apply_manifests(&text).await.with_context(|| path.display().to_string())
     }
 
-    /// The requests so far, oldest first, as audit events; needs [`Builder::audit_log`].
+    /// The requests so far as audit events, oldest first. Needs [`Builder::audit_log`].
     ///
     /// # Panics
     /// Without it.
     pub fn audit(&self) -> Vec<Value> {
         assert!(self.audit, "started without audit_log()");
         let text = fs::read_to_string(self.dir().join(AUDIT_LOG)).unwrap_or_default();
-        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect() // the last line may still be in writing
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect() // the last line may be incomplete
     }
 
     /// Forgets the requests so far.
@@ -316,7 +318,7 @@ impl Servers {
         empty(&self.dir().join(AUDIT_LOG))
     }
 
-    /// The last lines of the API server's log, which goes on over restarts.
+    /// The last lines of the API server's log, which continues after restarts.
     pub fn log_tail(&self, lines: usize) -> String {
         tail(&self.dir().join("kube-apiserver.log"), lines)
     }
@@ -327,15 +329,15 @@ impl Servers {
         self.nodes.iter().map(Process::id).chain(apiserver).chain([self.etcd.id()]).collect()
     }
 
-    /// What etcd holds once the API server has nothing more to write for itself: for [`Builder::state`].
+    /// The content of etcd once the API server has no more writes of its own, for [`Builder::state`].
     ///
     /// # Errors
-    /// If etcd does not answer, or something goes on writing.
+    /// If etcd does not answer, or the writes do not end.
     pub async fn snapshot(&self) -> Result<Snapshot> {
         self.etcd_client()?.settled().await
     }
 
-    /// What etcd holds at this moment.
+    /// The current content of etcd.
     ///
     /// # Errors
     /// If etcd does not answer.
@@ -343,7 +345,7 @@ impl Servers {
         self.etcd_client()?.read().await
     }
 
-    /// Where etcd listens, as `127.0.0.1:<port>`.
+    /// The address of etcd, as `127.0.0.1:<port>`.
     pub fn etcd_address(&self) -> String {
         let address = self.files.args.iter().find_map(|arg| arg.strip_prefix("--etcd-servers=http://"));
         address.expect("the API server was started with it").to_owned()
@@ -353,7 +355,7 @@ impl Servers {
         Etcd::at(&self.etcd_address())
     }
 
-    /// As if these servers had been started now, with `state` in etcd. Nobody has used them since `since`.
+    /// Resets the servers as if they had just started, with `state` in etcd. They have been unused since `since`.
     pub(crate) async fn reset(&self, state: &Snapshot, since: std::time::Instant) -> Result<()> {
         self.etcd_client()?.restore(state, since).await?;
         self.files.remove_others()?;
@@ -392,7 +394,7 @@ impl Drop for Servers {
     }
 }
 
-/// Takes everything out of a log, whoever appends to it, if it is there.
+/// Truncates a log, if it exists. Writers may be appending to it.
 fn empty(log: &Path) -> Result<()> {
     match fs::OpenOptions::new().write(true).open(log) {
         Ok(file) => Ok(file.set_len(0)?),
@@ -401,7 +403,7 @@ fn empty(log: &Path) -> Result<()> {
     }
 }
 
-/// Waits for processes to end (some milliseconds each) and folders to go, off the runtime's threads.
+/// Drops `value` off the runtime's threads, because it waits for processes to end and folders to be removed.
 async fn drop_blocking<T: Send + 'static>(value: T) {
     let done = tokio::task::spawn_blocking(move || drop(value)).await;
     done.expect("dropping does not panic");

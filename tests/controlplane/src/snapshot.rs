@@ -1,4 +1,4 @@
-//! What etcd holds, read at one moment and put back later.
+//! Snapshots of the content of etcd, and their restoration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,37 +11,37 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Where API servers keep everything, and the first key behind it.
+/// The key range of API servers: its beginning, and the first key after it.
 const ALL: (&[u8], &[u8]) = (b"/registry/", b"/registry0");
-/// What servers write about themselves while they run: nobody's state.
+/// The keys that servers write about themselves while they run. They are not part of a state.
 const OWN: [&str; 3] =
     ["/registry/leases/kube-system/apiserver-", "/registry/masterleases/", "/registry/peerserverleases/"];
-/// Whose values servers bring in line by themselves, with their own port and with what is served.
+/// The keys whose values servers reconcile themselves, with their own port and served APIs.
 const RECONCILED: [&str; 2] =
     ["/registry/services/specs/default/kubernetes", "/registry/apiregistration.k8s.io/apiservices/"];
-/// The last thing that a server makes for itself, up to ten seconds after its start.
+/// The last object that a server creates for itself, up to ten seconds after its start.
 const LAST: &[u8] = b"/registry/services/specs/default/kubernetes";
-/// Operations in one transaction; etcd takes 128 (`--max-txn-ops`).
+/// The operations per transaction; etcd accepts 128 (`--max-txn-ops`).
 const TRANSACTION: usize = 100;
-/// How long nothing may change until a new server has made all that it makes for itself.
+/// The time without changes after which a new server has created all its own objects.
 const QUIET: Duration = Duration::from_millis(700);
-/// How long that may take.
+/// The time limit for that.
 const QUIET_LIMIT: Duration = Duration::from_secs(30);
-/// What an API server looks for once a second.
+/// The objects that an API server polls once a second.
 const REGISTRATIONS: [&str; 3] =
     ["/registry/initializerconfigurations/", "/registry/mutatingadmission", "/registry/validatingadmission"];
-/// Until it has looked for these: `k8s.io/apiserver`, `initializer_manager.go` of 1.13 and
-/// `plugin/policy/generic/policy_source.go` of 1.36. It may take two looks.
+/// The time until it has polled them: `k8s.io/apiserver`, `initializer_manager.go` of 1.13 and
+/// `plugin/policy/generic/policy_source.go` of 1.36. It may take two polls.
 const POLLED: Duration = Duration::from_millis(2_200);
-/// How long an API server's own watches may take to show it what has changed in etcd.
+/// The time until an API server's own watches show a change in etcd.
 const WATCHED: Duration = Duration::from_millis(100);
 
-/// Every key of etcd with its value, but for what API servers write about themselves.
+/// Every key of etcd with its value, except those that API servers write about themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot(Arc<BTreeMap<Vec<u8>, Vec<u8>>>);
 
 impl Snapshot {
-    /// The keys that are only here, or have another value in `other` that servers do not bring in line by themselves.
+    /// The keys that are only here, or whose value in `other` differs and is not reconciled by servers.
     pub fn difference(&self, other: &Self) -> Vec<String> {
         self.not_in(other).map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect()
     }
@@ -54,7 +54,7 @@ impl Snapshot {
     }
 }
 
-/// The etcd of one control plane, by the HTTP gateway that it has beside gRPC.
+/// The etcd of a control plane, through its HTTP gateway.
 #[derive(Clone)]
 pub(crate) struct Etcd(Client);
 
@@ -70,7 +70,7 @@ impl Etcd {
         Ok(self.0.request(request.body(body.to_string().into_bytes())?).await?)
     }
 
-    /// What it holds now.
+    /// The current content.
     pub(crate) async fn read(&self) -> Result<Snapshot> {
         let (first, end) = ALL;
         let all = json!({ "key": ByteString(first.to_vec()), "range_end": ByteString(end.to_vec()) });
@@ -87,7 +87,7 @@ impl Etcd {
         Ok(Snapshot(Arc::new(read)))
     }
 
-    /// What it holds once the API server has made all that it makes for itself.
+    /// The content once the API server has created all its own objects.
     pub(crate) async fn settled(&self) -> Result<Snapshot> {
         let deadline = Instant::now() + QUIET_LIMIT;
         let mut before = self.read().await?;
@@ -102,7 +102,7 @@ impl Etcd {
         }
     }
 
-    /// Puts everything into an etcd that is empty.
+    /// Writes everything into an empty etcd.
     pub(crate) async fn fill(&self, snapshot: &Snapshot) -> Result<()> {
         let puts: Vec<Value> = snapshot.0.iter().map(|(key, value)| put(key, value)).collect();
         for part in puts.chunks(TRANSACTION) {
@@ -111,11 +111,11 @@ impl Etcd {
         Ok(())
     }
 
-    /// Makes it hold what `snapshot` holds, and nothing else, and waits until the API server on it must have seen that, and what else has
-    /// changed until `since`.
+    /// Makes `snapshot` the exact content, and waits until the API server must have seen it, and all other changes
+    /// until `since`.
     pub(crate) async fn restore(&self, snapshot: &Snapshot, since: std::time::Instant) -> Result<()> {
         let mut registered = Instant::from_std(since);
-        // What was under way may still be written: it ends when a look finds nothing to do.
+        // Pending writes may still arrive, so it repeats until a look finds no difference.
         for _ in 0..10 {
             let now = self.read().await?;
             let (mut operations, mut is_polled) = (Vec::new(), false);
@@ -131,7 +131,7 @@ impl Etcd {
                 sleep_until(registered + POLLED).await;
                 return Ok(());
             }
-            // One after the other: API servers count on it that no two objects have the same version.
+            // One at a time, because API servers rely on different versions for different objects.
             for operation in &operations {
                 self.commit(std::slice::from_ref(operation)).await?;
             }

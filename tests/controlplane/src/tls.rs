@@ -10,7 +10,8 @@ use rcgen::{
 
 /// Writes `ca.crt`, `tls.crt`, `tls.key`, `sa.pub` and `sa.key` into `dir` and returns the CA in PEM.
 ///
-/// A real CA and leaf with an IP SAN: rustls takes neither a self-signed leaf nor a certificate with only a common name.
+/// A real CA and a leaf with an IP SAN, because rustls accepts neither a self-signed leaf nor a certificate with only a
+/// common name.
 pub(crate) fn write(dir: &Path) -> Result<String> {
     let ca_key = KeyPair::generate()?;
     let mut ca = CertificateParams::new(Vec::new())?;

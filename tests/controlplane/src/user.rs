@@ -1,4 +1,4 @@
-//! Who talks to the server: fixed users, each with a random token.
+//! The fixed users of the server, each with a random token.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -10,21 +10,21 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
-/// A user of the server's token file. Only [`User::Admin`] may do anything before a test grants it.
+/// A user in the server's token file. Only [`User::Admin`] has rights before a test grants some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum User {
     /// In `system:masters`: everything is allowed, and no in-flight limit applies.
     Admin,
-    /// `system:serviceaccount:scpol-system:scpol`, as the operator's own Pod would be.
+    /// `system:serviceaccount:scpol-system:scpol`, the account of the operator's pod.
     Operator,
-    /// `creator`: in no group but `system:authenticated`.
+    /// `creator`, only in the group `system:authenticated`.
     Creator,
-    /// `bystander`: likewise.
+    /// `bystander`, with the same group.
     Bystander,
 }
 
 impl User {
-    /// All of them.
+    /// All users.
     pub const ALL: [Self; 4] = [Self::Admin, Self::Operator, Self::Creator, Self::Bystander];
 
     /// The name that the server sees.
@@ -37,7 +37,7 @@ impl User {
         }
     }
 
-    /// The groups of the token file; `system:authenticated` is added by the server.
+    /// The groups in the token file. The server adds `system:authenticated`.
     pub fn groups(self) -> &'static str {
         match self {
             Self::Admin => "system:masters",
@@ -55,7 +55,7 @@ impl User {
         }
     }
 
-    /// His kubeconfig file in `dir`.
+    /// The user's kubeconfig file in `dir`.
     pub(crate) fn kubeconfig(self, dir: &Path) -> PathBuf {
         dir.join(self.file())
     }
@@ -94,7 +94,7 @@ pub(crate) fn write_kubeconfigs(dir: &Path, url: &str, ca_pem: &str, tokens: &[S
     Ok(())
 }
 
-/// A client configuration from a kubeconfig file: no proxy, and no retry but the caller's own.
+/// A client configuration from a kubeconfig file, without a proxy and without automatic retries.
 pub(crate) async fn config(file: &Path) -> Result<Config> {
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &options).await?;

@@ -1,4 +1,4 @@
-//! The server versions there are.
+//! The available server versions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,12 +22,12 @@ impl Version {
     /// All, oldest first.
     pub const ALL: [Self; 4] = [Self::V1_13, Self::V1_30, Self::V1_34, Self::V1_36];
 
-    /// As in `1.minor`.
+    /// The number after `1.`.
     pub fn minor(self) -> u32 {
         self.minor.into()
     }
 
-    /// As `1.13`.
+    /// The short form, for example `1.13`.
     pub fn short(self) -> String {
         format!("1.{}", self.minor)
     }

@@ -1,4 +1,4 @@
-//! Both versions start, serve, keep their data over restarts, and leave nothing behind.
+//! Both versions start, serve, keep their data over restarts, and leave no processes and files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +39,7 @@ fn maps(client: Client) -> Api<ConfigMap> {
     Api::namespaced(client, "shop")
 }
 
-/// Running, and not merely waiting to be reaped.
+/// Whether the process runs, and is not a zombie.
 fn alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
@@ -120,7 +120,7 @@ async fn switches_of_1_13() -> Result<()> {
         initializers: [{name: x.example.org, rules: [{apiGroups: [''], apiVersions: [v1], resources: [configmaps]}]}]\n";
     server.apply_manifests(initializer).await?;
     server.apply_manifests(SHOP).await?;
-    // The plugin polls once a second; a create that nobody initializes hangs.
+    // The plugin polls once a second. A create that no initializer completes hangs.
     let hangs = async {
         for n in 0.. {
             maps(server.admin()).create(&PostParams::default(), &map(&format!("m{n}"))).await.unwrap();
@@ -155,7 +155,7 @@ async fn nothing_is_left_after_a_panic() -> Result<()> {
     Ok(())
 }
 
-/// Children of a process, and theirs.
+/// All descendants of a process.
 fn descendants(of: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
     let parents: Vec<(u32, u32)> = all.filter_map(|pid: u32| Some((pid, parent(pid)?))).collect();
@@ -174,7 +174,7 @@ fn parent(pid: u32) -> Option<u32> {
     stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Starts the binary with a command that prints the folder and then waits for `release`; gives the pids of the servers.
+/// Starts the binary with a command that prints the folder and waits for `release`. Returns the pids of the servers.
 async fn binary() -> Result<(tokio::process::Child, Vec<u32>, PathBuf)> {
     use tokio::io::{AsyncBufReadExt, BufReader};
     let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_controlplane"))

@@ -1,10 +1,10 @@
-//! Expressions: compiled, and evaluated within a budget.
+//! Expressions: compilation, and evaluation within a budget.
 
 use admission_cel::{Budget, COST_PER_EXPRESSION, Expression, Failure, Gives, Variables};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-/// Objects to ask about, with their namespaces.
+/// The objects for evaluations, with their namespaces.
 static OBJECTS: LazyLock<[(Value, Option<Value>); 3]> = LazyLock::new(|| {
     let spec = json!({
         "text": "hello", "nothing": null, "yes": true, "one": 1, "half": 0.5, "large": u64::MAX, "numbers": [3, 1, 2],
@@ -19,7 +19,7 @@ static OBJECTS: LazyLock<[(Value, Option<Value>); 3]> = LazyLock::new(|| {
     [(object, Some(namespace)), (Value::Null, None), (json!([1, {"a": []}]), Some(json!("x")))]
 });
 
-/// What an evaluation may cost where it is one of several.
+/// The budget of an evaluation if there are several.
 const LITTLE: u64 = 10_000;
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -27,7 +27,7 @@ pub(crate) fn run(bytes: &[u8]) {
     for gives in [Gives::Bool, Gives::String] {
         match Expression::compile(source, gives) {
             Ok(expression) => {
-                // More than the server lets one expression cost, so that its own limit ends it.
+                // More than the server's limit for one expression, so that our own limit applies.
                 for ((object, namespace), units) in OBJECTS.iter().zip([2 * COST_PER_EXPRESSION, LITTLE, LITTLE]) {
                     let variables = Variables { object, namespace: namespace.as_ref() };
                     keeps_to_its_budget(&expression, gives, &variables, units);
@@ -42,7 +42,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// Whoever has less to spend gets the same verdict, or is told that it was too little.
+/// A smaller budget gives the same verdict, or an error about the cost.
 fn keeps_to_its_budget(expression: &Expression, gives: Gives, variables: &Variables<'_>, units: u64) {
     let evaluate = |budget: &mut Budget| match gives {
         Gives::Bool => expression.test(variables, budget).map(|verdict| verdict.to_string()),

@@ -1,7 +1,7 @@
-//! Whatever has the shape of JSON, as an object of any kind: decided on, injected, and given back.
+//! Any JSON value as an object of any kind: decision, injection, removal.
 //!
-//! An input is a manifest. The policies in it are those that are asked; without a valid one, those of `policies.yaml`. What does not
-//! say which of our kinds it is gets one by the length of the input: a seventh of the time that all would take, and each length comes.
+//! An input is a manifest. Its policies are used, or those of `policies.yaml` if none is valid. An object of an unknown
+//! kind gets one by the length of the input. This takes a seventh of the time of all kinds, and every length occurs.
 
 use crate::kept::is_kept;
 use json_patch::PatchOperation;
@@ -15,10 +15,10 @@ use sidecar_policy::policy::{Policies, Policy, Site, Verdict, decide};
 use sidecar_policy::workload::{KINDS, Workload};
 use std::sync::{Arc, LazyLock};
 
-/// How many objects of an input are looked at.
+/// The number of tested objects per input.
 const OBJECTS: usize = 2;
 
-/// Every field of a template, and policies that meet each other.
+/// Every field of a template, and policies that conflict with each other.
 pub(crate) static POLICIES: LazyLock<Policies> = LazyLock::new(|| {
     let file = File::parse("policies.yaml", include_bytes!("../policies.yaml").to_vec()).expect("it can be read");
     let objects: Vec<Object<'_>> = file.manifests().flat_map(Manifest::objects).collect();
@@ -56,7 +56,7 @@ fn is_injected_and_given_back(body: &Value, policies: &Policies, namespace: Opti
     holds(&workload, policies, &site(length.is_multiple_of(2)));
 }
 
-/// The laws of injection.
+/// Checks the laws of injection.
 fn holds(workload: &Workload, policies: &Policies, site: &Site) {
     let mut decision = Decision::of(policies, workload, site);
     let patch = decision.plan(workload);
@@ -83,14 +83,14 @@ fn holds(workload: &Workload, policies: &Policies, site: &Site) {
     }
 }
 
-/// Takes away what markers list: all at once, and one policy after the other. Where no marker was there before, that is the
-/// `original`; and never is anything else touched.
+/// Removes the marked content at once, and policy by policy. Without earlier markers this restores the `original`.
+/// Unmarked content never changes.
 fn is_given_back(workload: &Workload, original: Option<&Value>, policies: &[String]) {
     let Some(undone) = inject::undo(workload, None) else { return };
     let markers: Vec<_> = undone.policies.iter().map(|policy| marker::key(policy)).collect();
     assert!(is_kept(&undone.body, &workload.body, &markers), "{} was {}", undone.body, workload.body);
     let Some(original) = original.filter(|original| !original.to_string().contains(MARKER_PREFIX)) else { return };
-    // What mounts a volume and stays keeps the volume.
+    // A remaining mount keeps its volume.
     let mut leftovers = undone.leftovers;
     if leftovers.is_empty() {
         assert_eq!(&undone.body, original);

@@ -1,7 +1,7 @@
-//! What must hold for any bytes: [`TARGETS`]. `make test` tries seeds and some thousand changes of them (`tests/smoke.rs`),
-//! `make fuzz` as many as there is time for, guided by what they reach (`main.rs`).
+//! The laws for any bytes: [`TARGETS`]. `make test` tries seeds and some thousand mutations (`tests/smoke.rs`). `make
+//! fuzz` tries as many as the time allows, guided by coverage (`main.rs`).
 //!
-//! An input that breaks something becomes a file in `inputs/TARGET/`, and is tried by every `make test` from then on.
+//! A failing input becomes a file in `inputs/TARGET/`, and every later `make test` tries it.
 
 mod expression;
 mod inject;
@@ -16,13 +16,13 @@ mod schema;
 mod seeds;
 mod selector;
 
-/// Something that takes bytes.
+/// A fuzz target.
 pub struct Target {
-    /// Its name, also that of its folder of inputs.
+    /// The name of the target and of its folder of inputs.
     pub name: &'static str,
-    /// Panics if something does not hold.
+    /// Panics if a law is broken.
     pub run: fn(&[u8]),
-    /// Reads what the checkout has for it.
+    /// Reads the seeds in the checkout.
     seeds: fn() -> Vec<Vec<u8>>,
 }
 
@@ -39,11 +39,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "manifest", run: manifest::run, seeds: seeds::manifests },
 ];
 
-/// Larger inputs are no better, and slower.
+/// The largest seed. Larger inputs are slower without finding more.
 const LARGEST_SEED: usize = 16 * 1024;
 
 impl Target {
-    /// Where to begin: its own inputs, and what other tests and the samples have. The order is always the same.
+    /// The starting inputs: the target's own, and those from other tests and the samples. The order is fixed.
     pub fn seeds(&self) -> Vec<Vec<u8>> {
         let own = seeds::files(&format!("tests/fuzz/inputs/{}", self.name), |_| true).into_iter();
         let found = own.chain((self.seeds)().into_iter().filter(|seed| seed.len() <= LARGEST_SEED));

@@ -1,4 +1,4 @@
-//! A target under libFuzzer: `FUZZ_TARGET` names it. Before it begins, its seeds are written into the folder `FUZZ_SEEDS`.
+//! A target under libFuzzer, named by `FUZZ_TARGET`. First it writes its seeds into the folder `FUZZ_SEEDS`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Manifests as the commands read, rewrite, write and convert them.
+//! Manifests: parsed, rewritten, written and converted as by the commands.
 
 use serde_json::Value;
 use sidecar_policy::convert::convert;
@@ -15,7 +15,7 @@ pub(crate) fn run(bytes: &[u8]) {
             becomes_valid_policies(file);
         }
         Err(faults) => {
-            // For YAML, a lone CR ends a line, too.
+            // In YAML, a lone CR also ends a line.
             let last = bytes.iter().filter(|byte| b"\n\r".contains(byte)).count() + 1;
             assert!(!faults.is_empty());
             for fault in faults {

@@ -1,4 +1,4 @@
-//! What a list or a watch shows, of anything that is stored: read raw, and nothing of it is lost.
+//! Stored objects in a list or a watch: the raw form loses nothing.
 
 use serde_json::Value;
 use sidecar_policy::cluster::object::Object;

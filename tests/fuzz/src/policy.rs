@@ -1,4 +1,4 @@
-//! Policies as they are read, judged and linted.
+//! Policies: parsed, judged and linted.
 
 use serde_json::to_value;
 use sidecar_policy::api::judge;
@@ -6,7 +6,7 @@ use sidecar_policy::lint::{self, Context, Subject};
 use sidecar_policy::manifest::{File, Lines, Manifest, Object};
 use sidecar_policy::policy::{Policy, Site};
 
-/// How many policies are compared with each other.
+/// The number of policies that are compared with each other.
 const SUBJECTS: usize = 6;
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -50,7 +50,7 @@ fn is_judged_alike_by_all(object: &Object<'_>, site: &Site) {
 fn fields_have_lines(manifest: &Manifest, object: &Object<'_>, site: &Site) {
     let (_, faults) = judge(object.name(), &object.body["spec"], &site.rules());
     let (lines, indexes) = (Lines::of(manifest), manifest.indexes(object.body));
-    // A lone CR ends a line of YAML, too.
+    // A lone CR also ends a line of YAML.
     let last = manifest.place.line + manifest.text.matches(['\n', '\r']).count();
     for fault in faults {
         let line = lines.place(&indexes, &fault.field).line;

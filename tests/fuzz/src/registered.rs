@@ -1,5 +1,4 @@
-//! What somebody may have made of our registrations: which policies are in force, and whether anything is to be repaired, is read
-//! from them.
+//! Registrations edited by others: the policies in effect, and the need for a repair, are read from them.
 
 use serde_json::Value;
 use sidecar_policy::compile::webhook;

@@ -1,4 +1,4 @@
-//! Bodies that are posted to the webhook: each gets its answer, and what is answered is right.
+//! Bodies of requests to the webhook: each gets an answer, and the answer is right.
 
 use crate::inject::{POLICIES, site};
 use base64::Engine as _;
@@ -17,7 +17,7 @@ pub(crate) fn run(bytes: &[u8]) {
     for namespace in [None, Some(Arc::new(json!({ "metadata": { "labels": { "team": "shop" } } })))] {
         let Some(injected) = answered(bytes, Call::Mutate, namespace.clone()) else { return };
         answered(bytes, Call::Validate, namespace.clone());
-        // What nobody reads of a review may be broken.
+        // Unread parts of a review may be broken.
         let Ok(mut review) = from_slice::<Value>(bytes) else { continue };
         let Some(patch) = patch(&injected.body) else { continue };
         let is_refused = injected.decided.is_some_and(|decided| decided.decision.refusal().is_some());
@@ -51,7 +51,7 @@ fn patch(answer: &[u8]) -> Option<Patch> {
     Some(from_slice(&patch).expect("a patch is JSON"))
 }
 
-/// The answer, if the bytes are a review.
+/// The answer, if the bytes are a valid review.
 fn answered(bytes: &[u8], call: Call, namespace: Option<Arc<Value>>) -> Option<Answer> {
     let review = match Review::parse(bytes) {
         Ok(review) => review,
@@ -79,7 +79,7 @@ fn answered(bytes: &[u8], call: Call, namespace: Option<Arc<Value>>) -> Option<A
     Some(answer)
 }
 
-/// The same bytes, as a review of a policy: its author is asked about a few namespaces, and told why not.
+/// The same bytes as a review of a policy. Its author is checked for a few namespaces, and gets a reason.
 fn judged(bytes: &[u8]) {
     let Ok(review) = author::Review::parse(bytes) else { return };
     if let Judgement::Asks(places) = review.judgement() {

@@ -1,4 +1,4 @@
-//! The OpenAPI document of a server: whatever it says, templates can be compared with it.
+//! OpenAPI documents of a server: templates can be compared with any content.
 
 use crate::inject::POLICIES;
 use sidecar_policy::cluster::openapi::PodSchema;

@@ -1,4 +1,4 @@
-//! What the checkout has to begin with.
+//! The seeds in the checkout.
 
 use crate::inject::POLICIES;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The files in `folder` and below whose path is `wanted`, by name.
+/// The files in `folder` and its subfolders whose path is `wanted`, by name.
 pub(crate) fn files(folder: &str, wanted: fn(&Path) -> bool) -> Vec<Vec<u8>> {
     let mut paths = Vec::new();
     collect(&root().join(folder), &mut paths);
@@ -25,7 +25,7 @@ pub(crate) fn files(folder: &str, wanted: fn(&Path) -> bool) -> Vec<Vec<u8>> {
 }
 
 fn collect(folder: &Path, paths: &mut Vec<PathBuf>) {
-    // A target need not have inputs of its own.
+    // A target may have no inputs of its own.
     for entry in fs::read_dir(folder).into_iter().flatten() {
         let path = entry.expect("a folder of the checkout can be read").path();
         if path.is_dir() { collect(&path, paths) } else { paths.push(path) }
@@ -48,10 +48,10 @@ pub(crate) fn policies() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// One for each expression of the corpus of CEL.
+/// One seed for each expression of the CEL corpus.
 pub(crate) fn expressions() -> Vec<Vec<u8>> {
     let entries = |bytes: Vec<u8>| {
-        // The files are lists, and a manifest is an object.
+        // The files are lists, but a manifest must be an object.
         let text = String::from_utf8(bytes).expect("the corpus is text").replace('\n', "\n  ");
         let file = File::parse("cel", format!("entries:\n  {text}\n").into_bytes()).expect("the corpus can be read");
         let entries = file.manifests().filter_map(|manifest| manifest.value["entries"].as_array().cloned());
@@ -61,7 +61,7 @@ pub(crate) fn expressions() -> Vec<Vec<u8>> {
     files("crates/admission-cel/tests/corpus", is_yaml).into_iter().flat_map(entries).filter_map(expression).collect()
 }
 
-/// The policies and the workload of each golden case, in one file.
+/// The policies and the workload of each golden case, in one file each.
 pub(crate) fn scenes() -> Vec<Vec<u8>> {
     let policies = files("tests/golden", |path| path.ends_with("policy.yaml"));
     let workloads = files("tests/golden", |path| path.ends_with("workload.yaml"));
@@ -69,7 +69,7 @@ pub(crate) fn scenes() -> Vec<Vec<u8>> {
     scenes.collect()
 }
 
-/// The workload of each golden case, as an API server would ask about it.
+/// The workload of each golden case as a review from an API server.
 pub(crate) fn reviews() -> Vec<Vec<u8>> {
     let review = |bytes: Vec<u8>| {
         let file = File::parse("workload.yaml", bytes).ok()?;
@@ -86,7 +86,7 @@ pub(crate) fn reviews() -> Vec<Vec<u8>> {
     workloads.chain(policies).collect()
 }
 
-/// A policy, as an API server would ask about its author.
+/// A policy as a review of its author from an API server.
 fn policy_review(bytes: Vec<u8>) -> Option<Vec<u8>> {
     let object = File::parse("policy.yaml", bytes).ok()?.manifests().last()?.value.clone();
     let resource = json!({ "group": "scpol.dev", "version": "v1alpha1", "resource": "sidecarpolicies" });
@@ -96,7 +96,7 @@ fn policy_review(bytes: Vec<u8>) -> Option<Vec<u8>> {
     Some(review.to_string().into_bytes())
 }
 
-/// Every manifest of the samples and the golden cases, as an API server would show it.
+/// Every manifest of the samples and the golden cases, as an API server would return it.
 pub(crate) fn objects() -> Vec<Vec<u8>> {
     let stored = |bytes: Vec<u8>| {
         let file = File::parse("object.yaml", bytes).ok()?;
@@ -112,7 +112,7 @@ pub(crate) fn objects() -> Vec<Vec<u8>> {
     files.filter_map(stored).collect()
 }
 
-/// What the engines register for the policies that meet each other.
+/// The registrations of all engines for the conflicting policies.
 pub(crate) fn registrations() -> Vec<Vec<u8>> {
     let policies: Vec<_> = POLICIES.iter().cloned().collect();
     let kinds: BTreeSet<_> = policies.iter().flat_map(|policy| policy.kinds.clone()).collect();
@@ -124,7 +124,7 @@ pub(crate) fn registrations() -> Vec<Vec<u8>> {
     kinds.iter().flat_map(of_kind).map(|object| object.to_string().into_bytes()).collect()
 }
 
-/// Each names fields that some policies use, and lacks others; definitions name each other, and themselves.
+/// Each has some fields of the policies and lacks others. Definitions refer to each other and to themselves.
 pub(crate) fn schemas() -> Vec<Vec<u8>> {
     let list = |of: &str| json!({ "type": "array", "items": { "$ref": format!("#/definitions/{of}") } });
     let small = json!({ "definitions": {

@@ -1,7 +1,9 @@
-//! Selection by namespace, labels and annotations, compared with a second implementation that is too simple to be wrong.
+//! Selection by namespace, labels and annotations, compared with a second implementation that is too simple to be
+//! wrong.
 //!
-//! An input is lines: globs of namespaces (with `!` in front: of excluded ones), the namespace, requirements (`key=value`, or a
-//! key, an operator, and values that commas separate) up to an empty line, and what the workload has (`key=value`).
+//! An input consists of lines. First come globs of namespaces (excluded ones begin with `!`) and the namespace. Then
+//! come requirements (`key=value`, or a key, an operator, and comma-separated values) up to an empty line. The
+//! workload's own entries (`key=value`) come last.
 
 use serde_json::{Map, Value, json};
 use sidecar_policy::api::code::Code;
@@ -52,14 +54,14 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// A workload that has these labels and annotations, as its Namespace does.
+/// A workload with these labels and annotations, in a Namespace with the same ones.
 fn workload(namespace: &str, words: &Map<String, Value>) -> Workload {
     let body = json!({ "metadata": { "namespace": namespace, "labels": words, "annotations": words } });
     let kind = Kind::find("apps", "deployments").expect("a built-in kind");
     Workload::new(kind, body).within(Some(Arc::new(json!({ "metadata": { "name": namespace, "labels": words } }))))
 }
 
-/// Whether the workload is selected: if the policy is valid at all, then it is as `expected`, or the reason is `code`.
+/// Checks the selection of the workload. If the policy is valid, the result must be `expected`, or the reason `code`.
 fn compare(selection: &Value, workload: &Workload, expected: impl FnOnce() -> bool, code: Code) {
     let mut spec = json!({ "optOut": "Denied", "template": { "volumes": [{ "name": "v" }] } });
     spec.as_object_mut().expect("made here").extend(selection.as_object().cloned().unwrap_or_default());
@@ -76,7 +78,7 @@ fn compare(selection: &Value, workload: &Workload, expected: impl FnOnce() -> bo
     }
 }
 
-/// The lines of requirements.
+/// Parses the lines of requirements.
 fn requirements<'a>(lines: &[&'a str]) -> (Words<'a>, Vec<Requirement<'a>>) {
     let (mut equal, mut others) = (Words::new(), Vec::new());
     for line in lines {
@@ -112,9 +114,9 @@ impl Requirement<'_> {
     }
 }
 
-/// True if and only if `glob` stands for `name`: row by row of the table of all their beginnings.
+/// Whether `glob` matches `name`, by dynamic programming over their prefixes.
 fn fits(glob: &[u8], name: &[u8]) -> bool {
-    // A `?` is a character, not a byte; a continuation byte is none by itself.
+    // A `?` matches a character, not a byte. A lone continuation byte is no character.
     let name: Vec<char> = String::from_utf8_lossy(name).chars().collect();
     let mut row: Vec<bool> = std::iter::once(true).chain(name.iter().map(|_| false)).collect();
     for symbol in String::from_utf8_lossy(glob).chars() {

@@ -1,12 +1,12 @@
-//! The targets in an ordinary build: every seed, and changes of them at random. `FUZZ_SEED` begins elsewhere than usual.
+//! The targets in an ordinary build, with every seed and random mutations. `FUZZ_SEED` sets another random seed.
 
 use fuzz::TARGETS;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// How many changed inputs each target gets.
+/// The number of mutated inputs per target.
 const CHANGED: usize = 2_000;
-/// No input may take longer, with a slow build on a busy machine.
+/// The time limit per input, for a slow build on a busy machine.
 const PROMPT: Duration = Duration::from_secs(30);
 
 #[test]
@@ -48,13 +48,13 @@ fn run(name: &str, target: fn(&[u8]), input: &[u8]) {
     }
 }
 
-/// What means something in one of the languages.
+/// Words with a meaning in one of the languages.
 fn words() -> Vec<Vec<u8>> {
     let lines = include_str!("../words.dict").lines();
     lines.filter_map(|line| line.strip_prefix('"')?.strip_suffix('"')).map(unescaped).collect()
 }
 
-/// libFuzzer's `\\`, `\"` and `\x0a`.
+/// Decodes libFuzzer's `\\`, `\"` and `\x0a`.
 fn unescaped(word: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = word;
@@ -70,7 +70,7 @@ fn unescaped(word: &str) -> Vec<u8> {
     bytes
 }
 
-/// One of `seeds`, changed in some places.
+/// One of `seeds` with a few mutations.
 fn changed(seeds: &[Vec<u8>], words: &[Vec<u8>], random: &mut fastrand::Rng) -> Vec<u8> {
     let any = |random: &mut fastrand::Rng| &seeds[random.usize(..seeds.len())];
     let mut input = any(random).clone();

@@ -4,55 +4,55 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A request and its answer. What a policy of the server left out is empty.
+/// A request and its answer. Fields that the server's audit policy omits are empty.
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Event {
-    /// Tells requests apart.
+    /// The id of the request.
     #[serde(rename = "auditID")]
     pub audit_id: String,
-    /// `ResponseComplete` once the answer is known.
+    /// `ResponseComplete` after the answer.
     pub stage: String,
     /// `create`, `update`, `patch`, `delete`, `deletecollection`, `get`, `list` or `watch`.
     pub verb: String,
-    /// With the query.
+    /// The URI with its query.
     #[serde(rename = "requestURI")]
     pub request_uri: String,
-    /// Who asked.
+    /// The sender.
     pub user: User,
-    /// What it was about.
+    /// The object of the request.
     pub object_ref: ObjectRef,
     /// The answer.
     pub response_status: ResponseStatus,
     /// The body, or the patch.
     pub request_object: Value,
-    /// What was stored. Only servers that log with `RequestResponse` tell.
+    /// The stored object, only at level `RequestResponse`.
     pub response_object: Value,
-    /// When the request came.
+    /// The time of the request.
     pub request_received_timestamp: Option<Timestamp>,
 }
 
-/// Who asked.
+/// The sender of a request.
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(default)]
 pub struct User {
-    /// His name.
+    /// The user name.
     pub username: String,
 }
 
-/// What a request is about.
+/// The object of a request.
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectRef {
     /// The plural name.
     pub resource: String,
-    /// Empty for what lies in none.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// Empty for a create whose object brings its own.
+    /// Empty for a create without a name in its URL.
     pub name: String,
     /// The API group; empty for core.
     pub api_group: String,
-    /// `status`, for one.
+    /// For example `status`.
     pub subresource: String,
 }
 
@@ -60,33 +60,33 @@ pub struct ObjectRef {
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(default)]
 pub struct ResponseStatus {
-    /// As in HTTP.
+    /// The HTTP status.
     pub code: u16,
 }
 
 impl Event {
-    /// True if and only if it asks for a change.
+    /// Whether the request asks for a change.
     pub fn is_write(&self) -> bool {
         !matches!(self.verb.as_str(), "get" | "list" | "watch" | "")
     }
 
-    /// True if and only if nothing of it is stored, because the caller wanted it so.
+    /// Whether the request is a dry run.
     pub fn is_dry_run(&self) -> bool {
         self.request_uri.split_once('?').is_some_and(|(_, query)| query.contains("dryRun="))
     }
 
-    /// True if and only if something was stored.
+    /// Whether something was stored.
     pub fn is_stored(&self) -> bool {
         self.is_write() && !self.is_dry_run() && (200..300).contains(&self.response_status.code)
     }
 
-    /// True if and only if nobody can tell whether something was stored: a server whose caller has gone meanwhile logs 500 or 504,
-    /// whatever it has done.
+    /// Whether it is unknown if something was stored. If the client has disconnected, a server logs 500 or 504 in
+    /// either case.
     pub fn is_doubtful(&self) -> bool {
         self.is_write() && !self.is_dry_run() && !(200..500).contains(&self.response_status.code)
     }
 
-    /// The name, that of a created object included.
+    /// The name of the object, also of a created one.
     pub fn name(&self) -> &str {
         let made = || {
             [&self.response_object, &self.request_object].iter().find_map(|object| object["metadata"]["name"].as_str())
@@ -94,7 +94,7 @@ impl Event {
         Some(self.object_ref.name.as_str()).filter(|name| !name.is_empty()).or_else(made).unwrap_or_default()
     }
 
-    /// As `resource namespace/name`.
+    /// The object in the form `resource namespace/name`.
     pub fn object(&self) -> String {
         let ObjectRef { resource, namespace, subresource, .. } = &self.object_ref;
         let slash = if subresource.is_empty() { "" } else { "/" };

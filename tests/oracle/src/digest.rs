@@ -1,4 +1,4 @@
-//! What runs of one scenario have in common, whatever goes wrong on the way.
+//! The digest of a run: the part of the result that is equal in all runs of a scenario, with any faults.
 
 use crate::history::Writes;
 use crate::{Finding, Site, State, rules};
@@ -19,10 +19,10 @@ const MASKED: [&str; 10] = [
     "message",
     "time",
 ];
-/// What is written again and again, or is about single moments.
+/// Kinds that are written repeatedly, or are about single moments.
 const FLEETING: [&str; 3] = ["Event", "Lease", "Secret"];
 
-/// The objects in the end, without what differs from run to run, and how often the operator has written each workload.
+/// The final objects without varying fields, and the number of the operator's writes of each workload.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Default)]
 pub struct Digest {
     objects: BTreeMap<String, Value>,
@@ -36,7 +36,7 @@ impl Digest {
         Self { objects, writes: writes.clone() }
     }
 
-    /// What differs from each of the `others`, which come from runs without faults.
+    /// The differences from the `others`, which come from runs without faults.
     pub fn compare(&self, others: &[Digest]) -> Vec<Finding> {
         if others.is_empty() {
             return Vec::new();
@@ -94,7 +94,7 @@ fn difference(without: Option<&Value>, with: Option<&Value>) -> String {
     }
 }
 
-/// The first place where two differ.
+/// The path of the first difference.
 fn deepest(path: String, one: &Value, other: &Value) -> (String, String, String) {
     if let (Value::Object(ones), Value::Object(others)) = (one, other) {
         let names: BTreeSet<&String> = ones.keys().chain(others.keys()).collect();

@@ -1,4 +1,4 @@
-//! What came before a write: the object as it was, and our own earlier write.
+//! The state before a write: the earlier object, and our own earlier write.
 
 use crate::audit::Event;
 use crate::{Site, patch};
@@ -7,53 +7,53 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
-/// A request of the operator's that asks for a change, with what is known about it.
+/// A write request of the operator, with its context.
 pub struct Write<'a> {
     /// The request.
     pub event: &'a Event,
-    /// Where the pod lies in its object; none if it is no workload.
+    /// The pod's path in its object; none for other objects.
     pub pod: Option<&'a str>,
-    /// The object as it was, if the log tells, and if it was still waiting then.
+    /// The earlier object, if it is in the log and was waiting.
     pub before: Option<Value>,
-    /// The request by which we had written it already, with nobody else's write in between.
+    /// The request of our earlier write, without another client's write in between.
     pub earlier: Option<String>,
-    /// Why a policy is not in force any more by this write of its status, though nobody has changed it, or anything that is registered,
-    /// since it was.
+    /// The reason why this status write puts a policy out of effect although no other client has changed the policy or
+    /// a registration since.
     pub gave_up: Option<String>,
 }
 
 impl Write<'_> {
-    /// True if and only if it changes a workload.
+    /// Whether the write changes a workload.
     pub fn completes(&self) -> bool {
         self.pod.is_some() && self.event.is_stored() && self.event.object_ref.subresource.is_empty()
     }
 }
 
-/// What is remembered of each object, as little as rules need.
+/// The known state of each object, as far as rules need it.
 #[derive(Default)]
 pub(crate) struct History {
-    /// Objects that wait, by place, as last seen.
+    /// Waiting objects by place, as last seen.
     waiting: HashMap<String, Value>,
-    /// Our last write of an object that nobody else has written since: by place.
+    /// Our last write of each object without later writes by others, by place.
     ours: HashMap<String, Ours>,
-    /// How often we have written each workload.
+    /// The number of our writes of each workload.
     writes: BTreeMap<String, Writes>,
-    /// Policies that are in force as their status says, by name, and that nobody has touched since.
+    /// The policies that are in effect according to their status and have not been touched since.
     in_force: BTreeSet<String>,
 }
 
-/// How often a workload was written.
+/// The number of writes of a workload.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Writes {
-    /// For sure.
+    /// Certain writes.
     pub(crate) sure: u64,
-    /// Perhaps besides.
+    /// Possible further writes.
     #[serde(default)]
     pub(crate) doubtful: u64,
 }
 
 impl Writes {
-    /// From how often to how often it may have been written.
+    /// The smallest and largest possible number.
     pub(crate) fn range(self) -> RangeInclusive<u64> {
         self.sure..=self.sure + self.doubtful
     }
@@ -62,12 +62,12 @@ impl Writes {
 struct Ours {
     audit_id: String,
     uid: String,
-    /// As the answer said.
+    /// The version in the answer.
     version: Option<String>,
 }
 
 impl History {
-    /// Takes note of an event, and gives it back if it is a write of the operator's.
+    /// Records an event, and returns it if it is a write of the operator.
     pub(crate) fn see<'a>(&mut self, site: &'a Site, event: &'a Event) -> Option<Write<'a>> {
         if !event.is_write() || !matches!(event.stage.as_str(), "" | "ResponseComplete" | "Panic") {
             return None;
@@ -86,9 +86,9 @@ impl History {
         write
     }
 
-    /// Takes note of what concerns whether policies are in force. Gives the reason if one is not any more, by `event`.
+    /// Records the effect of an event on the state of policies. Returns the reason if `event` puts one out of effect.
     fn see_policy(&mut self, event: &Event, is_ours: bool) -> Option<String> {
-        // What was not stored for sure may have been.
+        // A doubtful write may have been stored.
         if !event.is_stored() && !event.is_doubtful() {
             return None;
         }
@@ -107,7 +107,7 @@ impl History {
                 self.in_force.remove(event.name());
                 None
             }
-            // Registrations and rights concern all of them.
+            // Registrations and rights affect all policies.
             ("admissionregistration.k8s.io" | "rbac.authorization.k8s.io", ..) if !is_ours => {
                 self.in_force.clear();
                 None
@@ -116,7 +116,7 @@ impl History {
         }
     }
 
-    /// How often the operator has written each workload.
+    /// The number of the operator's writes of each workload.
     pub(crate) fn writes(&self) -> &BTreeMap<String, Writes> {
         &self.writes
     }
@@ -124,7 +124,7 @@ impl History {
     fn before(&self, event: &Event) -> Option<Value> {
         let known = self.waiting.get(&event.object())?;
         let tested = patch::tested(&event.request_object, "/metadata/resourceVersion");
-        // Another version: what the log says about that one comes later, or not at all.
+        // The log has that other version later, or never.
         (known["metadata"]["resourceVersion"].as_str() == tested).then(|| known.clone())
     }
 
@@ -132,7 +132,7 @@ impl History {
         let ours = self.ours.get(&event.object())?;
         let tested = |path| patch::tested(&event.request_object, path);
         let is_another = tested("/metadata/uid").is_some_and(|uid| uid != ours.uid);
-        // The log is in the order of answers, not of writes: versions tell better.
+        // The log has the order of answers, not of writes, so versions are more reliable.
         let is_changed = tested("/metadata/resourceVersion")
             .zip(ours.version.as_deref())
             .is_some_and(|(tested, written)| tested != written);
@@ -149,7 +149,7 @@ impl History {
             self.waiting.remove(&place);
         }
         if !is_ours {
-            // A create that waited for us is answered after our write; another object of that name has another UID.
+            // A create that waited for us is answered after our write. A new object with the same name has another UID.
             if event.verb != "create" {
                 self.ours.remove(&place);
             }

@@ -1,7 +1,7 @@
-//! Reads the audit log of an API server, and what is stored in the end, and says where the operator broke its word.
+//! The oracle: judges the operator by the audit log of an API server and the final objects.
 //!
-//! It knows nothing of the operator but what everybody may know: the user that it is, and the names in the contract. So it can
-//! judge a run of any length, on any server, without the operator being there. [`rules`] has one row per rule.
+//! It uses only public facts about the operator: its user, and the names in the contract. So it can judge a run of any
+//! length, on any server, without the operator. [`rules`] has one row per rule.
 //!
 //! ```
 //! use oracle::{Oracle, Site};
@@ -36,16 +36,16 @@ use std::fmt;
 use std::io::BufRead;
 use std::ops::RangeInclusive;
 
-/// Something that must not be.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The rule, as in the tables of [`rules`].
     pub rule: &'static str,
-    /// What it is about, as `resource namespace/name`.
+    /// The object in the form `resource namespace/name`.
     pub object: String,
-    /// The request, if it is about one.
+    /// The audit id of the request, if there is one.
     pub audit_id: Option<String>,
-    /// What is wrong.
+    /// The description of the violation.
     pub message: String,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Judges one run, event by event.
+/// The judge of one run, event by event.
 pub struct Oracle {
     site: Site,
     history: History,
@@ -68,15 +68,15 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// One that has seen nothing.
+    /// An oracle without any events.
     pub fn new(site: Site) -> Self {
         Self { site, history: History::default(), findings: Vec::new(), writes: 0 }
     }
 
-    /// Reads an audit log, line by line. The last line may still be in writing.
+    /// Reads an audit log line by line. The last line may be incomplete.
     ///
     /// # Errors
-    /// If it cannot be read, or a line that is not the last is no audit event.
+    /// If the log is unreadable, or a line before the last one is no audit event.
     pub fn read(&mut self, log: impl BufRead) -> Result<()> {
         let mut torn: Option<(usize, serde_json::Error)> = None;
         for (number, line) in log.lines().enumerate() {
@@ -106,18 +106,18 @@ impl Oracle {
         }
     }
 
-    /// How many writes of the operator's it has seen, tried ones included.
+    /// The number of the operator's writes so far, including dry runs.
     pub fn writes(&self) -> usize {
         self.writes
     }
 
-    /// How often the operator has written a workload, which is named as in `deployments shop/web`: from how often to how often, where
-    /// the log does not tell whether a write was done.
+    /// The number of the operator's writes of a workload, which is named as in `deployments shop/web`. It is a range if
+    /// the log has doubtful writes.
     pub fn written(&self, workload: &str) -> RangeInclusive<u64> {
         self.history.writes().get(workload).copied().unwrap_or_default().range()
     }
 
-    /// Everything that was wrong so far, and in the `state` that it ended in.
+    /// All findings so far, and those in the final `state`.
     pub fn findings(&self, state: Option<&State>) -> Vec<Finding> {
         let mut findings = self.findings.clone();
         let Some(state) = state else { return findings };
@@ -132,7 +132,7 @@ impl Oracle {
         findings
     }
 
-    /// What a run without faults and this one must have in common.
+    /// The digest for the comparison with a run without faults.
     pub fn digest(&self, state: &State) -> Digest {
         Digest::new(&self.site, state, self.history.writes())
     }

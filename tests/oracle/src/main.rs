@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True if and only if nothing was found.
+/// Whether there are no findings.
 fn run(options: Options) -> Result<bool> {
     if options.rules {
         let writes = rules::WRITES.iter().map(|rule| (rule.name, rule.wants));

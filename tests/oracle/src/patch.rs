@@ -1,19 +1,19 @@
-//! A JSON Patch as it was sent.
+//! The operations of a JSON Patch.
 
 use serde_json::Value;
 
 /// One operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
-    /// `test`, `add`, `replace` or `remove`; what else there is changes things, too.
+    /// `test`, `add`, `replace` or `remove`. Other operations also change the object.
     pub op: &'a str,
     /// A JSON pointer.
     pub path: &'a str,
-    /// What is tested or put there.
+    /// The tested or added value.
     pub value: &'a Value,
 }
 
-/// Reads the operations of `patch`; none if it is no JSON Patch.
+/// The operations of `patch`; empty if it is no JSON Patch.
 pub fn operations<'a>(patch: &'a Value) -> Vec<Operation<'a>> {
     let operation = |item: &'a Value| {
         let text = |field: &str| item[field].as_str().unwrap_or_default();
@@ -23,19 +23,19 @@ pub fn operations<'a>(patch: &'a Value) -> Vec<Operation<'a>> {
 }
 
 impl Operation<'_> {
-    /// True if and only if it only looks.
+    /// Whether the operation changes nothing.
     pub fn is_test(&self) -> bool {
         self.op == "test"
     }
 
-    /// True if and only if it takes an entry, or all, off the list of initializers.
+    /// Whether the operation removes an entry, or the whole list of initializers.
     pub fn is_removal(&self) -> bool {
         self.op == "remove"
             && (self.path == "/metadata/initializers" || self.path.starts_with("/metadata/initializers/pending/"))
     }
 }
 
-/// What a patch tests at `path` before it changes anything.
+/// The value that a patch tests at `path` before its changes.
 pub fn tested<'a>(patch: &'a Value, path: &str) -> Option<&'a str> {
     let operations = operations(patch);
     operations.into_iter().take_while(Operation::is_test).find(|test| test.path == path)?.value.as_str()

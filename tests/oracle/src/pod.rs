@@ -1,36 +1,36 @@
-//! What is known about pods, markers and lists.
+//! Helpers for pods, markers and lists.
 
 use serde_json::{Map, Value};
 
 /// The lists of a pod's `spec` that injection adds items to.
 pub(crate) const LISTS: [&str; 4] = ["volumes", "imagePullSecrets", "initContainers", "containers"];
-/// The lists of a container that it adds items to.
+/// The lists of a container that injection adds items to.
 pub(crate) const INNER: [&str; 3] = ["env", "envFrom", "volumeMounts"];
 
-/// True if and only if an annotation of this key, as it is or as a step of a JSON pointer, is a marker.
+/// Whether the key of an annotation, plain or as a step of a JSON pointer, is that of a marker.
 pub(crate) fn is_marker(key: &str) -> bool {
     policy_of(&key.replace("~1", "/")).is_some()
 }
 
-/// The policy whose marker an annotation of this key is.
+/// The policy of a marker annotation with this key.
 fn policy_of(key: &str) -> Option<&str> {
     key.strip_prefix("injected.scpol.dev/")
 }
 
-/// The names that an object waits for, the next one first.
+/// The names of the pending initializers, the next one first.
 pub fn pending(object: &Value) -> impl Iterator<Item = &str> {
     let pending = object["metadata"]["initializers"]["pending"].as_array();
     pending.into_iter().flatten().filter_map(|entry| entry["name"].as_str())
 }
 
-/// What a marker says.
+/// The content of a marker.
 pub(crate) struct Marker {
     pub(crate) policy: String,
     pub(crate) hash: String,
     pub(crate) added: Vec<String>,
 }
 
-/// The markers of a pod, those that can be read.
+/// The readable markers of a pod.
 pub(crate) fn markers(pod: &Value) -> Vec<Marker> {
     let annotations = pod["metadata"]["annotations"].as_object();
     let marker = |(key, value): (&String, &Value)| {
@@ -43,7 +43,7 @@ pub(crate) fn markers(pod: &Value) -> Vec<Marker> {
     annotations.into_iter().flatten().filter_map(marker).collect()
 }
 
-/// How often what a marker's `pointer` names is in `object`. Items of lists are named by key.
+/// The number of items in `object` at a marker's `pointer`. List items are addressed by key.
 pub(crate) fn count(object: &Value, pointer: &str) -> usize {
     let steps: Vec<String> =
         pointer.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~")).collect();
@@ -64,7 +64,7 @@ fn below<'a>(at: &'a Value, list: &str, step: &str) -> Vec<&'a Value> {
     }
 }
 
-/// What an item of the list of that name is called in markers.
+/// The key of an item of this list in markers.
 fn key(list: &str, item: &Value) -> String {
     let text = |field: &str| item[field].as_str().unwrap_or_default();
     match list {
@@ -81,8 +81,8 @@ fn key(list: &str, item: &Value) -> String {
     }
 }
 
-/// The first thing in `before` that is not in `after` as it was, as a path. What the server itself counts and what takes part in
-/// the initialization does not matter; of lists, `after` may have more.
+/// The path of the first value in `before` that is missing or different in `after`. Fields that the server maintains
+/// and the initializers are ignored. Lists in `after` may have more items.
 pub(crate) fn lost(before: &Value, after: &Value) -> Option<String> {
     let stripped = |object: &Value| {
         let mut object = object.clone();

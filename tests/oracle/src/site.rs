@@ -1,23 +1,23 @@
-//! Whom to watch, and what is his.
+//! The watched operator and its property.
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use std::str::FromStr;
 
-/// What an operator may act on: the one of the install files, unless said otherwise.
+/// The identity and limits of an operator, by default those of the install files.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// The user that the operator is to the API server.
+    /// The operator's user on the API server.
     pub user: String,
-    /// The namespace that it runs in.
+    /// The operator's namespace.
     pub namespace: String,
-    /// Initializer names that are its own, besides those that end in `.scpol.dev`.
+    /// The operator's initializer names besides those that end in `.scpol.dev`.
     pub initializers: Vec<String>,
-    /// Custom resources that policies target, besides the built-in kinds.
+    /// The custom resources that policies target.
     pub targets: Vec<Target>,
-    /// When nothing happens that would be a reason to write.
+    /// A span of time in which no write is due.
     pub rest: Option<Rest>,
-    /// Fields, by name, that differ from run to run.
+    /// The names of fields that differ between runs.
     pub masked: Vec<String>,
 }
 
@@ -35,17 +35,17 @@ impl Default for Site {
 }
 
 impl Site {
-    /// True if and only if an entry of this name is the operator's to take off an object.
+    /// Whether the operator may remove the pending entry `initializer`.
     pub fn owns(&self, initializer: &str) -> bool {
         initializer.ends_with(".scpol.dev") || self.initializers.iter().any(|own| own == initializer)
     }
 
-    /// True if and only if nothing in a namespace of that name is to be injected, whatever policies say.
+    /// Whether injection in the namespace is forbidden under all policies.
     pub fn protects(&self, namespace: &str) -> bool {
         PROTECTED.contains(&namespace) || namespace == self.namespace
     }
 
-    /// Where the pod lies in what the resource stores, as a JSON pointer; none if it is not ours to inject into.
+    /// The JSON pointer of the pod in objects of the resource; none if injection is impossible.
     pub fn pod_of(&self, group: &str, resource: &str) -> Option<&str> {
         let built_in = BUILT_IN.iter().find(|(groups, name, _)| *name == resource && groups.contains(&group));
         built_in.map(|(_, _, pod)| *pod).or_else(|| {
@@ -55,10 +55,10 @@ impl Site {
     }
 }
 
-/// The namespaces that are protected always; the operator's own is, too.
+/// The protected namespaces besides the operator's own.
 const PROTECTED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
-/// The built-in kinds that an initializer may complete: groups, resource, and where the pod lies.
+/// The built-in kinds that an initializer may complete: groups, resource, and pointer of the pod.
 const BUILT_IN: [(&[&str], &str, &str); 5] = [
     (&["apps", "extensions"], "deployments", "/spec/template"),
     (&["apps"], "statefulsets", "/spec/template"),
@@ -67,14 +67,14 @@ const BUILT_IN: [(&[&str], &str, &str); 5] = [
     (&[""], "pods", ""),
 ];
 
-/// A custom resource with a pod in it, written `GROUP/RESOURCE` or `GROUP/RESOURCE=/path/of/the/pod`.
+/// A custom resource with a pod, in the form `GROUP/RESOURCE` or `GROUP/RESOURCE=/path/of/the/pod`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its API group.
+    /// The API group.
     pub group: String,
-    /// Its plural name.
+    /// The plural name.
     pub resource: String,
-    /// Where the pod lies, as a JSON pointer.
+    /// The JSON pointer of the pod.
     pub pod: String,
 }
 
@@ -90,17 +90,17 @@ impl FromStr for Target {
     }
 }
 
-/// A span of time, written `FROM..TO` with times as in RFC 3339.
+/// A span of time in the form `FROM..TO`, with times in RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// Its beginning.
+    /// The beginning.
     pub from: Timestamp,
-    /// Its end.
+    /// The end.
     pub to: Timestamp,
 }
 
 impl Rest {
-    /// True if and only if `time` lies in it.
+    /// Whether `time` is in the span.
     pub fn covers(&self, time: Timestamp) -> bool {
         self.from <= time && time <= self.to
     }

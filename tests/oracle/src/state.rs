@@ -1,4 +1,4 @@
-//! What is stored in the end.
+//! The final objects.
 
 use crate::Site;
 use anyhow::{Result, bail};
@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, Default)]
 pub struct State {
     objects: Vec<Value>,
-    /// The kinds that were looked for, even if there is no object of them.
+    /// The kinds that were listed, even without objects.
     listed: BTreeSet<String>,
 }
 
-/// The plural name of a kind: that of the built-in ones is regular.
+/// The plural name of a kind, which is regular for the built-in kinds.
 fn plural(kind: &str) -> String {
     let kind = kind.to_lowercase();
     match kind.strip_suffix('y') {
@@ -23,10 +23,10 @@ fn plural(kind: &str) -> String {
 }
 
 impl State {
-    /// Reads a JSON list of objects, bare or as `kubectl get -o json` prints it.
+    /// Reads a JSON list of objects, bare or in the format of `kubectl get -o json`.
     ///
     /// # Errors
-    /// If it is none, or an object in it lacks its kind.
+    /// If the value is no list, or an object lacks its kind.
     pub fn new(list: Value) -> Result<Self> {
         let objects = match list {
             Value::Array(objects) => objects,
@@ -45,14 +45,14 @@ impl State {
         Ok(Self { objects, listed })
     }
 
-    /// The same, and these kinds were listed, too: where there is no object of them, there is none.
+    /// The same state with these kinds marked as listed, even without objects.
     #[must_use]
     pub fn with_listed(mut self, kinds: impl IntoIterator<Item = String>) -> Self {
         self.listed.extend(kinds);
         self
     }
 
-    /// The objects, each with its place as the audit log names it: `resource namespace/name`.
+    /// The objects, each with its place in the form of the audit log: `resource namespace/name`.
     pub fn objects(&self) -> impl Iterator<Item = (String, &Value)> {
         self.objects.iter().map(|object| (place(object), object))
     }
@@ -66,13 +66,13 @@ impl State {
         })
     }
 
-    /// The policies.
+    /// The policies by name.
     pub(crate) fn policies(&self) -> impl Iterator<Item = (&str, &Value)> {
         let policies = self.objects.iter().filter(|object| object["kind"] == "SidecarPolicy");
         policies.filter_map(|policy| Some((policy["metadata"]["name"].as_str()?, policy)))
     }
 
-    /// True if and only if there is an object of that kind and name; None if nobody has listed that kind.
+    /// Whether an object of that kind and name exists. None if the kind was not listed.
     pub(crate) fn has(&self, kind: &str, name: &str) -> Option<bool> {
         let mut named = self.objects.iter().filter(|object| object["kind"] == kind);
         self.listed.contains(kind).then(|| named.any(|object| object["metadata"]["name"] == name))

@@ -1,4 +1,4 @@
-//! Each rule finds its violation in a recorded log that is changed in one place, and nothing in the log as it was recorded.
+//! Each rule finds one change in a recorded log, and nothing in the unchanged log.
 
 #![allow(clippy::unwrap_used, reason = "what was recorded is known")]
 
@@ -7,13 +7,13 @@ use oracle::{Digest, Finding, Oracle, Rest, Site, State};
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// From a 1.13.5 server: an operator brings a policy in force; an administrator creates a Deployment and edits it before the operator's
-/// first patch comes, which fails; the second one succeeds.
+/// From a 1.13.5 server: an operator puts a policy in effect. An administrator creates a Deployment and edits it before
+/// the operator's first patch, which therefore fails. The second patch succeeds.
 const AUDIT: &str = include_str!("../recorded/initializer.jsonl");
-/// The Deployment, the policy and its registration after that.
+/// The Deployment, the policy and its registration afterwards.
 const STATE: &str = include_str!("../recorded/state.json");
 
-/// A recorded run that can be changed.
+/// A recorded run with changes.
 struct Run {
     audit: Vec<Value>,
     state: Value,
@@ -26,7 +26,7 @@ impl Run {
         Self { audit, state: serde_json::from_str(STATE).unwrap(), site: Site::default() }
     }
 
-    /// The operator's last write of that resource.
+    /// The operator's last write of the resource.
     fn write(&mut self, resource: &str) -> &mut Value {
         let ours = |event: &&mut Value| {
             event["objectRef"]["resource"] == resource && event["user"]["username"] == Site::default().user
@@ -43,7 +43,7 @@ impl Run {
         self.patch().retain(|operation| !is_it(operation["op"].as_str().unwrap(), operation["path"].as_str().unwrap()));
     }
 
-    /// Of the state: the Deployment 0, the policy 1, the registration 2.
+    /// An object of the state: 0 is the Deployment, 1 the policy, 2 the registration.
     fn object(&mut self, number: usize) -> &mut Value {
         &mut self.state["items"][number]
     }
@@ -68,7 +68,7 @@ impl Run {
     }
 }
 
-/// What is changed, the rule that must see it, and what it must say.
+/// The change, the rule that must find it, and a part of the message.
 type Row = (&'static str, fn(&mut Run), &'static str, &'static str);
 
 const ROWS: &[Row] = &[
@@ -366,13 +366,13 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// Has this registered instead of what is.
+/// Replaces the registration by another object.
 fn register(run: &mut Run, kind: &str, name: &str) {
     let registration = run.object(2);
     (registration["kind"], registration["metadata"]["name"]) = (json!(kind), json!(name));
 }
 
-/// The kinds that were listed for the recorded state.
+/// The listed kinds of the recorded state.
 const LISTED: [&str; 4] = [
     "InitializerConfiguration",
     "MutatingWebhookConfiguration",
@@ -380,7 +380,7 @@ const LISTED: [&str; 4] = [
     "MutatingAdmissionPolicyBinding",
 ];
 
-/// Takes an item of the Deployment's pod away, and its line in the marker with it.
+/// Removes an item from the Deployment's pod, and its entry in the marker.
 fn take(run: &mut Run, list: &str, name: &str) -> Value {
     let template = &mut run.object(0)["spec"]["template"];
     let marker = &mut template["metadata"]["annotations"]["injected.scpol.dev/envoy"];
@@ -390,13 +390,13 @@ fn take(run: &mut Run, list: &str, name: &str) -> Value {
     items.remove(at)
 }
 
-/// The policy's template has one container more.
+/// Adds a container to the policy's template.
 fn edit_template(run: &mut Run) {
     let second = json!({ "name": "second", "image": "second:1" });
     run.object(1)["spec"]["template"]["containers"].as_array_mut().unwrap().push(second);
 }
 
-/// The same patch once more, of the version that the first one has made.
+/// Repeats the patch for the version that the first one has created.
 fn patch_twice(run: &mut Run) {
     let mut again = run.write("deployments").clone();
     again["auditID"] = json!("again");
@@ -404,7 +404,7 @@ fn patch_twice(run: &mut Run) {
     run.audit.push(again);
 }
 
-/// The policy, which is in force, is said not to be.
+/// Writes a status that puts the policy out of effect.
 fn give_up(run: &mut Run) {
     let mut later = run.write("sidecarpolicies").clone();
     later["auditID"] = json!("later");
@@ -478,7 +478,7 @@ fn each_rule_has_a_violation() {
     }
 }
 
-/// `O1 once` is named `O1`.
+/// Whether `name` begins with the rule, as in `O1 once` and `O1`.
 fn is_named(name: &str, rule: &str) -> bool {
     name.split(' ').next() == Some(rule)
 }
@@ -510,7 +510,7 @@ fn what_an_earlier_template_has_added_lacks_nothing_of_the_one_that_is_there_now
     let status = &mut run.object(1)["status"];
     (status["templateHash"], status["injected"], status["outdated"]) = (json!("0123456789abcdef"), json!(0), json!(1));
     assert_eq!(run.findings(), []);
-    // Nor while the status is about the earlier one.
+    // Nor while the status is about the earlier template.
     let mut run = Run::recorded();
     edit_template(&mut run);
     run.object(1)["metadata"]["generation"] = json!(2);
@@ -541,7 +541,7 @@ fn writes_are_counted_by_workload() {
         change(&mut run);
         run.oracle().written("deployments default/web-3")
     };
-    // The first of the two that were tried has failed.
+    // The first of the two attempts has failed.
     assert_eq!(written(|_| {}), 1..=1);
     assert_eq!(written(patch_twice), 2..=2);
     assert_eq!(written(|run| run.write("deployments")["responseStatus"]["code"] = json!(504)), 0..=1);
@@ -573,13 +573,13 @@ fn a_run_is_held_against_those_without_faults() {
     });
     assert!(more.contains("deployments default/web-4: is there, and is not without faults"), "{more}");
     assert_eq!(differs(|run| run.object(0)["metadata"]["uid"] = json!("other")), "");
-    // A caller who has gone gets no answer, and the log does not tell either.
+    // A client that has disconnected gets no answer, and the log does not show the result either.
     assert_eq!(differs(|run| run.write("deployments")["responseStatus"]["code"] = json!(500)), "");
     assert!(
         differs(|run| run.write("deployments")["responseStatus"]["code"] = json!(422))
             .contains("written 0 times, and 1")
     );
-    // It is enough to be like one of them.
+    // One equal run is enough.
     let mut other = Run::recorded();
     patch_twice(&mut other);
     assert_eq!(other.digest().compare(&[calm.clone(), other.digest()]), []);

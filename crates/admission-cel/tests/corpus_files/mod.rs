@@ -1,5 +1,5 @@
-//! The files of `tests/corpus`: one list of entries for each topic, and `defaults.yaml` with the object and the namespace
-//! of entries that have none of their own.
+//! The files of `tests/corpus`: one list of entries for each topic, and `defaults.yaml` with the default object and
+//! namespace of entries.
 
 #![allow(unreachable_pub, dead_code, reason = "shared between test programs")]
 
@@ -9,33 +9,33 @@ use std::path::Path;
 
 /// An expression and its verdict.
 pub struct Entry {
-    /// The name of its file.
+    /// The name of the file.
     pub file: String,
-    /// What it claims.
+    /// The claim.
     pub name: String,
     /// The expression.
     pub expression: String,
     /// `true`, `false`, `error` (at run time) or `refused` (at compile time).
     pub expect: String,
-    /// What it is about.
+    /// The object.
     pub object: Value,
-    /// The namespace of that; none if it has none.
+    /// The Namespace of the object; none without one.
     pub namespace: Option<Value>,
-    /// How the server differs, if it does.
+    /// The difference of the server, if there is one.
     pub differs: Option<Differs>,
 }
 
-/// A difference that is kept.
+/// An accepted difference.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Differs {
     /// The verdict of the server.
     pub server: String,
-    /// Why ours is another.
+    /// The reason why ours differs.
     pub because: String,
 }
 
-/// An entry as it is written.
+/// An entry in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Written {
@@ -72,7 +72,7 @@ impl Verdict {
     }
 }
 
-/// A null that is written is not one that is not.
+/// Distinguishes an explicit null from a missing value.
 fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }

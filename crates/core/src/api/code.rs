@@ -1,5 +1,5 @@
-//! Every reason that the project ever gives, once: conditions, events, metric labels, command output and the
-//! page `docs/codes.md` are all fed from this table.
+//! The single table of all reasons. Conditions, events, metric labels, command output and the page `docs/codes.md` use
+//! it.
 
 use std::fmt;
 
@@ -19,12 +19,12 @@ macro_rules! codes {
                 match self { $(Code::$name => stringify!($name)),* }
             }
 
-            /// What the code means, in a sentence or two.
+            /// The meaning of the code, in a sentence or two.
             pub fn meaning(self) -> &'static str {
                 match self { $(Code::$name => concat!($($doc,)*).trim_ascii()),* }
             }
 
-            /// What a user does about it; empty if nothing.
+            /// The fix for the user; empty if none is needed.
             pub fn fix(self) -> &'static str {
                 match self { $(Code::$name => $fix),* }
             }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// The longest message of `Ready`, in bytes. A status has 4 KiB altogether, of which failures take up to 2.
 const MESSAGE_LIMIT: usize = 512;
-/// The longest message of every other condition, in bytes: `Ready` has more of it.
+/// The longest message of every other condition, in bytes. `Ready` has the full message.
 const SHORT_MESSAGE_LIMIT: usize = 160;
 
 /// The type of a condition, in the order of `status.conditions`.
@@ -20,11 +20,11 @@ pub enum ConditionType {
     Ready,
     /// The spec is valid.
     Accepted,
-    /// The policy is in force on this server.
+    /// The policy is in effect on this server.
     Programmed,
     /// Some workloads are not injected, because of a conflict over a name of the template.
     Conflicted,
-    /// The policy is in force, with a restriction that an administrator should know.
+    /// The policy is in effect, with a restriction that an administrator should know.
     Degraded,
     /// The operator is still working, or waits for a change that may come by itself.
     Reconciling,
@@ -61,11 +61,11 @@ impl ConditionType {
 /// Whether a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It does.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// It is not known yet.
+    /// The answer is not known yet.
     Unknown,
 }
 
@@ -83,9 +83,9 @@ impl Status {
 /// The state of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Seen, nothing decided.
+    /// Seen, without a decision.
     FirstSight,
-    /// In force.
+    /// In effect.
     InForce {
         /// The conflicts: content that is not injected, and the other policy.
         conflicts: Option<String>,
@@ -101,23 +101,24 @@ pub enum Outcome {
         /// The effect that it would have on one stored workload.
         sample: Option<String>,
     },
-    /// The spec is wrong: nothing changes before it is edited.
+    /// The spec is invalid. Nothing changes before an edit.
     Rejected {
-        /// Why.
+        /// The reason.
         code: Code,
         /// The fields, and what to write instead.
         message: String,
     },
-    /// The spec is right, and cannot be put in force on this server as it is.
+    /// The spec is valid, but cannot take effect on this server in its current configuration.
     Impossible {
-        /// Why.
+        /// The reason.
         code: Code,
         /// The necessary change.
         message: String,
     },
-    /// The spec is right; a precondition is missing that may come by itself: a right, the server, the end of a hold.
+    /// The spec is valid, but a precondition is missing that may appear without an edit: a right, the server, the end
+    /// of a hold.
     Waiting {
-        /// Why.
+        /// The reason.
         code: Code,
         /// The missing precondition.
         message: String,
@@ -127,8 +128,8 @@ pub enum Outcome {
 /// The conditions for `outcome` at `generation`, after the conditions `previous`.
 ///
 /// # Guarantees
-/// Pure, in a fixed order, and the same again when given its own result: a status at rest is not written. At most
-/// 2 KiB of JSON.
+/// Pure and in a fixed order. Applied to its own result it changes nothing, so an unchanged status is not written. At
+/// most 2 KiB of JSON.
 pub fn conditions(outcome: &Outcome, previous: &[Condition], generation: i64, now: Timestamp) -> Vec<Condition> {
     let mut conditions = previous.to_vec();
     for type_ in ConditionType::ALL {
@@ -279,7 +280,7 @@ mod tests {
         ]
     }
 
-    /// Nothing, what each outcome left behind, and what we never wrote.
+    /// No conditions, the conditions of each outcome, and conditions that we never write.
     fn histories() -> Vec<Vec<Condition>> {
         let mut histories: Vec<_> =
             outcomes().iter().map(|outcome| conditions(outcome, &[], GENERATION - 1, at(100))).collect();
@@ -295,7 +296,7 @@ mod tests {
         conditions.iter().find(|condition| condition.type_ == type_.as_str()).map(|condition| condition.status.as_str())
     }
 
-    /// How kstatus reads an object whose generation has been observed.
+    /// The reading of an object by kstatus, if its generation has been observed.
     fn kstatus(conditions: &[Condition]) -> &'static str {
         let is = |type_, status| status_of(conditions, type_) == Some(status);
         if is(ConditionType::Reconciling, "True") {
@@ -373,7 +374,7 @@ mod tests {
                 "InProgress",
             ),
             ("Ready=True Programmed, Accepted=True Valid, Programmed=True Programmed", "Current"),
-            // By another engine than the first: only the message differs.
+            // By another engine than the first choice. Only the message differs.
             ("Ready=True Programmed, Accepted=True Valid, Programmed=True Programmed", "Current"),
             (
                 "Ready=True Conflicted, Accepted=True Valid, Programmed=True Programmed, Conflicted=True Conflicted",
@@ -411,7 +412,7 @@ mod tests {
     fn the_time_of_a_transition_moves_only_when_the_status_flips() {
         for (outcome, old, now) in all() {
             for condition in &now {
-                // Of two with one type, which nobody may write, the first counts.
+                // Of two conditions with one type, which are invalid, the first counts.
                 let before = old
                     .iter()
                     .find(|before| before.type_ == condition.type_)

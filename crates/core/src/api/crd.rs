@@ -1,5 +1,5 @@
-//! The CustomResourceDefinition, for servers of any age: the derived schema, tidied, with the rules in CEL; and the
-//! same in the words of `apiextensions.k8s.io/v1beta1`.
+//! The CustomResourceDefinition for servers of any age: the derived and tidied schema, with the rules in CEL. Also in
+//! the form of `apiextensions.k8s.io/v1beta1`.
 
 use super::format;
 use super::rules;
@@ -145,8 +145,8 @@ fn legacy(schema: &Value) -> Value {
 }
 
 /// True if and only if the schema is that of a string which may be empty. The validation below 1.14
-/// (go-openapi/validate 0.18, `type.go`) takes an empty string for null, and refuses it, where it was built with a
-/// current Go: without a type it is let through on every build. May go when no server below 1.14 is supported.
+/// (go-openapi/validate 0.18, `type.go`) takes an empty string for null and rejects it, if it was built with a current
+/// Go. Without a type, every build accepts the string. This function may go when no server below 1.14 is supported.
 fn may_be_empty(schema: &Map<String, Value>) -> bool {
     let pattern = schema.get("pattern").and_then(Value::as_str).and_then(format::find);
     let is_free = !schema.contains_key("enum") && !schema.contains_key("format") && !schema.contains_key("minLength");

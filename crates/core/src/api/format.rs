@@ -1,13 +1,13 @@
-//! The formats of strings in the schema: as a pattern for the API server, as a predicate for us, in words for users. A
-//! test compares the three.
+//! The formats of strings in the schema: a pattern for the API server, a predicate for our own code, and words for
+//! users. A test compares the three.
 
 /// The format of a string.
 pub(super) struct Format {
-    /// For the API server: an RE2 expression.
+    /// The pattern for the API server: an RE2 expression.
     pub(super) pattern: &'static str,
-    /// The same for us, without an engine for regular expressions.
+    /// The predicate for our own code, which avoids a regex engine.
     pub(super) holds: fn(&str) -> bool,
-    /// The same in words, to follow on "must be".
+    /// The words for users, to follow on "must be".
     pub(super) words: &'static str,
 }
 
@@ -97,7 +97,7 @@ fn is_lower(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
-/// `ends` at both ends, `ends` or `inner` between.
+/// Whether `text` has `ends` at both ends, and `ends` or `inner` between.
 fn is_word(text: &str, ends: fn(u8) -> bool, inner: &[u8]) -> bool {
     let [Some(first), Some(last)] = [text.bytes().next(), text.bytes().last()] else { return false };
     ends(first) && ends(last) && text.bytes().all(|byte| ends(byte) || inner.contains(&byte))

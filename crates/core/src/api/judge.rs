@@ -92,8 +92,8 @@ fn readable(raw: &Value) -> Option<(SidecarPolicySpec, Gone)> {
     None
 }
 
-/// True if and only if a spec with such a fault cannot be read. The items of templates are kept raw, whatever they
-/// lack.
+/// True if and only if a spec with such a fault is unreadable. Missing fields in items of templates do not count,
+/// because items are kept raw.
 fn is_in_the_way(fault: &Fault) -> bool {
     fault.kind.is_structural() && !(fault.kind == FaultKind::Missing && fault.path.starts_with("spec.template."))
 }
@@ -182,7 +182,7 @@ mod tests {
             "SCP0011 spec.targets[0].group",
             "SCP0015 spec.labelSelector.matchExpressions[0].operator",
             "SCP0022 spec.template.containers[0].name",
-            // By the rules, of what is left.
+            // Found by the rules, in the remaining fields.
             "SCP0010 metadata.name",
             "SCP0015 spec.annotationSelector.matchExpressions[0].values",
             "SCP0023 spec.initializerName",

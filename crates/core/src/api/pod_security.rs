@@ -90,17 +90,17 @@ pub struct Demand {
 pub enum Lifted {
     /// None.
     Never,
-    /// Pods of Windows (`os.name`), from version 1.25 of the standard on.
+    /// Pods of Windows (`os.name`), from version 1.25 of the standard.
     Windows,
-    /// Pods in a user namespace (`hostUsers: false`), from version 1.35 on.
+    /// Pods in a user namespace (`hostUsers: false`), from version 1.35.
     UserNamespace,
     /// The same, and at `baseline` only.
     UserNamespaceAtBaseline,
 }
 
-/// The version of the standard from which on it lifts controls for pods of Windows.
+/// The first version of the standard that lifts controls for pods of Windows.
 pub const WINDOWS_SINCE: u32 = 25;
-/// The version of the standard from which on it lifts controls for pods in a user namespace.
+/// The first version of the standard that lifts controls for pods in a user namespace.
 pub const USER_NAMESPACES_SINCE: u32 = 35;
 
 /// The values of a field of the pod that replace a container's missing field.
@@ -204,7 +204,7 @@ struct Control {
     /// Whether later versions replace it with another control, so that it counts only for a given version.
     is_superseded: bool,
     lifted: Lifted,
-    /// As for a [`Demand`].
+    /// As in a [`Demand`].
     inherits: Option<(&'static [&'static str], Inherited)>,
     /// The allowed values in words, and a test of a value. For `*` the test gets the name of the field.
     allowed: &'static str,
@@ -247,12 +247,12 @@ const fn required(
 }
 
 impl Control {
-    /// Of the versions from that minor on.
+    /// The control for versions from `minor` on.
     const fn since(self, minor: u32) -> Self {
         Self { versions: minor..self.versions.end, ..self }
     }
 
-    /// Of the versions before that minor.
+    /// The control for versions before `minor`.
     const fn until(self, minor: u32) -> Self {
         Self { versions: self.versions.start..minor, ..self }
     }
@@ -514,9 +514,9 @@ impl Control {
 
 /// A field with a value.
 pub(super) struct Field<'a> {
-    /// Its path from the start of the search.
+    /// The path from the start of the search.
     pub(super) path: String,
-    /// Its name, or its index in a list.
+    /// The name, or the index in a list.
     key: String,
     pub(super) value: &'a Value,
 }
@@ -566,7 +566,7 @@ mod tests {
         json!({ "containers": [rest] })
     }
 
-    /// As `restricted` wants it.
+    /// The fields that `restricted` demands.
     fn hardened() -> Value {
         json!({
             "allowPrivilegeEscalation": false, "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" },
@@ -625,7 +625,7 @@ mod tests {
         }
     }
 
-    /// A container as `restricted` wants it, but for one field.
+    /// A container that satisfies `restricted`, except for one field.
     fn hardened_with(field: &str, value: &Value) -> Value {
         let mut body = json!({ "securityContext": hardened() });
         let mut at = &mut body;

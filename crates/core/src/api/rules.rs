@@ -593,7 +593,7 @@ fn malformed_lists(path: &str, container: &RawObject) -> Vec<Finding> {
     malformed.map(|list| Finding::new(format!("{path}.{list}"))).collect()
 }
 
-/// Not for one list that is too long by itself, because the schema reports it.
+/// A single list that is too long is skipped here, because the schema reports it.
 fn too_many_together(policy: &Subject<'_>) -> Vec<Finding> {
     let lengths =
         policy.spec.template.iter().map(|template| (template.containers.len(), template.init_containers.len()));

@@ -1,7 +1,7 @@
 //! The API server's validation by the schema, for servers that do not validate and for files.
 //!
-//! It covers the part of OpenAPI that our schema uses. Unlike a server it treats `null` as absent everywhere, reports
-//! every fault, and says what to write instead. The example comes from the field's own documentation.
+//! It covers the part of OpenAPI that our schema uses. Unlike a server, it treats `null` as absent everywhere, reports
+//! every fault, and suggests a fix. The example comes from the field's own documentation.
 
 use super::format;
 use serde_json::{Map, Value};

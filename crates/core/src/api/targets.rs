@@ -1,4 +1,4 @@
-//! Which resources a policy may target. The rules about them are in [`super::rules`].
+//! The classes of resources for targets. The rules about them are in [`super::rules`].
 
 use super::format;
 use super::v1alpha1::Target;
@@ -19,8 +19,8 @@ pub(super) enum Class {
     Misnamed(&'static Kind),
 }
 
-/// Built-in resources that no policy may target, because controllers make them or make others from them: their owners
-/// would revert our changes, or the control plane would wait for itself.
+/// Built-in resources that no policy may target, because controllers create them, or create others from them. Their
+/// owners would revert our changes, or the control plane would wait for itself.
 const MADE_BY_OTHERS: [&str; 9] = [
     "configmaps",
     "controllerrevisions",
@@ -107,7 +107,7 @@ pub(super) fn classify(target: &Target) -> Class {
     }
 }
 
-/// How a target of `kind` is written.
+/// The spelling of a target of `kind`.
 pub(super) fn spelt(kind: &Kind) -> String {
     format!("write `{{group: \"{}\", resource: {}}}`", kind.group, kind.resource)
 }

@@ -18,7 +18,7 @@ pub struct Trust {
     pub level: Level,
     /// The namespaces without that level, for policies that name only these (`--privileged-namespaces`).
     pub privileged_namespaces: BTreeSet<String>,
-    /// The further content that they may have (`--allow-in-templates`).
+    /// The further allowed content (`--allow-in-templates`).
     pub powers: BTreeSet<Power>,
     /// The allowed images, as prefixes or globs (`--allowed-images`); empty allows all.
     pub images: Vec<String>,
@@ -38,10 +38,10 @@ pub enum Power {
 }
 
 impl Power {
-    /// All of them.
+    /// All powers.
     pub const ALL: [Self; 3] = [Self::HostPaths, Self::Capabilities, Self::ServiceAccountTokens];
 
-    /// As it is written in the flag.
+    /// The value of the flag.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::HostPaths => "host-paths",
@@ -73,7 +73,7 @@ impl Trust {
         spec.namespaces.as_ref().is_some_and(|names| !names.is_empty() && names.iter().all(is_known))
     }
 
-    /// The fields of the template of `spec` beyond the level, each with what to do.
+    /// The fields of the template of `spec` beyond the level, each with its fix.
     pub(super) fn beyond_level(&self, spec: &SidecarPolicySpec) -> Vec<(String, String)> {
         let Some(template) = &spec.template else { return Vec::new() };
         if self.is_privileged(spec) {
@@ -99,7 +99,7 @@ impl Trust {
         )
     }
 
-    /// The fields of the template of `spec` that need a flag and have none, each with what to do.
+    /// The fields of the template of `spec` that need a missing flag, each with its fix.
     pub(super) fn not_granted(&self, spec: &SidecarPolicySpec) -> Vec<(String, String)> {
         let missing = Power::ALL.into_iter().filter(|power| !self.powers.contains(power));
         let fields = missing.flat_map(|power| {
@@ -111,7 +111,7 @@ impl Trust {
         fields.collect()
     }
 
-    /// The images of the template of `spec` that are not allowed: field, and what to do.
+    /// The fields of the template of `spec` with images that are not allowed, each with its fix.
     pub(super) fn foreign_images(&self, spec: &SidecarPolicySpec) -> Vec<(String, String)> {
         if self.images.is_empty() {
             return Vec::new();
@@ -126,8 +126,8 @@ impl Trust {
     }
 }
 
-/// True if and only if `pattern` matches `image`. With `*` or `?` it is a glob over the whole image; else a registry, a
-/// folder, a repository or an image, in whole parts of the name.
+/// True if and only if `pattern` matches `image`. A pattern with `*` or `?` is a glob over the whole image. Otherwise
+/// it is a registry, a folder, a repository or an image, and matches whole parts of the name.
 fn covers(pattern: &str, image: &str) -> bool {
     if pattern.contains(['*', '?']) {
         return WildMatch::new(pattern).matches(image);
@@ -137,7 +137,7 @@ fn covers(pattern: &str, image: &str) -> bool {
     rest.is_empty() || pattern.ends_with('/') || rest.starts_with('/') || is_tag
 }
 
-/// Every image that `template` names, with its field: those of containers, and those that are mounted.
+/// Every image in `template`, with its field: images of containers, and mounted images.
 fn images(template: &Template) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let run = found(template.all_containers(), "image");
@@ -145,7 +145,7 @@ fn images(template: &Template) -> Vec<(String, String)> {
     run.into_iter().chain(mounted).map(|(field, value)| (field, text(&value))).collect()
 }
 
-/// Every `field` of `items` that is there, with its value; see [`pod_security::fields`].
+/// Every existing `field` of `items`, with its value; see [`pod_security::fields`].
 fn found<'a>(items: impl Iterator<Item = (String, &'a RawObject)>, field: &str) -> Vec<(String, Value)> {
     let fields = items.flat_map(|(path, item)| {
         let item = Value::Object(item.clone());

@@ -1,15 +1,16 @@
-//! Policies as registrations: one MutatingWebhookConfiguration for each resource, and one ValidatingWebhookConfiguration where a
-//! policy may refuse. Pure.
+//! Renders policies as registrations: one MutatingWebhookConfiguration per resource, and one
+//! ValidatingWebhookConfiguration if a policy may reject. Pure.
 //!
-//! # What the API server decides by itself
-//! Fewer calls are fewer creates that depend on us. So a registration is narrowed by what the API server can tell exactly as
-//! [`decide`](crate::policy::decide) does: the protected namespaces, namespaces that all policies name literally, and a
-//! selector that all policies share. Protected namespaces can only be named from 1.21, where the server labels each with its
-//! name; below, the calls are made and answered with "nothing to do".
+//! # Decisions of the API server
+//! Fewer calls mean fewer creates that depend on the webhook. So a registration is narrowed by everything that the API
+//! server can decide exactly as [`decide`](crate::policy::decide) does: the protected namespaces, namespaces that all
+//! policies name literally, and a selector that all policies share. Selectors can exclude protected namespaces by name
+//! only from 1.21, because older servers do not label Namespaces with their names. Older servers call the webhook,
+//! which answers without a change.
 //!
 //! # `matchPolicy`
-//! It is `Exact`: the rules name every group that serves the resource, so that nothing slips by; and a policy that names a
-//! version means only what is posted through that version.
+//! It is `Exact`. The rules name every group that serves the resource, so no object escapes. And a policy that names a
+//! version means only objects that are posted through that version.
 
 use crate::api::code::Code;
 use crate::api::v1alpha1::LabelSelector;
@@ -24,13 +25,13 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The annotation that says which policies are in force by a registration: a JSON object of their names, each with the hash of
-/// its spec.
+/// The annotation with the policies that a registration puts in effect: a JSON object of their names, each with the
+/// hash of its spec.
 pub const POLICIES: &str = "scpol.dev/policies";
-/// How long an API server waits for us, in seconds. An answer takes some milliseconds; one second of the three may go into
-/// reading a Namespace, and creates of a frozen operator should not wait longer than people notice.
+/// The timeout of an API server for a call, in seconds. An answer takes some milliseconds. A read of a Namespace may
+/// take one of the three seconds. If the operator hangs, creates should not wait noticeably longer.
 const TIMEOUT: u32 = 3;
-/// The port of a Service that servers below 1.15 call, and later ones where none is named.
+/// The port of a Service that servers below 1.15 always call. It is also the default of later servers.
 const HTTPS: u16 = 443;
 
 /// Where the API server finds us.
@@ -70,7 +71,7 @@ pub fn check_server(cluster: &Capabilities) -> Result<(), Unavailable> {
 /// Sees that this engine can serve `policy` on `cluster`.
 ///
 /// # Errors
-/// Why it cannot.
+/// The reason why it cannot.
 pub fn check(policy: &Policy, cluster: &Capabilities) -> Result<(), Unavailable> {
     targets::check(policy, cluster)?;
     if policy.refuses() && !knows_namespaces(cluster) {
@@ -83,14 +84,14 @@ pub fn check(policy: &Policy, cluster: &Capabilities) -> Result<(), Unavailable>
     Ok(())
 }
 
-/// The registrations of `kind` by which those of `policies` that target it take effect: none, the mutating one, the validating
-/// one, or both in this order. Without `ca_bundle`, API servers trust what their own system trusts.
+/// The registrations of `kind` for those of `policies` that target it: none, the mutating one, the validating one, or
+/// both in this order. Without `ca_bundle`, API servers trust the authorities of their own system.
 ///
 /// # Guarantees
-/// The same arguments give the same objects; the order of `policies` does not matter.
+/// The same arguments give the same objects. The order of `policies` does not matter.
 ///
 /// # Errors
-/// If the server cannot register webhooks, or one of the policies cannot be served: see [`check`].
+/// If the server cannot register webhooks, or cannot serve one of the policies: see [`check`].
 pub fn render(
     kind: &Kind,
     policies: &[Arc<Policy>],
@@ -113,15 +114,15 @@ pub fn render(
     Ok(needed.map(|(what, policies)| scene.registration(what, policies)).collect())
 }
 
-/// The revision of a registration that [`render`] gave or that is stored: the last segment of the URL that is called. It is the
-/// first 16 hex digits of the SHA-256 of the registration without it.
+/// The revision of a rendered or stored registration, which is the last segment of the called URL. It is the first 16
+/// hex digits of the SHA-256 of the registration without it.
 pub fn revision_of(registration: &Value) -> Option<&str> {
     let client = &registration["webhooks"][0]["clientConfig"];
     let path = client["url"].as_str().or_else(|| client["service"]["path"].as_str())?;
     path.rsplit('/').next().filter(|revision| revision.len() == crate::digest::LENGTH)
 }
 
-/// Where and by which authorities `registration`, which is stored, has the webhook called; none if it does not say.
+/// The endpoint and the CA bundle of the stored `registration`; none if they are missing.
 pub fn reach_of(registration: &Value) -> Option<(Endpoint, Option<Vec<u8>>)> {
     let client = &registration["webhooks"][0]["clientConfig"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -144,12 +145,12 @@ fn listed(policies: &[&Policy]) -> String {
     serde_json::to_string(&by_name).expect("texts are JSON")
 }
 
-/// What differs between the two kinds of registration.
+/// The differences between the two kinds of registration.
 struct What {
     resource: &'static str,
-    /// The entry that does the work.
+    /// The name of the main entry.
     entry: &'static str,
-    /// What is called.
+    /// The called path.
     path: &'static str,
 }
 
@@ -157,16 +158,16 @@ const MUTATING: What = What { resource: registration::MUTATING_WEBHOOKS, entry: 
 const VALIDATING: What =
     What { resource: registration::VALIDATING_WEBHOOKS, entry: "validate.scpol.dev", path: "/validate/" };
 
-/// The entry that only probes reach, in the operator's own namespace.
+/// The entry for probes only, in the operator's own namespace.
 const PROBE_ENTRY: &str = "probe.scpol.dev";
 
-/// True if and only if registrations have an entry that probes alone reach, and that must be answered: so they learn why we are
-/// not reached.
+/// Whether registrations have an entry that only probes reach and that fails closed, so that a failed probe reports the
+/// reason.
 pub fn has_probe(cluster: &Capabilities) -> bool {
     knows_namespaces(cluster)
 }
 
-/// True if and only if every Namespace has its name as a label.
+/// Whether every Namespace has its name as a label.
 fn knows_namespaces(cluster: &Capabilities) -> bool {
     cluster.at_least(1, 21)
 }
@@ -216,7 +217,7 @@ pub(crate) fn address(endpoint: &Endpoint, ca_bundle: Option<&[u8]>, path: &str)
     client
 }
 
-/// What a registration is made from.
+/// The input of a registration.
 struct Scene<'a> {
     kind: &'a Kind,
     cluster: &'a Capabilities,
@@ -261,14 +262,14 @@ impl Scene<'_> {
             return vec![main];
         }
         let mut probe = self.entry(what, PROBE_ENTRY, policies, revision);
-        // So that a probe learns why we are not reached; nothing but probes can be refused by it.
+        // A failed probe reports why we are not reachable. This entry can reject only probes.
         probe["failurePolicy"] = json!("Fail");
         probe["namespaceSelector"] = json!({ "matchExpressions": [namespaces("In", [&self.site.operator_namespace])] });
         probe["objectSelector"] = json!({ "matchExpressions": [{ "key": PROBE, "operator": "Exists" }] });
         vec![main, probe]
     }
 
-    /// What all entries have.
+    /// The common fields of all entries.
     fn entry(&self, what: &What, name: &str, policies: &[&Policy], revision: &str) -> Value {
         let mut entry = entry(self.cluster, name, &self.client(what, revision), &json!(self.rules(policies)));
         if self.cluster.at_least(1, 15) && what.resource == registration::MUTATING_WEBHOOKS {
@@ -281,7 +282,7 @@ impl Scene<'_> {
         address(self.endpoint, self.ca_bundle, &format!("{}{revision}", what.path))
     }
 
-    /// Which requests are meant: those of all groups and versions, or only those that are named.
+    /// The matched requests: all groups and versions, or only the named ones.
     fn rules(&self, policies: &[&Policy]) -> Vec<Value> {
         let targets = || policies.iter().flat_map(|policy| policy.targets_of(self.kind));
         if targets().any(|target| target.version == "*") {
@@ -308,7 +309,7 @@ impl Scene<'_> {
         rule
     }
 
-    /// The namespaces that policies can be for.
+    /// A selector of the namespaces that policies can select.
     fn namespaces(&self, policies: &[&Policy]) -> Option<Value> {
         if !knows_namespaces(self.cluster) {
             return None;
@@ -325,19 +326,19 @@ impl Scene<'_> {
         Some(selector(shared, Some(by_name)))
     }
 
-    /// The labels that every policy asks for.
+    /// The label selector that every policy has.
     fn objects(&self, policies: &[&Policy]) -> Option<Value> {
         let shared = shared(policies, |policy| policy.spec.label_selector.as_ref());
         shared.filter(|_| self.cluster.at_least(1, 15)).map(|shared| selector(Some(shared), None))
     }
 }
 
-/// The namespaces that policies name, if each names some and none by a glob.
+/// The namespaces that policies name, if each policy names some and none uses a glob.
 fn literal<'a>(policies: &[&'a Policy]) -> Option<BTreeSet<&'a str>> {
     let mut names = BTreeSet::new();
     for policy in policies {
         for name in policy.spec.namespaces.as_ref()? {
-            // What is no namespace's name is no label value either.
+            // An impossible Namespace name is no label value either.
             if name.contains(['*', '?']) || !is_label_value(name) {
                 return None;
             }
@@ -347,14 +348,14 @@ fn literal<'a>(policies: &[&'a Policy]) -> Option<BTreeSet<&'a str>> {
     Some(names)
 }
 
-/// The selector that all policies have alike, if the API server takes it.
+/// The selector that all policies share, if the API server accepts it.
 fn shared<'a>(
     policies: &[&'a Policy],
     of: impl Fn(&'a Policy) -> Option<&'a LabelSelector>,
 ) -> Option<&'a LabelSelector> {
     let (first, others) = policies.split_first()?;
     let selector = of(first)?;
-    // Those of `matchLabels` have been checked when the policy was read; any text may be listed.
+    // The parser of policies has checked the values in `matchLabels`, but expressions may list any text.
     let mut listed = selector.match_expressions.iter().flat_map(|requirement| requirement.values.iter().flatten());
     let is_valid = listed.all(|value| is_label_value(value));
     (is_valid && others.iter().all(|other| of(other) == Some(selector))).then_some(selector)
@@ -374,7 +375,8 @@ fn selector(shared: Option<&LabelSelector>, further: Option<Value>) -> Value {
     selector
 }
 
-/// As API servers check label values: empty, or at most 63 letters, digits, `-`, `_` and `.`, at both ends none of the last three.
+/// The server's check of label values: empty, or at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit
+/// at both ends.
 fn is_label_value(text: &str) -> bool {
     let is_end = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();

@@ -117,7 +117,7 @@ fn tokens(container: &Value) -> Vec<(String, &str)> {
     tokens
 }
 
-/// The name and, behind `=`, the value of a flag; the name is empty if `token` is none.
+/// The name of a flag, and its value after `=`; the name is empty if `token` is no flag.
 fn flag(token: &str) -> (&str, Option<&str>) {
     let Some(rest) = token.strip_prefix('-') else { return ("", None) };
     let rest = rest.strip_prefix('-').unwrap_or(rest);

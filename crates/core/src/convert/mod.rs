@@ -49,13 +49,13 @@ impl Conversion {
 /// A policy.
 #[derive(Clone, Debug)]
 pub struct Converted {
-    /// Its name.
+    /// The name of the policy.
     pub name: String,
     /// The whole object.
     pub object: Value,
-    /// Its sources, such as `ConfigMap sidecar-initializer`.
+    /// The sources of the policy, such as `ConfigMap sidecar-initializer`.
     pub from: Vec<String>,
-    /// The name of the initializer that it replaces; none for a PodPreset.
+    /// The name of the replaced initializer; none for a PodPreset.
     pub initializer: Option<String>,
     /// The objects that the namespaces of its workloads must have.
     pub needs: BTreeSet<String>,
@@ -106,7 +106,7 @@ pub struct Finding {
 /// `odd_spaces`, plain spaces have replaced other ones.
 ///
 /// # Guarantees
-/// Every policy is one that [`Policy::parse`] takes, on a site that has [`Conversion::initializer_names`].
+/// [`Policy::parse`] accepts every policy, on a site that has [`Conversion::initializer_names`].
 pub fn convert(files: &[File], odd_spaces: &[Place], namespace: &str, site: &Site) -> Conversion {
     let mut work = Work { site, drafts: Vec::new(), findings: Vec::new(), listed: Vec::new() };
     for place in odd_spaces {
@@ -128,7 +128,7 @@ struct Work<'a> {
     listed: Vec<(String, String)>,
 }
 
-/// A policy that was not validated yet.
+/// A policy before its validation.
 struct Draft {
     /// The wanted name; another policy may have it.
     name: String,

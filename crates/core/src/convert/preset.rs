@@ -5,9 +5,9 @@ use super::steps::Old;
 use super::{Draft, Weight, Work};
 use serde_json::{Map, Value, json};
 
-/// The annotation by which a pod refuses all PodPresets.
+/// The annotation by which a pod excludes all PodPresets.
 const EXCLUDE: &str = "podpreset.admission.kubernetes.io/exclude";
-/// What a PodPreset adds, under the same names in a template.
+/// The additions of a PodPreset. A template has lists of the same names.
 const LISTS: [&str; 4] = ["env", "envFrom", "volumeMounts", "volumes"];
 
 pub(super) fn convert(inputs: &Inputs<'_>, work: &mut Work<'_>) {

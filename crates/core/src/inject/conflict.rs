@@ -10,7 +10,7 @@ use crate::api::v1alpha1::RawObject;
 use serde_json::Value;
 use std::fmt;
 
-/// Why nothing of a template may be injected.
+/// The reason why no part of a template may be injected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Conflict {

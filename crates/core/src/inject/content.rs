@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 pub(crate) struct List {
     /// The field of the pod's `spec`.
     pub(crate) field: &'static str,
-    /// One of its items, in a sentence.
+    /// One of its items, for a sentence.
     pub(crate) noun: &'static str,
-    /// The lists of one scope share their names: a name is unique among them.
+    /// The names in all lists of one scope must be unique.
     pub(crate) scope: Scope,
-    /// Whether the fields of an item exclude each other, so that one more field is another item.
+    /// Whether the fields of an item exclude each other, so that another field makes another item.
     pub(crate) fields: Fields,
-    /// What a template adds to it.
+    /// The items that a template adds.
     pub(crate) items: fn(&v1alpha1::Template) -> &[RawObject],
-    /// On which side of the user's items one of them goes.
+    /// The side of the user's items on which an item goes.
     pub(crate) place: fn(&Template, &RawObject) -> Place,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Fields {
     Closed,
 }
 
-/// The lists of the pod. Volumes first, so that a reader of the patch meets them before their mounts.
+/// The lists of the pod. Volumes come first, so that a reader of the patch meets them before their mounts.
 pub(crate) static LISTS: [List; 4] = [
     List {
         field: "volumes",
@@ -86,12 +86,12 @@ pub(crate) const CONTAINERS: &str = "containers";
 pub(crate) const INIT_CONTAINERS: &str = "initContainers";
 
 impl List {
-    /// The name of `item`; empty if it has none, which no valid policy has.
+    /// The name of `item`; empty if missing, which no valid policy allows.
     pub(crate) fn key_of<'a>(&self, item: &'a RawObject) -> &'a str {
         text(item, "name")
     }
 
-    /// Every list whose names must differ from this one's, itself included.
+    /// Every list of the same scope, including this one.
     pub(crate) fn scope(&self) -> impl Iterator<Item = &'static List> {
         let scope = self.scope;
         LISTS.iter().filter(move |other| other.scope == scope)
@@ -108,9 +108,9 @@ impl List {
 pub(crate) struct Entries {
     /// The field of the pod's `metadata`.
     pub(crate) field: &'static str,
-    /// One of its entries, in a sentence.
+    /// One of its entries, for a sentence.
     pub(crate) noun: &'static str,
-    /// What a template adds to it.
+    /// The entries that a template adds.
     pub(crate) entries: fn(&v1alpha1::TemplateMetadata) -> &BTreeMap<String, String>,
 }
 
@@ -135,15 +135,15 @@ impl Entries {
 pub(crate) struct Inner {
     /// The field of a container.
     pub(crate) field: &'static str,
-    /// One of its items, in a sentence.
+    /// One of its items, for a sentence.
     pub(crate) noun: &'static str,
     /// The key of an item. Two items with one key in one container are equal, or conflict.
     pub(crate) key: fn(&RawObject) -> String,
     /// As for a [`List`].
     pub(crate) fields: Fields,
-    /// What a template adds to it.
+    /// The items that a template adds.
     pub(crate) items: fn(&v1alpha1::Template) -> &[RawObject],
-    /// On which side of the user's items one of them goes.
+    /// The side of the user's items on which an item goes.
     pub(crate) place: fn(&Template, &RawObject) -> Place,
 }
 

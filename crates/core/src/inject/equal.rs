@@ -78,7 +78,7 @@ pub(crate) fn asks(field: &str, value: &Value, fields: Fields) -> bool {
 const ZERO_IS_DEFAULTED: [&str; 5] =
     ["timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold", "hostPort"];
 
-/// How scalars are compared.
+/// The comparison of scalars.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Plain,
@@ -494,7 +494,7 @@ mod tests {
             (json!({"args": ["a"]}), json!({"args": ["a", "b"]}), Some("args[1]")),
             (json!({"args": ["a", ""]}), json!({"args": ["a"]}), Some("args[1]")),
             (json!({"args": [""]}), json!({"args": ["x"]}), Some("args[0]")),
-            // The item is named where the list is empty or absent, the list where there is something else.
+            // An empty or absent list gives the path of the item; another value gives the path of the list.
             (json!({"args": ["a"]}), json!({}), Some("args[0]")),
             (json!({"ports": [{"containerPort": 1}]}), json!({"ports": []}), Some("ports[1/TCP]")),
             (json!({"args": ["a"]}), json!({"args": "a"}), Some("args")),

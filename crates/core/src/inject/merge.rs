@@ -13,22 +13,20 @@ use std::iter::successors;
 pub(super) struct Addition {
     /// The index of its template.
     pub(super) owner: usize,
-    /// Its name within the list or map.
+    /// The name within the list or map.
     pub(super) key: String,
-    /// What is added.
     pub(super) value: Value,
-    /// The side of the existing items; without meaning in a map.
+    /// The side of the existing items. It has no meaning in a map.
     pub(super) place: Place,
 }
 
 /// All additions to one list or map, in the order of priority.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    /// Where the list or map lies.
+    /// The pointer of the list or map.
     pub(super) parent: PointerBuf,
     /// The same pointer as in a marker: with keys of items instead of indexes.
     pub(super) keyed: PointerBuf,
-    /// Which of the two it is.
     pub(super) shape: Shape,
     /// The additions, without items that exist already.
     pub(super) additions: Vec<Addition>,
@@ -41,7 +39,7 @@ impl Group {
     }
 }
 
-/// What a [`Group`] adds to.
+/// The target of a [`Group`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// Items that carry their key within them.

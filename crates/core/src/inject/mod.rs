@@ -36,16 +36,16 @@ use std::collections::BTreeSet;
 /// Its items must come from a valid policy: every item has a name, and names are unique.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
-    /// The name of its policy.
+    /// The name of the policy.
     pub policy: String,
-    /// The key of its marker annotation.
+    /// The key of the policy's marker annotation.
     pub marker_key: String,
-    /// The content that it adds.
+    /// The injected content.
     pub spec: v1alpha1::Template,
-    /// The side of the user's items on which its own go.
+    /// The side of the user's items on which the template's items go.
     pub position: Position,
-    /// First 16 hex digits of the SHA-256 of [`Self::spec`] as canonical JSON: the same on every server, whatever
-    /// the order in which the fields were written, and before native sidecars are resolved.
+    /// First 16 hex digits of the SHA-256 of [`Self::spec`] as canonical JSON, before native sidecars are resolved. The
+    /// hash is the same on every server and for every order of fields.
     pub hash: String,
     /// Its variables that refer to a variable outside the template.
     pub(crate) out: BTreeSet<String>,

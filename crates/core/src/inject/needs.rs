@@ -30,7 +30,7 @@ pub(crate) struct Needs {
 /// A condition on the pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Need {
-    /// The code of the conflict if it is not.
+    /// The code of the conflict if the condition is false.
     pub(crate) code: Code,
     /// The field of the template that has the need, as the beginning of a sentence.
     pub(crate) who: String,
@@ -63,7 +63,7 @@ pub(crate) enum Test {
     /// One of these texts; `""` stands for absence.
     OneOf(Vec<String>),
     NoneOf(Vec<String>),
-    /// That value.
+    /// The given value.
     Is(bool),
     /// Absent, or the other value.
     IsNot(bool),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// A workload without the additions of policies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undone {
-    /// The object.
+    /// The object without the additions.
     pub body: Value,
     /// The policies whose marker was removed, by name.
     pub policies: Vec<String>,
@@ -112,8 +112,8 @@ fn undo_those(workload: &Workload, is_wanted: impl Fn(&str) -> bool) -> Option<U
     Some(undone)
 }
 
-/// The same for several policies, or for all if `policies` is empty, and for pods at any path of a custom resource: the
-/// markers show the path.
+/// As [`undo`], for several policies, or for all if `policies` is empty. Also covers pods at any path of a custom
+/// resource, which the markers show.
 pub fn undo_anywhere(workload: &Workload, policies: &[String]) -> Option<Undone> {
     let kinds = if is_built_in(&workload.kind.group) {
         vec![workload.kind.clone()]
@@ -424,12 +424,12 @@ mod tests {
         let (ours, users) = (json!({"name": "v", "mountPath": "/a"}), json!({"name": "v", "mountPath": "/b"}));
         let device = json!({"name": "v", "devicePath": "/d"});
         for (mounts, devices, policy, stays) in [
-            // Of all policies: what mounts it goes before it, whoever added which.
+            // For all policies: the mounts are removed before the volume, whichever policy added them.
             (json!([ours]), json!([]), None, false),
             // The container of another policy stays.
             (json!([ours]), json!([]), Some("one"), true),
             (json!([ours, users]), json!([]), None, true),
-            // Which of the two is ours is not known, so that both stay.
+            // Both stay, because either may be ours.
             (json!([ours, ours]), json!([]), None, true),
             (json!([ours]), json!([device]), None, true),
         ] {
@@ -515,7 +515,8 @@ mod tests {
         };
         let pod = json!({"spec": {"containers": [{"name": "app"}]}});
         let mut users = json!({"spec": {"blue": pod, "deep": {"green": pod}, "not/a/path": pod, "list": [pod]}});
-        // What looks like ours where no policy can reach: in the object itself, and behind a name that no path has.
+        // Content that looks like ours out of reach of any policy: in the object itself, and behind a name that no path
+        // has.
         inject(&mut users, &["spec", "not/a/path"], "p");
         users["metadata"] = users["spec"]["not/a/path"]["metadata"].clone();
         let mut injected = users.clone();

@@ -368,7 +368,7 @@ mod tests {
             }
             let size = size(&with(fits), &template);
             assert!(size <= MAX_ANNOTATIONS && size > MAX_ANNOTATIONS - 1_500, "{size}");
-            // One that is injected already takes no more room.
+            // A template that is injected already takes no more room.
             let after = pod(with(fits).patched(&inject::plan(&with(fits), &[&template], &[&template]).unwrap()));
             assert_eq!(code(&after, &template), None);
         }
@@ -401,7 +401,7 @@ mod tests {
             json!({ "initContainers": [native("t", "100m")] }),
         );
         let before = v1alpha1::Position { init_containers: Place::Before, ..Position::default() };
-        // What the pod of containers and init containers requests with each of them, in thousandths.
+        // The requests of the pod of containers and init containers with each of them, in thousandths.
         for (inits, containers, expected) in [
             (vec![], vec![container("a", "200m")], [300, 200, 300, 200]),
             (vec![container("i", "50m")], vec![container("a", "200m")], [300, 200, 300, 200]),
@@ -441,7 +441,7 @@ mod tests {
             (&bare, "privileged", None, &nothing, true),
             (&bare, "baseline", None, &nothing, true),
             (&bare, "restricted", None, &nothing, false),
-            // As the server has it.
+            // The spelling of the server.
             (&bare, "Baseline", None, &nothing, false),
             (&probe, "baseline", None, &nothing, false),
             (&probe, "baseline", Some("latest"), &nothing, false),

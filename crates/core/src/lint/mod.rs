@@ -105,9 +105,9 @@ impl Context {
 /// A policy to check.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Its name; empty if it has none.
+    /// The name of the policy; empty if missing.
     pub name: String,
-    /// Its place, as in messages.
+    /// The place of the policy, for messages.
     pub place: String,
     /// The readable part of its spec.
     spec: Option<SidecarPolicySpec>,

@@ -68,7 +68,7 @@ fn may_meet(one: &Policy, two: &Policy, context: &Context) -> bool {
     share_kind && names.all(|share| share) && !exclude
 }
 
-/// The targets of `two` whose pod template lies elsewhere for `one`.
+/// The targets of `two` for which `one` gives another path of the pod template.
 fn paths(one: &Policy, two: &Policy, place: &str) -> Vec<Note> {
     if !one.injects() || !two.injects() {
         return Vec::new();
@@ -150,7 +150,7 @@ pub(super) fn pieces(policy: &Policy) -> Vec<(String, Template)> {
     pieces
 }
 
-/// Ports that containers of both name. Those of one name are one container, or collide.
+/// Ports in containers of both. Containers with the same name are skipped, because they are equal or collide.
 fn shared_ports(one: &Policy, two: &Policy) -> Vec<Note> {
     let theirs = named_ports(&one.template.spec);
     let note = |own: Named| {

@@ -51,7 +51,7 @@ pub(super) fn objects(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     vec![Note::new(Code::NeedsReference, "spec.template", message)]
 }
 
-/// Volumes that every workload must bring.
+/// Volumes that every workload must define.
 pub(super) fn volumes(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let Some(template) = &spec.template else { return Vec::new() };
     let mut seen: BTreeSet<&str> =

@@ -217,7 +217,7 @@ fn covers(wide: &str, narrow: &str) -> bool {
     is_sound && WildMatch::new(wide).matches(narrow)
 }
 
-/// Targets that are there twice.
+/// Duplicate targets.
 pub(super) fn targets(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     let mut notes = Vec::new();
     for (index, target) in spec.targets.iter().enumerate() {
@@ -280,7 +280,7 @@ pub(super) fn endless_jobs(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     vec![Note::new(Code::JobsNeverEnd, "spec.nativeSidecars", message)]
 }
 
-/// Jobs, where Initializers are.
+/// Jobs as targets on Initializers.
 pub(super) fn jobs(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
     if !context.uses_initializers(spec) || spec.engine == EngineChoice::Initializer {
         return Vec::new();

@@ -79,8 +79,8 @@ struct Old {
     message: &'static str,
 }
 
-/// Annotations of pods, as the server warns of them (`pkg/api/pod/warnings.go` of Kubernetes 1.36). It drops those of
-/// init containers from 1.8 on (`dropInitContainerAnnotations`).
+/// Deprecated annotations of pods, as in the server's warnings (`pkg/api/pod/warnings.go` of Kubernetes 1.36). The
+/// server drops those of init containers from 1.8 on (`dropInitContainerAnnotations`).
 const OLD_ANNOTATIONS: [Old; 8] = [
     Old {
         name: "seccomp.security.alpha.kubernetes.io/pod",
@@ -243,7 +243,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// The finding if the container `other` has the port, too.
+    /// The finding if the container `other` also has the port.
     pub(super) fn shared_with(self, other: &str) -> Note {
         let Self { port, field, .. } = self;
         Note::new(port.code(), field, format!("is {port}, as in {other}: {}", port.consequence()))
@@ -275,7 +275,7 @@ fn ports_of(path: &str, container: &RawObject) -> Vec<Named> {
     named.collect()
 }
 
-/// The ports of `template` that another container of `injected` uses, too: code, path in the policy, message.
+/// The ports of `template` that another container of `injected` also uses: code, path in the policy, message.
 /// `injected` has the template. Kubernetes allows shared ports, so this is no conflict.
 pub fn shared_ports(template: &Template, injected: &Workload) -> Vec<(Code, String, String)> {
     let list = |field| injected.pod_spec().and_then(|spec| spec.get(field)?.as_array()).into_iter().flatten();
@@ -342,7 +342,7 @@ pub(super) fn ports(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
     notes
 }
 
-/// A field that has no effect beside another one.
+/// A field without effect beside another one.
 struct Idle {
     field: &'static str,
     because: &'static str,

@@ -6,11 +6,11 @@ use crate::api::pod_schema::is_native_sidecar;
 use crate::api::rules::Violation;
 use crate::api::v1alpha1::{EngineChoice, FailurePolicy, NativeSidecars, SidecarPolicySpec};
 
-/// The first minor version that has native sidecars switched on (KEP-753, beta).
+/// The first minor version with native sidecars on by default (KEP-753, beta).
 const NATIVE_SIDECARS: u32 = 29;
 /// The first minor version that serves MutatingAdmissionPolicy v1.
 const ADMISSION_POLICIES: u32 = 36;
-/// The first minor version whose webhooks can spare namespaces by their names.
+/// The first minor version whose webhooks can exclude namespaces by name.
 const NAME_LABELS: u32 = 21;
 
 /// The features that `spec` needs and a server of 1.`minor` lacks: the operator would not deliver it there. Empty

@@ -1,15 +1,15 @@
-//! Documents that can be read and still are no objects that a server would take.
+//! Checks for documents that parse, but that no server would accept as objects.
 
 use super::{Fault, File, Lines, Manifest, Object, Place, is_meant_as_policy, odd, value};
 use serde_json::Value;
 
-/// Names of the fields that every object has.
+/// The fields that every object has.
 const FIELDS: [&str; 2] = ["apiVersion", "kind"];
-/// A key further away than this many edits was not meant.
+/// The most edits between a misspelt key and the intended one.
 const TYPOS: usize = 2;
 
-/// What in `file` cannot be an object: documents, or items of lists, without `apiVersion` or `kind`, with keys that begin or end with a
-/// no-break space, or with a name that a template engine has still to replace. At most one fault per document.
+/// The faults of documents and list items in `file`. Faults are: no `apiVersion` or no `kind`, a key that begins or
+/// ends with a no-break space, and a name with an unrendered template. At most one fault per document.
 pub fn faults(file: &File) -> Vec<Fault> {
     file.manifests().filter_map(fault).collect()
 }
@@ -27,7 +27,7 @@ fn fault(manifest: &Manifest) -> Option<Fault> {
     }
     for object in manifest.objects() {
         for (field, found) in FIELDS.into_iter().zip([object.api_version, object.kind]) {
-            // A policy is told more exactly where it is read.
+            // The parser of policies reports this more precisely.
             if found.is_empty() && !is_meant_as_policy(&object) {
                 return tell(object.body, field, missing(&object, field, &manifest.place));
             }
@@ -50,7 +50,7 @@ fn is_template(text: &str) -> bool {
     text.contains("{{") || text.contains("{%")
 }
 
-/// What is said of `object`, which has no `field`.
+/// The message for `object` without `field`.
 fn missing(object: &Object<'_>, field: &str, place: &Place) -> String {
     let found = &object.body[field];
     if !found.is_null() && found != "" {
@@ -77,7 +77,8 @@ fn example(field: &str) -> &'static str {
     if field == "kind" { "`kind: Deployment`" } else { "`apiVersion: apps/v1`" }
 }
 
-/// A key that begins or ends with a space that is none for YAML; behind a `-`, too, which then begins no item.
+/// The first key that begins or ends with a no-break space. After a leading `-` too, because such a `-` begins no list
+/// item.
 fn odd_key(value: &Value) -> Option<&str> {
     let is_odd = |key: &&String| key.trim_start_matches('-').starts_with(odd::is_space) || key.ends_with(odd::is_space);
     match value {
@@ -89,7 +90,7 @@ fn odd_key(value: &Value) -> Option<&str> {
     }
 }
 
-/// The line of `manifest` that has `key`.
+/// The line of `manifest` that contains `key`.
 fn line_of(manifest: &Manifest, key: &str) -> Place {
     let above = manifest.text.lines().position(|line| line.contains(key)).unwrap_or(0);
     Place { line: manifest.place.line + above, ..manifest.place.clone() }

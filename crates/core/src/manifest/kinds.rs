@@ -1,4 +1,4 @@
-//! What the objects in manifests are: workloads, policies, lists of either, and all the rest.
+//! The kinds of objects in manifests: workloads, policies, lists of them, and others.
 
 use super::Manifest;
 use crate::api::{GROUP, MANAGER};
@@ -11,12 +11,12 @@ use std::sync::Arc;
 const API_VERSION: &str = "scpol.dev/v1alpha1";
 const POLICY: &str = "SidecarPolicy";
 
-/// An object in a document, or in a list that is one.
+/// An object: a document, or an item of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Object<'a> {
-    /// Its `apiVersion`; that of its list where it has none.
+    /// The object's `apiVersion`, or that of its list.
     pub api_version: &'a str,
-    /// Its `kind`; that of its list where it has none.
+    /// The object's `kind`, or that of its list.
     pub kind: &'a str,
     /// The object itself.
     pub body: &'a Value,
@@ -28,26 +28,26 @@ impl<'a> Object<'a> {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// The name; empty if it has none.
+    /// The name; empty if missing.
     pub fn name(&self) -> &'a str {
         self.body["metadata"]["name"].as_str().unwrap_or_default()
     }
 }
 
-/// Which objects are workloads: those of the built-in kinds, and of the custom resources that policies target.
+/// The kinds that count as workloads: the built-in kinds, and the custom resources that policies target.
 ///
-/// Policies name resources, manifests kinds. A `CustomResourceDefinition` among the manifests says which resource a kind is;
-/// without one, it is the kind in lower case and in the plural.
+/// Policies name resources, and manifests name kinds. A `CustomResourceDefinition` among the manifests maps a kind to
+/// its resource. Without one, the resource is the plural of the kind in lower case.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
     /// By group and resource.
     targeted: HashMap<(String, String), Arc<Kind>>,
-    /// The resource of a group and kind; none if it is in no namespace.
+    /// The resource of a group and kind; none if it is cluster-scoped.
     defined: HashMap<(String, String), Option<String>>,
 }
 
 impl Kinds {
-    /// The built-in kinds, and those of `targeted`, with the definitions among `objects`.
+    /// The built-in kinds and `targeted`, resolved with the definitions among `objects`.
     pub fn new<'a>(targeted: impl Iterator<Item = &'a Arc<Kind>>, objects: &[Object<'_>]) -> Self {
         let mut kinds = Self::default();
         for kind in targeted.filter(|kind| !kind.is_in_table()) {
@@ -57,14 +57,15 @@ impl Kinds {
         kinds
     }
 
-    /// `object` as a workload, if it is one.
+    /// `object` as a workload; none if it is another object.
     pub fn workload(&self, object: &Object<'_>) -> Option<Workload> {
         let custom = || self.targeted.get(&(object.group().to_owned(), self.resource(object)?));
         let kind = built_in(object).or_else(|| if self.targeted.is_empty() { None } else { custom() })?;
         Some(Workload::new(kind, object.body.clone()))
     }
 
-    /// The same; or `object` as a custom resource that nobody targets, wherever its pod may lie.
+    /// As [`Self::workload`], but also accepts a custom resource that no policy targets, with its pod template at any
+    /// path.
     pub fn any_workload(&self, object: &Object<'_>) -> Option<Workload> {
         self.workload(object).or_else(|| {
             let is_custom = !is_built_in(object.group());
@@ -73,7 +74,7 @@ impl Kinds {
         })
     }
 
-    /// The resource of `object`; none if it is known to be in no namespace.
+    /// The resource of `object`; none if it is known to be cluster-scoped.
     fn resource(&self, object: &Object<'_>) -> Option<String> {
         let (group, kind) = (object.group(), object.kind);
         match self.defined.get(&(group.to_owned(), kind.to_owned())) {
@@ -87,7 +88,7 @@ fn built_in(object: &Object<'_>) -> Option<&'static Arc<Kind>> {
     KINDS.iter().find(|kind| kind.kind.as_deref() == Some(object.kind) && kind.is_in(object.group()))
 }
 
-/// What a `CustomResourceDefinition` says: group and kind, and the resource if it is a namespaced one.
+/// Group and kind of a `CustomResourceDefinition`, and its resource if it is namespaced.
 fn definition(object: &Object<'_>) -> Option<((String, String), Option<String>)> {
     if object.kind != "CustomResourceDefinition" || object.group() != "apiextensions.k8s.io" {
         return None;
@@ -103,29 +104,30 @@ pub fn policy_of<'a>(object: &Object<'a>) -> Option<&'a Value> {
     (object.kind == POLICY && object.group() == GROUP).then_some(object.body)
 }
 
-/// True if and only if somebody means `object` to be a `SidecarPolicy`, however it is written. Another group may well have a kind of
-/// that name; one that looks like ours is ours, misspelt.
+/// Whether `object` is meant to be a `SidecarPolicy`, even if misspelt. Another group may have a kind of that name, but
+/// a group that resembles ours is taken for a misspelling.
 pub fn is_meant_as_policy(object: &Object<'_>) -> bool {
     let group = object.group();
     let is_like_ours = group.is_empty() || group.contains(MANAGER);
     group == GROUP || (object.kind.eq_ignore_ascii_case(POLICY) && is_like_ours)
 }
 
-/// What of what [a policy](is_meant_as_policy) says that it is must be written otherwise: the field, what it must be, and what it is.
+/// The first of `apiVersion` and `kind` of [a policy](is_meant_as_policy) that is misspelt: the field, the expected
+/// value, the value found.
 pub fn misspelt<'a>(policy: &Object<'a>) -> Option<(&'static str, &'static str, &'a str)> {
     let written = [("apiVersion", API_VERSION, policy.api_version), ("kind", POLICY, policy.kind)];
     written.into_iter().find(|(_, wanted, found)| wanted != found)
 }
 
 impl Manifest {
-    /// Its objects: itself, or what is in it if it is a list.
+    /// The objects of the document: the document itself, or the items of a list.
     pub fn objects(&self) -> Vec<Object<'_>> {
         let mut objects = Vec::new();
         collect(&self.value, ("", ""), &mut objects);
         objects
     }
 
-    /// The whole document once `change` has given the objects that it changes their new values; none if it changes none.
+    /// The whole document after `change` has replaced some of its objects; none if it replaces none.
     pub fn rewrite(&self, mut change: impl FnMut(&Object<'_>) -> Option<Value>) -> Option<Value> {
         rewrite(&self.value, ("", ""), &mut change)
     }
@@ -156,12 +158,12 @@ fn object<'a>(body: &'a Value, (api_version, kind): (&'a str, &'a str)) -> Objec
     Object { api_version: field("apiVersion", api_version), kind: field("kind", kind), body }
 }
 
-/// The items of `List`, `DeploymentList` and their like.
+/// The items of a `List`, `DeploymentList` or similar list.
 fn items<'a>(object: &Object<'a>) -> Option<&'a Vec<Value>> {
     object.body.get("items").and_then(Value::as_array).filter(|_| object.kind.ends_with("List"))
 }
 
-/// What the items of a typed list are, where they do not say it. A plain `List` does not say it either.
+/// The `apiVersion` and `kind` of the items of a typed list. A plain `List` implies neither.
 fn of_items<'a>(list: &Object<'a>) -> (&'a str, &'a str) {
     match list.kind.strip_suffix("List") {
         Some(kind) if !kind.is_empty() => (list.api_version, kind),

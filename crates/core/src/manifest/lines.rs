@@ -1,4 +1,4 @@
-//! Where in its text a field of a document stands.
+//! The line of each field in the text of a document.
 
 use super::{Manifest, Place, value};
 use crate::api::field;
@@ -15,7 +15,7 @@ pub struct Lines {
     file: String,
     /// The line of the file on which the document begins.
     first: usize,
-    /// None if the lines cannot be told; then every field is where the document begins.
+    /// None if the text has no readable lines. Every field is then at the beginning of the document.
     root: Option<Node>,
 }
 
@@ -26,8 +26,8 @@ impl Lines {
         Self { file: manifest.place.file.clone(), first: manifest.place.line, root }
     }
 
-    /// The place of the field `path`, such as `spec.template.containers[1].name`, of the object at `object`: in a list, the
-    /// indexes that lead to it. A field that is not there is where the nearest around it is.
+    /// The place of the field `path`, such as `spec.template.containers[1].name`, of one object. In a list, `object`
+    /// has the indexes that lead to the object. A missing field has the place of the nearest field around it.
     pub fn place(&self, object: &[usize], path: &str) -> Place {
         let line = self.root.as_ref().map_or(1, |root| {
             let (mut node, mut line) = (root, 1);
@@ -47,21 +47,21 @@ fn root(text: &str) -> Option<Node> {
     serde_saphyr::from_str_with_options(text, value::options(DuplicateKeyPolicy::LastWins)).ok()
 }
 
-/// The keys that are in a map of the document `text` twice, each with the line of the last; of those within what does not count,
-/// none.
+/// The duplicate keys of the document `text`, each with the line of the last one. Duplicates within a discarded value
+/// are not listed.
 pub(super) fn twice(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     if let Some(root) = root(text) {
         root.twice(&mut found);
     }
-    // An alias brings what its anchor has again.
+    // An alias repeats the duplicate keys of its anchor.
     found.sort();
     found.dedup();
     found
 }
 
 impl Manifest {
-    /// The indexes that lead to `object`, one of [`Manifest::objects`], through the lists that it lies in.
+    /// The indexes that lead to `object`, one of [`Manifest::objects`], through the lists around it.
     pub fn indexes(&self, object: &Value) -> Vec<usize> {
         let mut indexes = Vec::new();
         find(&self.value, object, &mut indexes);
@@ -69,7 +69,7 @@ impl Manifest {
     }
 }
 
-/// True if and only if `object` is `value` or one of its items; then `indexes` lead to it.
+/// Whether `object` is `value` or one of its items; then `indexes` lead to it.
 fn find(value: &Value, object: &Value, indexes: &mut Vec<usize>) -> bool {
     if std::ptr::eq(value, object) {
         return true;
@@ -85,19 +85,19 @@ fn find(value: &Value, object: &Value, indexes: &mut Vec<usize>) -> bool {
     false
 }
 
-/// Something with the line, within its document, on which it begins.
+/// A node, and the line of the document on which it begins.
 #[derive(Clone, Debug)]
 struct At {
     line: usize,
     node: Node,
 }
 
-/// A value, of which only the shape and the lines are kept.
+/// A value, reduced to its shape and lines.
 #[derive(Clone, Debug)]
 enum Node {
     Scalar,
     List(Vec<At>),
-    /// The line is that of the key.
+    /// Fields by key, each with the line of the key; then the duplicate keys.
     Map(HashMap<String, At>, Vec<(usize, String)>),
 }
 
@@ -112,7 +112,7 @@ impl Node {
         items.get(index)
     }
 
-    /// Adds the keys that are in a map twice.
+    /// Collects the duplicate keys.
     fn twice(&self, found: &mut Vec<(usize, String)>) {
         match self {
             Node::Scalar => {}
@@ -124,7 +124,7 @@ impl Node {
         }
     }
 
-    /// The line of `path`, or of what is nearest around it; `line` is that of the node itself.
+    /// The line of `path`, or of the nearest field around it. `line` is the line of this node.
     fn line(&self, path: &str, line: usize) -> usize {
         match self.step(path) {
             Some((at, rest)) => at.node.line(rest, at.line),
@@ -132,7 +132,8 @@ impl Node {
         }
     }
 
-    /// What the beginning of `path` leads to, and the rest of it. Keys may have dots in them: the longest one counts.
+    /// The node at the beginning of `path`, and the rest of `path`. Keys may contain dots: the longest matching key
+    /// wins.
     fn step<'a, 'p>(&'a self, path: &'p str) -> Option<(&'a At, &'p str)> {
         if let Some(rest) = path.strip_prefix('[') {
             let (index, rest) = rest.split_once(']')?;
@@ -152,7 +153,7 @@ impl<'de> serde::Deserialize<'de> for Node {
 /// Reads a [`Node`].
 struct Shape;
 
-/// The line on which a value is written; behind an alias, that is where its anchor stands.
+/// The line of a value; for an alias, the line of its anchor.
 fn line_of<T>(spanned: &Spanned<T>) -> usize {
     usize::try_from(spanned.defined.line()).unwrap_or(0)
 }

@@ -1,8 +1,8 @@
-//! Manifests in files, folders and pipes: read as kubectl reads them, and written back byte for byte where nothing changed.
+//! Manifests in files, folders and pipes: read as kubectl reads them, and written back byte for byte unless changed.
 //!
-//! [`read`] gives [`File`]s. Each is its text, cut into [`Part`]s: [`Manifest`]s, and what stands between them (separators, the
-//! comments before a document, a byte order mark). Every part keeps its bytes, so that [`File::rewrite`] touches only the documents
-//! that really change.
+//! [`read`] returns [`File`]s. The text of a file is cut into [`Part`]s: [`Manifest`]s, and the text between them
+//! (separators, comments before a document, a byte order mark). Every part keeps its bytes, so [`File::rewrite`]
+//! touches only documents that change.
 
 mod check;
 mod kinds;
@@ -20,7 +20,7 @@ pub use write::{Layout, emit};
 use serde_json::Value;
 use std::fmt;
 
-/// Where something stands.
+/// A position in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The file, as the user named it; `standard input` for `-`.
@@ -38,17 +38,17 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a file cannot be read.
+/// The reason why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct Fault {
-    /// Where.
+    /// The position of the fault.
     pub place: Place,
-    /// What is there, and what was expected.
+    /// The value found, and the expected one.
     pub message: String,
 }
 
-/// How a document is written.
+/// The format of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// YAML.
@@ -57,25 +57,25 @@ pub enum Format {
     Json,
 }
 
-/// A document: one object, or a list of some.
+/// A document: one object, or a list of objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
-    /// Where it begins.
+    /// The beginning of the document.
     pub place: Place,
-    /// How it is written.
+    /// The format of the text.
     pub format: Format,
-    /// Its text, to the byte.
+    /// The exact text.
     pub text: String,
-    /// What kubectl would send for it.
+    /// The value that kubectl would send.
     pub value: Value,
-    /// The keys that are in one of its maps twice, in order.
+    /// The duplicate keys in its maps, in order.
     pub twice: Vec<Twin>,
 }
 
-/// A key that is in a map twice, of which the last counts.
+/// A duplicate key in a map, of which the last one counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Twin {
-    /// Where the last one is.
+    /// The place of the last one.
     pub place: Place,
     /// The key.
     pub key: String,
@@ -84,7 +84,7 @@ pub struct Twin {
 /// A piece of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
-    /// No document: a separator, comments, white space.
+    /// Text outside documents: a separator, comments, white space.
     Verbatim(String),
     /// A document.
     Manifest(Manifest),
@@ -93,24 +93,24 @@ pub enum Part {
 /// A file, in the order of its text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct File {
-    /// As the user named it.
+    /// The name of the file, as the user gave it.
     pub name: String,
-    /// Its pieces; put together they are the file, to the byte.
+    /// The parts, which together are the exact file.
     pub parts: Vec<Part>,
 }
 
 impl File {
-    /// The file in `bytes`.
+    /// Parses `bytes` as the file `name`.
     ///
     /// # Errors
-    /// Everything in it that cannot be read, at most one fault per document.
+    /// All faults, at most one per document.
     pub fn parse(name: &str, bytes: Vec<u8>) -> Result<Self, Vec<Fault>> {
         let text = value::text(name, bytes).map_err(|fault| vec![fault])?;
         let parts = split::parts(name, &text)?;
         Ok(Self { name: name.to_owned(), parts })
     }
 
-    /// Its documents, in order.
+    /// The documents of the file, in order.
     pub fn manifests(&self) -> impl Iterator<Item = &Manifest> {
         self.parts.iter().filter_map(|part| match part {
             Part::Manifest(manifest) => Some(manifest),
@@ -118,7 +118,7 @@ impl File {
         })
     }
 
-    /// The text of the file once `change` has given the documents that it changes their new values.
+    /// The text of the file after `change` has replaced some of its documents.
     pub fn rewrite(&self, mut change: impl FnMut(&Manifest) -> Option<Value>) -> String {
         let mut text = String::new();
         for part in &self.parts {
@@ -134,7 +134,7 @@ impl File {
     }
 }
 
-/// Puts the texts of several files after one another, so that a reader finds each document where it was.
+/// Concatenates the texts of several files so that each document stays a document.
 pub fn join(texts: impl IntoIterator<Item = String>) -> String {
     let mut texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
     if texts.len() < 2 {
@@ -142,7 +142,7 @@ pub fn join(texts: impl IntoIterator<Item = String>) -> String {
     }
     let mut all = String::new();
     for text in &texts {
-        // A byte order mark is one only at the very beginning.
+        // A byte order mark is valid only at the very beginning.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if !all.is_empty() && !all.ends_with('\n') {
             all.push('\n');

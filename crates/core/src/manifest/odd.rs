@@ -1,4 +1,4 @@
-//! Spaces that are none for YAML: no-break spaces and their like, as web pages and word processors have them.
+//! No-break spaces and similar characters, which web pages and word processors leave and YAML does not take for spaces.
 
 /// True if and only if people take `letter` for a space, and YAML for a letter.
 pub fn is_space(letter: char) -> bool {

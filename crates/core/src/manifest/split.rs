@@ -1,19 +1,19 @@
-//! A text into its documents, as kubectl does it: a line that begins with `---` ends a document wherever it stands, within a block
-//! scalar, too.
+//! Splits a text into documents, as kubectl does: a line that begins with `---` always ends a document, even within a
+//! block scalar.
 
 use super::value;
 use super::{Fault, Format, Manifest, Part, Place, Twin};
 use std::borrow::Cow;
 
-/// So many documents a file may have; each takes more memory than its text.
+/// The most documents of a file. Each needs more memory than its text.
 const DOCUMENTS: usize = 100_000;
-/// After so many faults, a file is not looked at further.
+/// The number of faults after which parsing of a file stops.
 const FAULTS: usize = 20;
 
 /// The parts of the text of the file `name`.
 ///
 /// # Errors
-/// The documents that cannot be read, one fault for each, and the first [`FAULTS`] of them.
+/// One fault for each unreadable document, but only the first [`FAULTS`].
 pub(super) fn parts(name: &str, text: &str) -> Result<Vec<Part>, Vec<Fault>> {
     let mut splitter = Splitter { name, line: 1, documents: 0, parts: Vec::new(), faults: Vec::new() };
     let text = match text.strip_prefix('\u{feff}') {
@@ -42,14 +42,14 @@ pub(super) fn parts(name: &str, text: &str) -> Result<Vec<Part>, Vec<Fault>> {
     if splitter.faults.is_empty() { Ok(splitter.parts) } else { Err(splitter.faults) }
 }
 
-/// True if and only if `line` separates documents, as `YAMLReader` of k8s.io/apimachinery has it.
+/// Whether `line` separates documents, by the rule of `YAMLReader` in k8s.io/apimachinery.
 pub(super) fn is_separator(line: &str) -> bool {
     line.strip_prefix("---").map(str::trim).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
 }
 
 struct Splitter<'a> {
     name: &'a str,
-    /// The line that comes next.
+    /// The next line.
     line: usize,
     documents: usize,
     parts: Vec<Part>,
@@ -57,7 +57,7 @@ struct Splitter<'a> {
 }
 
 impl Splitter<'_> {
-    /// True if and only if nothing that follows would change the outcome.
+    /// Whether the result is already final.
     fn is_done(&self) -> bool {
         self.documents > DOCUMENTS || self.faults.len() >= FAULTS
     }
@@ -71,7 +71,7 @@ impl Splitter<'_> {
         }
     }
 
-    /// What stands between two separators.
+    /// Parses the text between two separators.
     fn chunk(&mut self, text: &str) {
         let head = head(text);
         self.verbatim(&text[..head]);
@@ -82,12 +82,13 @@ impl Splitter<'_> {
         if text.starts_with(['{', '[']) {
             match self.json(text) {
                 Ok(()) => return,
-                // It may still be YAML, of which JSON is a subset.
+                // The text may still be YAML, because JSON is a subset of YAML.
                 Err(refusal) if refusal.is_syntax && !looks_like_json(self.name, text) => {}
                 Err(refusal) => return self.fail(text, refusal.line, refusal.message),
             }
         }
-        // kubectl's reader ends every line with a break, the last one too: what a block scalar has depends on it.
+        // kubectl's reader ends every line with a line break, including the last one. The content of a block scalar
+        // depends on it.
         let ended = if text.ends_with('\n') { Cow::Borrowed(text) } else { Cow::Owned(format!("{text}\n")) };
         match value::yaml(&ended) {
             Ok(read) if read.value.is_null() => self.verbatim(text),
@@ -136,7 +137,7 @@ impl Splitter<'_> {
         self.line += lines(text);
     }
 
-    /// Notes that `text` cannot be read, because of its `line`.
+    /// Records that `text` is unreadable, because of its `line`.
     fn fail(&mut self, text: &str, line: usize, message: String) {
         let place = Place { file: self.name.to_owned(), line: self.line + line.max(1) - 1 };
         self.faults.push(Fault { place, message });
@@ -152,7 +153,7 @@ fn lines(text: &str) -> usize {
     text.bytes().filter(|byte| *byte == b'\n').count()
 }
 
-/// How many bytes at the beginning of `text` are comments, directives and empty lines.
+/// The length in bytes of the comments, directives and empty lines at the beginning of `text`.
 fn head(text: &str) -> usize {
     let is_head = |line: &&str| {
         let content = line.trim();
@@ -321,7 +322,7 @@ mod tests {
             match File::parse("t", text.clone().into_bytes()) {
                 Ok(file) => prop_assert_eq!(file.rewrite(|_| None), text),
                 Err(faults) => {
-                    // For YAML, a lone CR ends a line, too.
+                    // In YAML, a lone CR also ends a line.
                     let lines = text.matches(['\n', '\r']).count() + 1;
                     prop_assert!(!faults.is_empty());
                     prop_assert!(faults.iter().all(|fault| (1..=lines).contains(&fault.place.line)), "{:?} in {:?}", faults, text);

@@ -1,10 +1,11 @@
-//! One document's text into the value that kubectl would send for it.
+//! Parses the text of one document into the value that kubectl would send.
 //!
-//! kubectl reads YAML 1.1: `yes`, `no`, `on` and `off` are booleans, `0644` and `0o644` are octal, and keys become text. Numbers
-//! without a fraction are integers however they are written. Of a key that is there twice the last one counts, and it is told.
+//! kubectl reads YAML 1.1: `yes`, `no`, `on` and `off` are booleans, `0644` and `0o644` are octal, and keys become
+//! text. Numbers without a fraction are integers in any notation. The last of several duplicate keys counts, and is
+//! reported.
 //!
-//! Compared with sigs.k8s.io/yaml over random scalars, what is left of differences is this: `oN` and other odd capitals are booleans
-//! here, a number that ends in `_` or has `__` in it is text, and floats beyond a double's range are refused.
+//! A comparison with sigs.k8s.io/yaml over random scalars leaves these differences: `oN` and other odd capitals are
+//! booleans here, a number that ends in `_` or contains `__` is text, and floats beyond a double's range are rejected.
 
 use super::{Fault, Place, lines, odd};
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -14,34 +15,34 @@ use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 use std::cell::Cell;
 use std::fmt;
 
-/// How deep lists and maps may lie in one another; an API server takes more, and nobody writes more.
+/// The deepest nesting of lists and maps. API servers accept more, but real manifests do not use more.
 const DEPTH: usize = 100;
-/// How many values the aliases of a document may stand for.
+/// The most values that the aliases of a document may expand to.
 const REPLAYED: usize = 100_000;
-/// What a document of any size may take, in bytes; a larger one may take a multiple of its own size.
+/// The room of any document in bytes. A larger document gets a multiple of its own size.
 const ROOM: usize = 8 * 1024 * 1024;
-/// What a value is counted as, besides its text.
+/// The room that each value takes besides its text.
 const VALUE: usize = 8;
 
-/// Why a document cannot be read.
+/// The reason why a document cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// The line within its text, from 1; 0 if it is not known.
+    /// The line within its text, from 1; 0 if unknown.
     pub(super) line: usize,
     pub(super) message: String,
-    /// False where the form is right, and what it says is not.
+    /// False if the syntax is right but the content is not.
     pub(super) is_syntax: bool,
 }
 
-/// A document that can be read.
+/// A document that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Document {
     pub(super) value: Value,
-    /// The keys that are in a map twice, each with the line within the document of what does not count.
+    /// The duplicate keys, each with its line in the document.
     pub(super) twice: Vec<(usize, String)>,
 }
 
-/// The text in `bytes`, which are those of a file.
+/// The text of a file with the content `bytes`.
 pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, Fault> {
     let fault =
         |line, message: &str| Fault { place: Place { file: name.to_owned(), line }, message: message.to_owned() };
@@ -58,7 +59,7 @@ pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, Fault> {
     })
 }
 
-/// How YAML is read, and within which bounds.
+/// The settings and bounds of the YAML parser.
 pub(super) fn options(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
     serde_saphyr::options! {
         duplicate_keys: duplicate_keys,
@@ -75,7 +76,7 @@ pub(super) fn options(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Optio
     }
 }
 
-/// The document of YAML that `text` is; null if it is empty.
+/// The YAML document `text`; null if it is empty.
 pub(super) fn yaml(text: &str) -> Result<Document, Refusal> {
     let read = |duplicate_keys, bounds: &Bounds| {
         serde_saphyr::with_deserializer_from_str_with_options(text, options(duplicate_keys), |reader| {
@@ -94,7 +95,7 @@ pub(super) fn yaml(text: &str) -> Result<Document, Refusal> {
     Ok(Document { value, twice: twice(text, (refusal.line, key)) })
 }
 
-/// The document of JSON that `text` begins with, and its length in bytes.
+/// The JSON document at the beginning of `text`, and its length in bytes.
 pub(super) fn json(text: &str) -> Result<(Document, usize), Refusal> {
     let bounds = Bounds::new(text, Twice::LastCounts);
     let mut reader = serde_json::Deserializer::from_str(text);
@@ -114,22 +115,22 @@ pub(super) fn json(text: &str) -> Result<(Document, usize), Refusal> {
     Ok((Document { value, twice }, length))
 }
 
-/// The keys that are twice in the document `text`, of which `first` is one.
+/// All duplicate keys of the document `text`; `first` is one of them.
 fn twice(text: &str, first: (usize, String)) -> Vec<(usize, String)> {
     let found = lines::twice(text);
     if found.is_empty() { vec![first] } else { found }
 }
 
-/// What a document may hold.
+/// The bounds of a document.
 struct Bounds {
-    /// How much more it may take.
+    /// The room that is left.
     left: Cell<usize>,
     keys: Twice,
-    /// The last key that was there twice.
+    /// The last duplicate key.
     twice: Cell<Option<String>>,
 }
 
-/// What becomes of a key that is in a map twice.
+/// The treatment of duplicate keys.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Twice {
     Refused,
@@ -142,7 +143,7 @@ impl Bounds {
     }
 }
 
-/// The key that is there twice, if that is what is wrong.
+/// The duplicate key, if that is the error.
 fn key_twice(error: &Error) -> Option<String> {
     match innermost(error) {
         Error::DuplicateMappingKey { key, .. } => Some(key.clone().unwrap_or_else(|| "?".to_owned())),
@@ -150,7 +151,7 @@ fn key_twice(error: &Error) -> Option<String> {
     }
 }
 
-/// The error that an alias or an excerpt of the text is around.
+/// The cause inside an alias error or an excerpt.
 fn innermost(error: &Error) -> &Error {
     let mut error = error.without_snippet();
     while let Error::AliasError { error: inner, .. } = error {
@@ -159,7 +160,7 @@ fn innermost(error: &Error) -> &Error {
     error
 }
 
-/// The message of serde_json, whose place is told otherwise.
+/// The message of serde_json without its position, which is reported separately.
 fn without_place(message: &str) -> String {
     message.rsplit_once(" at line ").map_or(message, |(message, _)| message).to_owned()
 }
@@ -183,7 +184,7 @@ fn explain(error: &Error, text: &str) -> Refusal {
     in_other_words(Refusal { line, message, is_syntax: true }, text)
 }
 
-/// `refusal` of `text` by its cause, where it is one that parsers do not know: tabs, no-break spaces, templates.
+/// `refusal` with a better message, if the cause is unknown to parsers: tabs, no-break spaces, templates.
 fn in_other_words(refusal: Refusal, text: &str) -> Refusal {
     let because = |line, message: String| Refusal { line, message, is_syntax: true };
     let line = refusal.line;
@@ -205,11 +206,11 @@ fn in_other_words(refusal: Refusal, text: &str) -> Refusal {
     }
 }
 
-/// What is said of text that a template engine has still to replace.
+/// The message for text with an unrendered template.
 pub(super) const TEMPLATE: &str =
     "the template is not rendered (`{{` or `{%`): render it first, e.g. with `helm template CHART`";
 
-/// True if and only if something of a template engine stands on `line` where YAML has a value, a key or an item.
+/// Whether `line` has template syntax in place of a value, a key or an item.
 fn is_template(line: &str) -> bool {
     let begins = |text: &str| ["{{", "{%"].iter().any(|sign| text.starts_with(sign));
     let mut rest = line.trim_start();
@@ -219,7 +220,7 @@ fn is_template(line: &str) -> bool {
     begins(rest) || rest.split_once(':').is_some_and(|(_, value)| begins(value.trim_start()))
 }
 
-/// The parser's `message`, and what it would have taken.
+/// The parser's `message`, with the input that it would have accepted.
 fn expected(message: &str) -> String {
     const HINTS: [(&str, &str); 6] = [
         (
@@ -236,7 +237,7 @@ fn expected(message: &str) -> String {
     format!("cannot be read as YAML: {message}{}", hint.unwrap_or_default())
 }
 
-/// The line that `is_it`: the one at fault, or the next, where the fault is noticed before.
+/// The first line for which `is_it` is true: `line`, or the next, because some faults are detected one line early.
 fn near(text: &str, line: usize, is_it: impl Fn(&str) -> bool) -> Option<usize> {
     let mut candidates = text.lines().enumerate().skip(line.saturating_sub(1)).take(2);
     candidates.find(|(_, line)| is_it(line)).map(|(index, _)| index + 1)
@@ -254,7 +255,7 @@ fn too_deep() -> String {
     format!("lists and maps lie too deep in one another; expected at most {DEPTH} levels")
 }
 
-/// Reads a value, with so much room left.
+/// Reads a value within the room that is left.
 #[derive(Clone, Copy)]
 struct Reader<'a>(&'a Bounds);
 
@@ -338,7 +339,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 }
 
-/// Reads a key, next to those in `map`.
+/// Reads a key of `map`.
 struct Key<'a> {
     reader: Reader<'a>,
     map: &'a Map<String, Value>,
@@ -360,9 +361,9 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
     }
 }
 
-/// `value` as a server gets it from kubectl: without a fraction, it is an integer.
+/// `value` as kubectl sends it: an integer if it has no fraction.
 fn number(value: f64) -> Option<Value> {
-    /// Up to here, every integer is a float of its own.
+    /// Up to this value, every integer has an exact float.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() <= EXACT {
         return format!("{value:.0}").parse::<i64>().ok().map(Value::from);
@@ -370,7 +371,7 @@ fn number(value: f64) -> Option<Value> {
     Number::from_f64(value).map(Value::Number)
 }
 
-/// A key as JSON has it.
+/// A key in its JSON form.
 pub(super) fn key_text(key: Value) -> Result<String, &'static str> {
     match key {
         Value::String(key) => Ok(key),
@@ -387,7 +388,7 @@ mod tests {
 
     #[test]
     fn scalars_are_read_as_kubectl_reads_them() {
-        // The right column is what sigs.k8s.io/yaml 1.4.0 gives.
+        // The right column is the result of sigs.k8s.io/yaml 1.4.0.
         for (text, expected) in [
             ("yes", json!(true)),
             ("No", json!(false)),
@@ -518,7 +519,7 @@ mod tests {
 
     #[test]
     fn depth_is_bounded_and_what_is_below_is_read() {
-        // As much as the main thread of a process has; a test has less.
+        // The stack size of a main thread. A test has less.
         std::thread::Builder::new().stack_size(8 << 20).spawn(depth_is_bounded).unwrap().join().unwrap();
     }
 

@@ -1,16 +1,16 @@
-//! A value into text.
+//! Writes a value as text.
 
 use super::{Format, Manifest};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_saphyr::DoubleQuoted;
 
-/// How a document is laid out.
+/// The layout of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// YAML or JSON.
     pub format: Format,
-    /// What a level of JSON is indented by; none for JSON in one line.
+    /// The indentation of a level of JSON; none for JSON in one line.
     pub indent: Option<String>,
     /// Whether lines end in CR LF.
     pub is_crlf: bool,
@@ -20,27 +20,27 @@ impl Layout {
     /// YAML.
     pub const YAML: Layout = Layout { format: Format::Yaml, indent: None, is_crlf: false };
 
-    /// That of the text of `manifest`.
+    /// The layout of the text of `manifest`.
     pub fn of(manifest: &Manifest) -> Self {
         let mut lines = manifest.text.split_inclusive('\n');
         let is_crlf = lines.next().is_some_and(|line| line.ends_with("\r\n"));
         let indent = lines.next().map(|line| line[..line.len() - line.trim_start().len()].to_owned());
-        // A line in between that is empty, or a document that begins in the middle of a line, says nothing.
+        // A line that is empty, or a document that begins in the middle of a line, has no information.
         let indent =
             indent.map(|indent| if indent.trim_matches([' ', '\t']).is_empty() { indent } else { String::new() });
         Self { format: manifest.format, indent, is_crlf }
     }
 
-    /// JSON, a level indented by so many spaces.
+    /// JSON with `indent` spaces per level.
     pub fn json(indent: usize) -> Self {
         Self { format: Format::Json, indent: Some(" ".repeat(indent)), is_crlf: false }
     }
 }
 
-/// The text of `value`: of YAML, with its last line ended; of JSON, without an end of line.
+/// The text of `value`. YAML ends with a line break, JSON does not.
 ///
 /// # Guarantees
-/// Read again, it gives `value`, here and in kubectl.
+/// The text parses to `value` again, here and in kubectl.
 pub fn emit(value: &Value, layout: &Layout) -> String {
     let text = match layout.format {
         Format::Yaml => yaml(value),
@@ -51,19 +51,19 @@ pub fn emit(value: &Value, layout: &Layout) -> String {
 
 fn yaml(value: &Value) -> String {
     let options = serde_saphyr::ser_options! {
-        // Folded text would hide where a line ends; markers and commands are easier to read on one.
+        // Folded text would hide line ends, and markers and commands are easier to read on one line.
         folded_wrap_chars: usize::MAX,
     };
     serde_saphyr::to_string_with_options(&Yaml(value), options).expect("a JSON value can be written as YAML")
 }
 
-/// A value whose texts are written so that every reader takes them.
+/// A value whose texts are written so that every reader accepts them.
 struct Yaml<'a>(&'a Value);
 
 impl Serialize for Yaml<'_> {
     fn serialize<S: Serializer>(&self, writer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            // kubectl's reader takes a tab at the beginning of a block for indentation, and refuses it.
+            // kubectl's reader takes a tab at the beginning of a block for indentation, and rejects it.
             Value::String(text) if text.trim_start_matches('\n').starts_with('\t') => {
                 DoubleQuoted(text).serialize(writer)
             }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_tab_never_begins_a_block() {
-        // `found a tab character where an indentation space is expected`, says kubectl otherwise.
+        // Otherwise kubectl reports: `found a tab character where an indentation space is expected`.
         let text = emit(&json!({"a": ["\tx\ny\n", "\n\t\n", "x\n\ty\n"]}), &Layout::YAML);
         assert_eq!(text, "a:\n- \"\\tx\\ny\\n\"\n- \"\\n\\t\\n\"\n- |\n  x\n  \ty\n");
     }
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(file.manifests().map(|manifest| &manifest.value).collect::<Vec<_>>(), [&value]);
     }
 
-    /// Texts that a YAML parser may read as something else.
+    /// Texts that a YAML parser may take for another value.
     const WORDS: &[&str] = &[
         "",
         " ",

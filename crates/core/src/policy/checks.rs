@@ -226,7 +226,7 @@ fn target(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
     reason(7, Code::TargetNotMatched, format!("`{}` is not among `spec.targets`", workload.kind.resource))
 }
 
-/// How many globs of a list a reason names.
+/// The number of globs of a list that a reason names.
 const SHOWN_GLOBS: usize = 5;
 
 fn namespace(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {

@@ -1,4 +1,4 @@
-//! Which policy applies to which workload, and why.
+//! The decision which policy applies to which workload, and the reason.
 //!
 //! A [`Policy`] is a parsed `SidecarPolicy`: it is valid by construction. [`decide`] runs the ordered chain in
 //! [`checks`]; the first row that answers is the reason. Everything here is pure: no client, no clock.
@@ -35,7 +35,7 @@ pub struct Site {
     pub initializer_names: BTreeSet<String>,
     /// Whether containers can be delivered as native sidecars: server and every kubelet are of version 1.29 or later.
     pub native_sidecars: bool,
-    /// What the templates of policies may hold.
+    /// The allowed content of templates.
     pub trust: Trust,
     /// The minor version of Kubernetes 1 that files are meant for. None stands for the newest.
     pub minor: Option<u32>,
@@ -76,23 +76,23 @@ impl Site {
 /// A valid `SidecarPolicy`.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Its name.
+    /// The policy's name.
     pub name: String,
-    /// Its UID; empty for one that comes from a file.
+    /// The policy's UID; empty for a policy from a file.
     pub uid: String,
-    /// When it was created, in RFC 3339; empty for one that comes from a file.
+    /// The creation time in RFC 3339; empty for a policy from a file.
     pub created: String,
-    /// Its generation; 0 where there is none.
+    /// The policy's generation; 0 if missing.
     pub generation: i64,
     /// The spec as parsed, defaults filled in.
     pub spec: SidecarPolicySpec,
     /// First 16 hex digits of the SHA-256 of the spec as parsed. Unlike the generation, every server has it.
     pub spec_hash: String,
-    /// The template that it injects.
+    /// The injected template.
     pub template: Template,
     /// The initializer name under which the Initializer engine registers it.
     pub initializer_name: String,
-    /// The kinds of its targets, each once, with the pod where the target says.
+    /// The kinds of its targets, each once, with the pod path of the target.
     pub kinds: Vec<Arc<Kind>>,
     /// `spec.matchConditions`, compiled: name and expression.
     pub conditions: Vec<(String, Arc<Expression>)>,
@@ -233,12 +233,12 @@ impl Policy {
             })
     }
 
-    /// True if and only if it has a template, not only validations.
+    /// True if and only if the policy has a template, not only validations.
     pub fn injects(&self) -> bool {
         self.spec.template.is_some()
     }
 
-    /// Its targets that name `kind`, through any group that serves it.
+    /// The policy's targets that name `kind`, through any group that serves it.
     pub fn targets_of<'a>(&'a self, kind: &'a Kind) -> impl Iterator<Item = &'a Target> {
         self.spec.targets.iter().filter(|target| target.resource == kind.resource && kind.is_in(&target.group))
     }
@@ -255,7 +255,7 @@ impl Policy {
         }
     }
 
-    /// Its marker on `workload`, if there is one and it is readable.
+    /// The policy's marker on `workload`; none if missing or unreadable.
     pub fn marker(&self, workload: &Workload) -> Option<Marker> {
         self.template.marker(&self.view(workload))
     }
@@ -294,18 +294,18 @@ pub enum Verdict {
     Error(Reason),
 }
 
-/// Why a policy does nothing to a workload.
+/// The reason why a policy does nothing to a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// The row of the precedence table that decided.
     pub row: u8,
-    /// Its code.
+    /// The code of the reason.
     pub code: Code,
     /// The two values that were compared.
     pub detail: String,
 }
 
-/// Asks `policy` about `workload`.
+/// The verdict of `policy` on `workload`.
 ///
 /// # Guarantees
 /// Pure: the same arguments give the same verdict, on every engine and offline. The first row that says no is the
@@ -347,8 +347,8 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// The set of `policies`. Of two with one initializer name, the older keeps it; of two equally old, the first by
-    /// name.
+    /// The set of `policies`. If two have one initializer name, the older one keeps it; if both are equally old, the
+    /// first by name.
     pub fn new(policies: impl IntoIterator<Item = Arc<Policy>>) -> Self {
         Self::after(&Self::default(), policies)
     }
@@ -373,7 +373,7 @@ impl Policies {
         Self { by_name, by_initializer, in_order, read_namespaces }
     }
 
-    /// The policy of that name.
+    /// The policy `name`.
     pub fn get(&self, name: &str) -> Option<&Arc<Policy>> {
         self.by_name.get(name)
     }
@@ -383,22 +383,22 @@ impl Policies {
         self.by_name.get(self.by_initializer.get(initializer)?)
     }
 
-    /// True if and only if [`Policy::reads_namespaces`] holds for one of them.
+    /// True if and only if [`Policy::reads_namespaces`] holds for a policy.
     pub fn read_namespaces(&self) -> bool {
         self.read_namespaces
     }
 
-    /// The kinds that they target. A kind with several policies appears several times.
+    /// The kinds that the policies target. A kind with several policies appears several times.
     pub fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.in_order.iter().flat_map(|policy| &policy.kinds)
     }
 
-    /// True if and only if [`Policy::selects_by_namespace`] holds for one of them.
+    /// True if and only if [`Policy::selects_by_namespace`] holds for a policy.
     pub fn select_by_namespace(&self) -> bool {
         self.in_order.iter().any(|policy| policy.selects_by_namespace())
     }
 
-    /// All of them, in priority order: higher first, ties by name.
+    /// All policies, by descending priority, then by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Policy>> {
         self.in_order.iter()
     }

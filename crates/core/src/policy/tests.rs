@@ -1,4 +1,4 @@
-//! What the operator asks of policies besides [`decide`](super::decide), whose rows are golden cases.
+//! Tests of [`Policy`] besides [`decide`](super::decide), whose rows are golden cases.
 
 use super::*;
 use serde_json::json;
@@ -7,7 +7,7 @@ fn site() -> Site {
     Site::new("scpol-system", [], ["sidecar.example.com".to_owned()])
 }
 
-/// The policy `name` with that `spec`, and a template where it has neither that nor validations.
+/// The policy `name` with that `spec`. Adds a template if the spec has neither a template nor validations.
 fn policy(name: &str, mut spec: Value) -> Policy {
     if spec.get("template").is_none() && spec.get("validations").is_none() {
         spec["template"] = json!({"containers": [{"name": "x", "image": "x"}]});
@@ -42,7 +42,7 @@ fn a_policy_needs_native_sidecars_where_a_container_of_its_own_can_only_be_one()
         (true, "Always", json!([container]), json!([])),
         (false, "ForJobs", json!([container]), json!([])),
         (false, "Never", json!([container]), json!([init])),
-        // Init containers are none, whatever is chosen for containers.
+        // Init containers are not native sidecars, whatever containers use.
         (false, "Always", json!([]), json!([init])),
         (true, "ForJobs", json!([container]), json!([init, native])),
         (true, "Never", json!([]), json!([native])),
@@ -157,7 +157,7 @@ fn the_hash_of_a_spec_is_that_of_what_it_says() {
     let hash = |spec: Value| policy("p", spec).spec_hash;
     let one = hash(json!({"priority": 1}));
     assert!(one.len() == 16 && one.bytes().all(|digit| digit.is_ascii_hexdigit()), "{one}");
-    // A default says nothing, written or not.
+    // An explicit default does not change the hash.
     assert_eq!(hash(json!({"priority": 1, "suspend": false})), one);
     assert_ne!(hash(json!({"priority": 2})), one);
 }
@@ -170,7 +170,7 @@ fn policies_are_found_by_name_and_by_the_initializer_name_that_they_register() {
     assert!(all.get("plain.scpol.dev").is_none());
     let by = |initializer: &str| all.by_initializer(initializer).map(|policy| policy.name.as_str());
     assert_eq!(by("plain.scpol.dev"), Some("plain"));
-    // Two cannot have one name: the first by name keeps it.
+    // Two policies cannot share a name: the first by name keeps it.
     assert_eq!(by("sidecar.example.com"), Some("a"));
     assert_eq!((by("a.scpol.dev"), by("plain")), (None, None));
 }
@@ -192,7 +192,7 @@ fn a_new_or_edited_policy_never_takes_the_initializer_name_of_another() {
     // An older policy is edited.
     let edited = [made("b", "sidecar.example.com", new), made("c", "sidecar.example.com", old)];
     assert_eq!(holder(&Policies::after(&first, edited.clone())).as_deref(), Some("b"));
-    // An operator that has just started knows no more than their age.
+    // A new operator knows only their age.
     assert_eq!(holder(&Policies::new(edited)).as_deref(), Some("c"));
     assert_eq!(holder(&Policies::new(both)).as_deref(), Some("a"));
     // Once the holder has another name, or is gone, the name is free.
@@ -228,7 +228,7 @@ fn a_workload_is_selected_where_all_of_row_7_holds_whatever_other_rows_say() {
     assert!(selected("shop", json!({"replicas": 2})));
     assert!(!selected("shop", json!({"replicas": 1})));
     assert!(!selected("other", json!({"replicas": 2})));
-    // What cannot be told does not hold.
+    // An undecidable requirement does not hold.
     assert!(!selected("shop", json!({})));
 }
 

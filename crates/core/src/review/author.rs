@@ -1,7 +1,7 @@
 //! Whether the author of a policy could create such pods himself, wherever it injects: the same check as that of
 //! `config/author-check.yaml`, for servers that lack its kind. Pure: the operator asks the API server.
 //!
-//! Unlike the engine's own, this registration must be answered: what nobody has judged is not stored.
+//! Unlike the engine's own registrations, this one fails closed: the server stores no unchecked policy.
 
 use crate::Unavailable;
 use crate::api::GROUP;
@@ -15,29 +15,30 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The name of the registration, and of its one entry: that of the ValidatingAdmissionPolicy in `config/author-check.yaml`.
+/// The name of the registration and of its only entry. The ValidatingAdmissionPolicy in `config/author-check.yaml` has
+/// the same name.
 pub const NAME: &str = "author.scpol.dev";
-/// The first segment of the path that is called; the second is the revision of the registration.
+/// The first segment of the called path. The second one is the revision of the registration.
 pub const PATH: &str = "/author/";
-/// The folder with the rights that the check needs.
+/// The folder of manifests with the rights that the check needs.
 pub const RIGHTS: &str = "config/rbac/author-webhook";
-/// How many namespaces are asked about one by one. The number is that of `config/author-check.yaml`, where the API server allows
-/// no more for their cost: a policy shall not be judged otherwise because the server is another one.
+/// The most namespaces that are checked one by one. The number is that of `config/author-check.yaml`, which the API
+/// server limits by cost, because the result must not depend on the server version.
 pub const NAMED: usize = 28;
-/// The plural name of what is judged.
+/// The plural name of the checked resource.
 const RESOURCE: &str = "sidecarpolicies";
 
-/// Where the author must have the right to create pods.
+/// The namespaces in which the author needs the right to create pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Places {
-    /// In all namespaces.
+    /// All namespaces.
     All,
-    /// In each of these: at least one, at most [`NAMED`], none twice, in the order of the policy.
+    /// Each of these: at least one, at most [`NAMED`], without duplicates, in the order of the policy.
     Named(Vec<String>),
 }
 
 impl Places {
-    /// Those of a policy. Whatever cannot be read as a list of names is wide.
+    /// The places of a policy: all namespaces, unless `spec.namespaces` is a readable list of names.
     pub fn of(policy: &Value) -> Self {
         let listed = policy["spec"]["namespaces"].as_array().filter(|listed| (1..=NAMED).contains(&listed.len()));
         let literal = |name: &Value| name.as_str().filter(|name| !name.contains(['*', '?'])).map(str::to_owned);
@@ -53,7 +54,7 @@ impl Places {
         Self::Named(names)
     }
 
-    /// As questions to the API server: the namespace of each, empty for all of them.
+    /// The namespace of each question to the API server; empty for all namespaces.
     pub fn questions(&self) -> Vec<&str> {
         match self {
             Self::All => vec![""],
@@ -62,7 +63,7 @@ impl Places {
     }
 }
 
-/// Who has sent a request, as an API server tells it.
+/// The sender of a request, as reported by the API server.
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Author {
@@ -76,18 +77,18 @@ pub struct Author {
     extra: BTreeMap<String, Option<Vec<String>>>,
 }
 
-/// API servers write a list that is not there as null.
+/// API servers write a missing list as null.
 fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 impl Author {
-    /// What people call him.
+    /// The user name.
     pub fn name(&self) -> &str {
         &self.username
     }
 
-    /// The question whether he may create pods in `namespace`, or, where that is empty, in all.
+    /// The question whether the author may create pods in `namespace`, or in all namespaces if it is empty.
     pub fn question(&self, namespace: &str) -> SubjectAccessReview {
         let attributes =
             json!({ "verb": "create", "group": "", "version": "*", "resource": "pods", "namespace": namespace });
@@ -99,7 +100,7 @@ impl Author {
         serde_json::from_value(json!({ "spec": spec })).expect("the shape is fixed")
     }
 
-    /// What he is told who may not create pods in `namespace`, or, where that is empty, in all.
+    /// The message for an author who may not create pods in `namespace`, or in all namespaces if it is empty.
     pub fn lacks(&self, namespace: &str) -> String {
         let (code, name) = (crate::api::code::Code::AuthorLacksRight, &self.username);
         match namespace {
@@ -116,7 +117,7 @@ impl Author {
 /// A review of a policy.
 #[derive(Debug)]
 pub struct Review {
-    /// As it came: the answer has the same.
+    /// The API version of the request, which the answer repeats.
     api_version: String,
     request: Request,
 }
@@ -142,39 +143,39 @@ struct Resource {
     resource: String,
 }
 
-/// What a review comes to.
+/// The result of a review.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// There is nothing to ask.
+    /// No check is needed.
     Allowed,
-    /// It is a probe, which is refused: see [`probe`].
+    /// The request is a probe, which is rejected: see [`probe`].
     Probed,
-    /// It depends on the author's rights there.
+    /// The result depends on the author's rights in these places.
     Asks(Places),
 }
 
 impl Review {
-    /// Reads `body`, once and in time that grows with its length.
+    /// Parses `body`. The time grows linearly with its length.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the body.
     pub fn parse(body: &[u8]) -> Result<Self, Invalid> {
         let (api_version, request): (_, Request) = Envelope::open(body)?;
         check_uid(&request.uid)?;
         Ok(Self { api_version, request })
     }
 
-    /// Who is judged.
+    /// The author of the policy.
     pub fn author(&self) -> &Author {
         &self.request.user_info
     }
 
-    /// The policy's name; empty if it has none.
+    /// The policy's name; empty if missing.
     pub fn policy(&self) -> &str {
         self.request.object["metadata"]["name"].as_str().unwrap_or_default()
     }
 
-    /// What is to be asked.
+    /// The result of the review, or the places to check.
     pub fn judgement(&self) -> Judgement {
         let Request { resource, sub_resource, operation, object, old_object, dry_run, .. } = &self.request;
         let is_policy = resource.group == GROUP && resource.resource == RESOURCE && sub_resource.is_empty();
@@ -190,7 +191,7 @@ impl Review {
         }
     }
 
-    /// The answer: a review, as JSON, that refuses with the message if there is one.
+    /// The answer as a JSON review. It rejects with the message `refusal`, if there is one.
     pub fn answer(&self, refusal: Option<&str>) -> Vec<u8> {
         let response = allowed(&self.request.uid);
         let response = match refusal {
@@ -201,13 +202,14 @@ impl Review {
     }
 }
 
-/// What whoever probes the registration of `revision` is told.
+/// The message for a probe of the registration `revision`.
 pub fn probed(revision: &str) -> String {
     format!("the probe asks to be refused by registration {revision}")
 }
 
-/// A policy whose create, which must be a dry run, is refused with [`probed`] once the registration is in force. It is for
-/// `namespace` alone, the operator's own, where the operator may create pods: `config/author-check.yaml` may be in force, too.
+/// A policy for a dry-run create that the registration rejects with [`probed`] once it is in effect. The policy is only
+/// for `namespace`, the operator's own. The operator may create pods there, so `config/author-check.yaml` admits the
+/// probe.
 pub fn probe(namespace: &str) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/v1alpha1"),
@@ -221,7 +223,7 @@ pub fn probe(namespace: &str) -> Value {
     })
 }
 
-/// The registration. Without `ca_bundle`, API servers trust what their own system trusts.
+/// The registration. Without `ca_bundle`, API servers trust the authorities of their own system.
 ///
 /// # Errors
 /// If the server cannot register webhooks, or cannot call this one.
@@ -317,7 +319,7 @@ mod tests {
             ("UPDATE", &labelled, &here, Judgement::Allowed),
             ("UPDATE", &bare, &bare, Judgement::Asks(Places::All)),
             ("DELETE", &json!(null), &here, Judgement::Allowed),
-            // Only what is not stored may ask to be refused.
+            // Only a dry run may ask for a rejection.
             ("CREATE", &labelled, &json!(null), asks("here")),
         ] {
             assert_eq!(judged(&review(operation, object, old)), expected, "{operation} {object} {old}");

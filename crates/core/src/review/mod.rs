@@ -1,15 +1,15 @@
-//! Answers admission reviews: bytes in, bytes out. Pure.
+//! Answers admission reviews: converts request bytes to answer bytes. Pure.
 //!
-//! # What becomes of a call that cannot be answered
-//! A webhook has two ways to say no. A review with `allowed: false` refuses the create, whatever `failurePolicy` says. Any HTTP
-//! status but 200, a timeout, or an answer that cannot be read is a failed call: `failurePolicy` decides, `Ignore` lets the
-//! create through, and the API server counts it (`apiserver_admission_webhook_fail_open_count`) and notes it in the audit log
-//! (apiserver, `webhook/mutating/dispatcher.go`, `ErrCallingWebhook`). So what cannot be understood is an HTTP 400, also
-//! where its `uid` is known: an answer of `allowed: true` would pass by `Fail`, and hide the fault. What must never happen is
-//! a patch that does not apply: that is an HTTP 500 to the creator, even under `Ignore`.
+//! # Calls that cannot be answered
+//! A webhook has two ways to refuse. A review with `allowed: false` rejects the create under any `failurePolicy`. Any
+//! HTTP status but 200, a timeout, or an unreadable answer is a failed call. Then `failurePolicy` decides: under
+//! `Ignore` the API server admits the create, counts it (`apiserver_admission_webhook_fail_open_count`) and notes it in
+//! the audit log (apiserver, `webhook/mutating/dispatcher.go`, `ErrCallingWebhook`). So the answer to an invalid review
+//! is HTTP 400, even if its `uid` is readable: an answer with `allowed: true` would bypass `Fail` and hide the fault. A
+//! patch that does not apply must never be sent, because the creator gets an HTTP 500 for it, even under `Ignore`.
 //!
-//! # What is left alone
-//! Everything but a CREATE of an object in a namespace; and what no policy targets.
+//! # Ignored requests
+//! Everything but a CREATE of an object in a namespace, and every resource that no policy targets.
 
 pub mod author;
 
@@ -29,39 +29,39 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// The largest review that is read, in bytes: an object of 3 MiB, which is the most that an API server reads in one request
-/// (apiserver, `MaxRequestBodyBytes`), and 64 KiB for what stands around it, such as the groups of the user. A create comes
-/// with one copy of its object.
+/// The largest accepted review, in bytes: an object of 3 MiB, the most that an API server reads in one request
+/// (apiserver, `MaxRequestBodyBytes`), and 64 KiB for the rest, such as the user's groups. A review of a create has one
+/// copy of its object.
 pub const LARGEST: usize = (3 << 20) + (64 << 10);
-/// How many warnings an answer has at most, and how long each may be, in bytes: the API server cuts longer ones
+/// The most warnings in an answer, and the longest warning in bytes. The API server cuts longer ones
 /// (`apiserver/pkg/endpoints/filters/warning.go`: 256 each, 4096 together).
 const WARNINGS: (usize, usize) = (4, 240);
 
-/// Which of the two calls is made.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Of a MutatingWebhookConfiguration: it adds, and never refuses.
+    /// The call of a MutatingWebhookConfiguration, which adds and never rejects.
     Mutate,
-    /// Of a ValidatingWebhookConfiguration: it refuses, and never adds.
+    /// The call of a ValidatingWebhookConfiguration, which rejects and never adds.
     Validate,
 }
 
-/// Why a body is no review that can be answered.
+/// The reason why a body is no valid review.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// It is longer than [`LARGEST`].
+    /// The body is longer than [`LARGEST`].
     #[error(
         "{}: the review is larger than {LARGEST} bytes; an API server reads no object of more than 3 MiB",
         Code::ReviewInvalid
     )]
     TooLarge,
-    /// It is something else.
+    /// The body is no valid review.
     #[error("{code}: {0}", code = Code::ReviewInvalid)]
     NoReview(String),
 }
 
 impl Invalid {
-    /// The HTTP status that says it.
+    /// The HTTP status of the answer.
     pub fn status(&self) -> u16 {
         match self {
             Invalid::TooLarge => 413,
@@ -74,15 +74,15 @@ fn invalid(message: impl Into<String>) -> Invalid {
     Invalid::NoReview(message.into())
 }
 
-/// A review that can be answered.
+/// A valid review.
 #[derive(Debug)]
 pub struct Review {
-    /// As it came: the answer has the same.
+    /// The API version of the request, which the answer repeats.
     api_version: String,
     request: Request,
 }
 
-/// What stands around a request, whatever is read of that.
+/// The envelope of a request, reduced to the fields that we use.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Envelope<R> {
@@ -97,7 +97,7 @@ impl<R: DeserializeOwned> Envelope<R> {
     /// The API version and the request of the review in `body`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the body.
     pub(super) fn open(body: &[u8]) -> Result<(String, R), Invalid> {
         if body.len() > LARGEST {
             return Err(Invalid::TooLarge);
@@ -119,7 +119,7 @@ impl<R: DeserializeOwned> Envelope<R> {
     }
 }
 
-/// Sees that an answer could be told from others.
+/// Checks that the answer can be matched to its request.
 pub(super) fn check_uid(uid: &str) -> Result<(), Invalid> {
     if uid.is_empty() { Err(invalid("`request.uid` is missing: nothing could be answered to it")) } else { Ok(()) }
 }
@@ -137,12 +137,13 @@ struct Request {
     dry_run: Option<bool>,
 }
 
-/// The object, without its `managedFields`: nobody decides by them, and of a small object they are more than all the rest.
+/// The object without its `managedFields`, because decisions do not use them, and they are larger than the rest of a
+/// small object.
 fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     Part::Object.deserialize(deserializer)
 }
 
-/// What is read of an object.
+/// A part of an object during parsing.
 #[derive(Clone, Copy)]
 enum Part {
     Object,
@@ -185,7 +186,7 @@ impl<'de> Visitor<'de> for Part {
     }
 }
 
-/// Through what an object was posted.
+/// The resource and version through which an object was posted.
 #[derive(Deserialize, Debug, Default)]
 #[serde(default)]
 struct Resource {
@@ -232,47 +233,47 @@ impl Response<'_> {
     }
 }
 
-/// An answer, and what it rests on.
+/// An answer and its decision.
 #[derive(Debug)]
 pub struct Answer {
-    /// The review that is sent back: valid JSON.
+    /// The review to send back, as valid JSON.
     pub body: Vec<u8>,
-    /// What was decided, if there was something to decide.
+    /// The decision, if there was one.
     pub decided: Option<Decided>,
 }
 
-/// What was decided on one object.
+/// The decision on one object.
 #[derive(Debug)]
 pub struct Decided {
-    /// In which call.
+    /// The kind of the call.
     pub call: Call,
-    /// The object will not be stored: nothing of it is to be counted, and nobody to be told.
+    /// Whether the object will not be stored. Dry runs are not counted and cause no events.
     pub is_dry_run: bool,
-    /// The object as it came.
+    /// The object as received.
     pub workload: Workload,
-    /// What the policies say that were asked.
+    /// The decisions of the policies.
     pub decision: Decision,
 }
 
-/// What one call has to tell of one policy.
+/// The report of one call on one policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Told<'a> {
     /// The policy.
     pub policy: &'a Arc<Policy>,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The row that decided; none where the template went in.
+    /// The deciding row; none if the template was injected.
     pub row: Option<u8>,
-    /// Why.
+    /// The reason.
     pub code: Code,
-    /// What was compared with what; empty where the template went in.
+    /// The compared values; empty if the template was injected.
     pub detail: &'a str,
 }
 
 impl Decided {
-    /// What is to be counted and told, each thing by one of the two calls: the mutating one tells what was injected, skipped
-    /// and let through, the validating one what was refused, and how the validations ended. What is refused gets nothing of
-    /// anybody.
+    /// The reports of this call. Each result is reported by exactly one of the two calls. The mutating call reports
+    /// injected, skipped and failed policies. The validating call reports rejections and the results of validations. A
+    /// rejected object gets no injection.
     pub fn told(&self) -> Vec<Told<'_>> {
         let is_refused = self.decision.refusal().is_some();
         let injected = self.decision.inject.iter().filter(|_| self.call == Call::Mutate && !is_refused);
@@ -299,10 +300,10 @@ impl Decided {
 }
 
 impl Review {
-    /// Reads `body`, once and in time that grows with its length.
+    /// Parses `body`. The time grows linearly with its length.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the body.
     pub fn parse(body: &[u8]) -> Result<Self, Invalid> {
         let (api_version, request): (_, Request) = Envelope::open(body)?;
         check_uid(&request.uid)?;
@@ -313,8 +314,8 @@ impl Review {
         Ok(review)
     }
 
-    /// The namespace whose object must be known to answer, if some policy that targets this resource asks for more of it than
-    /// its name.
+    /// The namespace whose Namespace object is needed for the answer: a policy that targets this resource reads more
+    /// than its name.
     pub fn needs_namespace(&self, policies: &Policies) -> Option<&str> {
         if !policies.read_namespaces() || !self.is_of_interest() {
             return None;
@@ -324,12 +325,14 @@ impl Review {
         reads.then_some(self.request.namespace.as_str())
     }
 
-    /// The answer to `call`, of the registration of that `revision`, if it is one that has been seen, where `policies` are those in force by webhook and
-    /// `namespace` is what [`Self::needs_namespace`] asks for; without it the policies that read it err. What refuses judges by the policies
-    /// that are `listed` alone, where it is known which are: others may have come in force after the mutating call.
+    /// The answer to `call` of the registration with the given `revision`, if that registration has been seen.
+    /// `policies` are those in effect by webhook, and `namespace` is the object for [`Self::needs_namespace`]. Without
+    /// it, policies that read it fail. A validating call uses only the policies that are `listed`, if the list is
+    /// known, because others may have come into effect after the mutating call.
     ///
     /// # Guarantees
-    /// Pure. A mutating call never refuses, and its patch applies to the object that came. A dry run is answered like any other.
+    /// Pure. A mutating call never rejects, and its patch applies to the received object. A dry run gets the same
+    /// answer.
     pub fn answer(
         self,
         call: Call,
@@ -351,11 +354,11 @@ impl Review {
         };
         let Request { uid, resource, object, namespace: name, dry_run, .. } = request;
         let mut workload = Workload::new(kind, object).within(namespace);
-        // The request knows it, also where the object does not say it.
+        // The request has the namespace even if the object does not.
         workload.body["metadata"]["namespace"] = Value::String(name);
         if call == Call::Validate {
-            // On 1.13, what has initializers by now may have been given them by the server, in between (plugin `Initializers`).
-            // Whether the object has brought its own cannot be told any more, and validations must not depend on it.
+            // On 1.13, the server itself may have added initializers since the mutating call (plugin `Initializers`).
+            // Whether the object was posted with its own is unknown now, and validations must not depend on it.
             workload.body["metadata"].as_object_mut().map(|metadata| metadata.remove("initializers"));
         }
         let is_asked = |policy: &Policy| {
@@ -383,12 +386,12 @@ impl Review {
     }
 }
 
-/// True if and only if an object is created, in a namespace.
+/// Whether an object is created in a namespace.
 fn is_of_interest(request: &Request) -> bool {
     request.operation == "CREATE" && request.sub_resource.is_empty() && !request.namespace.is_empty()
 }
 
-/// As those who target it take it to be.
+/// The kind of the resource, as the policies that target it define it.
 fn kind<'a>(resource: &Resource, policies: &'a Policies) -> Option<&'a Arc<Kind>> {
     policies.kinds().find(|kind| kind.resource == resource.resource && kind.is_in(&resource.group))
 }
@@ -402,7 +405,7 @@ pub(super) fn written(api_version: &str, response: Response<'_>) -> Vec<u8> {
     serde_json::to_vec(&answer).expect("an answer is JSON")
 }
 
-/// The answer to a probe, if this is one.
+/// The answer to a probe; none for other requests.
 fn probe(api_version: &str, request: &Request, call: Call, revision: Option<&str>, site: &Site) -> Option<Vec<u8>> {
     let metadata = &request.object["metadata"];
     let asked = metadata["labels"].get(PROBE).filter(|_| request.namespace == site.operator_namespace)?;
@@ -420,7 +423,7 @@ fn probe(api_version: &str, request: &Request, call: Call, revision: Option<&str
 
 fn annotated(metadata: &Value, revision: &str) -> Patch {
     let key = PROBE.replace('/', "~1");
-    // Another engine may have answered before, while a resource goes from one to the other.
+    // Another engine may have answered before, while a resource moves between engines.
     let answers = metadata["annotations"][PROBE].as_str().into_iter().chain([revision]);
     let value = answers.collect::<Vec<_>>().join(",");
     let operation = match metadata["annotations"].is_object() {
@@ -445,7 +448,7 @@ fn mutate<'a>(
     (Response { warnings, ..response }.patched(&patch), decision)
 }
 
-/// What the creator is told of a policy that lets the object in without its sidecar.
+/// The warning for the creator about a policy that admits the object without its sidecar.
 fn warning(left: &Left, workload: &Workload) -> String {
     let reason = &left.reason;
     let text = format!(
@@ -458,8 +461,8 @@ fn warning(left: &Left, workload: &Workload) -> String {
     cut(&text, WARNINGS.1).to_owned()
 }
 
-/// The policies are asked about the object as it was before we changed it: what one of them adds must not make another one
-/// match, as it does not where both are decided on at once.
+/// Evaluates the policies on the object without our additions. The additions of one policy must not make another one
+/// match, as in a decision by all policies at once.
 fn validate<'a>(
     response: Response<'a>,
     stored: &Workload,
@@ -494,7 +497,7 @@ fn validate<'a>(
     (response, decision)
 }
 
-/// What is shown of a text that somebody else has sent.
+/// The beginning of a text from outside, for messages.
 fn shown(text: &str) -> &str {
     cut(text, 64)
 }
@@ -514,7 +517,7 @@ mod tests {
         Site::new("scpol-system", [], [])
     }
 
-    /// Policies for pods, by name and what their specs have beside a container.
+    /// Policies for pods, each with a name and additional fields of its spec.
     fn policies(specs: &[(&str, Value)]) -> Policies {
         let policy = |(name, more): &(&str, Value)| {
             let mut spec = json!({
@@ -573,7 +576,7 @@ mod tests {
         assert_eq!(refusal(Some(&[])), "");
     }
 
-    /// The object of `review` once the patch of `response` has been applied.
+    /// The object of `review` after the patch of `response`.
     fn patched(review: &Value, response: &Value) -> Value {
         let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
         let patch: Patch = serde_json::from_slice(&patch).unwrap();
@@ -761,7 +764,7 @@ mod tests {
             review.needs_namespace(policies).map(str::to_owned)
         };
         let selector = json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } } });
-        // No level of the Pod Security Standards is against it.
+        // No level of the Pod Security Standards forbids this template.
         let harmless = json!({ "template": { "env": [{ "name": "A", "value": "b" }] } });
         assert_eq!(needs(&policies(&[("envoy", harmless.clone())])), None);
         assert_eq!(needs(&policies(&[("envoy", json!({}))])), Some("shop".to_owned()));

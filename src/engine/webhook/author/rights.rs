@@ -1,4 +1,4 @@
-//! Asks the API server's authorizer what the author of a policy may do.
+//! Asks the API server's authorizer for the rights of a policy's author.
 
 use crate::api::code::Code;
 use crate::cluster::client::{CallError, call};
@@ -11,11 +11,11 @@ use kube::{Api, Client};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// About how many policies is asked at one time: more wait, within [`timing::Webhook::rights`]. Nobody who calls the webhook is known, and each call
-/// may be up to 28 requests of ours.
+/// The most policies that are checked at one time. Further ones wait, within [`timing::Webhook::rights`]. Callers are
+/// not authenticated, and each call may cause up to 28 requests of ours.
 const AT_ONCE: usize = 8;
 
-/// Asks, for one policy or a few at a time.
+/// Checks the rights of authors, for a few policies at a time.
 pub struct Rights {
     client: Client,
     room: Semaphore,
@@ -23,15 +23,15 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// One that asks by `client`, for no longer than `timing` says.
+    /// A checker that uses `client` and the time limit of `timing`.
     pub fn new(client: Client, timing: &timing::Webhook) -> Self {
         Self { client, room: Semaphore::new(AT_ONCE), limit: timing.rights }
     }
 
-    /// Why `author` may not have a policy that injects in `places`; none if he may.
+    /// The reason why `author` may not have a policy that injects in `places`; none if the author may.
     ///
     /// # Guarantees
-    /// It comes in time, and what could not be found out is a refusal.
+    /// The answer comes in time. An unknown result is a rejection.
     pub async fn refusal(&self, author: &Author, places: &Places) -> Option<String> {
         let asking = tokio::time::timeout(self.limit, self.ask(author, places)).await;
         asking.unwrap_or_else(|_| Some(unknown(author, Code::ServerAway, "the API server does not answer in time")))
@@ -61,7 +61,7 @@ fn failed(author: &Author, error: &CallError) -> String {
     }
 }
 
-/// What is told where it is not known what the author may do.
+/// The message if the rights of the author are unknown.
 fn unknown(author: &Author, code: Code, why: &str) -> String {
     format!("{code}: cannot find out where {} may create pods, so the policy is refused: {why}", author.name())
 }
@@ -88,7 +88,7 @@ mod tests {
 
     type Answered = Result<http::Response<Body>, std::io::Error>;
 
-    /// Rights as an API server tells them that lets anybody create pods in `own`; and the namespaces that it was asked about.
+    /// Rights from an API server that allows creation of pods in `own` only, and the namespaces of the questions to it.
     fn rights(own: &'static [&'static str]) -> (Rights, Arc<Mutex<BTreeSet<String>>>) {
         let asked = Arc::new(Mutex::new(BTreeSet::new()));
         let told = asked.clone();

@@ -1,27 +1,27 @@
-//! What must hold, one row per rule.
+//! The rules, one row each.
 
 mod state;
 mod writes;
 
 use crate::{Site, State, Write};
 
-/// What must hold of each write of the operator's.
+/// A rule for each write of the operator.
 pub struct WriteRule {
-    /// Its name in reports.
+    /// The name in reports.
     pub name: &'static str,
-    /// What it wants, in a sentence.
+    /// The rule in a sentence.
     pub wants: &'static str,
-    /// What is wrong with a write.
+    /// The violation by a write, if there is one.
     pub check: fn(&Site, &Write) -> Option<String>,
 }
 
-/// What must hold of what is stored in the end.
+/// A rule for the final objects.
 pub struct StateRule {
-    /// Its name in reports.
+    /// The name in reports.
     pub name: &'static str,
-    /// What it wants, in a sentence.
+    /// The rule in a sentence.
     pub wants: &'static str,
-    /// What is wrong, by object.
+    /// The violations, by object.
     pub check: fn(&Site, &State) -> Vec<(String, String)>,
 }
 
@@ -55,7 +55,7 @@ pub const WRITES: [WriteRule; 6] = [
     },
 ];
 
-/// The rules for the end.
+/// The rules for the final state.
 pub const STATES: [StateRule; 4] = [
     StateRule { name: "O5 nothing-waits", wants: "no object waits for us", check: state::nothing_waits },
     StateRule {

@@ -1,4 +1,4 @@
-//! Rules for what is stored in the end.
+//! Rules for the final objects.
 
 use crate::pod::{self, Marker};
 use crate::{Site, State};
@@ -26,7 +26,7 @@ pub(super) fn whole(site: &Site, state: &State) -> Vec<(String, String)> {
     wrong
 }
 
-/// What a marker lists and is not there, or is there more than once.
+/// The marked items that do not exist exactly once.
 fn miscounted(object: &Value, marker: &Marker) -> Vec<String> {
     let told = |pointer: &String| match pod::count(object, pointer) {
         1 => None,
@@ -38,15 +38,16 @@ fn miscounted(object: &Value, marker: &Marker) -> Vec<String> {
 
 const CONTAINERS: [&str; 2] = ["initContainers", "containers"];
 
-/// What a template adds, in which of its lists, and where that is in a pod: a native sidecar is in the other list of containers.
+/// The parts of a template: noun, list in the template, and possible lists in a pod. A native sidecar is in the other
+/// list of containers.
 const PARTS: [(&str, &str, &[&str]); 3] = [
     ("init container", "initContainers", &CONTAINERS),
     ("container", "containers", &CONTAINERS),
     ("volume", "volumes", &["volumes"]),
 ];
 
-/// What `pod` has not of the template that the marker is about, if that is the policy's template still. What the pod had already
-/// is not in the marker, but it is there.
+/// The template content that `pod` lacks, if the marker is about the policy's current template. Content that existed
+/// before the injection is not in the marker, but must exist.
 fn lacking(state: &State, pod: &Value, marker: &Marker) -> Vec<String> {
     let is_of = |name: &str, policy: &Value| {
         name == marker.policy && current(policy).is_none() && policy["status"]["templateHash"] == marker.hash
@@ -63,7 +64,7 @@ fn lacking(state: &State, pod: &Value, marker: &Marker) -> Vec<String> {
     lacking
 }
 
-/// What is there of policies that have no marker there.
+/// The content of policies that have no marker on the pod.
 fn unmarked(state: &State, pod: &Value, markers: &[Marker]) -> Vec<String> {
     let unmarked = state.policies().filter(|(name, _)| markers.iter().all(|marker| marker.policy != *name));
     let told = |(name, policy): (&str, &Value)| {
@@ -73,7 +74,7 @@ fn unmarked(state: &State, pod: &Value, markers: &[Marker]) -> Vec<String> {
     unmarked.filter_map(told).collect()
 }
 
-/// The first container of the template, by name and image, that is in `pod`.
+/// The first container of the template, by name and image, that `pod` also has.
 fn part_of(template: &Value, pod: &Value) -> Option<String> {
     let is_there = |ours: &Value| {
         let mut theirs = items(&pod["spec"], &CONTAINERS);
@@ -138,19 +139,19 @@ fn consistent(policy: &Value) -> Option<String> {
     }
 }
 
-/// By the hash, markers are told apart: without it, nothing could be counted here. What only validates may have none, and what is not
-/// valid has none.
+/// The hash distinguishes markers, so nothing can be counted without it. Policies with validations only, and invalid
+/// ones, may have none.
 fn hashed(policy: &Value) -> Option<String> {
     let is_due = is_true(policy, "Accepted") && !policy["spec"]["template"].is_null();
     let is_there = policy["status"]["templateHash"].is_string();
     (is_due && !is_there).then(|| "is Accepted, and its status has no `templateHash`".into())
 }
 
-/// What is stored, counted by marker.
+/// The number of stored workloads by marker, compared with the status.
 fn counted(site: &Site, state: &State, name: &str, policy: &Value) -> Option<String> {
     let status = &policy["status"];
     let hash = status["templateHash"].as_str()?;
-    // What waits, and what is being deleted, is not among the matched.
+    // Waiting objects and those being deleted do not count as matched.
     let leaves = |object: &Value| object["metadata"]["deletionTimestamp"].is_string();
     let waits = |object: &Value| pod::pending(object).next().is_some() || leaves(object);
     let marked = state.workloads(site).filter(|(_, object, pod)| {
@@ -167,16 +168,17 @@ fn counted(site: &Site, state: &State, name: &str, policy: &Value) -> Option<Str
     })
 }
 
-/// What each engine registers to inject; `scpol-<policy>` for Initializers, `scpol-<resource>[.<group>]` for the others.
+/// The injecting registrations of each engine. They are named `scpol-<policy>` for Initializers, and
+/// `scpol-<resource>[.<group>]` otherwise.
 const REGISTERED: [(&str, &[&str]); 3] = [
     ("Initializer", &["InitializerConfiguration"]),
     ("Webhook", &["MutatingWebhookConfiguration"]),
     ("MutatingAdmissionPolicy", &["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"]),
 ];
 
-/// Of a policy on several engines nobody can tell which target is on which.
+/// Policies on several engines are skipped, because the engine of each target is unknown.
 fn registered(state: &State, name: &str, policy: &Value) -> Option<String> {
-    // One that only validates injects nothing.
+    // A policy with validations only injects nothing.
     if !is_true(policy, "Programmed") || policy["spec"]["template"].is_null() {
         return None;
     }
@@ -187,11 +189,11 @@ fn registered(state: &State, name: &str, policy: &Value) -> Option<String> {
     missing.map(|(kind, name)| format!("is Programmed, and there is no {kind} `{name}`"))
 }
 
-/// The names of what is registered for the targets of a policy.
+/// The names of the registrations for the targets of a policy.
 fn resources(spec: &Value) -> Vec<String> {
     let name = |target: &Value| {
         let group = target["group"].as_str().filter(|group| !group.is_empty());
-        // The same objects, which old servers serve twice.
+        // Old servers serve the same objects in two groups.
         let group = group.map(|group| if group == "extensions" { "apps" } else { group });
         let resource = target["resource"].as_str().unwrap_or_default();
         group.map_or_else(|| format!("scpol-{resource}"), |group| format!("scpol-{resource}.{group}"))

@@ -14,7 +14,7 @@ pub(super) fn once(_: &Site, write: &Write) -> Option<String> {
 
 /// O11.
 pub(super) fn keeps_in_force(_: &Site, write: &Write) -> Option<String> {
-    // Who stops takes out of force what would need him.
+    // A stopping operator removes registrations that need it.
     let reason = write.gave_up.as_ref().filter(|reason| *reason != "Stopped")?;
     Some(format!("not in force any more ({reason}), though nobody has changed it, or what is registered"))
 }
@@ -47,7 +47,7 @@ pub(super) fn whole(_: &Site, write: &Write) -> Option<String> {
     }
 }
 
-/// As it was before the write, or else as it has become: a write does not take that back.
+/// Whether the object was being deleted before the write, or is afterwards, which a write cannot undo.
 fn is_leaving(write: &Write) -> bool {
     let object = write.before.as_ref().unwrap_or(&write.event.response_object);
     object["metadata"]["deletionTimestamp"].is_string()
@@ -58,7 +58,7 @@ fn adds_content(pod: &str, operation: &Operation) -> bool {
     is_change && operation.path.strip_prefix(pod).is_some_and(|below| below.starts_with("/spec/"))
 }
 
-/// The marker itself, or the map with it that has to be made first.
+/// Whether the operation sets the marker, or creates the map with it.
 fn sets_marker(pod: &str, operation: &Operation) -> bool {
     let Some(below) = operation.path.strip_prefix(pod).filter(|_| !operation.is_test()) else { return false };
     let has =
@@ -94,7 +94,7 @@ pub(super) fn own_fields(site: &Site, write: &Write) -> Option<String> {
     pod::lost(before, after).map(|path| format!("`{path}` is not any more what it was"))
 }
 
-/// True if and only if an injection may do such a thing.
+/// Whether an injection may contain the operation.
 fn may_touch(pod: &str, operation: &Operation) -> bool {
     if operation.op == "remove" {
         return matches!(operation.path, "/metadata/initializers" | "/metadata/initializers/pending/0");
@@ -114,14 +114,14 @@ fn may_touch(pod: &str, operation: &Operation) -> bool {
     }
 }
 
-/// O4: what is not in this table is not ours.
+/// O4: only the objects in this table are ours.
 pub(super) fn own_objects(site: &Site, write: &Write) -> Option<String> {
     let event = write.event;
     let at = &event.object_ref;
     let in_own_namespace = at.namespace == site.namespace;
     let is_workload = write.pod.is_some() || at.resource == "jobs" || at.resource == "secrets";
     let allowed: &[&str] = match (at.api_group.as_str(), at.resource.as_str(), at.subresource.as_str()) {
-        // A try in our own namespace, of which nothing is stored.
+        // A dry-run create in our own namespace, which stores nothing.
         (_, _, "") if event.is_dry_run() && event.verb == "create" && in_own_namespace && is_workload => &["create"],
         (_, _, "") if write.pod.is_some() => &["patch"],
         ("admissionregistration.k8s.io", _, "") if event.name().starts_with("scpol-") => {

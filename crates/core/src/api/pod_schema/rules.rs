@@ -94,7 +94,7 @@ fn within(walk: &mut Walk, members: &Members, path: &str, field: &str, bounds: s
 
 const PORT: std::ops::RangeInclusive<i64> = 1..=65535;
 
-/// A name by which ports are referred to (`IsValidPortName`); else what it must be.
+/// The fault of `name` as the name of a port (`IsValidPortName`).
 fn port_name_fault(name: &str) -> Option<&'static str> {
     let is_of = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let ends = name.starts_with('-') || name.ends_with('-') || name.contains("--");
@@ -250,7 +250,7 @@ fn container_port(walk: &mut Walk, members: &Members, path: &str) {
 
 // Variables
 
-/// The first minor version that takes any printable characters in names of variables (KEP-4369, beta).
+/// The first minor version that accepts any printable characters in names of variables (KEP-4369, beta).
 const RELAXED_NAMES: u32 = 32;
 
 fn variable_name(walk: &mut Walk, members: &Members, path: &str, field: &str) {

@@ -18,7 +18,7 @@ pub(super) enum Type {
     Quantity,
     /// A whole number, or a text.
     IntOrText,
-    /// An object that is described elsewhere, or nowhere.
+    /// An object without a definition in the table.
     Any,
     /// An object of a definition.
     Of(&'static str),
@@ -53,10 +53,10 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) of: Type,
     pub(super) is_required: bool,
-    /// The first minor version that has it, and the last one if it is gone.
+    /// The first minor version with the field, and the last one if it was removed.
     pub(super) first: u32,
     pub(super) last: Option<u32>,
-    /// The allowed values, each with the first minor version that has it; empty for any value.
+    /// The allowed values, each with its first minor version; empty for any value.
     pub(super) choices: Vec<(&'static str, u32)>,
 }
 
@@ -81,7 +81,7 @@ impl Field {
         })
     }
 
-    /// True if and only if servers of 1.`minor` have it.
+    /// True if and only if servers of 1.`minor` have the field.
     pub(super) fn is_in(&self, minor: u32) -> bool {
         self.first <= minor && self.last.is_none_or(|last| minor <= last)
     }

@@ -1,7 +1,7 @@
 use super::*;
 use serde_json::json;
 
-/// What is said of a template with the container `a`, which has `fields` besides its image, as `path: message`.
+/// The faults of a template with the container `a`, which has `fields` besides its image, as `path: message`.
 fn of_container(fields: &str, minor: Option<u32>) -> Vec<String> {
     of_template(&format!("containers: [{{name: a, image: a, {fields}}}]"), minor)
 }
@@ -327,9 +327,10 @@ fn a_version_takes_what_it_has() {
         assert_eq!(of_container(fields, Some(minor)), [expected], "{fields}");
         assert_eq!(of_container(fields, None), [""; 0], "{fields}");
     }
-    // What was called otherwise then is there.
+    // A field that had another name then exists.
     assert_eq!(of_container("lifecycle: {preStop: {exec: {command: [a]}}}", Some(13)), [""; 0]);
-    // A version beyond the table is the newest and may have more, one before it is the oldest.
+    // A version beyond the table counts as the newest, with possible further fields. A version before the table counts
+    // as the oldest.
     assert_eq!(of_container("quantum: {}", Some(38)), [""; 0]);
     assert!(!of_container("quantum: {}", Some(37)).is_empty());
     assert!(!of_container("livenesProbe: {}", Some(38)).is_empty());

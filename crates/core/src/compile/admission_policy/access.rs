@@ -1,14 +1,14 @@
-//! How expressions reach into a workload.
+//! CEL expressions that access the parts of a workload.
 //!
-//! What the server has decoded into a type of its own has the shape of that type: lists are lists, and what is empty is not
-//! there. A custom resource may hold anything anywhere, and nothing may fail on it.
+//! The server decodes a built-in kind into its own type. Hence lists are lists, and empty values are absent. A custom
+//! resource may have any value in any place, and no expression may fail on it.
 
 use super::cel::{optional, quoted};
 use super::variables::Variables;
 use crate::inject::content::{Entries, List};
 use crate::workload::Kind;
 
-/// Whether what lies in a workload can be relied on.
+/// Whether the parts of a workload have known types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// A built-in kind.
@@ -17,40 +17,40 @@ pub(super) enum Shape {
     Free,
 }
 
-/// Where the parts of a pod are, as CEL.
+/// CEL expressions for the parts of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub(super) shape: Shape,
-    /// As a JSON pointer.
+    /// The pod as a JSON pointer.
     pub(super) pointer: String,
-    /// The object that holds the pod's `metadata` and `spec`; of a custom resource, whatever is there.
+    /// The object with the pod's `metadata` and `spec`. In a custom resource it may be any value.
     pub(super) pod: String,
-    /// The pod's `spec`: a map in any case.
+    /// The pod's `spec`, always a map.
     pub(super) spec: String,
-    /// The object that the pod template lies in, such as the `spec` of a Deployment; of a custom resource, whatever is there. None
-    /// of a pod.
+    /// The object around the pod template, such as the `spec` of a Deployment. In a custom resource it may be any
+    /// value. None for a pod.
     pub(super) owner: Option<String>,
-    /// Whether it makes Jobs, or is one.
+    /// Whether the kind is a Job, or makes Jobs.
     pub(super) is_job: bool,
-    /// How long [`Self::pointer`] is without escapes, in bytes.
+    /// The length of [`Self::pointer`] without escapes, in bytes.
     pub(super) plain_pointer: usize,
     /// Whether the workload is the pod itself.
     pub(super) is_pod: bool,
     /// Whether claim templates of the workload are volumes of its pods.
     pub(super) has_claims: bool,
-    /// What is known of the workload beforehand, and is not asked again.
+    /// The facts about the workload that are known in advance, and that expressions need not check.
     pub(super) fresh: Option<Fresh>,
 }
 
-/// What may be known of a workload: no item of the template is there, but containers and metadata to add to are.
+/// A workload that is known to have containers and metadata, but no item of the template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fresh {
-    /// Whether its pod has annotations.
+    /// Whether the pod has annotations.
     pub(super) has_annotations: bool,
 }
 
 impl Access {
-    /// For the workloads of `kind`.
+    /// The expressions for workloads of `kind`.
     pub(super) fn of(kind: &Kind, variables: &mut Variables) -> Self {
         let path = kind.pod_path.as_deref().unwrap_or_default();
         let shape = if kind.is_in_table() { Shape::Typed } else { Shape::Free };
@@ -87,7 +87,7 @@ impl Access {
         }
     }
 
-    /// Whether there is a pod whose lists are lists and whose maps are maps; none if that is always so.
+    /// The condition that there is a pod whose lists are lists and whose maps are maps; none if this is always true.
     pub(super) fn is_well_formed(&self, lists: &[List], maps: &[Entries]) -> Option<String> {
         if self.shape == Shape::Typed {
             return None;
@@ -112,13 +112,13 @@ impl Access {
     pub(super) fn items(&self, field: &str) -> String {
         let (spec, list) = (&self.spec, format!("{}.{field}", self.spec));
         match self.shape {
-            // A list that must be there is null where it is empty.
+            // A required list is null if it is empty.
             Shape::Typed if field == "containers" => format!("({list} != null ? {list} : [])"),
             _ => self.list_in(spec, field),
         }
     }
 
-    /// Whether a list of the pod's `spec` is not there.
+    /// The condition that a list of the pod's `spec` is missing.
     pub(super) fn lacks(&self, field: &str) -> String {
         let list = format!("{}.{field}", self.spec);
         match self.shape {
@@ -138,12 +138,12 @@ impl Access {
         }
     }
 
-    /// What lies in the map `of` at `path`; null if nothing does.
+    /// The value in the map `of` at `path`; null if it is missing.
     pub(super) fn value(&self, of: &str, path: &[&str]) -> String {
         match self.shape {
             Shape::Typed => {
                 let chain = path.iter().fold(of.to_owned(), |of, step| optional(&of, step));
-                // Without `dyn`, it has the type of null.
+                // Without `dyn`, the expression has the type of null.
                 format!("dyn({chain}.orValue(null))")
             }
             Shape::Free => path.iter().fold(of.to_owned(), |of, step| {
@@ -161,7 +161,7 @@ impl Access {
         }
     }
 
-    /// The text `field` of the map `of`; empty if there is none.
+    /// The text `field` of the map `of`; empty if missing.
     pub(super) fn text_in(&self, of: &str, field: &str) -> String {
         let value = optional(of, field);
         match self.shape {
@@ -170,7 +170,7 @@ impl Access {
         }
     }
 
-    /// That `item` is a map and `term`.
+    /// The condition that `item` is a map and `term` is true.
     pub(super) fn map_and(&self, item: &str, term: &str) -> String {
         match self.shape {
             Shape::Typed => term.to_owned(),
@@ -178,16 +178,16 @@ impl Access {
         }
     }
 
-    /// The name of `item`, a map in the list `field` of the pod's `spec`; empty if it has none.
+    /// The name of `item`, a map in the list `field` of the pod's `spec`; empty if missing.
     pub(super) fn name_in(&self, item: &str, field: &str) -> String {
         match self.shape {
-            // The server refuses those without.
+            // The server rejects items without a name.
             Shape::Typed if field != "imagePullSecrets" => format!("{item}.name"),
             _ => self.text_in(item, "name"),
         }
     }
 
-    /// The names of the items of a list of the pod's `spec`, in order; empty for those that have none.
+    /// The names of the items of a list of the pod's `spec`, in order; empty for items without a name.
     pub(super) fn names(&self, field: &str, variables: &mut Variables) -> String {
         let items = self.items(field);
         let maps = if self.shape == Shape::Free { ".filter(c, type(c) == map)" } else { "" };
@@ -195,20 +195,20 @@ impl Access {
         variables.define(&format!("names_{field}"), &names)
     }
 
-    /// That no item of a list of the pod's `spec` is called `name`.
+    /// The condition that no item of a list of the pod's `spec` has the name `name`.
     pub(super) fn has_no(&self, name: &str, field: &str, variables: &mut Variables) -> String {
         if self.fresh.is_some() {
             return "true".to_owned();
         }
         let is_free = format!("!({} in {})", quoted(name), self.names(field, variables));
         match self.shape {
-            // Nearly always it is not there, and to see that costs least.
+            // The list is nearly always missing, and this is the cheapest check.
             Shape::Typed if field != "containers" => format!("({} || {is_free})", self.lacks(field)),
             _ => is_free,
         }
     }
 
-    /// The map `field` of the pod's metadata; empty if there is none.
+    /// The map `field` of the pod's metadata; empty if missing.
     pub(super) fn entries(&self, field: &str, variables: &mut Variables) -> String {
         let pod = &self.pod;
         let map = match self.shape {
@@ -224,7 +224,7 @@ impl Access {
         variables.define(&format!("pod_{field}"), &map)
     }
 
-    /// Whether the pod has no metadata; none if it always has.
+    /// The condition that the pod has no metadata; none if it always has metadata.
     pub(super) fn lacks_metadata(&self) -> Option<String> {
         match self.shape {
             _ if self.is_pod || self.fresh.is_some() => None,
@@ -233,7 +233,7 @@ impl Access {
         }
     }
 
-    /// Whether a map of the pod's metadata is not there.
+    /// The condition that a map of the pod's metadata is missing.
     pub(super) fn lacks_entries(&self, field: &str) -> String {
         let pod = &self.pod;
         if let Some(fresh) = self.fresh.filter(|_| field == "annotations") {
@@ -248,12 +248,12 @@ impl Access {
         }
     }
 
-    /// Whether the pod is on the network of its host.
+    /// The condition that the pod uses the network of its host.
     pub(super) fn is_on_host_network(&self) -> String {
         format!("{}.?hostNetwork.orValue(false) == true", self.spec)
     }
 
-    /// The names of the volumes that claim templates make; none if there never are any.
+    /// The names of the volumes from claim templates; none if the kind has no claim templates.
     pub(super) fn claims(&self, variables: &mut Variables) -> Option<String> {
         let names = "object.spec.?volumeClaimTemplates.orValue([]).map(c, c.metadata.?name.orValue(\"\"))";
         self.has_claims.then(|| variables.define("claims", names))

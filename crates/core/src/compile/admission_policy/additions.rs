@@ -1,8 +1,8 @@
-//! The patch: what the templates that fit add to a workload, with the markers that tell it, in one expression.
+//! The patch with the additions of all fitting templates and their markers, as one expression.
 //!
-//! What comes out is what [`crate::inject::plan`] makes of the same workload. The operations are others, since CEL cannot
-//! look at what it has added before: lists and maps that are missing are created empty first, and what goes before the user's
-//! items is put at the beginning one by one, from the last to the first.
+//! The resulting object is that of [`crate::inject::plan`] for the same workload. The operations differ, because CEL
+//! cannot see its own earlier additions. Missing lists and maps are created empty first. Items before the user's are
+//! inserted at the beginning one by one, from last to first.
 
 use super::Inexpressible;
 use super::access::{Access, Fresh, Shape};
@@ -15,19 +15,19 @@ use crate::inject::content::{CONTAINERS, DEFAULT_CONTAINER, INIT_CONTAINERS, INN
 use crate::inject::marker;
 use serde_json::Value;
 
-/// The operations and list items that are there under a condition.
+/// Operations or list items, each with its condition.
 type Conditional = Vec<(String, String)>;
 
-/// A template that fits where its condition is true.
+/// A template that fits if its condition is true.
 pub(super) struct Fitting<'a> {
     pub(super) delivery: Delivery<'a>,
-    /// That it is injected.
+    /// The condition of the injection.
     pub(super) fits: String,
-    /// Which containers it reaches into.
+    /// The user's containers that the template adds to.
     pub(super) own: Option<Own>,
 }
 
-/// All templates for one resource, in the order of their priority.
+/// All templates for one resource, by priority.
 pub(super) struct Additions<'a> {
     pub(super) templates: &'a [Fitting<'a>],
     pub(super) access: &'a Access,
@@ -37,9 +37,9 @@ impl Additions<'_> {
     /// The operations, as a list of `JSONPatch`.
     ///
     /// # Errors
-    /// If something of a template cannot be written in CEL.
+    /// If a part of a template cannot be expressed in CEL.
     pub(super) fn operations(&self, variables: &mut Variables) -> Result<String, Inexpressible> {
-        // Into the user's containers first: what goes before them changes their place.
+        // Additions within the user's containers come first, because containers before them change their index.
         let mut dynamic = self.inner_parents();
         for at in (0..self.templates.len()).rev() {
             dynamic.extend(self.inner_items(at, Place::Before, variables)?);
@@ -71,7 +71,8 @@ impl Additions<'_> {
         quoted(&format!("{}{below}", self.access.pointer))
     }
 
-    /// That an earlier template than the one at `at` is injected with it and has `has_it`.
+    /// The conditions of earlier templates that may be injected together with the one at `at`, and for which `has_it`
+    /// is true.
     fn earlier(&self, at: usize, has_it: impl Fn(&Fitting<'_>) -> bool) -> Vec<&str> {
         let own = &self.templates[at].delivery;
         let earlier = self.templates[..at].iter().filter(|other| other.delivery.meets(own) && has_it(other));
@@ -80,7 +81,7 @@ impl Additions<'_> {
 
     // Lists of the pod
 
-    /// That the item called `key` of the template at `at` is added to `list`, given that the template is injected.
+    /// The condition that the item `key` of the template at `at` is added to `list`, if the template is injected.
     fn is_added(&self, at: usize, list: &'static List, key: &str, variables: &mut Variables) -> String {
         let mut terms = vec![self.access.has_no(key, list.field, variables)];
         let has_it = |other: &Fitting<'_>| {
@@ -133,7 +134,7 @@ impl Additions<'_> {
         for map in &MAPS {
             let has_some = |template: &&Fitting<'_>| map.of(&template.delivery.template.spec).next().is_some();
             let users: Vec<String> = match map.field {
-                // That is where the markers go.
+                // The markers are annotations too.
                 "annotations" => everyone.clone(),
                 _ => self.templates.iter().filter(has_some).map(|template| template.fits.clone()).collect(),
             };
@@ -161,8 +162,9 @@ impl Additions<'_> {
         }
     }
 
-    /// That the template at `at` is the first that puts a container before the user's, so that the annotation for kubectl has to name
-    /// the user's first, given that the template is injected. None if it never does.
+    /// The condition that the template at `at` is the first one with a container before the user's. Then the annotation
+    /// for kubectl must name the user's first container. Assumes that the template is injected. None if the condition
+    /// is never true.
     fn names_default(&self, at: usize, variables: &mut Variables) -> Option<String> {
         if sets_default(&self.templates[at]) {
             return None;
@@ -190,7 +192,8 @@ impl Additions<'_> {
         Some(all(&terms))
     }
 
-    /// That a container of the template at `at` is added before the user's. None if it has none that goes there.
+    /// The condition that a container of the template at `at` is added before the user's. None if the template has no
+    /// such container.
     fn goes_before(&self, at: usize, variables: &mut Variables) -> Option<String> {
         let template = &self.templates[at].delivery.template;
         let list = LISTS.iter().find(|list| list.field == CONTAINERS)?;
@@ -199,7 +202,7 @@ impl Additions<'_> {
         (!added.is_empty()).then(|| any(&added))
     }
 
-    /// That the entry `key` of the template at `at` is added, given that the template is injected.
+    /// The condition that the entry `key` of the template at `at` is added, if the template is injected.
     fn is_new_entry(&self, at: usize, field: &str, key: &str, variables: &mut Variables) -> String {
         let mut terms = vec![format!("!({} in {})", quoted(key), self.access.entries(field, variables))];
         let map = MAPS.iter().find(|map| map.field == field);
@@ -212,7 +215,7 @@ impl Additions<'_> {
 
     // The user's containers
 
-    /// Creates the lists that are missing in containers that get something into them.
+    /// Creates the missing lists in the containers that get additions.
     fn inner_parents(&self) -> Vec<String> {
         let mut parents = Vec::new();
         for field in [INIT_CONTAINERS, CONTAINERS] {
@@ -234,7 +237,7 @@ impl Additions<'_> {
         parents
     }
 
-    /// The path of the list `inner` of the container at `i`, and what is below it.
+    /// The path of the list `inner` of the container at `i`, followed by `below`.
     fn path_in(&self, field: &str, inner: &Inner, below: &str) -> String {
         format!(
             "{} + string(i) + {}",
@@ -250,7 +253,7 @@ impl Additions<'_> {
         }
     }
 
-    /// The operations that add those items of the template at `at` that go to `place` in the user's containers.
+    /// The operations for the items of the template at `at` that go to `place` in the user's containers.
     fn inner_items(&self, at: usize, place: Place, variables: &mut Variables) -> Result<Vec<String>, Inexpressible> {
         let template = &self.templates[at];
         let items: Vec<(&'static Inner, &RawObject)> = template.inner_items().collect();
@@ -266,7 +269,7 @@ impl Additions<'_> {
             Place::After => "-",
         };
         if place == Place::Before {
-            // Each is put at the beginning: the last one first.
+            // The last item first, because each is inserted at the beginning.
             numbers.reverse();
         }
         for list in template.own.iter().flat_map(|own| &own.lists) {
@@ -293,7 +296,8 @@ impl Additions<'_> {
         Ok(operations)
     }
 
-    /// For each of the user's containers in `list`, the numbers of those items of the template at `at` that are added to it.
+    /// For each of the user's containers in `list`, the numbers of the items of the template at `at` that are added to
+    /// it.
     fn added_to_each(&self, at: usize, list: &OwnList, variables: &mut Variables) -> String {
         let items = self.templates[at].inner_items().enumerate();
         let numbers: Conditional = items
@@ -302,7 +306,8 @@ impl Additions<'_> {
         variables.define("added", &format!("{}.map(i, {})", list.indexes, list_of(&numbers)))
     }
 
-    /// That `item` of the template at `at` is added to the container at `i` of `list`, given that the template is injected.
+    /// The condition that `item` of the template at `at` is added to the container at `i` of `list`, if the template is
+    /// injected.
     fn is_added_in(&self, at: usize, list: &OwnList, inner: &Inner, item: &RawObject) -> String {
         let is_it = own::has_key(inner, item, "e", self.access);
         let items = self.access.list_in(&list.item("i"), inner.field);
@@ -323,7 +328,7 @@ impl Additions<'_> {
     fn add_marker(&self, at: usize, marker: &str) -> String {
         let key = &self.templates[at].delivery.template.marker_key;
         match self.access.fresh {
-            // One operation less: each costs the server as much as all that is asked before.
+            // This saves one operation. Each costs the server as much as all conditions before it.
             Some(Fresh { has_annotations: false }) => {
                 add(&self.path("/metadata/annotations"), &format!("{{{}: {marker}}}", quoted(key)))
             }
@@ -349,14 +354,14 @@ impl Additions<'_> {
         record.text(&self.templates[at].delivery.template.hash)
     }
 
-    /// A pointer as a marker has it, as a literal.
+    /// A pointer in a marker, as a literal.
     fn pointer(&self, below: &str) -> String {
         quoted(&Value::from(format!("{}{below}", self.access.pointer)).to_string())
     }
 
-    /// Whether something that is missing is null; none where it is never told.
+    /// The condition that a missing value is null; none if it is never recorded.
     fn is_null(&self, of: &str, field: &str) -> Option<String> {
-        // What has a type is null where it is empty, and nobody wrote that.
+        // Typed values are null if they are empty, and no user has written that null.
         (self.access.shape == Shape::Free).then(|| format!("{of}.?{field}.hasValue()"))
     }
 
@@ -368,7 +373,8 @@ impl Additions<'_> {
         self.record_map("annotations", &[], record);
     }
 
-    /// That a map of the metadata had to be created, where one of `additions` is made; without any, it is made anyway.
+    /// Records that a map of the metadata was created if one of `additions` is made. Without `additions`, it is always
+    /// created.
     fn record_map(&self, field: &str, additions: &[String], record: &mut Record) {
         let mut terms = vec![self.access.lacks_entries(field)];
         terms.extend((!additions.is_empty()).then(|| any(additions)));
@@ -405,7 +411,7 @@ impl Additions<'_> {
         if keys.is_empty() {
             return;
         }
-        // The annotations have been recorded: the marker itself is one.
+        // The annotations are recorded already, because the marker itself is one.
         if field != "annotations" {
             self.record_map(field, &added, record);
         }
@@ -414,7 +420,8 @@ impl Additions<'_> {
         }
     }
 
-    /// What goes into containers is recorded container by container, in the order in which any template reached them first.
+    /// Records the additions within containers, container by container, in the order in which templates first add to
+    /// them.
     fn record_inner(&self, at: usize, variables: &mut Variables, record: &mut Record) {
         let template = &self.templates[at];
         let Some(own) = &template.own else { return };
@@ -447,8 +454,8 @@ impl Additions<'_> {
         }
     }
 
-    /// For each of the user's containers in `list`, what the template at `at` adds to it as a marker has it; and what of that was
-    /// null.
+    /// For each of the user's containers in `list`, the marker entries for the additions of the template at `at`, and
+    /// those entries that were null.
     fn records_of_each(&self, at: usize, list: &OwnList, variables: &mut Variables) -> (String, Option<String>) {
         let added = format!("{}[k]", self.added_to_each(at, list, variables));
         let container = list.item("i");
@@ -482,18 +489,18 @@ impl Additions<'_> {
 }
 
 impl Fitting<'_> {
-    /// What it adds to the user's own containers, with the list that each goes into.
+    /// The additions within the user's own containers, each with its list.
     fn inner_items(&self) -> impl Iterator<Item = (&'static Inner, &RawObject)> {
         let spec = &self.delivery.template.spec;
         INNER.iter().flat_map(|inner| (inner.items)(spec).iter().map(move |item| (inner, item)))
     }
 
-    /// The containers of the list `field` that it reaches into.
+    /// The containers of the list `field` that the template adds to.
     fn list(&self, field: &str) -> Option<&OwnList> {
         self.own.iter().flat_map(|own| &own.lists).find(|list| list.field == field)
     }
 
-    /// True if and only if both reach into the same containers of every workload.
+    /// Whether both add to the same containers of every workload.
     fn reaches_like(&self, other: &Fitting<'_>) -> bool {
         let indexes = |template: &Fitting<'_>| -> Vec<String> {
             template.own.iter().flat_map(|own| &own.lists).map(|list| list.indexes.clone()).collect()
@@ -502,13 +509,13 @@ impl Fitting<'_> {
     }
 }
 
-/// True if and only if the template itself says which container kubectl takes.
+/// Whether the template itself names kubectl's default container.
 fn sets_default(template: &Fitting<'_>) -> bool {
     let metadata = template.delivery.template.spec.metadata.as_ref();
     metadata.is_some_and(|metadata| metadata.annotations.contains_key(DEFAULT_CONTAINER))
 }
 
-/// A marker in the making.
+/// A marker under construction.
 #[derive(Default)]
 struct Record {
     added: Vec<Part>,
@@ -516,7 +523,7 @@ struct Record {
 }
 
 enum Part {
-    /// One text, where its condition is true.
+    /// One text, with its condition.
     One(String, String),
     /// A list of texts.
     Many(String),
@@ -527,7 +534,7 @@ impl Record {
         self.added.push(Part::One(condition, pointer));
     }
 
-    /// What had to be created, and whether it was null before.
+    /// Records a created list or map, and whether it was null before.
     fn created(&mut self, condition: String, pointer: String, is_null: Option<String>) {
         if let Some(is_null) = is_null {
             self.nulls.push(Part::One(all(&[condition.clone(), is_null]), pointer.clone()));
@@ -535,7 +542,7 @@ impl Record {
         self.added(condition, pointer);
     }
 
-    /// What is added, where that is the same for all workloads, without the quotes around it.
+    /// The additions without the quotes around them, if they are the same for all workloads.
     fn known(&self) -> Option<String> {
         let added = self.added.iter().filter_map(|part| match part {
             Part::One(condition, _) if condition == "false" => None,
@@ -568,7 +575,7 @@ impl Record {
     }
 }
 
-/// A literal without the quotes around it.
+/// A literal without its quotes.
 fn bare(literal: &str) -> &str {
     literal.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(literal)
 }
@@ -595,7 +602,7 @@ fn texts(parts: Vec<Part>) -> String {
     format!("[{}].flatten()", lists.join(",\n"))
 }
 
-/// An operation; `path` and `value` are expressions.
+/// An operation. `path` and `value` are expressions.
 fn add(path: &str, value: &str) -> String {
     format!("JSONPatch{{op: \"add\", path: {path}, value: {value}}}")
 }

@@ -1,13 +1,14 @@
-//! Text of CEL. Everything that is put together here compiles on the server, whatever strings it was made of.
+//! The construction of CEL text. All results compile on the server, for any input strings.
 
 use super::Inexpressible;
 use serde_json::{Number, Value};
 
-/// How deep JSON in an expression may lie: each level takes two of the 250 of the server's parser. No pod comes near it.
+/// The deepest JSON in an expression. Each level takes two of the 250 levels of the server's parser. No pod comes near
+/// this limit.
 const MAX_DEPTH: usize = 40;
-/// From here on a number is no longer written as one when a patch is applied: CEL gives large integers to JSON as strings.
+/// From this value on, a patch turns a number into a string, because CEL converts large integers to JSON strings.
 const MAX_INTEGER: u64 = 1 << 53;
-/// Words that no field can be selected by without brackets (the grammar of CEL).
+/// Words that need brackets for field selection (by the grammar of CEL).
 const RESERVED: [&str; 21] = [
     "as",
     "break",
@@ -48,16 +49,17 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// A list of literals.
+/// A list of text literals.
 pub(super) fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let texts: Vec<String> = texts.into_iter().map(quoted).collect();
     format!("[{}]", texts.join(", "))
 }
 
-/// JSON as a literal. What lies in it is `dyn`, unless all of it are texts: a literal must have values of one type.
+/// JSON as a literal. Values within it are `dyn`, unless all of them are texts, because a literal must have values of
+/// one type.
 ///
 /// # Errors
-/// If it has a number that would not come out as it went in, or is too deep.
+/// If it has a number that CEL would change, or if it is nested too deep.
 pub(super) fn literal(value: &Value) -> Result<String, Inexpressible> {
     literal_at(value, 0)
 }
@@ -96,7 +98,7 @@ fn number(number: &Number) -> Result<String, Inexpressible> {
     }
 }
 
-/// The field of a map `of`, as an optional.
+/// The field of a map `of`, as an optional value.
 pub(super) fn optional(of: &str, field: &str) -> String {
     if is_name(field) { format!("{of}.?{field}") } else { format!("{of}[?{}]", quoted(field)) }
 }
@@ -108,17 +110,17 @@ fn is_name(text: &str) -> bool {
         && !RESERVED.contains(&text)
 }
 
-/// All of `terms`.
+/// The conjunction of `terms`.
 pub(super) fn all(terms: &[String]) -> String {
     joined(terms, " && ", "true", "false")
 }
 
-/// One of `terms`.
+/// The disjunction of `terms`.
 pub(super) fn any(terms: &[String]) -> String {
     joined(terms, " || ", "false", "true")
 }
 
-/// `nothing` is what no terms are, and what a term may be without a difference; where one is `decisive`, so are all together.
+/// Joins `terms`. `nothing` is the neutral term and the result for no terms. A `decisive` term is the whole result.
 fn joined(terms: &[String], operator: &str, nothing: &str, decisive: &str) -> String {
     if terms.iter().any(|term| term == decisive) {
         return decisive.to_owned();
@@ -131,12 +133,12 @@ fn joined(terms: &[String], operator: &str, nothing: &str, decisive: &str) -> St
     }
 }
 
-/// The opposite of `term`, which is in parentheses unless it binds tightly.
+/// The negation of `term`.
 pub(super) fn not(term: &str) -> String {
     format!("!({term})")
 }
 
-/// Whether the string `subject` matches one of `globs`: `*` stands for any characters, `?` for one.
+/// The condition that the string `subject` matches one of `globs`: `*` matches any characters, `?` matches one.
 pub(super) fn matches_one(subject: &str, globs: &[String]) -> String {
     let (patterns, names): (Vec<&String>, Vec<&String>) = globs.iter().partition(|glob| glob.contains(['*', '?']));
     let mut terms = Vec::new();
@@ -169,8 +171,7 @@ fn pattern(glob: &str) -> String {
     format!("^(?s:{})$", glob.chars().map(part).collect::<String>())
 }
 
-/// The items of a list literal that are there under a condition: `true` for those that always are, `false` for those that never
-/// are.
+/// A list literal whose items have conditions. The condition `true` always includes an item, and `false` never.
 pub(super) fn list_of(items: &[(String, String)]) -> String {
     let item = |(condition, item): &(String, String)| match condition.as_str() {
         "true" => Some(item.clone()),
@@ -187,7 +188,7 @@ mod tests {
     use serde_json::json;
     use wildmatch::WildMatch;
 
-    /// Our own CEL agrees with the server's, expression by expression.
+    /// Evaluates `source` in our own CEL, which agrees with the server's.
     fn holds(source: &str, object: &Value) -> bool {
         let expression = Expression::compile(source, Gives::Bool).unwrap_or_else(|error| panic!("{error}: {source}"));
         let variables = Variables { object, namespace: None };

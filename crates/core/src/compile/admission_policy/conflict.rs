@@ -1,4 +1,4 @@
-//! Row 8: what is in the way of a template in a workload, as CEL; and which templates are in each other's.
+//! Row 8 as CEL: the conflicts of a template with a workload, and of templates with each other.
 
 use super::Inexpressible;
 use super::access::Access;
@@ -16,12 +16,12 @@ use std::collections::BTreeSet;
 
 type Text = Result<String, Inexpressible>;
 
-/// True if and only if the templates of both contradict each other in a pod on such a network.
+/// Whether the templates of both contradict each other in a pod on such a network.
 pub(super) fn collide(one: &Delivery<'_>, other: &Delivery<'_>, network: Network) -> bool {
     one.meets(other) && !conflict::collisions(&[&one.template, &other.template], network).is_empty()
 }
 
-/// True where nothing in the workload is in the way of the template of `delivery`.
+/// The condition that nothing in the workload conflicts with the template of `delivery`.
 ///
 /// # Errors
 /// If its template cannot be compared in CEL.
@@ -48,7 +48,7 @@ pub(super) fn fits(delivery: &Delivery<'_>, access: &Access, own: Option<&Own>, 
     Ok(all(&terms))
 }
 
-/// That the name of `item` is not used differently.
+/// The condition that the name of `item` is unused, or used for an equal item.
 fn name_is_free(
     list: &'static List,
     item: &RawObject,
@@ -72,14 +72,14 @@ fn name_is_free(
         let items = access.items(list.field);
         let is_it = format!("{} == {key}", access.text_in("c", "name"));
         let equal = format!("{items}.all(c, !{} || {equal})", access.map_and("c", &format!("({is_it})")));
-        // A variable: it is looked at only where the name is there.
+        // A variable, because it is evaluated only if the name exists.
         let equal = variables.define(&format!("equal_{}", list.field), &equal);
         terms.push(any(&[is_free, equal]));
     }
     Ok(terms)
 }
 
-/// That nothing in the user's own containers is there differently.
+/// The conditions that the user's own containers have no conflicting items.
 fn inner(delivery: &Delivery<'_>, access: &Access, own: &Own) -> Result<Vec<String>, Inexpressible> {
     let mut equal = Vec::new();
     for inner in &INNER {
@@ -91,7 +91,7 @@ fn inner(delivery: &Delivery<'_>, access: &Access, own: &Own) -> Result<Vec<Stri
                 conflict::VOLUME_MOUNTS => all(&["size(f) == 0".to_owned(), needs::mount(item, access)]),
                 _ => "size(f) == 0".to_owned(),
             };
-            // The first of its name decides.
+            // The first item with the key decides.
             let is_it = format!("[{items}.filter(e, {is_it})]");
             equal.push(format!("{is_it}.all(f, {})", any(&[is_free, all(&["size(f) != 0".to_owned(), same])])));
         }
@@ -103,7 +103,7 @@ fn inner(delivery: &Delivery<'_>, access: &Access, own: &Own) -> Result<Vec<Stri
         .collect())
 }
 
-/// The volumes that its containers and mounts name, and that the workload must have.
+/// The conditions that the workload has the volumes that the template's containers and mounts name.
 fn volumes(delivery: &Delivery<'_>, access: &Access, variables: &mut Variables) -> Vec<String> {
     let spec = &delivery.template.spec;
     let containers: Vec<_> = conflict::running(&delivery.template).collect();
@@ -119,7 +119,7 @@ fn volumes(delivery: &Delivery<'_>, access: &Access, variables: &mut Variables) 
     needed.into_iter().map(is_there).collect()
 }
 
-/// That no container of the workload has one of the template's host ports while it runs.
+/// The condition that no container of the workload uses one of the template's host ports at the same time.
 fn host_ports(delivery: &Delivery<'_>, access: &Access) -> Option<String> {
     let own = on(delivery, access, Network::Own);
     if !delivery.is_for_host_network() {
@@ -144,7 +144,8 @@ fn on(delivery: &Delivery<'_>, access: &Access, network: Network) -> Option<Stri
         format!("{}.exists(c, {})", access.items(list), access.map_and("c", &all(&terms)))
     };
     let always = format!("{} == \"Always\"", access.text_in("c", "restartPolicy"));
-    // Those of containers, of native sidecars, and of init containers, which only native sidecars meet.
+    // The ports of containers, of native sidecars, and of init containers. Only native sidecars run at the same time as
+    // init containers.
     let rows = [
         (CONTAINERS, "true", ports(|phase| phase != Phase::Passing)),
         (INIT_CONTAINERS, always.as_str(), ports(|_| true)),
@@ -158,7 +159,7 @@ fn on(delivery: &Delivery<'_>, access: &Access, network: Network) -> Option<Stri
     (!used.is_empty()).then(|| not(&any(&used)))
 }
 
-/// That the port `p` of a container is `port`.
+/// The condition that the port `p` of a container is `port`.
 fn is_taken(port: &HostPort<'_>, access: &Access, network: Network) -> String {
     let host = "p.?hostPort.orValue(0)";
     let number = match network {

@@ -1,4 +1,4 @@
-//! The templates as pods get them.
+//! The forms in which templates are delivered to pods.
 
 use super::access::{Access, Shape};
 use super::cel::{all, not};
@@ -9,24 +9,24 @@ use crate::policy::{Policy, Site};
 use crate::workload::Kind;
 use std::borrow::Cow;
 
-/// A template in one of the forms that it is delivered in, and the pods that get it so.
+/// One form of a template, and the pods that get it.
 pub(super) struct Delivery<'a> {
     pub(super) policy: &'a Policy,
     pub(super) template: Cow<'a, Template>,
-    /// That the policy matches the workload, and the pod is one that gets this form.
+    /// The condition that the policy matches the workload, and that the pod gets this form.
     pub(super) matches: String,
-    /// Whether those pods end by themselves; none for both.
+    /// Whether those pods end by themselves; none for both kinds of pods.
     ends: Option<bool>,
 }
 
-/// Which pods of a kind end by themselves.
+/// The pods of a kind that end by themselves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
-    /// None: the server refuses another `restartPolicy`.
+    /// No pod, because the server rejects other values of `restartPolicy`.
     Never,
-    /// All of them, likewise.
+    /// All pods, for the same reason.
     Always,
-    /// Each says so.
+    /// Each pod decides by its `restartPolicy`.
     AsItSays,
 }
 
@@ -42,7 +42,7 @@ impl Ends {
 }
 
 impl<'a> Delivery<'a> {
-    /// The forms of the template of `policy`, which matches where `matches` is true.
+    /// The forms of the template of `policy`. `matches` is the condition that the policy matches.
     pub(super) fn all(
         policy: &'a Policy,
         matches: &str,
@@ -81,18 +81,18 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// True if and only if one pod may get both.
+    /// Whether one pod may get both.
     pub(super) fn meets(&self, other: &Delivery<'_>) -> bool {
         self.policy.name != other.policy.name && self.ends.zip(other.ends).is_none_or(|(ends, other)| ends == other)
     }
 
-    /// True if and only if it is for pods on the network of their host, too.
+    /// Whether pods on the network of their host also get this form.
     pub(super) fn is_for_host_network(&self) -> bool {
         self.policy.spec.host_network_pods == HostNetworkPods::Inject
     }
 }
 
-/// That the pod ends by itself, as a Job's does.
+/// The condition that the pod ends by itself, as the pod of a Job does.
 pub(super) fn ends(access: &Access) -> String {
     match access.shape {
         Shape::Typed => format!("(has({0}.restartPolicy) && {0}.restartPolicy != \"Always\")", access.spec),

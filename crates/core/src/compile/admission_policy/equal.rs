@@ -1,5 +1,5 @@
-//! Whether a workload has already what a template sets: [`crate::inject::equal`] for a wanted value that is known, and an
-//! actual one that CEL will see.
+//! The condition that a workload already has the values of a template: [`crate::inject::equal`] for a known wanted
+//! value and an actual value that CEL reads.
 
 use super::Inexpressible;
 use super::access::{Access, Shape};
@@ -12,11 +12,11 @@ use std::collections::HashSet;
 
 type Text = Result<String, Inexpressible>;
 
-/// Comparisons with what `access` reaches.
+/// Comparisons with values that `access` reads.
 #[derive(Clone, Copy)]
 pub(super) struct Comparison<'a> {
     access: &'a Access,
-    /// How many variables of macros are around: each needs a name of its own.
+    /// The number of macro variables around it. Each needs its own name.
     depth: usize,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Comparison<'a> {
         Self { depth: self.depth + 1, ..self }
     }
 
-    /// That the map `actual` has what `wanted`, the value of the field `name`, sets.
+    /// The condition that the map `actual` has the fields of `wanted`, the value of the field `name`.
     pub(super) fn fields(self, wanted: &RawObject, actual: &str, fields: Fields, name: &str) -> Text {
         let mut terms = Vec::new();
         for (field, value) in wanted.iter().filter(|(field, value)| equal::asks(field, value, fields)) {
@@ -52,9 +52,9 @@ impl<'a> Comparison<'a> {
         Ok(format!("{actual}.optMap({variable}, {equal}).orValue({absent})"))
     }
 
-    /// That `actual`, which is there, is what `wanted` asks of the field `name`.
+    /// The condition that `actual`, an existing value, satisfies `wanted` for the field `name`.
     fn value(self, wanted: &Value, actual: &str, name: &str, kind: Kind) -> Text {
-        // What is empty equals absence.
+        // An empty value equals absence.
         let otherwise = match equal::compare(wanted, &Value::Null, name, kind) {
             None => is_empty(actual),
             Some(_) => "false".to_owned(),
@@ -103,7 +103,7 @@ impl<'a> Comparison<'a> {
     fn keyed(self, wanted: &[Value], actual: &str, keyed: &Keyed) -> Text {
         let mut terms = Vec::new();
         if keyed.others == Others::Differ {
-            // Each is there once, and so is each that is wanted: no other is.
+            // Each item exists once, and so does each wanted item, so equal sizes exclude other items.
             terms.push(format!("size({actual}) == {}", wanted.len()));
         }
         let item = format!("e{}", self.depth);
@@ -115,7 +115,7 @@ impl<'a> Comparison<'a> {
         Ok(all(&terms))
     }
 
-    /// That every item of `actual` is an object with a key that no other has.
+    /// The condition that every item of `actual` is an object with a unique key.
     fn are_told_apart(self, actual: &str, keyed: &Keyed) -> String {
         let (item, other) = (format!("e{}", self.depth), format!("f{}", self.depth));
         let key = keyed.key.field();
@@ -156,13 +156,13 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// True if and only if each of `items` is an object with a key that no other has.
+/// Whether each of `items` is an object with a unique key.
 fn can_be_told_apart(items: &[Value], keyed: &Keyed) -> bool {
     let mut seen = HashSet::new();
     items.iter().all(|item| item.is_object() && keyed.key.of(item).is_some_and(|key| seen.insert(key)))
 }
 
-/// That `actual` equals absence.
+/// The condition that `actual` equals absence.
 fn is_empty(actual: &str) -> String {
     let nothing = ["null", "false", "0", "\"\"", "[]", "{}"];
     format!("({})", nothing.map(|nothing| format!("{actual} == {nothing}")).join(" || "))
@@ -172,7 +172,7 @@ fn protocol(actual: &str) -> String {
     format!("(type({actual}) == string && {actual} != \"\" ? string({actual}) : \"TCP\")")
 }
 
-/// That `actual` is a quantity of so many billionths; `plain` where it is none.
+/// The condition that `actual` is a quantity of `nanos` billionths. `plain` is the condition for other values.
 fn quantity(nanos: i128, actual: &str, plain: &str) -> String {
     let wanted = match nanos % 1_000_000_000 {
         0 => format!("{}", nanos / 1_000_000_000),
@@ -206,7 +206,7 @@ mod tests {
         expression.test(&variables, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}\n{source}"))
     }
 
-    /// Values in which much is equal and little is the same.
+    /// Values of which many are equal and few are identical.
     fn value() -> impl Strategy<Value = Value> {
         let scalar = proptest::sample::select(vec![
             json!(null),
@@ -271,7 +271,7 @@ mod tests {
         })
     }
 
-    /// One of `object`, changed a little.
+    /// `object` with a small change.
     fn near(object: &RawObject, other: &RawObject, pick: usize) -> RawObject {
         let mut near = object.clone();
         let keys: Vec<String> = near.keys().cloned().collect();

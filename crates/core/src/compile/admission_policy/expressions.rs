@@ -1,5 +1,5 @@
-//! The users' expressions, as variables of their own: nothing that surrounds them can change what they mean, and each has the
-//! costs of one expression to itself, as everywhere.
+//! The users' expressions, each as a variable. Thus the text around them cannot change their meaning, and each has its
+//! own cost limit, as elsewhere.
 
 use super::Inexpressible;
 use super::variables::Variables;
@@ -8,8 +8,8 @@ use crate::policy::Policy;
 use crate::workload::OF_THE_SERVER;
 use admission_cel::{Expression, Place};
 
-/// Words that do not mean on every server what they mean on one of 1.36, by which we judge: the minor versions, first and last, on which
-/// they do. The corpus of `admission_cel` was asked of servers of 1.30, 1.34 and 1.37.
+/// Words whose meaning depends on the server version. Each has the first and last minor version with the meaning of
+/// 1.36, which our CEL has. The corpus of `admission_cel` was recorded on servers of 1.30, 1.34 and 1.37.
 const DIALECTS: [(&str, u32, u32); 9] = [
     ("format", 34, u32::MAX),
     ("indexOf", 34, 36),
@@ -22,17 +22,17 @@ const DIALECTS: [(&str, u32, u32); 9] = [
     ("url", 36, u32::MAX),
 ];
 
-/// Sees that the expressions of `policy` mean to `cluster` what they mean to us.
+/// Checks that the expressions of `policy` have the same meaning on `cluster` as in our own CEL.
 ///
 /// # Errors
-/// Which word does not.
+/// The first word with another meaning.
 pub(super) fn mean_the_same(policy: &Policy, cluster: &Capabilities) -> Result<(), Inexpressible> {
     let conditions = policy.conditions.iter().map(|(_, condition)| condition);
     let demands =
         policy.validations.iter().flat_map(|demand| [Some(&demand.expression), demand.message_expression.as_ref()]);
     let mut sources = conditions.chain(demands.flatten()).map(|expression| expression.source());
     let is_unlike = |word: &str| {
-        // What is written where there is no server is for one of 1.36.
+        // Without a server, expressions are for 1.36.
         let minor = if cluster.minor == (0, 0) { 36 } else { cluster.minor.1 };
         DIALECTS.iter().any(|(own, first, last)| *own == word && !(*first..=*last).contains(&minor))
     };
@@ -49,15 +49,16 @@ pub(super) fn mean_the_same(policy: &Policy, cluster: &Capabilities) -> Result<(
     }
 }
 
-/// The field that tells one mutation what an earlier one has found out.
+/// The field in which one mutation notes its result for later mutations.
 pub(super) const NOTES: &str = "deletionGracePeriodSeconds";
 
-/// Defines `expression`, and gives how it is referred to.
+/// Defines `expression` as a variable and returns the reference to it.
 ///
-/// What expressions must not see is there for those of the server: then they look at a copy without it.
+/// Expressions on the server can see hidden fields. Expressions that might read them get a copy of the object without
+/// them.
 ///
 /// # Errors
-/// If they cannot be made to.
+/// If the expression cannot be rewritten for the copy.
 pub(super) fn define(expression: &Expression, stem: &str, variables: &mut Variables) -> Result<String, Inexpressible> {
     let places = expression.places_of_object();
     if places.iter().all(|place| !sees_hidden(place)) {
@@ -81,7 +82,7 @@ pub(super) fn define(expression: &Expression, stem: &str, variables: &mut Variab
     Ok(variables.define(stem, &source))
 }
 
-/// True if and only if the expression could tell an object with those fields from one without that expressions must not see.
+/// Whether an expression that reads `place` could see a hidden field.
 fn sees_hidden(place: &Place) -> bool {
     let fields: Vec<&str> = place.fields.iter().map(String::as_str).collect();
     match fields[..] {
@@ -91,7 +92,7 @@ fn sees_hidden(place: &Place) -> bool {
     }
 }
 
-/// True if and only if `expression` could see [`NOTES`].
+/// Whether `expression` could see [`NOTES`].
 pub(super) fn sees_notes(expression: &Expression) -> bool {
     expression.places_of_object().iter().any(|place| {
         let fields: Vec<&str> = place.fields.iter().map(String::as_str).collect();
@@ -99,13 +100,13 @@ pub(super) fn sees_notes(expression: &Expression) -> bool {
     })
 }
 
-/// True if and only if one of `variables` is that copy: it takes functions that servers have from 1.33 on.
+/// Whether one of `variables` is the copy without hidden fields. The copy needs functions that servers have from 1.33.
 pub(super) fn is_seen(variables: &Variables) -> bool {
     variables.iter().any(|(_, expression)| expression == seen())
 }
 
-/// The object as [`Workload::seen_by_expressions`](crate::workload::Workload::seen_by_expressions) has it. (That a
-/// template was never created API servers of 1.36 show in custom resources alone.)
+/// The object as in [`Workload::seen_by_expressions`](crate::workload::Workload::seen_by_expressions). (API servers of
+/// 1.36 show only in custom resources that a template has no creation time.)
 fn seen() -> String {
     let hidden = super::cel::list(OF_THE_SERVER);
     format!(
@@ -171,7 +172,7 @@ mod tests {
             with["expected"] = Value::Null;
             let mut expected = seen;
             expected["expected"] = Value::Null;
-            // The copy has the field, too: compare without it.
+            // The copy also has this field, so the comparison excludes it.
             let source = source
                 .replace("object.expected", "dyn(object.other)")
                 .replace("k != \"status\"", "k != \"status\" && k != \"other\"");

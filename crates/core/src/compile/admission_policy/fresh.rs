@@ -1,5 +1,5 @@
-//! The fresh workload, which has nothing yet of what a template adds. Nearly all are like that, and what is added to
-//! them, and what the marker says of it, is known beforehand. To work it out costs the server as much as to apply it.
+//! The patch for a fresh workload, which has no addition of the template yet. Nearly all workloads are fresh, and their
+//! additions and marker are constants. Their computation would cost the server as much as the patch itself.
 
 use super::Inexpressible;
 use super::access::{Access, Fresh, Shape};
@@ -10,13 +10,14 @@ use super::variables::Variables;
 use crate::api::v1alpha1::{Place, Template};
 use crate::inject::content::{CONTAINERS, LISTS, List, MAPS};
 
-/// How long the patch may be to stand there a second and third time, in characters: a fifth of what an expression may have.
+/// The longest patch that may appear a second and third time, in characters: a fifth of the limit for an expression.
 const MAX_PATCH: usize = super::MAX_EXPRESSION / 5;
 
-/// When a workload is fresh for `template` and gets it, and the operations then; none if they would be no simpler.
+/// The condition that a workload is fresh for `template` and gets it, and the operations in that case; none if they
+/// would be no simpler.
 ///
 /// # Errors
-/// If something of the template cannot be written in CEL.
+/// If a part of the template cannot be expressed in CEL.
 pub(super) fn operations(
     template: &[Fitting<'_>; 1],
     access: &Access,
@@ -25,7 +26,7 @@ pub(super) fn operations(
     let [Fitting { delivery, own, .. }] = template;
     let spec = &delivery.template.spec;
     let adds_entries = MAPS.iter().any(|map| map.of(spec).next().is_some());
-    // A container before the user's has an annotation name the user's.
+    // A container before the user's needs an annotation with the name of the user's container.
     let goes_before = delivery.template.position.containers == Place::Before && !spec.containers.is_empty();
     if access.shape == Shape::Free || own.is_some() || adds_entries || goes_before {
         return Ok(None);
@@ -41,7 +42,7 @@ pub(super) fn operations(
     Ok((operations.len() <= MAX_PATCH).then(|| (all(&terms), operations)))
 }
 
-/// That the pod has containers and metadata, and nothing by a name that `spec` uses.
+/// The conditions that the pod has containers and metadata, and none of the names in `spec`.
 fn has_nothing_of(spec: &Template, access: &Access) -> Vec<String> {
     let mut terms = vec![format!("{}.{CONTAINERS} != null", access.spec)];
     terms.extend(access.lacks_metadata().map(|lacks| not(&lacks)));
@@ -62,7 +63,7 @@ fn has_none_of(names: &[&str], of: &List, access: &Access) -> String {
         }
     };
     let items = format!("{}.{}", access.spec, of.field);
-    // To walk a list costs the server a third of all that is asked, and most have one item.
+    // Iteration over a list costs the server a third of all conditions, and most lists have one item.
     let first = is_other(&format!("{items}[0]"));
     let none = format!("({items}.size() == 1 ? {first} : {items}.all(c, {}))", is_other("c"));
     if of.field == CONTAINERS { none } else { any(&[access.lacks(of.field), none]) }

@@ -1,4 +1,5 @@
-//! What templates ask of the pod, as CEL: [`crate::inject::needs`] in another language. True where the pod has it.
+//! The needs of templates as CEL: [`crate::inject::needs`] in another language. Each condition is true if the pod meets
+//! the need.
 
 use super::access::{Access, Shape};
 use super::cel::{all, any, list, not, quoted};
@@ -15,11 +16,11 @@ use crate::inject::needs::{self, MAX_ANNOTATIONS, Needs, Source, Test, Turn, Usa
 use crate::inject::unmet::HOST_PROCESS;
 use std::collections::BTreeSet;
 
-/// CEL adds up resources as floating-point numbers: what is more by less than this part is taken for rounding. A byte is more of
-/// all that is below a terabyte.
+/// The tolerance for rounding, because CEL sums resources as floating-point numbers. An excess below this fraction
+/// counts as rounding. For all amounts below a terabyte, one byte is a larger fraction.
 const ROUNDING: &str = "1.000000000001";
 
-/// Everything that the template of `delivery` asks.
+/// The conditions for all needs of the template of `delivery`.
 pub(super) fn met(delivery: &Delivery<'_>, access: &Access, variables: &mut Variables) -> Vec<String> {
     let needs = delivery.template.needs();
     let mut terms: Vec<String> = needs.list.iter().map(|need| want(&need.want, access, variables)).collect();
@@ -34,7 +35,7 @@ pub(super) fn met(delivery: &Delivery<'_>, access: &Access, variables: &mut Vari
     terms
 }
 
-/// What only shows when all of `parts` are in the pod.
+/// The conditions that only all of `parts` together can break.
 pub(super) fn met_together(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -> Vec<String> {
     let mut terms: Vec<String> = Vec::new();
     if parts.iter().filter(|part| !part.delivery.template.needs().usage.is_empty()).nth(1).is_some() {
@@ -44,7 +45,7 @@ pub(super) fn met_together(parts: &[Part<'_>], access: &Access, variables: &mut 
     terms
 }
 
-/// A template, and when it is in the pod.
+/// A template, and the condition that the pod gets it.
 pub(super) struct Part<'a> {
     pub(super) delivery: &'a Delivery<'a>,
     pub(super) is_in: String,
@@ -80,7 +81,7 @@ fn want(want: &Want, access: &Access, variables: &mut Variables) -> String {
         Want::Volume(name, source) => volume(name, *source, access),
         Want::Label { key, value } => selector(key, value, access, variables),
         Want::NotOfJobs { key, .. } => match &access.owner {
-            // That a label which is there has the value is asked of every label.
+            // Another check covers the value of an existing label.
             Some(owner) if access.is_job => {
                 let labels = access.entries("labels", variables);
                 format!("({} in {labels} || {} == true)", quoted(key), access.value(owner, &["manualSelector"]))
@@ -142,7 +143,7 @@ fn selector(key: &str, value: &str, access: &Access, variables: &mut Variables) 
 fn host_process(needs: &Needs, is_for_host_network: bool, access: &Access) -> Option<String> {
     let needs_it = needs.host_process.iter().any(|(wanted, _)| *wanted == Some(true));
     if needs.host_process.is_empty() || !is_for_host_network {
-        // Without that network, no container is one.
+        // Without that network, the pod has no HostProcess container.
         return needs_it.then(|| "false".to_owned());
     }
     let of_pod = format!("{} == true", access.value(&access.spec, HOST_PROCESS));
@@ -161,7 +162,7 @@ fn host_process(needs: &Needs, is_for_host_network: bool, access: &Access) -> Op
     Some(format!("({} ? {} : {})", access.is_on_host_network(), all(&every), !needs_it))
 }
 
-/// That the mount of a template, one more in the container `c` of the user's own, goes with what else that has.
+/// The condition that the template's mount fits the other fields of the container `c` of the user.
 pub(super) fn mount(mount: &RawObject, access: &Access) -> String {
     let (name, path) = (quoted(needs::text(mount, "name")), quoted(needs::text(mount, "mountPath")));
     let is_it = format!("{} == {name} || {} == {path}", access.text_in("d", "name"), access.text_in("d", "devicePath"));
@@ -175,7 +176,7 @@ pub(super) fn mount(mount: &RawObject, access: &Access) -> String {
 
 // Resources
 
-/// That a pod that sizes itself is large enough for `parts`; none if they take nothing.
+/// The condition that a pod with its own resources has enough for `parts`; none if they request nothing.
 fn resources(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -> Option<String> {
     let mut taken = Vec::new();
     for part in parts {
@@ -216,21 +217,21 @@ fn resources(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -> 
     })
 }
 
-/// A container of a template, and when it comes into the pod.
+/// A container of a template, and the condition that the pod gets it.
 struct Taken<'a> {
     usage: &'a Usage,
     is_in: String,
 }
 
 impl Taken<'_> {
-    /// What it takes of the resource `name`, if it comes.
+    /// The request for the resource `name`, 0 if the container is not added.
     fn of(&self, name: &str) -> Option<String> {
         let amount = double(*self.usage.requests.get(name)?);
         Some(if self.is_in == "true" { amount } else { format!("({} ? {amount} : 0.0)", self.is_in) })
     }
 }
 
-/// What containers that run at one time request together, for each such time.
+/// The sums of requests for the resource `name`, one for each set of containers that run at the same time.
 fn sums(taken: &[Taken<'_>], name: &str, access: &Access) -> Vec<String> {
     let of = |is_meant: &dyn Fn(Turn) -> bool| -> Vec<String> {
         taken.iter().filter(|taken| is_meant(taken.usage.turn)).filter_map(|taken| taken.of(name)).collect()
@@ -245,7 +246,8 @@ fn sums(taken: &[Taken<'_>], name: &str, access: &Access) -> Vec<String> {
     let own_sidecars = total(&format!("{inits}.filter(c, {}).map(c, {})", is_native("c"), own("c")));
     let plus = |terms: Vec<String>| terms.join(" + ");
     let mut sums = vec![plus([vec![own_mains, own_sidecars.clone()], mains, sidecars.clone()].concat())];
-    // Each of the user's init containers, beside the sidecars that stand before it: those of templates all do.
+    // Each of the user's init containers, together with the sidecars before it. All sidecars of templates come before
+    // it.
     let before = total(&format!("{inits}.transformList(j, d, j < i && {}, {})", is_native("d"), own("d")));
     let peak = format!("([0.0] + {inits}.transformList(i, c, {} + {before})).max()", own("c"));
     sums.push(plus([vec![peak], sidecars.clone()].concat()));
@@ -265,14 +267,14 @@ fn sums(taken: &[Taken<'_>], name: &str, access: &Access) -> Vec<String> {
     sums
 }
 
-/// What the container `item` requests of the resource `name`: its request, or its limit.
+/// The request of the container `item` for the resource `name`, or its limit.
 fn requested(item: &str, name: &str, access: &Access) -> String {
     let [request, limit] = ["requests", "limits"].map(|field| access.value(item, &["resources", field, name]));
     let either = format!("({request} != null ? {request} : {limit})");
     format!("[{either}].map(q, {} ? {} : 0.0)[0]", is_amount("q", access), amount("q", access))
 }
 
-/// That `value` is an amount.
+/// The condition that `value` is an amount.
 fn is_amount(value: &str, access: &Access) -> String {
     match access.shape {
         Shape::Typed => format!("{value} != null"),
@@ -282,7 +284,7 @@ fn is_amount(value: &str, access: &Access) -> String {
     }
 }
 
-/// That amount, as a number.
+/// The amount `value` as a number.
 fn amount(value: &str, access: &Access) -> String {
     match access.shape {
         Shape::Typed => format!("quantity({value}).asApproximateFloat()"),
@@ -292,7 +294,7 @@ fn amount(value: &str, access: &Access) -> String {
     }
 }
 
-/// So many billionths as a literal.
+/// `nanos` billionths as a literal.
 fn double(nanos: i128) -> String {
     #[expect(clippy::cast_precision_loss, reason = "CEL has no better number for it")]
     let amount = nanos as f64 / 1e9;
@@ -301,7 +303,7 @@ fn double(nanos: i128) -> String {
 
 // Annotations
 
-/// That the annotations of the pod stay small enough.
+/// The condition that the annotations of the pod stay within the limit.
 fn annotations(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -> String {
     let map = access.entries("annotations", variables);
     let size_of = match access.shape {
@@ -327,7 +329,7 @@ fn annotations(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -
         ours.push(all(&[is_in.clone(), format!("k in {}", list(keys.chain([template.marker_key.as_str()])))]));
     }
     let added = added.join(" + ");
-    // What we may have added before is replaced; that matters only where there is next to no room.
+    // Our earlier markers are replaced. This matters only close to the limit.
     let markers = format!("([0] + {map}.transformList(k, v, {}, {size_of})).sum()", any(&ours));
     let is_small =
         format!("{there} + {added} <= {MAX_ANNOTATIONS} || {there} - {markers} + {added} <= {MAX_ANNOTATIONS}");
@@ -340,7 +342,7 @@ fn annotations(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -
 
 // Namespaces
 
-/// That the Namespace admits the template; none if every one does.
+/// The condition that the Namespace admits the template; none if every Namespace does.
 fn admitted(demands: &[Demand], access: &Access, variables: &mut Variables) -> Option<String> {
     if demands.is_empty() {
         return None;

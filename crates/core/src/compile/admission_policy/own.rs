@@ -1,4 +1,4 @@
-//! The user's own containers: those that no matching template names and no marker lists.
+//! The user's own containers: the containers that no matching template names and no marker lists.
 
 use super::access::{Access, Shape};
 use super::cel::{all, any, matches_one, quoted};
@@ -10,28 +10,27 @@ use crate::inject::content::{CONTAINERS, INIT_CONTAINERS, INNER, Inner, reaches_
 use crate::inject::marker;
 use std::collections::BTreeSet;
 
-/// Those that one template reaches into.
+/// The user's containers that one template adds to.
 #[derive(Clone)]
 pub(super) struct Own {
-    /// That every container has a name of its own.
+    /// The condition that every container has a unique name.
     pub(super) can_be_told_apart: String,
-    /// In the order in which they are gone through.
+    /// The lists in the order of processing.
     pub(super) lists: Vec<OwnList>,
 }
 
-/// Those of one list.
+/// The user's containers of one list.
 #[derive(Clone)]
 pub(super) struct OwnList {
     /// The field of the list.
     pub(super) field: &'static str,
-    /// All of its items.
+    /// All items of the list.
     items: String,
-    /// The indexes of those that are meant.
+    /// The indexes of the user's containers.
     pub(super) indexes: String,
 }
 
 impl OwnList {
-    /// All of its items.
     pub(super) fn items(&self) -> &str {
         &self.items
     }
@@ -42,7 +41,8 @@ impl OwnList {
     }
 }
 
-/// The containers that the template of `delivery` reaches into, where all of `deliveries` may match; none if into none.
+/// The user's containers that the template of `delivery` adds to, if all of `deliveries` may match; none if it adds to
+/// none.
 pub(super) fn of(
     delivery: &Delivery<'_>,
     deliveries: &[Delivery<'_>],
@@ -77,7 +77,7 @@ pub(super) fn of(
     Some(Own { can_be_told_apart: can_be_told_apart(&lists, access, variables), lists })
 }
 
-/// The names of all containers that matching templates name.
+/// The names of all containers in matching templates.
 fn ours(deliveries: &[Delivery<'_>], variables: &mut Variables) -> String {
     let names = deliveries.iter().filter_map(|delivery| {
         let spec = &delivery.template.spec;
@@ -92,14 +92,14 @@ fn ours(deliveries: &[Delivery<'_>], variables: &mut Variables) -> String {
     }
 }
 
-/// What markers list: of each that counts, the pointers as they stand in it, with a comma before each.
+/// The lists of pointers in all valid markers. Each pointer has a comma before it.
 fn marked(deliveries: &[Delivery<'_>], access: &Access, variables: &mut Variables) -> String {
     let annotations = access.entries("annotations", variables);
     let mut terms = vec![format!("k.startsWith({})", quoted(MARKER_PREFIX))];
     if access.shape == Shape::Free {
         terms.push("type(v) == string".to_owned());
     }
-    // The marker of a policy that matches has another hash, or it would not match.
+    // The marker of a matching policy has another hash, because otherwise the policy would not match.
     let mut seen = BTreeSet::new();
     for delivery in deliveries.iter().filter(|delivery| seen.insert((&delivery.policy.name, &delivery.matches))) {
         terms.push(format!("!(k == {} && {})", quoted(&delivery.template.marker_key), delivery.matches));
@@ -110,7 +110,7 @@ fn marked(deliveries: &[Delivery<'_>], access: &Access, variables: &mut Variable
     variables.define("marked", &format!("{annotations}.transformList(k, v, {}, {pointers})", all(&terms)))
 }
 
-/// That a marker lists the container that is called `name`.
+/// The condition that a marker lists the container `name`.
 fn is_marked(name: &str, marked: &str, access: &Access) -> String {
     let name = escaped(name, access);
     let lists = [CONTAINERS, INIT_CONTAINERS].map(|list| {
@@ -120,10 +120,10 @@ fn is_marked(name: &str, marked: &str, access: &Access) -> String {
     format!("{marked}.exists(t, {})", any(&lists))
 }
 
-/// The expression `name` as a part of a JSON pointer. What JSON would escape is in no name.
+/// The expression `name` as a part of a JSON pointer. Names have no characters that JSON escapes.
 pub(super) fn escaped(name: &str, access: &Access) -> String {
     match access.shape {
-        // The server refuses other names.
+        // The server rejects other names.
         Shape::Typed => name.to_owned(),
         Shape::Free => format!("{name}.replace(\"~\", \"~0\").replace(\"/\", \"~1\")"),
     }
@@ -150,7 +150,7 @@ fn can_be_told_apart(lists: &[OwnList], access: &Access, variables: &mut Variabl
     variables.define("told_apart", &all(&terms))
 }
 
-/// That `item`, one of the list `inner` of a container, has the key of `wanted`.
+/// The condition that `item` of the list `inner` of a container has the key of `wanted`.
 pub(super) fn has_key(inner: &Inner, wanted: &RawObject, item: &str, access: &Access) -> String {
     let key = (inner.key)(wanted);
     let same = match inner.field {
@@ -169,7 +169,7 @@ pub(super) fn has_key(inner: &Inner, wanted: &RawObject, item: &str, access: &Ac
     access.map_and(item, &format!("({same})"))
 }
 
-/// The key of a source of variables: what it refers to, and the prefix.
+/// The key of a source of variables: its reference and its prefix.
 fn source(item: &str, access: &Access) -> String {
     let name = |field: &str| format!("{item}.?{field}.?name");
     let [config_map, secret] = ["configMapRef", "secretRef"].map(|field| {

@@ -1,4 +1,4 @@
-//! The objects that are registered for one resource.
+//! The registered objects of one resource.
 
 use super::access::Access;
 use super::additions::{Additions, Fitting};
@@ -19,14 +19,14 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How many policies of one resource may have conditions of their own: as many as a number that JSON keeps has bits.
+/// The most policies with conditions for one resource: the number of bits of an integer that JSON keeps exactly.
 const MAX_NOTES: usize = 52;
 
-/// Everything that the API server needs so that `policies`, all enforced ones that target `kind`, in priority order, take effect
-/// on it: the whole set, never a delta.
+/// All objects that the API server needs for `policies`. These are all enforced policies that target `kind`, by
+/// priority. The result is always the whole set.
 ///
 /// # Errors
-/// What cannot be expressed exactly, and in which policy.
+/// The part that cannot be expressed exactly, with its policy.
 pub fn render(
     kind: &Kind,
     policies: &[Arc<Policy>],
@@ -53,7 +53,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     let access = Access::of(kind_of(kind, policies), &mut variables);
     let rows = Rows { access: &access, kind };
     let (mut matches, mut notes) = (Vec::new(), Vec::new());
-    // What is asked once, before all else.
+    // The conditions that are checked once, before all others.
     let mut first = rows::is_ordinary(kind);
     for policy in policies {
         expressions::mean_the_same(policy, cluster).map_err(|what| what.of(policy))?;
@@ -68,7 +68,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
             matches.push(variables.define("matches", &expression));
             continue;
         }
-        // An error of one must not take the others with it.
+        // An error of one policy must not affect the others.
         let bit = note(policy, notes.len()).map_err(|what| what.of(policy))?;
         notes.push(noted(&expression, bit, site));
         matches.push(format!("({NOTED} / {bit} % 2 == 1)"));
@@ -81,21 +81,21 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     Ok(json!({
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "Never",
-        // Protected namespaces are out by the expressions: the server parses a selector anew for each object.
+        // Expressions exclude protected namespaces, because the server parses a selector again for each object.
         "matchConstraints": constraints(kind, policies, cluster),
-        // Also where there are none: what somebody adds by hand is to be seen.
+        // Set even if it is empty, so that a manual addition is detected.
         "matchConditions": rows::conditions(&rows, policies, site),
         "variables": variables.to_value(),
         "mutations": mutations.map(patch).collect::<Vec<_>>(),
     }))
 }
 
-/// `kind` with its pod where `policies` take it to lie.
+/// `kind` with the pod path of `policies`.
 fn kind_of<'a>(kind: &'a Kind, policies: &[&'a Policy]) -> &'a Kind {
     policies.iter().flat_map(|policy| &policy.kinds).find(|own| ***own == *kind).map_or(kind, AsRef::as_ref)
 }
 
-/// Policies that take the pod of a custom resource to lie in different places.
+/// Checks that all policies agree on the pod path of a custom resource.
 fn agree_on_the_pod(kind: &Kind, policies: &[&Policy]) -> Result<(), Unavailable> {
     let [first, others @ ..] = policies else { return Ok(()) };
     let differ = others.iter().find_map(|other| Some((other, first.disagreement(other, kind)?)));
@@ -118,10 +118,10 @@ fn does_match(rows: &Rows<'_>, policy: &Policy, variables: &mut Variables) -> Re
 
 // Notes
 
-/// What has been noted so far.
+/// The notes of earlier mutations.
 const NOTED: &str = "object.metadata.?deletionGracePeriodSeconds.orValue(0)";
 
-/// The bit for the policy that is the `index`th with conditions of its own.
+/// The bit for the `index`th policy with conditions.
 fn note(policy: &Policy, index: usize) -> Result<u64, Inexpressible> {
     if let Some((name, _)) = policy.conditions.iter().find(|(_, condition)| expressions::sees_notes(condition)) {
         return Err(Inexpressible::new(format!(
@@ -136,14 +136,14 @@ fn note(policy: &Policy, index: usize) -> Result<u64, Inexpressible> {
     Ok(1 << index)
 }
 
-/// Notes `bit` where `expression` is true.
+/// The mutation that notes `bit` if `expression` is true.
 fn noted(expression: &str, bit: u64, site: &Site) -> String {
     let is_meant = all(&[not(&rows::is_protected(site)), expression.to_owned()]);
     let path = format!("/metadata/{}", expressions::NOTES);
     format!("{is_meant} ? [JSONPatch{{op: \"add\", path: \"{path}\", value: {NOTED} + {bit}}}] : []")
 }
 
-/// Takes the notes away, whatever has become of them.
+/// The mutation that removes all notes.
 fn forgotten() -> String {
     let field = expressions::NOTES;
     let remove = format!("[JSONPatch{{op: \"remove\", path: \"/metadata/{field}\"}}]");
@@ -152,7 +152,7 @@ fn forgotten() -> String {
 
 // Injection
 
-/// The operations that inject whatever is to be injected.
+/// The operations of the injection.
 fn inject(
     matches: &[String],
     policies: &[&Policy],
@@ -167,7 +167,7 @@ fn inject(
         .flat_map(|(policy, matches)| Delivery::all(policy, matches, kind, site, access, variables))
         .collect();
     let templates = fitting(deliveries, access, variables)?;
-    // Whose it is cannot be told: each literal is one of some template's.
+    // The policy is unknown here, because a literal may come from any template.
     let blame = |what: Inexpressible| what.of(policies[0]);
     if policies.len() == 1 {
         return one_of(templates, access, variables).map_err(blame);
@@ -178,7 +178,8 @@ fn inject(
     Ok(format!("({someone} ? {operations} : [])"))
 }
 
-/// The operations of the first of `templates` that fits. At most one does: they are forms of one policy's.
+/// The operations of the first of `templates` that fits. At most one fits, because they are forms of one policy's
+/// template.
 fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variables) -> Result<String, Inexpressible> {
     let mut chosen = String::new();
     for template in templates {
@@ -193,7 +194,7 @@ fn one_of(templates: Vec<Fitting<'_>>, access: &Access, variables: &mut Variable
     Ok(format!("({chosen}[])"))
 }
 
-/// What a probe gets, and nothing else in a protected namespace.
+/// The answer to a probe. In a protected namespace nothing else is answered.
 fn answer(site: &Site) -> String {
     let (annotation, is_probe) = (PROBE.replace('/', "~1"), all(&[rows::is_own(site), rows::is_probe()]));
     format!(
@@ -203,8 +204,8 @@ fn answer(site: &Site) -> String {
     )
 }
 
-/// Each delivery with the condition under which it is injected: it matches, nobody who matches contradicts it, and nothing
-/// in the workload is in its way.
+/// Each delivery with the condition of its injection. It must match, no matching delivery may contradict it, and
+/// nothing in the workload may conflict with it.
 fn fitting<'a>(
     deliveries: Vec<Delivery<'a>>,
     access: &Access,
@@ -219,7 +220,7 @@ fn fitting<'a>(
         let fits = conflict::fits(delivery, access, own.as_ref(), variables);
         terms.push(fits.map_err(|what| what.of(delivery.policy))?);
         let survives = all(&terms);
-        // With one policy it is asked once.
+        // With one policy the condition is used only once.
         let is_alone = deliveries.iter().all(|other| other.policy.name == delivery.policy.name);
         survive.push(if is_alone { survives } else { variables.define("survives", &survives) });
     }
@@ -227,8 +228,9 @@ fn fitting<'a>(
     Ok(templates.map(|((delivery, fits), own)| Fitting { delivery, fits, own }).collect())
 }
 
-/// That nothing stands against all of `templates` that fit together. What only shows then keeps them all out: on the network of the
-/// host, where every port of a container is one of the host, two want one port; or the pod is too small for all.
+/// The condition that all fitting `templates` fit together. If not, none is injected. Two cases appear only here: two
+/// templates need one port on the host's network, where every container port is a host port; or the pod has not enough
+/// room for all.
 fn together(templates: &[Fitting<'_>], access: &Access, variables: &mut Variables) -> String {
     let mut pairs = Vec::new();
     for (at, one) in templates.iter().enumerate() {
@@ -249,7 +251,7 @@ fn together(templates: &[Fitting<'_>], access: &Access, variables: &mut Variable
 
 // Objects
 
-/// Which requests are matched, in whatever namespace: creates through any version that one of `policies` names.
+/// The matched requests in any namespace: creates through any version that one of `policies` names.
 pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilities) -> Value {
     let targets: Vec<_> = policies.iter().flat_map(|policy| policy.targets_of(kind)).collect();
     let is_any = targets.iter().any(|target| target.version == "*");
@@ -268,7 +270,7 @@ pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilit
             "apiGroups": [group], "apiVersions": versions, "operations": ["CREATE"], "resources": [kind.resource], "scope": "Namespaced",
         })
     };
-    // A version that is named means objects that are posted through it, and no conversion of others.
+    // A named version matches only objects that are posted through it, without conversion.
     let policy = if is_any { "Equivalent" } else { "Exact" };
     json!({
         "matchPolicy": policy,
@@ -279,7 +281,7 @@ pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilit
     })
 }
 
-/// A policy of the API server with `spec`, and a variable `revision` before the others.
+/// An admission policy of the API server with `spec`, and with the variable `revision` before the others.
 pub(super) fn registered(kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
     let revision = crate::digest::short(spec.to_string());
     if let Some(variables) = spec["variables"].as_array_mut() {
@@ -291,16 +293,17 @@ pub(super) fn registered(kind: &str, name: &str, policies: &[&Policy], mut spec:
     object
 }
 
-/// The annotation of a generated object that tells its revision.
+/// The annotation with the revision of a generated object.
 const REVISION: &str = "scpol.dev/revision";
 
-/// The revision of a generated MutatingAdmissionPolicy or ValidatingAdmissionPolicy: 16 hex digits that change with its spec.
-/// It is what a probe gets for an answer.
+/// The revision of a generated MutatingAdmissionPolicy or ValidatingAdmissionPolicy: 16 hex digits that change with its
+/// spec. A probe gets the revision as its answer.
 pub fn revision_of(object: &Value) -> Option<String> {
     Some(object["metadata"]["annotations"].get(REVISION)?.as_str()?.to_owned())
 }
 
-/// Puts the policy `name` in force everywhere; `spec` has what the kind of binding wants beside.
+/// The binding that puts the policy `name` in effect everywhere. `spec` has the other fields that the kind of binding
+/// needs.
 pub(super) fn binding(kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
     spec["policyName"] = json!(name);
     let mut object = bare(kind, name, policies);
@@ -312,7 +315,7 @@ fn bare(kind: &str, name: &str, policies: &[&Policy]) -> Value {
     json!({ "apiVersion": API, "kind": kind, "metadata": naming::metadata(name, policies) })
 }
 
-/// That the server takes `object`, of which `policy` is the first, as far as its size goes.
+/// Checks the size of `object` against the limits of the server. `policy` is its first policy.
 pub(super) fn fits(object: &Value, policy: &Policy) -> Result<(), Unavailable> {
     let longest = longest(object);
     let size = object.to_string().len();
@@ -336,7 +339,7 @@ fn longest(value: &Value) -> usize {
     }
 }
 
-/// The name of the kind in a sentence.
+/// The name of the kind for a sentence.
 pub(super) fn kind_name(kind: &Kind, cluster: &Capabilities) -> String {
     let served = || cluster.resource(kind).map(|resource| resource.kind);
     kind.kind.clone().or_else(served).unwrap_or_else(|| kind.resource.clone())

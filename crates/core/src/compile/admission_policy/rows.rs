@@ -1,6 +1,6 @@
 //! Rows 1 to 7 of the precedence table, as CEL: [`crate::policy::checks`] in another language.
 //!
-//! Nothing here fails when it runs, but for the users' own expressions.
+//! Only the users' own expressions can fail at run time.
 
 use super::Inexpressible;
 use super::access::{Access, Shape};
@@ -17,12 +17,12 @@ use crate::workload::Kind;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long the condition that no policy is for an object may be, in bytes: it is asked about every one.
+/// The longest match condition, in bytes, because the server evaluates it for every object.
 const MAX_CONDITION: usize = 20_000;
 
-/// The match conditions for `policies`, if any would spare the server something: that one of them can be for the object, as far as
-/// that can be told where neither variables nor the Namespace are to be had. Any condition costs the server one more copy of
-/// each object, so none is there that nearly always holds.
+/// The match conditions for `policies`, if they save the server work: one of the policies may match the object. They
+/// use neither variables nor the Namespace, because these are unavailable there. Each condition costs the server a copy
+/// of every object, so a condition that is nearly always true is omitted.
 pub(super) fn conditions(rows: &Rows<'_>, policies: &[&Policy], site: &Site) -> Vec<Value> {
     let one = any(&policies.iter().map(|policy| all(&rows.at_hand(policy))).collect::<Vec<_>>());
     let is_any = policies.iter().any(|policy| rows.at_hand(policy).is_empty());
@@ -32,15 +32,15 @@ pub(super) fn conditions(rows: &Rows<'_>, policies: &[&Policy], site: &Site) -> 
     vec![json!({ "name": "one-selects", "expression": format!("{one} || {}", is_own(site)) })]
 }
 
-/// What must be true of a workload.
+/// A condition on a workload.
 pub(super) enum Term {
     Plain(String),
-    /// Of this map of its metadata, if it has it.
+    /// A condition on this map of the object's metadata, if the map exists.
     OfMap(&'static str, String),
 }
 
-/// That every one of `terms` is true. A map is asked for once: nearly always it is not there, and to see that costs the server as
-/// much as a whole condition.
+/// The condition that all of `terms` are true. Each map is checked for existence once. It is nearly always missing, and
+/// the check costs the server as much as a whole condition.
 pub(super) fn every(terms: Vec<Term>) -> String {
     let mut maps: Vec<(&str, Vec<String>)> = Vec::new();
     let mut plain = Vec::new();
@@ -60,8 +60,8 @@ pub(super) fn every(terms: Vec<Term>) -> String {
 const ANNOTATIONS: &str = "object.metadata.annotations";
 const LABELS: &str = "object.metadata.labels";
 
-/// Row 1, and what is left of row 3: true for what nobody has to leave alone. Nothing that is created is terminating: the server
-/// sees to that before admission.
+/// Row 1, and the rest of row 3: the conditions that the object is not exempt. A created object is never terminating,
+/// because the server ensures that before admission.
 pub(super) fn is_ordinary(kind: &Kind) -> Vec<Term> {
     if kind.resource != "pods" {
         return Vec::new();
@@ -71,23 +71,24 @@ pub(super) fn is_ordinary(kind: &Kind) -> Vec<Term> {
     [mirror, source].map(|term| Term::OfMap(ANNOTATIONS, term)).into()
 }
 
-/// Row 2: that the object is in a protected namespace, where nothing is injected.
+/// Row 2: the condition that the object is in a protected namespace, where nothing is injected.
 pub(super) fn is_protected(site: &Site) -> String {
-    // The server makes a set of a list of constants, once.
+    // The server converts a list of constants to a set, once.
     format!("request.namespace in {}", list(site.protected_namespaces.iter().map(String::as_str)))
 }
 
-/// That the object is in the operator's own namespace, which is protected: nothing there is injected or judged but for probes.
+/// The condition that the object is in the operator's own namespace. It is protected: only probes are mutated or judged
+/// there.
 pub(super) fn is_own(site: &Site) -> String {
     format!("request.namespace == {}", quoted(&site.operator_namespace))
 }
 
-/// Whether the object is a probe, in the operator's own namespace.
+/// The condition that the object has the label of a probe.
 pub(super) fn is_probe() -> String {
     format!("object.metadata.?labels[?{}].hasValue()", quoted(PROBE))
 }
 
-/// What rows 4 to 7 ask, as far as a policy asks it.
+/// The conditions of rows 4 to 7.
 pub(super) struct Rows<'a> {
     pub(super) access: &'a Access,
     pub(super) kind: &'a Kind,
@@ -119,8 +120,9 @@ impl Rows<'_> {
         terms
     }
 
-    /// That the pod template has no `scpol.dev/inject` in the map `field` that `refuses`. Not by `optMap`: servers of 1.30 and 1.31
-    /// (cel-go 0.17.8, 0.20.1) cannot type it after a chain of optional fields.
+    /// The condition that the pod template has no `scpol.dev/inject` in the map `field` for which `refuses` is true.
+    /// Without `optMap`, because servers of 1.30 and 1.31 (cel-go 0.17.8, 0.20.1) cannot type it after a chain of
+    /// optional fields.
     fn template_allows(&self, field: &str, refuses: impl Fn(&str) -> String, variables: &mut Variables) -> String {
         let (key, refuses) = (quoted(INJECT_KEY), refuses("v"));
         match self.access.shape {
@@ -156,10 +158,10 @@ impl Rows<'_> {
         }
     }
 
-    /// Row 7, in the order of the contract: true where the policy is for the workload.
+    /// Row 7, in the order of the contract: the conditions that the policy selects the workload.
     ///
     /// # Errors
-    /// If an expression of the policy cannot be asked.
+    /// If an expression of the policy cannot be used.
     pub(super) fn selects(&self, policy: &Policy, variables: &mut Variables) -> Result<Vec<String>, Inexpressible> {
         let mut terms = self.request(policy);
         if let Some(selector) = &policy.spec.namespace_selector {
@@ -179,7 +181,7 @@ impl Rows<'_> {
         Ok(terms)
     }
 
-    /// As much of row 7 as can be asked without variables.
+    /// The part of row 7 that needs no variables.
     fn at_hand(&self, policy: &Policy) -> Vec<String> {
         let mut terms = self.request(policy);
         let map = |field: &str| format!("object.metadata.?{field}.orValue({{}})");
@@ -192,7 +194,7 @@ impl Rows<'_> {
         terms
     }
 
-    /// What of row 7 the request alone tells: how the object is posted, and where.
+    /// The part of row 7 about the request: the version and the namespace.
     fn request(&self, policy: &Policy) -> Vec<String> {
         let mut terms: Vec<String> = self.version(policy).into_iter().collect();
         if let Some(globs) = &policy.spec.namespaces {
@@ -204,7 +206,7 @@ impl Rows<'_> {
         terms
     }
 
-    /// That the object is posted through a version that the policy names, where it does.
+    /// The condition that the object is posted through a version that the policy names; none if it accepts any version.
     fn version(&self, policy: &Policy) -> Option<String> {
         if policy.targets_of(self.kind).any(|target| target.version == "*") {
             return None;
@@ -218,8 +220,8 @@ impl Rows<'_> {
     }
 }
 
-/// That the map at the path `map` has an entry `key` of which `is_so`. Nearly always there is none, and to see that costs less than
-/// optionals do.
+/// The condition that the map at the path `map` has an entry `key` for which `is_so` is true. The entry is nearly
+/// always missing, and this check is cheaper than optional values.
 fn entry(map: &str, key: &str, is_so: impl Fn(&str) -> String) -> String {
     format!("{key} in {map} && {}", is_so(&format!("{map}[{key}]")))
 }
@@ -239,14 +241,14 @@ fn namespace_labels(selector: &LabelSelector, variables: &mut Variables) -> Vec<
     let mut terms = requirements(&map, &others, &rest);
     if !named.is_empty() || !of_name.is_empty() {
         let key = quoted(NAME_LABEL);
-        // Whoever takes the label off a Namespace does not rename it.
+        // A Namespace keeps its name even if a user removes the label.
         let name = variables.define("namespace_name", &format!("{{{key}: {map}[?{key}].orValue(request.namespace)}}"));
         terms.extend(requirements(&name, &named, &of_name));
     }
     terms
 }
 
-/// Every requirement of a selector on the entries of `map`.
+/// The conditions for all requirements of a selector on the entries of `map`.
 fn requirements(map: &str, wanted: &BTreeMap<String, String>, requirements: &[Requirement]) -> Vec<String> {
     let equals = |key: &str, value: &str| format!("{map}[?{}] == optional.of({})", quoted(key), quoted(value));
     let mut terms: Vec<String> = wanted.iter().map(|(key, value)| equals(key, value)).collect();
@@ -264,10 +266,10 @@ fn requirements(map: &str, wanted: &BTreeMap<String, String>, requirements: &[Re
     terms
 }
 
-/// All of rows 4, 5 and 7.
+/// All conditions of rows 4, 5 and 7.
 ///
 /// # Errors
-/// As for [`Rows::selects`].
+/// As in [`Rows::selects`].
 pub(super) fn is_wanted(rows: &Rows<'_>, policy: &Policy, variables: &mut Variables) -> Result<String, Inexpressible> {
     let mut terms = rows.is_open(policy, variables);
     terms.extend(rows.selects(policy, variables)?.into_iter().map(Term::Plain));

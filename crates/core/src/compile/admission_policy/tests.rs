@@ -137,7 +137,7 @@ fn what_cannot_be_said_exactly_is_not_said_and_the_policy_and_the_reason_are_tol
         assert!(unavailable.message.contains(expected), "{unavailable}");
         assert!(unavailable.message.starts_with("SidecarPolicy `p"), "{unavailable}");
     }
-    // The largest template there may be is no trouble.
+    // The largest allowed template is accepted.
     assert!(rendered(&[json!({ "template": { "containers": large } })]).is_ok());
 }
 
@@ -163,8 +163,8 @@ fn servers_below_1_33_cannot_hide_fields_from_expressions() {
     }
 }
 
-/// The marker of a workload that has nothing yet is one literal, with annotations and without; where it depends on what is there, no
-/// such case is told apart.
+/// For a workload without earlier additions, the marker is one literal, with annotations and without. If the marker
+/// depends on the workload, there is no such shortcut.
 #[test]
 fn what_is_added_to_a_workload_that_has_nothing_of_it_is_known_beforehand() {
     let expression = |template: Value| {
@@ -173,7 +173,8 @@ fn what_is_added_to_a_workload_that_has_nothing_of_it_is_known_beforehand() {
         objects[0]["spec"]["mutations"][0]["jsonPatch"]["expression"].as_str().unwrap().to_owned()
     };
     let literals = |template: Value| expression(template).matches(r#"\"added\":[\"/"#).count();
-    // Two for pods that end by themselves, where the container is a native sidecar: that list may have to be created.
+    // Two for pods that end by themselves, where the container is a native sidecar, because that list may have to be
+    // created.
     assert_eq!(literals(container("a")), 2);
     let native = json!({ "initContainers": [{ "name": "a", "image": "x" }] });
     assert_eq!(literals(native), 0);
@@ -189,8 +190,8 @@ fn what_is_added_to_a_workload_that_has_nothing_of_it_is_known_beforehand() {
     assert_eq!(literals(json!({ "containers": many })), 0);
 }
 
-/// `expression` with its variables within: those that never fail are bound once, others stand in place of their names, as the
-/// server evaluates them where they are needed alone.
+/// `expression` with its variables inlined. Variables that never fail are bound once. The others replace their names,
+/// because the server evaluates them only where they are used.
 fn inlined(expression: &str, variables: &super::variables::Variables) -> String {
     const TOTAL: [&str; 10] =
         ["at", "spec", "names", "pod", "annotation", "namespace", "enforced", "items", "claims", "ours"];
@@ -210,7 +211,7 @@ fn inlined(expression: &str, variables: &super::variables::Variables) -> String 
     text
 }
 
-/// What the server has decoded has no nulls and nothing that is empty.
+/// The server's decoded objects have no nulls and no empty values.
 fn is_decoded(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -220,7 +221,8 @@ fn is_decoded(value: &Value) -> bool {
     }
 }
 
-/// Whether `policy` fits into `workload`, by the expressions and by [`inject::check`], for each form of its template that is for it.
+/// Whether `policy` fits `workload`, by the expressions and by [`inject::check`], for each form of its template that
+/// applies.
 fn verdicts(policy: &Policy, workload: &Workload, site: &Site) -> Vec<(bool, Result<(), Conflict>, String)> {
     use admission_cel::{Budget, Expression, Gives, Variables as Seen};
     let mut variables = super::variables::Variables::default();
@@ -266,13 +268,13 @@ fn what_fits_into_a_workload_is_what_fits_elsewhere() {
             else {
                 continue;
             };
-            // The same as if nothing were known of it.
+            // The same workload, as if its types were unknown.
             let free = Arc::new(Kind::at("example.org", "things", kind.pod_path.clone()));
             let kinds =
                 if is_decoded(&body) && kind.pod_path.is_some() { vec![kind.clone(), free] } else { vec![free] };
             for kind in kinds.iter().filter(|kind| kind.pod_path.is_some()) {
                 let workload = Workload::new(kind, body.clone()).within(Some(Arc::new(namespace.clone())));
-                // The server refuses a pod without containers, and items without a name.
+                // The server rejects a pod without containers, and items without a name.
                 let is_named = |list: &str| {
                     let items = workload.pod_spec().and_then(|spec| spec.get(list)?.as_array());
                     items.is_some_and(|items| items.iter().all(|item| item["name"].is_string()))
@@ -284,7 +286,7 @@ fn what_fits_into_a_workload_is_what_fits_elsewhere() {
                     continue;
                 }
                 for (fits, checked, source) in verdicts(&policy, &workload, &site) {
-                    // The server refuses what has another shape.
+                    // The server rejects other shapes.
                     if kind.is_in_table()
                         && checked.as_ref().is_err_and(|conflict| conflict.code == Code::NoPodTemplate)
                     {

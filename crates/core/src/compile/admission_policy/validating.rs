@@ -1,7 +1,7 @@
-//! What refuses a create: ValidatingAdmissionPolicies, for `failurePolicy: Fail` and for `validations`.
+//! The ValidatingAdmissionPolicies that reject creates, for `failurePolicy: Fail` and for `validations`.
 //!
-//! An expression that fails when it runs refuses only where the policy says `Fail`, and that is said once for a whole
-//! ValidatingAdmissionPolicy: the policies that say `Ignore` have one of their own, whose name ends in `-ignore`.
+//! An expression that fails at run time rejects only under `Fail`, which is a setting of a whole
+//! ValidatingAdmissionPolicy. Hence policies with `Ignore` have a separate one, whose name ends in `-ignore`.
 
 use super::access::Access;
 use super::cel::{all, not, quoted};
@@ -20,11 +20,11 @@ use crate::workload::Kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The ValidatingAdmissionPolicies, with their bindings, for `policies` on `kind`: none if nothing is ever refused. They judge what
-/// any engine has made of an object, on servers from 1.30 on.
+/// The ValidatingAdmissionPolicies and their bindings for `policies` on `kind`; empty if no policy rejects. They judge
+/// the result of any engine, on servers from 1.30.
 ///
 /// # Errors
-/// What cannot be expressed exactly, and in which policy.
+/// The part that cannot be expressed exactly, with its policy.
 pub fn validating(
     kind: &Kind,
     policies: &[Arc<Policy>],
@@ -84,7 +84,7 @@ fn spec(
         }));
     }
     let mut constraints = constraints(kind, policies, cluster);
-    // What may refuse does not even look into a protected namespace, but for the operator's own, in which probes are.
+    // A rejecting policy must not match a protected namespace, except the operator's own with its probes.
     let protected = site.protected_namespaces.iter().filter(|name| **name != site.operator_namespace);
     constraints["namespaceSelector"] = json!({ "matchExpressions": [namespaces("NotIn", protected)] });
     Ok(json!({
@@ -96,7 +96,7 @@ fn spec(
     }))
 }
 
-/// What shows that these are in force.
+/// The validation that shows a probe that these policies are in effect.
 fn probe(site: &Site) -> Value {
     let label = format!("object.metadata.?labels[?{}].orValue(\"\")", quoted(PROBE));
     let own = rows::is_own(site);
@@ -135,7 +135,7 @@ fn of_policy(
     Ok(validations)
 }
 
-/// That the pod gets the template in some form; none if every pod does.
+/// The condition that the pod gets the template in some form; none if every pod does.
 fn is_delivered(policy: &Policy, access: &Access, site: &Site) -> Option<String> {
     let plain = policy.spec.native_sidecars == NativeSidecars::Never || policy.template.spec.containers.is_empty();
     if plain || site.native_sidecars {
@@ -151,7 +151,7 @@ fn is_delivered(policy: &Policy, access: &Access, site: &Site) -> Option<String>
 fn of_demand(demand: &Demand, selects: &str, told: &str, variables: &mut Variables) -> Result<Value, Inexpressible> {
     let holds = expressions::define(&demand.expression, "demand", variables)?;
     let beginning = format!("{told}: {}: ", Code::ValidationFailed);
-    // The server takes messages of one line only.
+    // The server accepts only one-line messages.
     let message = format!("{beginning}{}", demand.message.trim().replace('\n', " "));
     let mut validation = validation(&format!("({selects} ? {holds} : true)"), &message);
     if let Some(expression) = &demand.message_expression {

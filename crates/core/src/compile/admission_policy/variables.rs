@@ -1,17 +1,18 @@
-//! The variables of a policy: each is evaluated at most once, and only where it is needed.
+//! The variables of a policy. Each is evaluated at most once, and only if it is used.
 
 use serde_json::{Value, json};
 
-/// Up to how many bytes an expression is short: a variable costs the server some microseconds, and all expressions together have
-/// to stay below their limit.
+/// The longest short expression, in bytes. A variable costs the server a few microseconds. But all expressions together
+/// must stay below their limit.
 const SHORT: usize = 1_000;
 
-/// Named expressions, each of which may use those before it.
+/// Named expressions. Each may use earlier ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Variables(Vec<(String, String)>);
 
 impl Variables {
-    /// Defines `expression` under a name that begins with `stem`, unless it is there already. Gives how it is referred to.
+    /// Defines `expression` under a name that begins with `stem`, unless it is already defined. Returns the reference
+    /// to it.
     pub(super) fn define(&mut self, stem: &str, expression: &str) -> String {
         if let Some((name, _)) = self.0.iter().find(|(_, own)| own == expression) {
             return format!("variables.{name}");
@@ -23,17 +24,17 @@ impl Variables {
         format!("variables.{name}")
     }
 
-    /// The same for what is needed once: a short expression stands for itself.
+    /// As [`Self::define`] for a single use: a short expression is used directly.
     pub(super) fn short(&mut self, stem: &str, expression: String) -> String {
         if expression.len() <= SHORT { expression } else { self.define(stem, &expression) }
     }
 
-    /// Every expression with its name.
+    /// All expressions with their names.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, expression)| (name.as_str(), expression.as_str()))
     }
 
-    /// As the API has them.
+    /// The variables in the form of the API.
     pub(super) fn to_value(&self) -> Value {
         self.iter().map(|(name, expression)| json!({ "name": name, "expression": expression })).collect()
     }
