@@ -67,7 +67,7 @@ fn the_page_of_fields_is_current() {
     let definition = serde_json::to_value(crd::v1()).unwrap();
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
     let mut page = "# Fields\n\nEvery field of `spec`, as `kubectl explain sidecarpolicies.spec` tells them where the server can. Generated from \
-                    `src/api/v1alpha1.rs` by `make crds`.\n"
+                    `crates/core/src/api/v1alpha1.rs` by `make crds`.\n"
         .to_owned();
     describe(schema, "spec", &mut page);
     assert_current("docs/fields.md", &page);
@@ -107,7 +107,7 @@ fn codes_page() -> String {
         (300, "SCP03xx: about the system"),
     ];
     let mut page = "# Codes\n\nEvery reason that is ever given, in conditions, events, metrics, logs and command output. Generated from \
-                    `src/api/code.rs` by `make crds`.\n"
+                    `crates/core/src/api/code.rs` by `make crds`.\n"
         .to_owned();
     for (first, title) in PARTS {
         let mut codes: Vec<_> =

@@ -31,8 +31,8 @@ find "$copy" -mindepth 1 -delete
 git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
     [ ! -e "$file" ] || printf '%s\0' "$file"
 done | tar --create --null --files-from=- | tar --extract --directory="$copy"
-touch "$copy/src/lib.rs"
+touch "$copy/src/lib.rs" "$copy/crates/core/src/lib.rs"
 
 # A build and a run of the tests for each mutant: no debug information to write, and few cases of each law.
 CARGO_TARGET_DIR=$cache/mutants/target CARGO_INCREMENTAL=1 CARGO_PROFILE_DEV_DEBUG=0 PROPTEST_CASES=${PROPTEST_CASES:-64} \
-    "$tool/bin/cargo-mutants" mutants --dir "$copy" --config tests/mutants/config.toml --in-place --output target/mutants "$@"
+    "$tool/bin/cargo-mutants" mutants --workspace --test-workspace=true --dir "$copy" --config tests/mutants/config.toml --in-place --output target/mutants "$@"

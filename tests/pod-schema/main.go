@@ -1,6 +1,6 @@
 // Writes the fields of a PodTemplateSpec, from the published OpenAPI document of each minor version of Kubernetes.
 //
-//	cd tests/pod-schema && go run . > ../../src/api/pod_schema/fields.txt
+//	cd tests/pod-schema && go run . > ../../crates/core/src/api/pod_schema/fields.txt
 //
 // The documents come from the Go module k8s.io/kubernetes, some 40 MB a version: with GOMODCACHE=$(mktemp -d) they can be
 // deleted afterwards. A new minor version is a new entry of `versions`.
