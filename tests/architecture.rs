@@ -24,7 +24,6 @@ const PURE: &[&str] = &[
     "engine/initializer/mod.rs",
     "engine/initializer/types.rs",
     "engine/initializer/render.rs",
-    "engine/initializer/completion.rs",
     "engine/initializer/queue.rs",
     "engine/webhook/mod.rs",
     "engine/webhook/authority.rs",

@@ -12,7 +12,7 @@ use controlplane::{ControlPlane, User, Version};
 use futures::StreamExt;
 use kube::Client;
 use serde_json::{Value, json};
-use sidecar_policy::engine::initializer::completion::completion;
+use sidecar_policy::compile::completion::completion;
 use sidecar_policy::policy::Policy;
 use sidecar_policy::workload::{Kind, Workload};
 use std::time::{Duration, Instant};

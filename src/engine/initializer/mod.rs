@@ -2,9 +2,8 @@
 //!
 //! [`render`] says what the server must know; [`registration`] brings a policy in force and takes it out again;
 //! [`crate::workloads`] sees new objects, [`queue`] orders them, [`worker`] settles each in one guarded PATCH that
-//! [`completion`] makes. How the server behaves is told in `docs/initializers.md`.
+//! [`completion`](crate::compile::completion) makes. How the server behaves is told in `docs/initializers.md`.
 
-pub mod completion;
 pub mod lane;
 mod pressure;
 pub mod queue;

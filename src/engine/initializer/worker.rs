@@ -4,7 +4,6 @@
 //! Acts only where the first pending name is ours. What is written was computed from the very version that it changes.
 //! Whatever is decided, our names leave the list: a create never hangs on a policy that does not match.
 
-use super::completion::{completion, rejection};
 use super::lane::Lane;
 use super::pressure::{Limit, Pressure};
 use super::queue::{Finish, Job, Queue};
@@ -14,6 +13,7 @@ use crate::cluster::client::{CallError, call, chain};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies;
+use crate::compile::completion::{completion, rejection};
 use crate::decision::{Decision, Left};
 use crate::engine::Unavailable;
 use crate::engine::process::{Settings, Worker};
