@@ -5,38 +5,41 @@
 //! ```text
 //!  SidecarPolicy ──parse──▶ Policy ──┐
 //!  (api, crds/)     (policy)         ├─ policy::decide ─▶ Verdict ─┐
-//!  Deployment, ... ────────▶ Workload┘      (pure)                 ├─ inject::plan ─▶ Patch ─▶ one PATCH
+//!  Deployment, ... ────────▶ Workload┘      (pure)                 ├─ inject::plan ─▶ Patch
 //!  (watch, raw JSON)        (workload)                             ┘     (pure)
 //! ```
 //!
-//! One idea carries everything: **one pure [`policy::decide`], one pure [`inject::plan`]**. An [`engine`] is a way to have
-//! them asked at the right moment: [`engine::initializer`] for Kubernetes 1.12 and 1.13, [`engine::webhook`] from 1.9, and
-//! [`engine::admission_policy`] from 1.36, which has the API server itself ask them, as CEL.
+//! One idea carries everything: **one pure [`policy::decide`], one pure [`inject::plan`]**. An [`engine`] is a way to have them asked at
+//! the right moment.
+//!
+//! There are three crates. `admission-cel` is the CEL of Kubernetes admission. `sidecar-policy-core` decides, plans, compiles and reviews;
+//! it has no client and no clock. This crate is the operator and the command line; it shows the modules of the core as its own.
 //!
 //! | to change | look in |
 //! |---|---|
-//! | a field, a bound, a rule of the custom resource | [`api`] (`v1alpha1`, `rules`, `crd`), then `make crds` |
-//! | a reason and its text | [`api::code`] |
-//! | which workload a policy matches | [`policy::checks`] |
-//! | what expressions mean | [`admission_cel`], a crate of its own in `crates/` |
-//! | what an injected workload looks like, and conflicts | [`inject`] |
-//! | what becomes of one workload under many policies | [`decision`] |
-//! | which engine serves which resource | [`engine::choice`], [`controller`] (`plan`) |
-//! | what an engine is, and which there are | [`engine::Engine`] |
-//! | what happens after a registration fails, is edited or is deleted by hand | [`controller`] (`lifecycle`, pure) |
-//! | how registrations are written, verified and watched | [`engine::registration`], [`engine::trial`], [`controller`] (`registrations`) |
-//! | what Initializers are told, and the loop behind it | [`engine::initializer`] |
-//! | what becomes CEL, and what cannot | [`engine::admission_policy`] |
-//! | what a webhook registers, answers and shows as certificate | [`engine::webhook`] |
-//! | how policies become registrations and status | [`controller`] |
-//! | how stored workloads are seen and counted, and what is remembered of failures | [`workloads`] |
-//! | what `scpol lint` finds | [`lint`] |
-//! | the start of the operator, its term as leader, its log | [`cli`] (`run`), [`telemetry`] |
-//! | what old initializers and PodPresets become | [`mod@convert`] |
-//! | how manifests are read and written back | [`manifest`] |
-//! | how we talk to the API server, lead, write events | [`cluster`] |
+//! | a field, a bound or a rule of the custom resource | core: [`api`] (`v1alpha1`, `rules`, `crd`), then `make crds` |
+//! | a code and its text | core: [`api::code`] |
+//! | the text of a condition | core: [`api::condition`] |
+//! | which workloads a policy matches | core: [`policy::checks`] |
+//! | what expressions mean | the crate `admission-cel` |
+//! | what an injected workload looks like, and conflicts | core: [`inject`] |
+//! | the result of many policies for one workload | core: [`decision`] |
+//! | how policies become CEL, or webhook configurations | core: [`compile`] |
+//! | the answers of the webhook | core: [`review`] |
+//! | what `scpol lint` finds | core: [`lint`] |
+//! | what old initializers and PodPresets become | core: [`mod@convert`] |
+//! | how manifests are read and written back | core: [`manifest`]; files and folders: [`source`] |
+//! | what an engine is, and which engines there are | [`engine::Engine`]; each engine is a folder in [`engine`] |
+//! | which engine serves which kind | [`engine::choice`] |
+//! | what happens after a registration fails, is edited or is deleted by hand | [`engine::lifecycle`] and [`engine::hold`], pure |
+//! | how registrations are written and verified | [`engine::registration`], [`engine::trial`] |
+//! | how policies become registrations and status | [`controller`]: `discovery`, `planner`, `watches`, `registrations`, `status` |
+//! | how stored workloads are watched, counted and reported | [`workloads`] |
+//! | how we connect, watch, lead and write events | [`cluster`] |
+//! | what every part of the process uses | [`operator`] |
+//! | the start of the operator, its term as leader | [`cli`] (`run`) |
 //! | commands and flags | [`cli`] |
-//! | the scrape and the probes | [`metrics`], [`serving`] |
+//! | the scrape, the probes, the log | [`metrics`], [`serving`], [`telemetry`] |
 //! | how long the operator waits for anything | [`timing`] |
 //!
 //! Words of the code:
@@ -44,19 +47,19 @@
 //! - *engine*: a way to deliver a policy.
 //! - *kind*: a resource that policies target, with the path of its pod template.
 //! - *registration*: the objects on the API server that make an engine act, for one policy or for all policies on a kind.
-//! - *in effect*: a registration that is verified, or that nobody can verify. Conditions and messages say *in force*.
-//! - *verify*: to see by a create that is not stored that a registration shows. *Unverified*: no such create tells.
+//! - *in effect*: a registration that is verified, or that no create can verify. Conditions and messages say *in force*.
+//! - *verify*: to see by a create that is not stored that a registration shows. *Unverified*: no such create shows it.
 //! - *hold*: the time for which a registration that a person deleted is not made again.
-//! - *marker*: the annotation on a pod that says what was added to it.
+//! - *marker*: the annotation on a pod that lists what was added to it.
 //! - *row*: one of the seven steps that decide whether a policy matches a workload.
 //! - *missed*, *outdated*: a workload without the sidecar; one with the sidecar of an earlier template.
-//! - *to wait*: a new object that an initializer has not completed yet.
+//! - *to wait*: a new object waits until its initializers have completed it.
 //!
 //! Tests on real servers start the operator with `SCPOL_TIMING=short`, which makes it wait less ([`timing`]). With
 //! `SCPOL_TEST_TIMING=documented` they wait as long as production does.
 //!
-//! Nothing in `policy`, `inject`, `workload` and `api` knows a client, a clock or `async`; `tests/architecture.rs` sees to
-//! that.
+//! `tests/architecture.rs` proves what is pure, that only its folder and one registry know an engine, and that no two folders import each
+//! other.
 
 pub mod cli;
 pub mod cluster;

@@ -6,13 +6,13 @@ use clap_complete::Shell;
 use std::io::Write;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct CompletionsOptions {
     /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }
 
-pub(super) fn run(options: &Options, command: &mut Command, out: &mut impl Write) -> Result<()> {
+pub(super) fn run(options: &CompletionsOptions, command: &mut Command, out: &mut impl Write) -> Result<()> {
     // The generator panics on a closed pipe, so it writes into memory first.
     let mut script = Vec::new();
     clap_complete::generate(options.shell, command, "scpol", &mut script);

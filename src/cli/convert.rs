@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct ConvertOptions {
     /// Old manifests: files, folders (their *.yaml, *.yml and *.json), or - for standard input
     #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
     files: Vec<PathBuf>,
@@ -40,7 +40,7 @@ enum Output {
     Json,
 }
 
-pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
+pub(super) fn run(options: &ConvertOptions, out: &mut impl Write) -> Result<End> {
     let site = options.site.site()?;
     let (files, odd_spaces) = files::read_old(&options.files, options.reading.reading())?;
     let conversion = convert(&files, &odd_spaces, &options.namespace, &site);

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use std::io::Write;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct CrdOptions {
     /// The version of apiextensions.k8s.io to print it for: `v1` from Kubernetes 1.16, `v1beta1` below
     #[arg(long, value_enum, default_value_t)]
     api: Api,
@@ -19,7 +19,7 @@ enum Api {
     V1beta1,
 }
 
-pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<()> {
+pub(super) fn run(options: &CrdOptions, out: &mut impl Write) -> Result<()> {
     let yaml = match options.api {
         Api::V1 => crd::yaml(&crd::v1())?,
         Api::V1beta1 => crd::yaml(&crd::v1beta1())?,

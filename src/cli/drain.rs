@@ -1,7 +1,7 @@
 //! `scpol drain`: releases objects that wait for an initializer. Works without an operator.
 
 use super::output::{self, Output, age};
-use super::waiting::{self, Look, Outcome, Waiting};
+use super::waiting::{self, Look, Waited, Waiting};
 use super::{Cluster, End, live};
 use crate::cluster::discovery;
 use crate::policy::Site;
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::io::Write;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct DrainOptions {
     #[command(flatten)]
     cluster: Cluster,
     /// Only list the objects that wait; change nothing
@@ -34,7 +34,7 @@ pub(super) struct Options {
     output: Output,
 }
 
-pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
+pub(super) async fn run(options: DrainOptions, out: &mut impl Write) -> Result<End> {
     let (client, _) = live::connect(&options.cluster).await?;
     let server = discovery::version(&client).await.context(live::ASKING)?;
     let (namespace, selector) = (options.namespace.as_deref(), options.selector.as_deref());
@@ -53,11 +53,11 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     if !unseen.is_empty() {
         bail!("something may wait that could not be looked at: {}", unseen.join("; "));
     }
-    let all_done = waiting.iter().all(|object| object.result == Outcome::Cleared && object.pending.is_empty());
+    let all_done = waiting.iter().all(|object| object.result == Waited::Cleared && object.pending.is_empty());
     Ok(if all_done { End::Fine } else { End::Finding })
 }
 
-fn print(waiting: &[Waiting], unseen: &[String], options: &Options, out: &mut impl Write) -> Result<()> {
+fn print(waiting: &[Waiting], unseen: &[String], options: &DrainOptions, out: &mut impl Write) -> Result<()> {
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "DrainReport", "items": waiting });
     if options.output.is_written(document, out)? {
         return Ok(());
@@ -76,9 +76,9 @@ fn print(waiting: &[Waiting], unseen: &[String], options: &Options, out: &mut im
 
 fn result(object: &Waiting) -> String {
     match (&object.result, &object.message) {
-        (Outcome::Waits, _) => "waits".into(),
-        (Outcome::Cleared, _) if object.pending.is_empty() => "cleared".into(),
-        (Outcome::Cleared, _) => "cleared; still waits".into(),
-        (Outcome::Failed, message) => format!("failed: {}", message.as_deref().unwrap_or_default()),
+        (Waited::Waits, _) => "waits".into(),
+        (Waited::Cleared, _) if object.pending.is_empty() => "cleared".into(),
+        (Waited::Cleared, _) => "cleared; still waits".into(),
+        (Waited::Failed, message) => format!("failed: {}", message.as_deref().unwrap_or_default()),
     }
 }

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct InjectOptions {
     #[command(flatten)]
     manifests: Manifests,
     /// Policies: files, folders, or - for standard input
@@ -43,7 +43,7 @@ pub(super) struct Options {
     site: SiteOptions,
 }
 
-pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
+pub(super) fn run(options: &InjectOptions, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", options.manifests.paths()), ("--policy", &options.policies)])?;
     let site = options.site.site()?;
     let policies = files::policies(&options.policies, options.manifests.reading(), &site, "--policy")?;
@@ -67,7 +67,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
 
 /// The input of every injection.
 struct Injection<'a> {
-    options: &'a Options,
+    options: &'a InjectOptions,
     site: Site,
     policies: Policies,
     kinds: Kinds,

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct LintOptions {
     /// Policies: files, folders (their *.yaml, *.yml and *.json), or - for standard input; other objects are left alone
     #[arg(short = 'f', long = "filename", value_name = "FILE", num_args = 1.., required = true)]
     files: Vec<PathBuf>,
@@ -38,7 +38,7 @@ pub(super) struct Options {
     site: SiteOptions,
 }
 
-pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
+pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &options.files), ("--manifests", &options.manifests)])?;
     let context = Context { site: options.site.site()? };
     // Faults of one file must not hide those of others.
@@ -71,7 +71,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
 }
 
 /// The reasons why the policies would not be injected into the given workloads.
-fn against_manifests(options: &Options, subjects: &[Subject], context: &Context) -> Result<Vec<Finding>> {
+fn against_manifests(options: &LintOptions, subjects: &[Subject], context: &Context) -> Result<Vec<Finding>> {
     if options.manifests.is_empty() {
         return Ok(Vec::new());
     }

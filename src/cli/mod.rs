@@ -41,37 +41,37 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Run the operator
-    Run(run::Options),
+    Run(run::RunOptions),
     /// Print the CustomResourceDefinition
-    Crd(crd::Options),
+    Crd(crd::CrdOptions),
     /// Inject policies into manifests, as the operator would into the objects
-    Inject(inject::Options),
+    Inject(inject::InjectOptions),
     /// Take out of manifests what policies have added
-    Uninject(uninject::Options),
+    Uninject(uninject::UninjectOptions),
     /// Say of a workload what every policy does with it, and why
-    Explain(explain::Options),
+    Explain(explain::ExplainOptions),
     /// Say what is wrong with policies in files, or will surprise
-    Lint(lint::Options),
+    Lint(lint::LintOptions),
     /// Make policies of the manifests of an old initializer, and of PodPresets
-    Convert(convert::Options),
+    Convert(convert::ConvertOptions),
     /// Say which workloads gain, lose or change when policies change
-    Diff(diff::Options),
+    Diff(diff::DiffOptions),
     /// List the objects that wait for an initializer, and clear our entries from them
-    Drain(drain::Options),
+    Drain(drain::DrainOptions),
     /// Say what keeps policies from working in a cluster, and what to do about it
-    Check(check::Options),
+    Check(check::CheckOptions),
     /// Say how policies stand, and which workloads one of them has missed
-    Status(status::Options),
+    Status(status::StatusOptions),
     /// Take the operator and all that it has registered out of the cluster, in the safe order
-    Uninstall(uninstall::Options),
+    Uninstall(uninstall::UninstallOptions),
     /// Check cases: policies, a workload, and what is expected of them
-    Test(test::Options),
+    Test(test::TestOptions),
     /// Print a completion script for a shell
-    Completions(completions::Options),
+    Completions(completions::CompletionsOptions),
     /// Print the manual page
     Man,
     /// Print the version of this program
-    Version(version::Options),
+    Version(version::VersionOptions),
 }
 
 /// Which kubeconfig: as for kubectl.

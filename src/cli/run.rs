@@ -17,7 +17,7 @@ use std::time::Duration;
 use tracing::warn;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct RunOptions {
     #[command(flatten)]
     kubeconfig: Kubeconfig,
     /// Namespace that the operator runs in [default: the pod's own, else scpol-system]
@@ -84,7 +84,7 @@ pub(super) struct Options {
     waiting: Waiting,
 }
 
-pub(super) async fn run(options: Options) -> Result<End> {
+pub(super) async fn run(options: RunOptions) -> Result<End> {
     telemetry::start(options.log_format, &options.log_level)?;
     if options.lease_duration < Duration::from_secs(3) {
         bail!("--lease-duration must be at least 3s, is {}", humantime::format_duration(options.lease_duration));

@@ -22,7 +22,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct TestOptions {
     /// Folders of cases: a case is a folder with `policy.yaml` and `workload.yaml`; others are searched for cases
     #[arg(value_name = "FOLDER", required = true)]
     folders: Vec<PathBuf>,
@@ -34,7 +34,7 @@ pub(super) struct Options {
     output: Output,
 }
 
-pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
+pub(super) fn run(options: &TestOptions, out: &mut impl Write) -> Result<End> {
     let mut folders = Vec::new();
     for folder in &options.folders {
         find(folder, &mut folders)?;
@@ -42,7 +42,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
     if folders.is_empty() {
         bail!("no case found: a case is a folder with `{POLICY}` and `{WORKLOAD}`");
     }
-    let results: Vec<Outcome> = folders.iter().map(|folder| Outcome::of(folder, options.update)).collect();
+    let results: Vec<CaseResult> = folders.iter().map(|folder| CaseResult::of(folder, options.update)).collect();
     print(options.output, &results, out)?;
     out.flush()?;
     let broken = results.iter().filter(|result| result.broken).count();
@@ -52,7 +52,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
 
 /// The result of a case.
 #[derive(Serialize)]
-struct Outcome {
+struct CaseResult {
     case: String,
     ok: bool,
     /// Whether the case could not be run.
@@ -60,7 +60,7 @@ struct Outcome {
     faults: Vec<String>,
 }
 
-impl Outcome {
+impl CaseResult {
     /// Runs the case in `folder`. With `is_update`, rewrites its expected result.
     fn of(folder: &Path, is_update: bool) -> Self {
         let case = folder.display().to_string();
@@ -87,7 +87,7 @@ impl Outcome {
     }
 }
 
-fn print(output: Output, results: &[Outcome], out: &mut impl Write) -> Result<()> {
+fn print(output: Output, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
     let report =
         || serde_json::json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "TestReport", "cases": results });
     if output.is_written(report, out)? {

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct UninjectOptions {
     #[command(flatten)]
     manifests: Manifests,
     /// Take away only what these policies have added [default: what all have]
@@ -23,7 +23,7 @@ pub(super) struct Options {
     output: Option<Output>,
 }
 
-pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<End> {
+pub(super) fn run(options: &UninjectOptions, out: &mut impl Write) -> Result<End> {
     let files = options.manifests.read()?;
     let change = |manifest: &Manifest, notes: &mut Notes| {
         manifest.rewrite(|object| original(manifest, object, &options.policies, notes))

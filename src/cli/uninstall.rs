@@ -13,10 +13,10 @@
 use super::files::Operator;
 use super::installed::{Installed, Part, Piece};
 use super::output::{self, Output, counted};
-use super::waiting::{self, Look, Outcome as Released};
+use super::waiting::{self, Look, Waited as Released};
 use super::{Cluster, End, Waiting, live};
 use crate::api::code::Code;
-use crate::api::condition::{self, Outcome};
+use crate::api::condition::{self, Readiness};
 use crate::api::v1alpha1::SidecarPolicyStatus;
 use crate::capabilities::registration;
 use crate::cluster::client::{call, chain};
@@ -39,7 +39,7 @@ use std::time::Instant;
 const TRIES: u32 = 3;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct UninstallOptions {
     /// Only say what is there; exit code 1 if anything is
     #[arg(long, conflicts_with_all = ["dry_run", "yes"])]
     check: bool,
@@ -111,7 +111,7 @@ struct Item {
     message: Option<String>,
 }
 
-pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
+pub(super) async fn run(options: UninstallOptions, out: &mut impl Write) -> Result<End> {
     let (client, _) = live::connect(&options.cluster).await?;
     let server = discovery::discover(&client, |_| false).await.context(live::ASKING)?;
     let namespace = options.operator.operator_namespace.as_str();
@@ -153,7 +153,7 @@ async fn stored(client: &Client) -> Result<Vec<Object>> {
 struct Removal<'a, W> {
     installed: Installed<'a>,
     site: Site,
-    options: &'a Options,
+    options: &'a UninstallOptions,
     items: Vec<Item>,
     out: &'a mut W,
     /// The error of the output, after which nothing more is printed.
@@ -371,7 +371,7 @@ impl<W: Write> Removal<'_, W> {
         }
         let message =
             "the operator was uninstalled: new workloads get no template; install it again, or delete the policy";
-        let outcome = Outcome::Waiting { code: Code::Stopped, message: message.to_owned() };
+        let outcome = Readiness::Waiting { code: Code::Stopped, message: message.to_owned() };
         for policy in stored(self.installed.client).await? {
             let value = policy.value();
             let status: SidecarPolicyStatus = serde_json::from_value(value["status"].clone()).unwrap_or_default();

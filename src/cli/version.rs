@@ -7,14 +7,14 @@ use serde_json::json;
 use std::io::Write;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct VersionOptions {
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
 /// Prints the version of this program. `scpol check` shows the version of the operator.
-pub(super) fn run(options: &Options, out: &mut impl Write) -> Result<()> {
+pub(super) fn run(options: &VersionOptions, out: &mut impl Write) -> Result<()> {
     let version = env!("CARGO_PKG_VERSION");
     let report = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "Version", "version": version });
     if !options.output.is_written(report, out)? {

@@ -31,7 +31,7 @@ pub(super) struct Waiting {
     /// Every pending initializer, in order; the object waits for the first.
     pub(super) pending: Vec<String>,
     /// The action of this command.
-    pub(super) result: Outcome,
+    pub(super) result: Waited,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
     #[serde(skip)]
@@ -39,7 +39,7 @@ pub(super) struct Waiting {
 }
 
 #[derive(Serialize, Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum Waited {
     Waits,
     Cleared,
     Failed,
@@ -142,7 +142,7 @@ fn waits(object: &Object, resource: &ApiResource, seen: &mut HashSet<String>) ->
         name: object.name().into(),
         age_seconds: age.max(0),
         pending: pending(object),
-        result: Outcome::Waits,
+        result: Waited::Waits,
         message: None,
         api: resource.clone(),
     })
@@ -173,7 +173,7 @@ pub(super) async fn clear(client: &Client, object: &mut Waiting, is_cleared: &im
             Err(error) => object.message = Some(error.to_string()),
         }
     }
-    object.result = Outcome::Failed;
+    object.result = Waited::Failed;
 }
 
 fn pending(object: &Object) -> Vec<String> {
@@ -181,7 +181,7 @@ fn pending(object: &Object) -> Vec<String> {
 }
 
 fn cleared(object: &mut Waiting, pending: Vec<String>) {
-    (object.result, object.message, object.pending) = (Outcome::Cleared, None, pending);
+    (object.result, object.message, object.pending) = (Waited::Cleared, None, pending);
 }
 
 /// Tests each name before its removal, and removes from the back, so that positions stay valid.

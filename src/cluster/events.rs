@@ -116,20 +116,20 @@ impl Recorder {
     }
 }
 
-type Key = (Subject, EventReason, String);
+type EventKey = (Subject, EventReason, String);
 
 struct Writer {
     client: Client,
     reporter: String,
     /// The name and count of each written event; `order` has the oldest first.
-    seen: HashMap<Key, (String, i32)>,
-    order: VecDeque<Key>,
+    seen: HashMap<EventKey, (String, i32)>,
+    order: VecDeque<EventKey>,
     tokens: f64,
     filled: Instant,
 }
 
 impl Writer {
-    async fn run(mut self, mut events: mpsc::Receiver<Key>, metrics: Arc<Metrics>) {
+    async fn run(mut self, mut events: mpsc::Receiver<EventKey>, metrics: Arc<Metrics>) {
         while let Some(event) = events.recv().await {
             if !self.may_write() {
                 debug!("an event was dropped: over the rate");
@@ -150,7 +150,7 @@ impl Writer {
         may
     }
 
-    async fn write(&mut self, key: Key) -> Result<(), super::client::CallError> {
+    async fn write(&mut self, key: EventKey) -> Result<(), super::client::CallError> {
         let namespace = if key.0.namespace.is_empty() { "default" } else { &key.0.namespace };
         let api = Api::<Event>::namespaced(self.client.clone(), namespace);
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -169,7 +169,7 @@ impl Writer {
         Ok(())
     }
 
-    fn event(&self, (subject, reason, message): &Key, name: &str, namespace: &str, now: &str) -> Value {
+    fn event(&self, (subject, reason, message): &EventKey, name: &str, namespace: &str, now: &str) -> Value {
         json!({
             "apiVersion": "v1",
             "kind": "Event",
@@ -187,7 +187,7 @@ impl Writer {
         })
     }
 
-    fn remember(&mut self, key: Key, name: String) {
+    fn remember(&mut self, key: EventKey, name: String) {
         if self.seen.insert(key.clone(), (name, 1)).is_none() {
             self.order.push_back(key);
         }

@@ -1,7 +1,7 @@
 //! When the API server is asked what it offers, and when its answer is believed.
 
 use super::Controller;
-use crate::api::condition::Outcome;
+use crate::api::condition::Readiness;
 use crate::capabilities::registration as resources;
 use crate::controller::policy_state::PolicyState;
 use std::collections::BTreeSet;
@@ -25,7 +25,8 @@ pub(super) struct Discovery {
 impl Controller {
     /// Asks the server again what it offers, if something may have changed.
     pub(super) async fn discover_when_due(&mut self) {
-        let waits = |state: &PolicyState| matches!(state.outcome, Outcome::Impossible { .. } | Outcome::Waiting { .. });
+        let waits =
+            |state: &PolicyState| matches!(state.outcome, Readiness::Impossible { .. } | Readiness::Waiting { .. });
         let is_waiting =
             self.statuses.policies.values().any(waits) || self.planner.plan().is_some_and(|plan| plan.is_undecided());
         let timing = &self.operator.timing.controller;

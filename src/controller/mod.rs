@@ -28,13 +28,13 @@ use self::planner::{Acceptance, Around, Blocked, Inputs, Placed, Planner, Reques
 use self::registrations::{Registrations, Slot};
 use self::status::{Force, Statuses};
 use self::watches::Watches;
-use crate::api::condition::Outcome;
+use crate::api::condition::Readiness;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::Snapshot;
 use crate::engine::lifecycle::{Event, InEffect, Wanted};
 use crate::engine::process::{Published, Worker};
 use crate::engine::reach::Reachable;
-use crate::engine::registration::{self, Place, Verification};
+use crate::engine::registration::{self, Registrar, Verification};
 use crate::engine::{Unavailable, trial};
 use crate::operator::Operator;
 use crate::policy::Policy;
@@ -246,11 +246,11 @@ impl Controller {
             self.try_template(key, policy);
         }
         for (print, (kind, objects)) in requests.rehearsals {
-            let (place, room) = (self.place_of(&kind), self.tasks.room.clone());
+            let (registrar, room) = (self.registrar_of(&kind), self.tasks.room.clone());
             let timing = &self.operator.timing.controller;
             self.tasks.spawn(async move {
                 let _room = room.acquire_owned().await;
-                let answer = registration::rehearse(&place, &objects).await;
+                let answer = registration::rehearse(&registrar, &objects).await;
                 Finished::Rehearsed(print, Acceptance::of(answer, Instant::now(), timing))
             });
         }
@@ -312,36 +312,36 @@ impl Controller {
         let policies = &self.statuses.policies;
         let is_awaited = |reason: &Unavailable| {
             let mut outcomes = policies.values().map(|state| &state.outcome);
-            outcomes.any(|outcome| matches!(outcome, Outcome::Impossible { code, .. } if *code == reason.code))
+            outcomes.any(|outcome| matches!(outcome, Readiness::Impossible { code, .. } if *code == reason.code))
         };
         self.planner.unblock_awaited(is_awaited, now, timing);
         for (engine, kind) in self.planner.due_rights(now, timing) {
-            let place = self.place_of(&kind);
+            let registrar = self.registrar_of(&kind);
             self.tasks.spawn(async move {
-                let is_granted = registration::may_deliver(&place, engine).await.unwrap_or_default();
+                let is_granted = registration::may_deliver(&registrar, engine).await.unwrap_or_default();
                 Finished::Asked((engine, Some(kind)), is_granted)
             });
         }
     }
 
     /// What is to become of the policy `name`.
-    fn placed(&self, name: &str) -> Result<Arc<Placed>, Outcome> {
+    fn placed(&self, name: &str) -> Result<Arc<Placed>, Readiness> {
         match self.planner.plan().and_then(|plan| plan.policies.get(name)) {
             Some(Ok(placed)) => Ok(placed.clone()),
             // The sample comes while the plan stays.
-            Some(Err(Outcome::Audit { .. })) => {
+            Some(Err(Readiness::Audit { .. })) => {
                 let snapshot = self.snapshots.borrow();
                 let hash = snapshot.policies.get(name).map(|policy| policy.spec_hash.clone()).unwrap_or_default();
-                Err(Outcome::Audit { sample: self.workloads.ledger(|ledger| ledger.sample(name, &hash)) })
+                Err(Readiness::Audit { sample: self.workloads.ledger(|ledger| ledger.sample(name, &hash)) })
             }
             Some(Err(outcome)) => Err(outcome.clone()),
-            None => Err(Outcome::FirstSight),
+            None => Err(Readiness::FirstSight),
         }
     }
 
     /// Where the registration of `kind` is written and tried.
-    fn place_of(&self, kind: &Arc<Kind>) -> Place {
-        Place {
+    fn registrar_of(&self, kind: &Arc<Kind>) -> Registrar {
+        Registrar {
             client: self.operator.client.clone(),
             capabilities: self.operator.capabilities(),
             namespace: self.operator.site().operator_namespace.clone(),

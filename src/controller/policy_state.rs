@@ -1,7 +1,7 @@
 //! What the controller knows of one policy, beside its registrations.
 
 use crate::api::code::Code;
-use crate::api::condition::Outcome;
+use crate::api::condition::Readiness;
 use crate::engine::Unavailable;
 use serde_json::Value;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use std::time::Instant;
 /// What we know of one policy.
 pub(super) struct PolicyState {
     pub(super) uid: String,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: Readiness,
     /// It was suspended, or in Audit mode, when it was last looked at.
     pub(super) is_off: bool,
     pub(super) seen: Instant,
@@ -25,7 +25,7 @@ impl PolicyState {
     pub(super) fn new(uid: &str, now: Instant) -> Self {
         Self {
             uid: uid.to_owned(),
-            outcome: Outcome::FirstSight,
+            outcome: Readiness::FirstSight,
             is_off: false,
             seen: now,
             written: None,
@@ -35,18 +35,18 @@ impl PolicyState {
     }
 }
 
-pub(super) fn outcome_of(unavailable: Unavailable) -> Outcome {
+pub(super) fn outcome_of(unavailable: Unavailable) -> Readiness {
     let Unavailable { code, message } = unavailable;
     match code {
         // Something of ours is on its way.
-        Code::Reconciling => Outcome::FirstSight,
-        Code::TemplateInvalid => Outcome::Rejected { code, message },
+        Code::Reconciling => Readiness::FirstSight,
+        Code::TemplateInvalid => Readiness::Rejected { code, message },
         Code::MissingRight
         | Code::ServerAway
         | Code::NotSynced
         | Code::ProbeFailed
         | Code::RemovedByHand
-        | Code::WebhookUnreachable => Outcome::Waiting { code, message },
-        _ => Outcome::Impossible { code, message },
+        | Code::WebhookUnreachable => Readiness::Waiting { code, message },
+        _ => Readiness::Impossible { code, message },
     }
 }

@@ -3,7 +3,7 @@
 use super::Controller;
 use super::policy_state::PolicyState;
 use crate::api::code::Code;
-use crate::api::condition::{self, Outcome, condition_in};
+use crate::api::condition::{self, Readiness, condition_in};
 use crate::api::v1alpha1::SidecarPolicyStatus;
 use crate::cluster::client::call;
 use crate::cluster::events::{EventReason, Subject};
@@ -67,13 +67,13 @@ impl Controller {
         let of_own = placed.own.as_ref().and_then(|own| self.shortfall_of_own(name, own));
         match of_own {
             None => {}
-            Some(Outcome::FirstSight) => return,
+            Some(Readiness::FirstSight) => return,
             Some(outcome) => return self.set_outcome(name, outcome),
         }
         match self.shortfall(&placed.policy, &placed.shared) {
             None => self.describe(&placed.policy, placed.passed_over.as_ref()),
             // What was said before stays true until it is known.
-            Some(Outcome::FirstSight) => {}
+            Some(Readiness::FirstSight) => {}
             Some(outcome) => self.set_outcome(name, outcome),
         }
     }
@@ -104,7 +104,7 @@ impl Controller {
             format!("in force by {}, since {code}: {message}", engines.join(","))
         });
         if let Some(state) = self.statuses.policies.get_mut(name) {
-            state.outcome = Outcome::InForce { conflicts, degraded, instead };
+            state.outcome = Readiness::InForce { conflicts, degraded, instead };
             state.concluded = Some(policy.spec_hash.clone());
         }
     }
@@ -118,7 +118,7 @@ impl Controller {
         is_served.then(|| (trouble.code, trouble.message.clone()))
     }
 
-    pub(super) fn set_outcome(&mut self, name: &str, outcome: Outcome) {
+    pub(super) fn set_outcome(&mut self, name: &str, outcome: Readiness) {
         if let Some(state) = self.statuses.policies.get_mut(name) {
             state.outcome = outcome;
         }
@@ -133,7 +133,7 @@ impl Controller {
     pub(super) async fn tell_stopped(&mut self, policies: Vec<(&str, &Stored)>, message: &str, until: Instant) {
         let mut untold = Vec::new();
         for (name, stored) in policies {
-            self.set_outcome(name, Outcome::Waiting { code: Code::Stopped, message: message.into() });
+            self.set_outcome(name, Readiness::Waiting { code: Code::Stopped, message: message.into() });
             if !self.write_status(name, stored, Force::Now).await {
                 untold.push((name, stored));
             }
@@ -159,12 +159,12 @@ impl Controller {
         let Some(state) = self.statuses.policies.get(name) else { return true };
         let timing = &self.operator.timing.controller;
         let known = condition_in(&stored.status, "Ready").is_some();
-        let early = state.outcome == Outcome::FirstSight && (known || state.seen.elapsed() < timing.first_status);
+        let early = state.outcome == Readiness::FirstSight && (known || state.seen.elapsed() < timing.first_status);
         let soon = state.written.is_some_and(|written| written.elapsed() < timing.status_period);
         let programmed = is_programmed(stored);
-        let leaves = programmed && !matches!(state.outcome, Outcome::InForce { .. } | Outcome::FirstSight);
+        let leaves = programmed && !matches!(state.outcome, Readiness::InForce { .. } | Readiness::FirstSight);
         // An edited policy that was in force still is as it was before: of the edit that is not true yet.
-        let is_edited = matches!(state.outcome, Outcome::InForce { .. })
+        let is_edited = matches!(state.outcome, Readiness::InForce { .. })
             && stored.parsed.as_ref().is_ok_and(|policy| state.concluded.as_ref() != Some(&policy.spec_hash));
         if force == Force::No && !leaves && (early || soon || is_edited) {
             return true;
@@ -190,12 +190,12 @@ impl Controller {
         }
     }
 
-    fn status(&self, name: &str, stored: &Stored, outcome: &Outcome) -> SidecarPolicyStatus {
+    fn status(&self, name: &str, stored: &Stored, outcome: &Readiness) -> SidecarPolicyStatus {
         let old: SidecarPolicyStatus = serde_json::from_value(stored.status.as_ref().clone()).unwrap_or_default();
         let policy = stored.parsed.as_ref().ok();
         let counts = self.counts(name);
         let (failures, failed) = self.workloads.ledger(|ledger| (ledger.failures(name), ledger.missed(name)));
-        let in_force = matches!(outcome, Outcome::InForce { .. });
+        let in_force = matches!(outcome, Readiness::InForce { .. });
         let engines: Vec<_> = self.engines_of(name).into_iter().filter(|_| in_force).collect();
         let is_elsewhere = !engines.is_empty() && !engines.iter().any(|engine| engine.is_per_policy());
         let engines: Vec<_> = engines.into_iter().map(EngineName::as_str).collect();
@@ -226,7 +226,7 @@ impl Controller {
             return;
         }
         let (reason, code, message) = match &state.outcome {
-            Outcome::InForce { .. } => (
+            Readiness::InForce { .. } => (
                 EventReason::PolicyAccepted,
                 Code::Programmed,
                 match status["initializerName"].as_str() {
@@ -234,11 +234,11 @@ impl Controller {
                     None => format!("in force by {}", status["engine"].as_str().unwrap_or_default()),
                 },
             ),
-            Outcome::Rejected { code, message } => (EventReason::PolicyRejected, *code, message.clone()),
-            Outcome::Impossible { code, message } | Outcome::Waiting { code, message } => {
+            Readiness::Rejected { code, message } => (EventReason::PolicyRejected, *code, message.clone()),
+            Readiness::Impossible { code, message } | Readiness::Waiting { code, message } => {
                 (EventReason::EngineUnavailable, *code, message.clone())
             }
-            Outcome::FirstSight | Outcome::Suspended | Outcome::Audit { .. } => return,
+            Readiness::FirstSight | Readiness::Suspended | Readiness::Audit { .. } => return,
         };
         self.workloads.recorder.tell(Subject::policy(name, &stored.uid), reason, code, &message);
     }
@@ -255,12 +255,13 @@ impl Controller {
             |since: Option<Instant>| since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
         metrics.oldest_pending.set(age(pending.oldest));
         metrics.oldest_foreign_pending.set(age(pending.oldest_foreign));
-        let count = |wanted: fn(&Outcome) -> bool| {
+        let count = |wanted: fn(&Readiness) -> bool| {
             self.statuses.policies.values().filter(|state| wanted(&state.outcome)).count() as i64
         };
-        let ready =
-            count(|outcome| matches!(outcome, Outcome::InForce { .. } | Outcome::Suspended | Outcome::Audit { .. }));
-        let unknown = count(|outcome| matches!(outcome, Outcome::FirstSight));
+        let ready = count(|outcome| {
+            matches!(outcome, Readiness::InForce { .. } | Readiness::Suspended | Readiness::Audit { .. })
+        });
+        let unknown = count(|outcome| matches!(outcome, Readiness::FirstSight));
         metrics.set_policies(ready, self.statuses.policies.len() as i64 - ready - unknown, unknown);
     }
 }

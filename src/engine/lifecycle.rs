@@ -15,7 +15,7 @@
 use super::hold::Hold;
 use crate::api::code::Code;
 use crate::cluster::object::Object;
-use crate::engine::registration::{Editions, Key, Unverified, Verification, is_marked};
+use crate::engine::registration::{Editions, RegistrationKey, Unverified, Verification, is_marked};
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::timing;
@@ -132,11 +132,11 @@ pub enum Wish {
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Its objects, ours and there.
-    pub registered: BTreeSet<Key>,
+    pub registered: BTreeSet<RegistrationKey>,
     /// The resources whose objects cannot be read now, by plural name.
     pub unreadable: BTreeSet<String>,
     /// An object that is not as we wrote it.
-    pub edited: Option<Key>,
+    pub edited: Option<RegistrationKey>,
     /// The status of its policies says that it was deleted by hand, see [`Hold::is_due`].
     pub is_held: bool,
 }
@@ -155,9 +155,9 @@ pub enum Event {
     /// [`Action::AskOwners`] has ended: whether one of them still exists.
     OwnersExist(bool),
     /// The watch shows that an object is gone.
-    Deleted(Key, Box<ObjectMeta>),
+    Deleted(RegistrationKey, Box<ObjectMeta>),
     /// The watch shows that an object is there.
-    Appeared(Key),
+    Appeared(RegistrationKey),
     /// A user resumed a policy, or made it anew: holds and pauses end.
     Resumed,
     /// The API server may be another one now.
@@ -166,7 +166,7 @@ pub enum Event {
 
 impl Event {
     /// The watch shows that `object`, which has `key`, is gone.
-    pub fn deleted(key: Key, object: &Object) -> Self {
+    pub fn deleted(key: RegistrationKey, object: &Object) -> Self {
         let last = serde_json::from_value::<DynamicObject>(object.value());
         Self::Deleted(key, Box::new(last.map(|object| object.metadata).unwrap_or_default()))
     }
@@ -187,7 +187,7 @@ pub enum Action {
     /// Ask the server whether one of the policies that own it still exists.
     AskOwners(Arc<InEffect>),
     /// Take these objects for registered, though the watch may not have shown them yet.
-    Expect(Arc<InEffect>, BTreeSet<Key>),
+    Expect(Arc<InEffect>, BTreeSet<RegistrationKey>),
     /// Note that the server rejected `wanted`, so that the planner looks for another engine or another set of policies.
     NoteFailure(Arc<Wanted>, Unavailable),
     /// What is in effect has changed.
@@ -206,9 +206,9 @@ pub enum Report {
     /// The new form is not in effect, and the old one is.
     KeptBefore(Arc<Wanted>, Unavailable),
     /// A person deleted the object.
-    Held(Option<Key>, Hold),
+    Held(Option<RegistrationKey>, Hold),
     /// A person edited the object.
-    Edited(Arc<Wanted>, Key),
+    Edited(Arc<Wanted>, RegistrationKey),
     NotUnregistered(String),
 }
 
@@ -230,7 +230,7 @@ pub enum Phase {
     Registering(Option<Arc<InEffect>>),
     InEffect(Arc<InEffect>),
     /// An object is gone, and a task asks whether its owners are, too.
-    AskingOwners(Arc<InEffect>, Key),
+    AskingOwners(Arc<InEffect>, RegistrationKey),
     /// A task removes it.
     Unregistering,
 }
@@ -258,7 +258,7 @@ pub struct Registration {
     reason: Option<Unavailable>,
     rejected: Option<Rejected>,
     /// Its objects whose deletion the watch has shown and that have not come back, as they were.
-    deleted: BTreeMap<Key, ObjectMeta>,
+    deleted: BTreeMap<RegistrationKey, ObjectMeta>,
     /// This leader has registered, held or removed it before: what an earlier leader wrote into a status is old.
     is_known: bool,
 }
@@ -412,16 +412,16 @@ impl Registration {
     }
 
     /// The first object of `in_effect` that is missing, or that a person deleted and a task has written again since.
-    fn missing(&self, in_effect: &InEffect, observed: &Observed) -> Option<Key> {
-        let is_by_others = |key: &Key| self.deleted.get(key).is_some_and(|last| !is_marked(last));
-        let is_missing = |key: &&Key| {
+    fn missing(&self, in_effect: &InEffect, observed: &Observed) -> Option<RegistrationKey> {
+        let is_by_others = |key: &RegistrationKey| self.deleted.get(key).is_some_and(|last| !is_marked(last));
+        let is_missing = |key: &&RegistrationKey| {
             !observed.unreadable.contains(&key.0) && (!observed.registered.contains(*key) || is_by_others(key))
         };
         in_effect.editions.keys().find(is_missing).cloned()
     }
 
     /// An object of `in_effect` is gone.
-    fn lost(&mut self, in_effect: &Arc<InEffect>, missing: Key, context: &Context<'_>) -> Vec<Action> {
+    fn lost(&mut self, in_effect: &Arc<InEffect>, missing: RegistrationKey, context: &Context<'_>) -> Vec<Action> {
         if !self.deleted.get(&missing).is_none_or(context.is_by_hand) {
             // The next comparison registers it again.
             self.leave();
@@ -500,7 +500,7 @@ impl Registration {
     }
 
     /// A person deleted an object: what is left of the registration goes, too.
-    fn hold_back(&mut self, key: Option<Key>, context: &Context<'_>) -> Vec<Action> {
+    fn hold_back(&mut self, key: Option<RegistrationKey>, context: &Context<'_>) -> Vec<Action> {
         let hold = Hold::begin(context.now, context.wall, context.repair_hold);
         (self.hold, self.reason) = (Some(hold), Some(hold.reason()));
         (self.retry_at, self.verify_at, self.rejected) = (None, None, None);
@@ -592,7 +592,7 @@ impl Registration {
     }
 
     /// Keeps the deletion by a person in mind if a task has only written the object again.
-    fn appeared(&mut self, key: &Key) -> Vec<Action> {
+    fn appeared(&mut self, key: &RegistrationKey) -> Vec<Action> {
         if !self.is_busy() || self.deleted.get(key).is_some_and(is_marked) {
             self.deleted.remove(key);
         }

@@ -68,21 +68,21 @@ pub async fn apply(client: &Client, resource: &ApiResource, wanted: &Value) -> R
     write(client, resource, wanted, &PostParams::default()).await
 }
 
-/// Asks the server whether it would take `objects`, which an engine has rendered for `place`, by writes that are not stored. Whoever
+/// Asks the server whether it would take `objects`, which an engine has rendered for `registrar`, by writes that are not stored. Whoever
 /// cannot be asked would take them: servers without dry runs, and those of which somebody's webhook allows none.
 ///
 /// # Errors
 /// Why it would not; [`Code::ServerAway`] if it does not answer at all.
-pub async fn rehearse(place: &Place, objects: &[Value]) -> Result<(), Unavailable> {
+pub async fn rehearse(registrar: &Registrar, objects: &[Value]) -> Result<(), Unavailable> {
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     for object in objects {
-        let Some(resource) = place.resource_of(object) else { continue };
-        match write(&place.client, &resource, object, &dry_run).await {
+        let Some(resource) = registrar.resource_of(object) else { continue };
+        match write(&registrar.client, &resource, object, &dry_run).await {
             // Told when it is written: no other set of policies would change that.
             Err(reason) if reason.code == Code::NameTaken => {}
             Err(reason) if reason.code == Code::ServerAway => {
                 // Somebody's webhook may keep the server waiting for this one object alone.
-                let api = Api::<DynamicObject>::all_with(place.client.clone(), &resource);
+                let api = Api::<DynamicObject>::all_with(registrar.client.clone(), &resource);
                 call(api.get_opt(name_of(object))).await?;
                 return Err(refusal(&resource, name_of(object), &reason.message));
             }
@@ -196,13 +196,13 @@ pub async fn may(
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// Asks the server whether we may do everything that it takes to deliver by `engine` at `place`.
+/// Asks the server whether we may do everything that it takes to deliver by `engine` at `registrar`.
 ///
 /// # Errors
 /// If the server does not answer.
-pub async fn may_deliver(place: &Place, engine: EngineName) -> Result<bool, CallError> {
+pub async fn may_deliver(registrar: &Registrar, engine: EngineName) -> Result<bool, CallError> {
     const REGISTERING: [&str; 6] = ["get", "list", "watch", "create", "update", "delete"];
-    let Place { client, namespace, kind, .. } = place;
+    let Registrar { client, namespace, kind, .. } = registrar;
     let registered = engine
         .registers()
         .iter()
@@ -222,8 +222,8 @@ fn value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).expect("an object is JSON")
 }
 
-/// Where what is shared by the policies on one kind is registered and tried.
-pub struct Place {
+/// Writes, removes and tries the registration that the policies on one kind share.
+pub struct Registrar {
     /// For every request.
     pub client: Client,
     /// What the server offers.
@@ -236,11 +236,11 @@ pub struct Place {
     pub timing: &'static timing::Registration,
 }
 
-/// What is registered: the plural name of what it is, and its own.
-pub type Key = (String, String);
+/// A registered object: the plural name of its resource, and its own name.
+pub type RegistrationKey = (String, String);
 
 /// The edition of each registered object.
-pub type Editions = BTreeMap<Key, Edition>;
+pub type Editions = BTreeMap<RegistrationKey, Edition>;
 
 /// What tells a registration from what somebody else has made of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -311,7 +311,7 @@ pub enum Meanwhile {
 /// # Errors
 /// Why they are not in force. Some of them may be registered then: see [`restore`].
 pub async fn register(
-    place: &Place,
+    registrar: &Registrar,
     engine: EngineName,
     objects: &[Value],
     meanwhile: &Meanwhile,
@@ -320,20 +320,20 @@ pub async fn register(
     let (mut unverified, mut editions) = (None, Editions::new());
     if let Meanwhile::Only(meanwhile) = meanwhile {
         let meanwhile: Vec<_> = meanwhile.iter().collect();
-        establish(place, engine, &meanwhile, Shows::Refuses, &mut Editions::new()).await?;
+        establish(registrar, engine, &meanwhile, Shows::Refuses, &mut Editions::new()).await?;
         let mut is_withdrawn = false;
         for resource in [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES, resources::VALIDATING_WEBHOOKS]
         {
             // With nobody else there, what is wanted in the end can stay if it is there.
             let stays = if meanwhile.is_empty() { &refusing } else { &meanwhile };
-            is_withdrawn |= withdraw(place, resource, stays).await?;
+            is_withdrawn |= withdraw(registrar, resource, stays).await?;
         }
         if is_withdrawn {
-            released(place, &meanwhile).await?;
+            released(registrar, &meanwhile).await?;
         }
     }
     for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
-        let doubt = establish(place, engine, &step, shows, &mut editions).await?;
+        let doubt = establish(registrar, engine, &step, shows, &mut editions).await?;
         unverified = unverified.or(doubt);
     }
     Ok((unverified, editions))
@@ -344,15 +344,15 @@ pub async fn register(
 ///
 /// # Errors
 /// If the server cannot be reached, or does not take it any more.
-pub async fn restore(place: &Place, objects: &[Value], before: &[Value]) -> Result<Editions, Unavailable> {
-    let is_before = |key: &Key| before.iter().any(|object| place.key_of(object).as_ref() == Some(key));
-    let keys = objects.iter().filter_map(|object| place.key_of(object)).filter(|key| !is_before(key));
+pub async fn restore(registrar: &Registrar, objects: &[Value], before: &[Value]) -> Result<Editions, Unavailable> {
+    let is_before = |key: &RegistrationKey| before.iter().any(|object| registrar.key_of(object).as_ref() == Some(key));
+    let keys = objects.iter().filter_map(|object| registrar.key_of(object)).filter(|key| !is_before(key));
     let mut editions = Editions::new();
-    unregister(place, &keys.collect::<Vec<_>>()).await?;
+    unregister(registrar, &keys.collect::<Vec<_>>()).await?;
     let (refusing, injecting): (Vec<_>, Vec<_>) = before.iter().partition(|object| refuses(object));
     for object in injecting.into_iter().chain(refusing) {
-        let (Some(resource), Some(key)) = (place.resource_of(object), place.key_of(object)) else { continue };
-        let stored = apply(&place.client, &resource, object).await?;
+        let (Some(resource), Some(key)) = (registrar.resource_of(object), registrar.key_of(object)) else { continue };
+        let stored = apply(&registrar.client, &resource, object).await?;
         editions.insert(key, Edition::of(&stored));
     }
     Ok(editions)
@@ -362,11 +362,11 @@ pub async fn restore(place: &Place, objects: &[Value], before: &[Value]) -> Resu
 ///
 /// # Errors
 /// If the server cannot be reached; to be called again then.
-pub async fn unregister(place: &Place, keys: &[Key]) -> Result<(), CallError> {
+pub async fn unregister(registrar: &Registrar, keys: &[RegistrationKey]) -> Result<(), CallError> {
     for resource in resources::ALL {
-        let Some(served) = place.capabilities.registration(resource) else { continue };
+        let Some(served) = registrar.capabilities.registration(resource) else { continue };
         for (_, name) in keys.iter().filter(|(other, _)| other == resource) {
-            remove(&place.client, &served, name).await?;
+            remove(&registrar.client, &served, name).await?;
         }
     }
     Ok(())
@@ -381,7 +381,7 @@ fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
-impl Place {
+impl Registrar {
     /// How `object`, which an engine has rendered, is addressed.
     fn resource_of(&self, object: &Value) -> Option<ApiResource> {
         let mut served = resources::ALL.iter().filter_map(|resource| self.capabilities.registration(resource));
@@ -389,18 +389,18 @@ impl Place {
     }
 
     /// Under what `object`, which an engine has rendered, is registered; none if the server has no such thing.
-    pub fn key_of(&self, object: &Value) -> Option<Key> {
+    pub fn key_of(&self, object: &Value) -> Option<RegistrationKey> {
         Some((self.resource_of(object)?.plural, name_of(object).to_owned()))
     }
 }
 
 /// Removes what refuses and is of `resource`, where it is to change. True if there was something.
-async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<bool, CallError> {
-    let Some(resource) = place.capabilities.registration(resource) else { return Ok(false) };
+async fn withdraw(registrar: &Registrar, resource: &str, wanted: &[&Value]) -> Result<bool, CallError> {
+    let Some(resource) = registrar.capabilities.registration(resource) else { return Ok(false) };
     let mut is_withdrawn = false;
-    let api = Api::<DynamicObject>::all_with(place.client.clone(), &resource);
+    let api = Api::<DynamicObject>::all_with(registrar.client.clone(), &resource);
     let ours = ListParams::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
-    let own = shared_name(&place.kind);
+    let own = shared_name(&registrar.kind);
     let is_of_kind = |name: &str| name.strip_suffix(IGNORING).unwrap_or(name) == own;
     let listed = match call(api.list(&ours)).await {
         // What we may not see, we have not made; or it was made when we might.
@@ -413,7 +413,7 @@ async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<bo
         (stored["apiVersion"], stored["kind"]) = (json!(resource.api_version), json!(resource.kind));
         let is_wanted = wanted.iter().any(|object| name_of(object) == name_of(&stored) && covers(&stored, object));
         if is_of_kind(name_of(&stored)) && !is_wanted {
-            remove(&place.client, &resource, name_of(&stored)).await?;
+            remove(&registrar.client, &resource, name_of(&stored)).await?;
             is_withdrawn = true;
         }
     }
@@ -421,17 +421,17 @@ async fn withdraw(place: &Place, resource: &str, wanted: &[&Value]) -> Result<bo
 }
 
 /// Waits until nothing refuses any more what asks for it, unless something `stays` that does.
-async fn released(place: &Place, stays: &[&Value]) -> Result<(), CallError> {
+async fn released(registrar: &Registrar, stays: &[&Value]) -> Result<(), CallError> {
     if !stays.is_empty() {
         return Ok(());
     }
-    let Some(resource) = place.capabilities.resource(&place.kind) else { return Ok(()) };
-    let object = probing(&place.kind, &resource, Shows::Refuses);
+    let Some(resource) = registrar.capabilities.resource(&registrar.kind) else { return Ok(()) };
+    let object = probing(&registrar.kind, &resource, Shows::Refuses);
     let since = Instant::now();
-    while since.elapsed() < place.timing.settling {
-        match trial::create(&place.client, &resource, &place.namespace, &object, Strictness::Lenient).await {
+    while since.elapsed() < registrar.timing.settling {
+        match trial::create(&registrar.client, &resource, &registrar.namespace, &object, Strictness::Lenient).await {
             Err(error) if error.code() == 0 => return Err(error),
-            Err(_) => tokio::time::sleep(place.timing.probe_pause).await,
+            Err(_) => tokio::time::sleep(registrar.timing.probe_pause).await,
             Ok(_) => return Ok(()),
         }
     }
@@ -472,26 +472,26 @@ enum Shows {
 
 /// Writes `objects` and waits until they show.
 async fn establish(
-    place: &Place,
+    registrar: &Registrar,
     engine: EngineName,
     objects: &[&Value],
     shows: Shows,
     editions: &mut Editions,
 ) -> Result<Option<Unverified>, Unavailable> {
     for object in objects {
-        let Some(resource) = place.resource_of(object) else {
+        let Some(resource) = registrar.resource_of(object) else {
             let message = format!("the server does not serve {} any more", object["kind"]);
             return Err(Unavailable::new(Code::EngineUnavailable, message));
         };
-        let stored = apply(&place.client, &resource, object).await?;
+        let stored = apply(&registrar.client, &resource, object).await?;
         editions.insert((resource.plural, name_of(object).to_owned()), Edition::of(&stored));
     }
-    show(place, engine, objects, shows).await
+    show(registrar, engine, objects, shows).await
 }
 
 /// Waits until `objects`, which are registered, show. Gives what nobody can tell.
 async fn show(
-    place: &Place,
+    registrar: &Registrar,
     engine: EngineName,
     objects: &[&Value],
     shows: Shows,
@@ -500,29 +500,33 @@ async fn show(
     let Some(revision) = objects.iter().find_map(|object| revision_of(object)) else { return Ok(None) };
     let since = Instant::now();
     loop {
-        match probe(place, engine, &revision, shows).await? {
+        match probe(registrar, engine, &revision, shows).await? {
             Seen::Yes => return Ok(None),
-            Seen::CannotTell(message) if since.elapsed() >= place.timing.settling => {
+            Seen::CannotTell(message) if since.elapsed() >= registrar.timing.settling => {
                 return Ok(Some((Code::ProbeFailed, message)));
             }
-            Seen::NotYet(why) if since.elapsed() >= place.timing.probe_limit => {
-                return Err(without_effect(place, engine, why.as_deref()));
+            Seen::NotYet(why) if since.elapsed() >= registrar.timing.probe_limit => {
+                return Err(without_effect(registrar, engine, why.as_deref()));
             }
-            Seen::CannotTell(_) | Seen::NotYet(_) => tokio::time::sleep(place.timing.probe_pause).await,
+            Seen::CannotTell(_) | Seen::NotYet(_) => tokio::time::sleep(registrar.timing.probe_pause).await,
         }
     }
 }
 
 /// Verifies by creates that are not stored that `objects`, which `engine` has rendered and which are registered, are in effect. Changes
 /// nothing.
-pub async fn verify(place: &Place, engine: EngineName, objects: &[Value]) -> Verification {
-    verified(place, engine, objects).await.into()
+pub async fn verify(registrar: &Registrar, engine: EngineName, objects: &[Value]) -> Verification {
+    verified(registrar, engine, objects).await.into()
 }
 
-async fn verified(place: &Place, engine: EngineName, objects: &[Value]) -> Result<Option<Unverified>, Unavailable> {
+async fn verified(
+    registrar: &Registrar,
+    engine: EngineName,
+    objects: &[Value],
+) -> Result<Option<Unverified>, Unavailable> {
     let (refusing, injecting): (Vec<_>, Vec<_>) = objects.iter().partition(|object| refuses(object));
     for (step, shows) in [(injecting, Shows::Injects), (refusing, Shows::Refuses)] {
-        let unverified = show(place, engine, &step, shows).await?;
+        let unverified = show(registrar, engine, &step, shows).await?;
         if unverified.is_some() {
             return Ok(unverified);
         }
@@ -543,10 +547,10 @@ pub fn unanswered(why: &str) -> Unavailable {
     Unavailable::new(Code::WebhookUnreachable, format!("the API server gets no answer from the webhook: {why}"))
 }
 
-fn without_effect(place: &Place, engine: EngineName, why: Option<&str>) -> Unavailable {
-    let limit = place.timing.probe_limit.as_secs_f64();
-    let tried = format!("registered, but a new {} did not show it in {limit} s", place.kind.resource);
-    engine.engine().without_effect(&tried, why, &place.capabilities)
+fn without_effect(registrar: &Registrar, engine: EngineName, why: Option<&str>) -> Unavailable {
+    let limit = registrar.timing.probe_limit.as_secs_f64();
+    let tried = format!("registered, but a new {} did not show it in {limit} s", registrar.kind.resource);
+    engine.engine().without_effect(&tried, why, &registrar.capabilities)
 }
 
 /// Whether a registration shows.
@@ -558,8 +562,8 @@ enum Seen {
     CannotTell(String),
 }
 
-async fn probe(place: &Place, engine: EngineName, revision: &str, shows: Shows) -> Result<Seen, Unavailable> {
-    let Place { client, capabilities, namespace, kind, timing } = place;
+async fn probe(registrar: &Registrar, engine: EngineName, revision: &str, shows: Shows) -> Result<Seen, Unavailable> {
+    let Registrar { client, capabilities, namespace, kind, timing } = registrar;
     let Some(resource) = capabilities.resource(kind) else { return Ok(Seen::NotYet(None)) };
     let object = probing(kind, &resource, shows);
     match trial::create(client, &resource, namespace, &object, Strictness::Lenient).await {

@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct CheckOptions {
     /// Before the installation: only what can be known then, and whether you may install
     #[arg(long)]
     pre: bool,
@@ -73,7 +73,7 @@ impl Subject<'_> {
     }
 }
 
-pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
+pub(super) async fn run(options: CheckOptions, out: &mut impl Write) -> Result<End> {
     let (client, _) = live::connect(&options.cluster).await?;
     let site = options.site.site()?;
     // The checks of policies report a missing right to read them.

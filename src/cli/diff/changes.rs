@@ -1,6 +1,6 @@
 //! The differences between two versions of the policies, and their output.
 
-use super::Options;
+use super::DiffOptions;
 use crate::cli::files::{Subject, title};
 use crate::cli::output;
 use crate::decision::Decision;
@@ -220,7 +220,7 @@ impl Report {
         format!("{workloads}: {}", parts.join(", "))
     }
 
-    pub(super) fn print(&self, options: &Options, out: &mut impl Write) -> Result<()> {
+    pub(super) fn print(&self, options: &DiffOptions, out: &mut impl Write) -> Result<()> {
         let count = |change| self.count(change);
         let document = || {
             json!({

@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct DiffOptions {
     /// Policies as they are: files, folders, or - for standard input [default: those in the cluster]
     #[arg(long, value_name = "FILE", num_args = 1..)]
     old: Vec<PathBuf>,
@@ -40,7 +40,7 @@ pub(super) struct Options {
     site: SiteOptions,
 }
 
-pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
+pub(super) async fn run(options: DiffOptions, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("--old", &options.old), ("--new", &options.new), ("-f", &options.files)])?;
     let mut site = options.site.site()?;
     let versions = versions(&options, &site).await?;
@@ -57,7 +57,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
 }
 
 /// Both versions of the policies.
-async fn versions(options: &Options, site: &Site) -> Result<Versions> {
+async fn versions(options: &DiffOptions, site: &Site) -> Result<Versions> {
     let read = |paths: &[PathBuf], flag| files::policies(paths, options.reading.reading(), site, flag);
     let new = read(&options.new, "--new")?;
     if !options.old.is_empty() {
@@ -74,7 +74,7 @@ async fn versions(options: &Options, site: &Site) -> Result<Versions> {
 }
 
 /// The stored workloads that a policy of either version targets.
-async fn in_cluster(options: &Options, versions: &Versions, site: &mut Site) -> Result<Vec<Subject>> {
+async fn in_cluster(options: &DiffOptions, versions: &Versions, site: &mut Site) -> Result<Vec<Subject>> {
     let found = live::workloads(&options.cluster, &Asked::all(versions.kinds()), &options.scope).await?;
     if let Some(error) =
         found.unread.filter(|_| versions.old.select_by_namespace() || versions.new.select_by_namespace())

@@ -16,7 +16,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct ExplainOptions {
     /// Workloads in the cluster: KIND/NAME or KIND NAME, for example deploy/web, or KIND for all of them [default, with -n,
     /// -A or -l: all that a policy targets]
     #[arg(value_name = "KIND/NAME", conflicts_with = "files")]
@@ -40,7 +40,7 @@ pub(super) struct Options {
     site: SiteOptions,
 }
 
-pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
+pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result<End> {
     files::at_most_one_stdin(&[("-f", &options.files), ("--policy", &options.policies)])?;
     let asked = Asked::parse(&options.target)?;
     let mut site = options.site.site()?;
@@ -68,7 +68,7 @@ pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
     Ok(if reports.iter().any(Report::is_finding) { End::Finding } else { End::Fine })
 }
 
-async fn known(options: &Options, site: &Site) -> Result<Known> {
+async fn known(options: &ExplainOptions, site: &Site) -> Result<Known> {
     if options.policies.is_empty() {
         return live::policies(&options.cluster, site).await;
     }
@@ -79,7 +79,7 @@ async fn known(options: &Options, site: &Site) -> Result<Known> {
 /// The requested stored workloads, and the single namespace that was searched. Without a kind, the workloads of every
 /// kind that a policy targets.
 async fn in_cluster(
-    options: &Options,
+    options: &ExplainOptions,
     mut asked: Vec<Asked>,
     policies: &Policies,
     site: &mut Site,

@@ -1,6 +1,6 @@
 //! The parts of the operator process, from the start to a stop in good order.
 
-use super::Options;
+use super::RunOptions;
 use super::reach;
 use super::term::Term;
 use crate::capabilities::Capabilities;
@@ -69,7 +69,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Connects, and checks what it cannot do without.
-    pub(super) async fn start(options: &Options) -> Result<Self> {
+    pub(super) async fn start(options: &RunOptions) -> Result<Self> {
         let Base { client, site, metrics, health, capabilities, identity, lease } = Base::reach(options).await?;
         let timing = options.waiting.timing();
         let (recorder, recording) = Recorder::new(client.clone(), identity, metrics.clone());
@@ -235,7 +235,7 @@ struct Base {
 
 impl Base {
     /// Serves metrics and probes, and waits for the API server.
-    async fn reach(options: &Options) -> Result<Self> {
+    async fn reach(options: &RunOptions) -> Result<Self> {
         let namespace = own_namespace(options.operator_namespace.as_deref());
         let mut site = Site::new(&namespace, options.protected_namespaces.clone(), options.initializer_names.clone());
         site.trust = options.trust.trust();

@@ -23,7 +23,7 @@ use serde_json::json;
 use std::io::Write;
 
 #[derive(Args, Debug)]
-pub(super) struct Options {
+pub(super) struct StatusOptions {
     /// The policy [default: a line for each]
     #[arg(value_name = "POLICY")]
     policy: Option<String>,
@@ -57,7 +57,7 @@ struct Summary {
     age_seconds: i64,
 }
 
-pub(super) async fn run(options: Options, out: &mut impl Write) -> Result<End> {
+pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<End> {
     let (client, _) = live::connect(&options.cluster).await?;
     let mut site = options.site.site()?;
     let stored =

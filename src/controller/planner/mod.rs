@@ -23,7 +23,7 @@ use self::rendered::{Rendered, Rendering};
 use super::policy_state::outcome_of;
 use super::registrations::Registrations;
 use crate::api::code::Code;
-use crate::api::condition::Outcome;
+use crate::api::condition::Readiness;
 use crate::api::v1alpha1::Mode;
 use crate::cluster::openapi::PodSchema;
 use crate::cluster::policies::{Snapshot, Stored};
@@ -44,7 +44,7 @@ use std::time::Instant;
 #[derive(Default)]
 pub(super) struct Plan {
     /// Of every stored policy: where it is delivered, or why it is not.
-    pub(super) policies: BTreeMap<String, Result<Arc<Placed>, Outcome>>,
+    pub(super) policies: BTreeMap<String, Result<Arc<Placed>, Readiness>>,
     /// Policies whose edit cannot be put in force: where they are delivered as they were before.
     unedited: BTreeMap<String, Arc<Placed>>,
     /// What the policies on one resource share.
@@ -73,17 +73,17 @@ impl Plan {
 }
 
 /// True if and only if it says that nobody can tell now: the server does not answer, or something of ours is on its way.
-pub(super) fn is_undecided(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::FirstSight | Outcome::Waiting { code: Code::ServerAway, .. })
+pub(super) fn is_undecided(outcome: &Readiness) -> bool {
+    matches!(outcome, Readiness::FirstSight | Readiness::Waiting { code: Code::ServerAway, .. })
 }
 
 /// `outcome` of an edit, where what was in force before it stays so.
-fn unedited(outcome: Outcome) -> Outcome {
+fn unedited(outcome: Readiness) -> Readiness {
     let with = |message: String| format!("{message}; what was in force before this edit stays in force");
     match outcome {
-        Outcome::Rejected { code, message } => Outcome::Rejected { code, message: with(message) },
-        Outcome::Impossible { code, message } => Outcome::Impossible { code, message: with(message) },
-        Outcome::Waiting { code, message } => Outcome::Waiting { code, message: with(message) },
+        Readiness::Rejected { code, message } => Readiness::Rejected { code, message: with(message) },
+        Readiness::Impossible { code, message } => Readiness::Impossible { code, message: with(message) },
+        Readiness::Waiting { code, message } => Readiness::Waiting { code, message: with(message) },
         outcome => outcome,
     }
 }
@@ -233,7 +233,7 @@ impl Planner {
             let choice = View { planner: self, inputs, rendering: &rendering, questions: &questions }.choose(&eligible);
             let failed = self.try_templates(&eligible, &plan, &choice, inputs, &mut requests);
             let refused = choice.refused.iter().map(|(name, reason)| (name.clone(), outcome_of(reason.clone())));
-            let is_new = |(name, _): &(String, Outcome)| !plan.policies.contains_key(name);
+            let is_new = |(name, _): &(String, Readiness)| !plan.policies.contains_key(name);
             let failed: BTreeMap<_, _> = failed.into_iter().chain(refused).filter(is_new).collect();
             if failed.is_empty() {
                 break choice;
@@ -287,12 +287,12 @@ impl Planner {
     }
 
     /// What can be said of a policy before an engine is chosen.
-    fn judge(&self, name: &str, stored: &Stored, inputs: &Inputs<'_>) -> Result<(), Outcome> {
+    fn judge(&self, name: &str, stored: &Stored, inputs: &Inputs<'_>) -> Result<(), Readiness> {
         let policy = stored.parsed.clone().map_err(|violations| {
             let first = violations.first().map_or(Code::InvalidField, |violation| violation.code);
             let texts: Vec<_> =
                 violations.iter().map(|violation| format!("{}: {}", violation.field, violation.message)).collect();
-            Outcome::Rejected { code: first, message: texts.join("; ") }
+            Readiness::Rejected { code: first, message: texts.join("; ") }
         })?;
         if let Some(other) =
             inputs.snapshot.policies.by_initializer(&policy.initializer_name).filter(|other| other.name != policy.name)
@@ -301,13 +301,13 @@ impl Planner {
                 "spec.initializerName: `{}` is the name of SidecarPolicy `{}` already",
                 policy.initializer_name, other.name
             );
-            return Err(Outcome::Rejected { code: Code::DuplicateInitializerName, message });
+            return Err(Readiness::Rejected { code: Code::DuplicateInitializerName, message });
         }
         if policy.spec.suspend {
-            return Err(Outcome::Suspended);
+            return Err(Readiness::Suspended);
         }
         if policy.spec.mode == Mode::Audit {
-            return Err(Outcome::Audit { sample: (inputs.sample)(name, &policy.spec_hash) });
+            return Err(Readiness::Audit { sample: (inputs.sample)(name, &policy.spec_hash) });
         }
         let Around { cluster, site, .. } = &inputs.around;
         targets::check(&policy, cluster).map_err(outcome_of)?;
@@ -316,21 +316,21 @@ impl Planner {
                 "native sidecars need Kubernetes 1.29 or later, and every kubelet, too; this server is {}",
                 cluster.version
             );
-            return Err(Outcome::Impossible { code: Code::NativeSidecarsUnavailable, message });
+            return Err(Readiness::Impossible { code: Code::NativeSidecarsUnavailable, message });
         }
         self.check_template(&policy, &cluster.version)
     }
 
     /// Compares the template with what the server knows.
-    fn check_template(&self, policy: &Policy, version: &str) -> Result<(), Outcome> {
+    fn check_template(&self, policy: &Policy, version: &str) -> Result<(), Readiness> {
         let schema = self.schema.as_ref();
-        let schema = schema.map_err(|error| Outcome::Waiting { code: Code::ServerAway, message: error.clone() })?;
+        let schema = schema.map_err(|error| Readiness::Waiting { code: Code::ServerAway, message: error.clone() })?;
         let unknown = schema.unknown_fields(&policy.template.spec);
         if unknown.is_empty() {
             return Ok(());
         }
         let message = format!("this server ({version}) does not know {}; it would be dropped", unknown.join(", "));
-        Err(Outcome::Impossible { code: Code::UnknownTemplateField, message })
+        Err(Readiness::Impossible { code: Code::UnknownTemplateField, message })
     }
 
     /// Has the templates tried that go into admission as they are. Gives the policies whose template failed.
@@ -341,7 +341,7 @@ impl Planner {
         choice: &Choice,
         inputs: &Inputs<'_>,
         requests: &mut Requests,
-    ) -> BTreeMap<String, Outcome> {
+    ) -> BTreeMap<String, Readiness> {
         let mut failed = BTreeMap::new();
         // What stays as it was before an edit has been tried.
         let is_open = |policy: &&Arc<Policy>| {
@@ -405,7 +405,7 @@ pub(super) fn rejecting(around: Around, kind: &Arc<Kind>, before: &InEffect, bot
 /// Replaces each policy in `failed` by what is in effect of it from before its edit, if there is such, and notes its outcome in `plan`.
 fn keep_before_edit(
     eligible: Vec<Arc<Policy>>,
-    failed: &BTreeMap<String, Outcome>,
+    failed: &BTreeMap<String, Readiness>,
     registrations: &Registrations,
     plan: &mut Plan,
 ) -> Vec<Arc<Policy>> {
@@ -504,7 +504,7 @@ impl View<'_> {
     }
 
     /// Where `policy` is delivered, as chosen.
-    fn place(&self, policy: &Arc<Policy>, choice: &Choice) -> Result<Placed, Outcome> {
+    fn place(&self, policy: &Arc<Policy>, choice: &Choice) -> Result<Placed, Readiness> {
         if let Some(reason) = choice.refused.get(&policy.name) {
             return Err(outcome_of(reason.clone()));
         }

@@ -111,9 +111,9 @@ impl Office {
     fn why(&self, name: &str) -> (Code, String) {
         match &self.plan().policies[name] {
             Err(
-                Outcome::Rejected { code, message }
-                | Outcome::Impossible { code, message }
-                | Outcome::Waiting { code, message },
+                Readiness::Rejected { code, message }
+                | Readiness::Impossible { code, message }
+                | Readiness::Waiting { code, message },
             ) => (*code, message.clone()),
             Err(other) => panic!("{other:?}"),
             Ok(_) => panic!("{name} is delivered"),
@@ -164,9 +164,9 @@ fn each_policy_that_is_not_delivered_has_its_reason() {
     let mut office = Office::new(cluster(30, &[]), &objects);
     office.settle();
     let plan = office.plan();
-    assert!(matches!(plan.policies["off"], Err(Outcome::Suspended)));
+    assert!(matches!(plan.policies["off"], Err(Readiness::Suspended)));
     let sample = Some("sample of audit".to_owned());
-    assert!(matches!(&plan.policies["audit"], Err(Outcome::Audit { sample: told }) if *told == sample));
+    assert!(matches!(&plan.policies["audit"], Err(Readiness::Audit { sample: told }) if *told == sample));
     assert!(plan.policies["first"].is_ok());
     for (name, code) in [
         ("unserved", Code::TargetNotServed),
@@ -185,7 +185,7 @@ fn before_the_fields_of_the_server_are_known_enforced_policies_wait() {
     assert!(office.planner.needs_schema(&office.snapshot));
     office.draw();
     assert_eq!(office.why("a"), (Code::ServerAway, "it does not answer".to_owned()));
-    assert!(office.plan().is_undecided() && matches!(office.plan().policies["b"], Err(Outcome::Suspended)));
+    assert!(office.plan().is_undecided() && matches!(office.plan().policies["b"], Err(Readiness::Suspended)));
     assert!(!office.planner.needs_schema(&snapshot(&[policy("b", json!({ "suspend": true }))])));
 }
 

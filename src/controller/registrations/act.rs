@@ -1,7 +1,7 @@
 //! Does what the lifecycle of a registration says.
 
 use crate::api::code::Code;
-use crate::api::condition::Outcome;
+use crate::api::condition::Readiness;
 use crate::cluster::client::call;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
@@ -10,7 +10,9 @@ use crate::controller::status::Force;
 use crate::controller::{Controller, Finished};
 use crate::engine::lifecycle::{Action, Context, Event, InEffect, Report, Wanted, is_lasting, is_rejection};
 use crate::engine::process::Worker;
-use crate::engine::registration::{self, Edition, Editions, Key, Meanwhile, Place, Unverified, Verification};
+use crate::engine::registration::{
+    self, Edition, Editions, Meanwhile, Registrar, RegistrationKey, Unverified, Verification,
+};
 use crate::engine::{self, Unavailable};
 use crate::policy::{Policies, Policy};
 use crate::workload::Kind;
@@ -80,24 +82,26 @@ impl Controller {
         match slot {
             Slot::Policy(_) => {
                 let Some(worker) = self.worker.clone() else { return };
-                let (slots, place) =
-                    (self.registrations.room.clone(), wanted.kinds.first().map(|kind| self.place_of(kind)));
+                let (slots, registrar) =
+                    (self.registrations.room.clone(), wanted.kinds.first().map(|kind| self.registrar_of(kind)));
                 self.tasks.spawn(async move {
                     let _slot = slots.acquire_owned().await;
-                    let key = place.zip(wanted.objects.first()).and_then(|(place, object)| place.key_of(object));
+                    let key =
+                        registrar.zip(wanted.objects.first()).and_then(|(registrar, object)| registrar.key_of(object));
                     let result = register_own(&*worker, key, &wanted, before.as_deref()).await;
                     Finished::Registered(task, wanted, result)
                 });
             }
             Slot::Kind(kind) => {
-                let place = self.place_of(kind);
+                let registrar = self.registrar_of(kind);
                 let nothing = || Meanwhile::Only(Vec::new());
                 let meanwhile = before.as_ref().map_or_else(nothing, |before| self.meanwhile(kind, before, &wanted));
-                let kept: BTreeSet<Key> = wanted.objects.iter().filter_map(|object| place.key_of(object)).collect();
+                let kept: BTreeSet<RegistrationKey> =
+                    wanted.objects.iter().filter_map(|object| registrar.key_of(object)).collect();
                 let registered = self.registrations.registered(slot);
-                let obsolete: Vec<Key> = registered.into_iter().filter(|key| !kept.contains(key)).collect();
+                let obsolete: Vec<RegistrationKey> = registered.into_iter().filter(|key| !kept.contains(key)).collect();
                 self.tasks.spawn(async move {
-                    let result = register_shared(&place, &wanted, before.as_deref(), &meanwhile, &obsolete).await;
+                    let result = register_shared(&registrar, &wanted, before.as_deref(), &meanwhile, &obsolete).await;
                     Finished::Registered(task, wanted, result)
                 });
             }
@@ -115,7 +119,7 @@ impl Controller {
     }
 
     async fn unregister(&mut self, slot: &Slot) -> Option<Event> {
-        let keys: Vec<Key> = self.registrations.registered(slot).into_iter().collect();
+        let keys: Vec<RegistrationKey> = self.registrations.registered(slot).into_iter().collect();
         if keys.is_empty() {
             return Some(Event::Unregistered(Ok(())));
         }
@@ -145,9 +149,9 @@ impl Controller {
                 });
             }
             Slot::Kind(kind) => {
-                let place = self.place_of(kind);
+                let registrar = self.registrar_of(kind);
                 self.tasks.spawn(async move {
-                    let result = registration::unregister(&place, &keys).await;
+                    let result = registration::unregister(&registrar, &keys).await;
                     Finished::Unregistered(task, result.map_err(|error| error.to_string()))
                 });
             }
@@ -169,9 +173,9 @@ impl Controller {
                 });
             }
             Slot::Kind(kind) => {
-                let place = self.place_of(kind);
+                let registrar = self.registrar_of(kind);
                 self.tasks.spawn(async move {
-                    let verification = registration::verify(&place, wanted.engine, &wanted.objects).await;
+                    let verification = registration::verify(&registrar, wanted.engine, &wanted.objects).await;
                     Finished::Verified(task, wanted, verification)
                 });
             }
@@ -187,7 +191,7 @@ impl Controller {
     }
 
     /// Takes what we have written for registered: the watch may not have shown it yet, or that it is gone again.
-    fn expect(&mut self, in_effect: &InEffect, deleted: &BTreeSet<Key>) {
+    fn expect(&mut self, in_effect: &InEffect, deleted: &BTreeSet<RegistrationKey>) {
         for ((resource, name), edition) in in_effect.editions.iter().filter(|(key, _)| !deleted.contains(*key)) {
             if let Some(mirror) = self.registrations.own.get_mut(resource.as_str()) {
                 mirror.expect(name, in_effect.wanted.objects.first().cloned().unwrap_or_default());
@@ -262,8 +266,8 @@ impl Controller {
             // Whether the policy is in effect is said once it is on all its kinds; what it waited for has come.
             Slot::Policy(name) => {
                 let state = self.statuses.policies.get_mut(name);
-                if let Some(state) = state.filter(|state| !matches!(state.outcome, Outcome::InForce { .. })) {
-                    state.outcome = Outcome::FirstSight;
+                if let Some(state) = state.filter(|state| !matches!(state.outcome, Readiness::InForce { .. })) {
+                    state.outcome = Readiness::FirstSight;
                 }
             }
             Slot::Kind(kind) => {
@@ -295,7 +299,7 @@ impl Controller {
 /// Why it is not in effect, and what is still.
 async fn register_own(
     worker: &dyn Worker,
-    key: Option<Key>,
+    key: Option<RegistrationKey>,
     wanted: &Arc<Wanted>,
     before: Option<&InEffect>,
 ) -> Result<InEffect, (Unavailable, Option<InEffect>)> {
@@ -318,16 +322,16 @@ async fn register_own(
 /// # Errors
 /// Why it is not in effect, and what is still.
 async fn register_shared(
-    place: &Place,
+    registrar: &Registrar,
     wanted: &Arc<Wanted>,
     before: Option<&InEffect>,
     meanwhile: &Meanwhile,
-    obsolete: &[Key],
+    obsolete: &[RegistrationKey],
 ) -> Result<InEffect, (Unavailable, Option<InEffect>)> {
-    let reason = match registration::register(place, wanted.engine, &wanted.objects, meanwhile).await {
+    let reason = match registration::register(registrar, wanted.engine, &wanted.objects, meanwhile).await {
         Ok((unverified, editions)) => {
             let leftover =
-                registration::unregister(place, obsolete).await.err().map(|error| still_there(&error.into()));
+                registration::unregister(registrar, obsolete).await.err().map(|error| still_there(&error.into()));
             return Ok(InEffect { wanted: wanted.clone(), unverified, leftover, editions });
         }
         Err(reason) => reason,
@@ -339,11 +343,11 @@ async fn register_shared(
     // Where the engine turned out to be off, it was off before, too.
     let before = before.filter(|before| before.wanted.engine != wanted.engine || !is_of_engine(&reason));
     let objects = before.map(|before| before.wanted.objects.as_slice()).unwrap_or_default();
-    let kept = match registration::restore(place, &wanted.objects, objects).await {
+    let kept = match registration::restore(registrar, &wanted.objects, objects).await {
         Ok(editions) => before.map(|before| InEffect { editions, ..before.clone() }),
         // It is compared with what is there once that can be read.
         Err(error) => {
-            warn!(resource = place.kind.resource, %error, "What was in force before cannot be put back; trying again");
+            warn!(resource = registrar.kind.resource, %error, "What was in force before cannot be put back; trying again");
             before.cloned()
         }
     };

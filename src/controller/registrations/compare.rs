@@ -1,7 +1,7 @@
 //! Compares what every slot is to have with what it has.
 
 use crate::api::code::Code;
-use crate::api::condition::Outcome;
+use crate::api::condition::Readiness;
 use crate::capabilities::registration as resources;
 use crate::cluster::client::Progress;
 use crate::cluster::policies::{Snapshot, Stored};
@@ -101,7 +101,7 @@ impl Controller {
             && self.stays_as_it_is(name, stored)
         {
             let state = self.statuses.policies.get_mut(name).filter(|_| is_up && !is_programmed(stored));
-            if let Some(state) = state.filter(|state| !matches!(state.outcome, Outcome::InForce { .. })) {
+            if let Some(state) = state.filter(|state| !matches!(state.outcome, Readiness::InForce { .. })) {
                 state.outcome = reason.clone();
             }
             return Wish::Keep;
@@ -200,13 +200,13 @@ impl Controller {
     }
 
     /// Whether the policy goes from a registration of its own to shared ones, and is not in effect there yet.
-    fn is_leaving(&self, name: &str, placed: &Result<Arc<Placed>, Outcome>) -> bool {
+    fn is_leaving(&self, name: &str, placed: &Result<Arc<Placed>, Readiness>) -> bool {
         let Ok(placed) = placed else { return false };
         self.registrations.is_own_in_effect(name) && self.shortfall(&placed.policy, &placed.shared).is_some()
     }
 
     /// Whether it is not known yet by which engine the policy is to be delivered on one of its kinds.
-    fn is_undecided_elsewhere(&self, placed: &Result<Arc<Placed>, Outcome>) -> bool {
+    fn is_undecided_elsewhere(&self, placed: &Result<Arc<Placed>, Readiness>) -> bool {
         let Some((placed, plan)) = placed.as_ref().ok().zip(self.planner.plan()) else { return false };
         placed.shared.iter().any(|kind| plan.undecided.contains(kind))
     }

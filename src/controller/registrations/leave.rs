@@ -3,7 +3,7 @@
 use crate::cluster::policies::Stored;
 use crate::controller::Controller;
 use crate::engine::lifecycle::Registration;
-use crate::engine::registration::{self, Key};
+use crate::engine::registration::{self, RegistrationKey};
 use crate::naming::kind_of;
 use crate::policy::Policy;
 use crate::workload::Kind;
@@ -46,8 +46,8 @@ impl Controller {
         let message = "the operator stopped in good order and unregistered its webhook; start it again";
         self.tell_stopped(named, message, until).await;
         let removals = open.iter().map(|(kind, _)| async {
-            let keys: Vec<Key> = self.registrations.registered(&Slot::of_kind(kind)).into_iter().collect();
-            if let Err(error) = registration::unregister(&self.place_of(kind), &keys).await {
+            let keys: Vec<RegistrationKey> = self.registrations.registered(&Slot::of_kind(kind)).into_iter().collect();
+            if let Err(error) = registration::unregister(&self.registrar_of(kind), &keys).await {
                 warn!(resource = kind.resource, %error, "Cannot unregister the webhook; creates of its targets take longer until the operator is back");
             }
         });

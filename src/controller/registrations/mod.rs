@@ -14,7 +14,7 @@ mod follow;
 mod leave;
 
 use crate::api::code::Code;
-use crate::api::condition::Outcome;
+use crate::api::condition::Readiness;
 use crate::capabilities::Capabilities;
 use crate::cluster::client::{is_refused, why};
 use crate::cluster::mirror::Mirror;
@@ -23,7 +23,7 @@ use crate::controller::Controller;
 use crate::controller::policy_state::outcome_of;
 use crate::controller::status::is_programmed;
 use crate::engine::lifecycle::{InEffect, Registration, Standing, Wanted};
-use crate::engine::registration::{self, Edition, Key, Unverified, is_ours_of};
+use crate::engine::registration::{self, Edition, RegistrationKey, Unverified, is_ours_of};
 use crate::engine::{self, Engine, EngineName, Unavailable};
 use crate::naming::{kind_of, own_name, policy_of};
 use crate::policy::Policy;
@@ -158,7 +158,7 @@ impl Registrations {
     }
 
     /// The registration that the policy `name` has of its own, if it is ours: its key, and itself.
-    pub(super) fn own_of(&self, name: &str) -> Option<(Key, &Value)> {
+    pub(super) fn own_of(&self, name: &str) -> Option<(RegistrationKey, &Value)> {
         let own_name = own_name(name);
         let stored = self.own.iter().find_map(|(resource, mirror)| Some((*resource, mirror.known().get(&own_name)?)));
         stored
@@ -202,12 +202,12 @@ impl Registrations {
     }
 
     /// Looks for foreign registrations that are in the way of `policy`.
-    pub(super) fn check_foreign(&self, policy: &Policy, cluster: &Capabilities) -> Result<(), Outcome> {
+    pub(super) fn check_foreign(&self, policy: &Policy, cluster: &Capabilities) -> Result<(), Readiness> {
         for (resource, other, stored) in self.all_own().filter(|(.., stored)| !is_ours_of(stored)) {
             let kind = cluster.registration(resource).map_or_else(|| resource.to_owned(), |served| served.kind);
             if *other == own_name(&policy.name) {
                 let message = format!("an {kind} `{other}` exists that we did not make; delete or rename it");
-                return Err(Outcome::Impossible { code: Code::NameTaken, message });
+                return Err(Readiness::Impossible { code: Code::NameTaken, message });
             }
             let listed = engine::of_resource(resource).map(|engine| engine.initializers_of(stored)).unwrap_or_default();
             if listed.contains(&policy.initializer_name) {
@@ -215,7 +215,7 @@ impl Registrations {
                     "the {kind} `{other}`, which is not ours, lists `{}`; remove it there",
                     policy.initializer_name
                 );
-                return Err(Outcome::Impossible { code: Code::ForeignConfiguration, message });
+                return Err(Readiness::Impossible { code: Code::ForeignConfiguration, message });
             }
         }
         Ok(())
@@ -227,7 +227,7 @@ impl Registrations {
     }
 
     /// The objects of `slot` that are there.
-    pub(super) fn registered(&self, slot: &Slot) -> BTreeSet<Key> {
+    pub(super) fn registered(&self, slot: &Slot) -> BTreeSet<RegistrationKey> {
         match slot {
             Slot::Policy(name) => self.own_of(name).map(|(key, _)| key).into_iter().collect(),
             Slot::Kind(kind) => {
@@ -239,8 +239,8 @@ impl Registrations {
     }
 
     /// An object of `in_effect` that is not as we wrote it.
-    fn edited(&self, in_effect: &InEffect) -> Option<Key> {
-        let is_edited = |(key, ours): &(&Key, &Edition)| {
+    fn edited(&self, in_effect: &InEffect) -> Option<RegistrationKey> {
+        let is_edited = |(key, ours): &(&RegistrationKey, &Edition)| {
             if let Some(mirror) = self.own.get(key.0.as_str()) {
                 let wanted = in_effect.wanted.objects.first();
                 let stored = mirror.known().get(&key.1).filter(|stored| is_ours_of(stored));
@@ -263,12 +263,12 @@ impl Registrations {
 
 impl Controller {
     /// Why `policy` is not in effect on one of `kinds`, or that it is not known yet; none if it is.
-    pub(super) fn shortfall(&self, policy: &Policy, kinds: &[Arc<Kind>]) -> Option<Outcome> {
+    pub(super) fn shortfall(&self, policy: &Policy, kinds: &[Arc<Kind>]) -> Option<Readiness> {
         let mut unknown = None;
         for kind in kinds {
             match self.registrations.of_kind(kind).map_or(Standing::Unknown, |state| state.standing(policy)) {
                 Standing::InEffect => {}
-                Standing::Unknown => unknown = Some(Outcome::FirstSight),
+                Standing::Unknown => unknown = Some(Readiness::FirstSight),
                 Standing::Not(reason) => return Some(outcome_of(reason.clone())),
             }
         }
@@ -276,13 +276,13 @@ impl Controller {
     }
 
     /// Why the registration that `policy` is to have of its own is not in effect, or that it is not known yet; none if it is.
-    pub(super) fn shortfall_of_own(&self, policy: &str, wanted: &Arc<Wanted>) -> Option<Outcome> {
+    pub(super) fn shortfall_of_own(&self, policy: &str, wanted: &Arc<Wanted>) -> Option<Readiness> {
         let state = self.registrations.of_policy(policy);
         if state.and_then(Registration::settled).is_some_and(|in_effect| in_effect.wanted.is_as(wanted)) {
             return None;
         }
         let reason = state.and_then(Registration::reason);
-        Some(reason.map_or(Outcome::FirstSight, |reason| outcome_of(reason.clone())))
+        Some(reason.map_or(Readiness::FirstSight, |reason| outcome_of(reason.clone())))
     }
 
     /// Why no dry run can verify that `policy` is in effect.

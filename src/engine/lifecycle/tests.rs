@@ -16,14 +16,14 @@ struct Story {
     /// Whether deleted objects without the mark count as deleted by hand.
     by_hand: Cell<bool>,
     /// The keys that the watch shows.
-    registered: BTreeSet<Key>,
-    edited: Option<Key>,
+    registered: BTreeSet<RegistrationKey>,
+    edited: Option<RegistrationKey>,
     /// Whether the status tells of an earlier registration.
     is_held: bool,
     is_unreadable: bool,
 }
 
-fn key() -> Key {
+fn key() -> RegistrationKey {
     ("mutatingwebhookconfigurations".to_owned(), "scpol-pods".to_owned())
 }
 

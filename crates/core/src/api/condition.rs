@@ -1,4 +1,4 @@
-//! Conditions of a policy: their types, the one [`set`], and the table from [`Outcome`] to what `status` says.
+//! Conditions of a policy: their types, the one [`set`], and the table from [`Readiness`] to what `status` says.
 //!
 //! Generic tools read them: `kubectl wait`, and Flux and Argo CD by the rules of kstatus. So `Ready` always exists;
 //! `Reconciling` and `Stalled` exist only while they are true, and never both.
@@ -82,7 +82,7 @@ impl Status {
 
 /// The state of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Readiness {
     /// Seen, without a decision.
     FirstSight,
     /// In effect.
@@ -130,7 +130,7 @@ pub enum Outcome {
 /// # Guarantees
 /// Pure and in a fixed order. Applied to its own result it changes nothing, so an unchanged status is not written. At
 /// most 2 KiB of JSON.
-pub fn conditions(outcome: &Outcome, previous: &[Condition], generation: i64, now: Timestamp) -> Vec<Condition> {
+pub fn conditions(outcome: &Readiness, previous: &[Condition], generation: i64, now: Timestamp) -> Vec<Condition> {
     let mut conditions = previous.to_vec();
     for type_ in ConditionType::ALL {
         match row(outcome, type_) {
@@ -146,43 +146,42 @@ pub fn conditions(outcome: &Outcome, previous: &[Condition], generation: i64, no
 }
 
 /// One cell of the table of states: the condition `type_` for `outcome`; none if it is absent.
-fn row(outcome: &Outcome, type_: ConditionType) -> Option<(Status, Code, &str)> {
+fn row(outcome: &Readiness, type_: ConditionType) -> Option<(Status, Code, &str)> {
     use ConditionType as T;
     use Status::{False, True, Unknown};
     const VALID: (Status, Code, &str) = (True, Code::Valid, "the spec is valid");
     const SEEN: (Status, Code, &str) = (Unknown, Code::Reconciling, "seen by the operator, which is working on it");
     Some(match (outcome, type_) {
-        (Outcome::FirstSight, T::Ready | T::Accepted | T::Programmed) => SEEN,
-        (Outcome::FirstSight, T::Reconciling) => (True, SEEN.1, SEEN.2),
-        (Outcome::Rejected { code, message }, T::Ready | T::Accepted | T::Programmed) => (False, *code, message),
-        (Outcome::Rejected { code, message }, T::Stalled) => (True, *code, message),
+        (Readiness::FirstSight, T::Ready | T::Accepted | T::Programmed) => SEEN,
+        (Readiness::FirstSight, T::Reconciling) => (True, SEEN.1, SEEN.2),
+        (Readiness::Rejected { code, message }, T::Ready | T::Accepted | T::Programmed) => (False, *code, message),
+        (Readiness::Rejected { code, message }, T::Stalled) => (True, *code, message),
         (_, T::Accepted) => VALID,
-        (Outcome::InForce { conflicts: Some(conflicts), .. }, T::Ready | T::Conflicted) => {
+        (Readiness::InForce { conflicts: Some(conflicts), .. }, T::Ready | T::Conflicted) => {
             (True, Code::Conflicted, conflicts)
         }
-        (Outcome::InForce { degraded: Some((code, message)), .. }, T::Degraded) => (True, *code, message),
-        (Outcome::InForce { degraded: Some(_), .. }, T::Ready) => {
+        (Readiness::InForce { degraded: Some((code, message)), .. }, T::Degraded) => (True, *code, message),
+        (Readiness::InForce { degraded: Some(_), .. }, T::Ready) => {
             (True, Code::Programmed, "in force, with the restriction that `Degraded` tells")
         }
-        (Outcome::InForce { instead: Some(instead), .. }, T::Ready | T::Programmed) => {
+        (Readiness::InForce { instead: Some(instead), .. }, T::Ready | T::Programmed) => {
             (True, Code::Programmed, instead)
         }
-        (Outcome::InForce { .. }, T::Ready | T::Programmed) => {
+        (Readiness::InForce { .. }, T::Ready | T::Programmed) => {
             (True, Code::Programmed, "in force: new workloads that match get the template")
         }
-        (Outcome::Suspended, T::Ready) => (True, Code::Suspended, "`spec.suspend` is true: kept, and without effect"),
-        (Outcome::Suspended, T::Programmed) => (False, Code::Suspended, "`spec.suspend` is true"),
-        (Outcome::Audit { sample: Some(sample) }, T::Ready) => (True, Code::Audit, sample),
-        (Outcome::Audit { .. }, T::Ready) => {
+        (Readiness::Suspended, T::Ready) => (True, Code::Suspended, "`spec.suspend` is true: kept, and without effect"),
+        (Readiness::Suspended, T::Programmed) => (False, Code::Suspended, "`spec.suspend` is true"),
+        (Readiness::Audit { sample: Some(sample) }, T::Ready) => (True, Code::Audit, sample),
+        (Readiness::Audit { .. }, T::Ready) => {
             (True, Code::Audit, "`spec.mode` is `Audit`: observing, and changing nothing")
         }
-        (Outcome::Audit { .. }, T::Programmed) => (False, Code::Audit, "`spec.mode` is `Audit`"),
-        (Outcome::Impossible { code, message } | Outcome::Waiting { code, message }, T::Ready | T::Programmed) => {
+        (Readiness::Audit { .. }, T::Programmed) => (False, Code::Audit, "`spec.mode` is `Audit`"),
+        (Readiness::Impossible { code, message } | Readiness::Waiting { code, message }, T::Ready | T::Programmed) => {
             (False, *code, message)
         }
-        (Outcome::Impossible { code, message }, T::Stalled) | (Outcome::Waiting { code, message }, T::Reconciling) => {
-            (True, *code, message)
-        }
+        (Readiness::Impossible { code, message }, T::Stalled)
+        | (Readiness::Waiting { code, message }, T::Reconciling) => (True, *code, message),
         _ => return None,
     })
 }
@@ -254,29 +253,29 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn outcomes() -> Vec<Outcome> {
+    fn outcomes() -> Vec<Readiness> {
         let (code, message) = (Code::MissingRight, "cannot watch ü".repeat(500));
         vec![
-            Outcome::FirstSight,
-            Outcome::InForce { conflicts: None, degraded: None, instead: None },
-            Outcome::InForce { conflicts: None, degraded: None, instead: Some("by Webhook, since ..".into()) },
-            Outcome::InForce { conflicts: Some("with `b`: container `c`".into()), degraded: None, instead: None },
-            Outcome::InForce {
+            Readiness::FirstSight,
+            Readiness::InForce { conflicts: None, degraded: None, instead: None },
+            Readiness::InForce { conflicts: None, degraded: None, instead: Some("by Webhook, since ..".into()) },
+            Readiness::InForce { conflicts: Some("with `b`: container `c`".into()), degraded: None, instead: None },
+            Readiness::InForce {
                 conflicts: None,
                 degraded: Some((Code::PodsCannotBypass, message.clone())),
                 instead: None,
             },
-            Outcome::InForce {
+            Readiness::InForce {
                 conflicts: Some(message.clone()),
                 degraded: Some((Code::PodsCannotBypass, message.clone())),
                 instead: Some(message.clone()),
             },
-            Outcome::Suspended,
-            Outcome::Audit { sample: None },
-            Outcome::Audit { sample: Some("Deployment `a/b` would get container `c`".into()) },
-            Outcome::Rejected { code: Code::InvalidField, message: message.clone() },
-            Outcome::Impossible { code: Code::EngineUnavailable, message: message.clone() },
-            Outcome::Waiting { code, message },
+            Readiness::Suspended,
+            Readiness::Audit { sample: None },
+            Readiness::Audit { sample: Some("Deployment `a/b` would get container `c`".into()) },
+            Readiness::Rejected { code: Code::InvalidField, message: message.clone() },
+            Readiness::Impossible { code: Code::EngineUnavailable, message: message.clone() },
+            Readiness::Waiting { code, message },
         ]
     }
 
@@ -311,8 +310,8 @@ mod tests {
     }
 
     /// Every outcome after every history.
-    fn all() -> Vec<(Outcome, Vec<Condition>, Vec<Condition>)> {
-        let after = |outcome: &Outcome, old: Vec<Condition>| {
+    fn all() -> Vec<(Readiness, Vec<Condition>, Vec<Condition>)> {
+        let after = |outcome: &Readiness, old: Vec<Condition>| {
             (outcome.clone(), old.clone(), conditions(outcome, &old, GENERATION, at(200)))
         };
         outcomes().iter().flat_map(|outcome| histories().into_iter().map(move |old| after(outcome, old))).collect()
@@ -329,7 +328,7 @@ mod tests {
             let (reconciling, stalled) = (status_of(&now, Reconciling), status_of(&now, Stalled));
             assert!(ready != Some("True") || (reconciling.is_none() && stalled.is_none()), "1: {outcome:?}");
             assert_eq!(now.iter().filter(|condition| condition.type_ == "Ready").count(), 1, "2: {outcome:?}");
-            let first_sight = outcome == Outcome::FirstSight && ready == Some("Unknown");
+            let first_sight = outcome == Readiness::FirstSight && ready == Some("Unknown");
             assert!(reconciling.is_none() || ready == Some("False") || first_sight, "3: {outcome:?}");
             assert!(stalled.is_none() || ready == Some("False"), "4: {outcome:?}");
             assert!(reconciling.is_none() || stalled.is_none(), "5: {outcome:?}");
@@ -359,7 +358,7 @@ mod tests {
 
     #[test]
     fn the_table_of_states_is_that_of_the_documentation() {
-        let shown = |outcome: &Outcome| {
+        let shown = |outcome: &Readiness| {
             let conditions = conditions(outcome, &[], GENERATION, at(200));
             let all: Vec<_> = conditions
                 .iter()

@@ -15,7 +15,7 @@ use crate::engine::lifecycle::{
     Action, Context, Event as Happened, InEffect, Observed, Registration, Report, Wanted, Wish,
 };
 use crate::engine::reach::{Reach, Reachable};
-use crate::engine::registration::{self, Edition, Editions, Key, is_marked};
+use crate::engine::registration::{self, Edition, Editions, RegistrationKey, is_marked};
 use crate::engine::revision_of;
 use crate::engine::webhook;
 use crate::operator::Operator;
@@ -130,7 +130,7 @@ impl<'a> Keeper<'a> {
         self.stored.apply(&event, |object, _| Edition::of(&object.value()));
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> RegistrationKey {
         (self.resource.plural.clone(), NAME.to_owned())
     }
 
