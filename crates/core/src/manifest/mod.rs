@@ -1,6 +1,6 @@
 //! Manifests in files, folders and pipes: read as kubectl reads them, and written back byte for byte unless changed.
 //!
-//! [`read`] returns [`File`]s. The text of a file is cut into [`Part`]s: [`Manifest`]s, and the text between them
+//! The text of a [`File`] is cut into [`Part`]s: [`Manifest`]s, and the text between them
 //! (separators, comments before a document, a byte order mark). Every part keeps its bytes, so [`File::rewrite`]
 //! touches only documents that change.
 
