@@ -633,89 +633,100 @@ fn what_was_in_effect_stays_so_unless_it_was_switched_off() {
 
 // Whatever happens
 
+/// Something that may happen now; gives the actions that follow.
+fn anything(story: &mut Story, tasks: &mut Vec<Event>, random: &mut fastrand::Rng) -> Vec<String> {
+    let form = ["one", "two"][random.usize(0..2)];
+    match random.u8(0..8) {
+        0..3 => story.wish(form),
+        3 => story.compares(Wish::Unregistered { ends_hold: random.bool() }),
+        4 if story.registered.contains(&key()) => {
+            story.deleted(if random.bool() { marked() } else { ObjectMeta::default() });
+            nothing()
+        }
+        5 => story.happens(Event::ServerChanged),
+        _ if !tasks.is_empty() => {
+            let event = tasks.remove(0);
+            if let Event::Registered(_, Ok(_)) = &event {
+                story.registered.insert(key());
+            }
+            story.happens(event)
+        }
+        _ => nothing(),
+    }
+}
+
+/// How the task that `action` begins may end.
+fn any_end(action: &str, story: &mut Story, random: &mut fastrand::Rng) -> Option<Event> {
+    let (word, form) = action.split_once(' ').unwrap_or((action, ""));
+    let form = form.split(' ').next().unwrap_or_default();
+    match (word, random.u8(0..3)) {
+        ("register", 0) => Some(Event::Registered(wanted(form), Err((failure(Code::ServerAway), None)))),
+        ("register", _) => Some(Event::Registered(wanted(form), Ok(in_effect(form)))),
+        ("unregister", _) => {
+            story.registered.clear();
+            Some(Event::Unregistered(Ok(())))
+        }
+        ("ask", exist) => Some(Event::OwnersExist(exist == 0)),
+        ("verify", 0) => Some(Event::Verified(wanted(form), Verification::Proven)),
+        ("verify", _) => {
+            let away = Verification::NotInEffect(failure(Code::WebhookOff));
+            Some(Event::Verified(wanted(form), away))
+        }
+        _ => None,
+    }
+}
+
+/// Nothing is deleted any more, every task succeeds, and time passes.
+fn calm_down(story: &mut Story, mut tasks: Vec<Event>) {
+    story.happens(Event::Resumed);
+    for _ in 0..8 {
+        story.passes(HOLD);
+        let mut told = nothing();
+        for event in std::mem::take(&mut tasks) {
+            let event = match event {
+                Event::Registered(wanted, _) => {
+                    let form = wanted.objects[0].as_str().unwrap().to_owned();
+                    story.registered.insert(key());
+                    story.happens(Event::Appeared(key()));
+                    Event::Registered(wanted, Ok(in_effect(&form)))
+                }
+                Event::Verified(wanted, _) => Event::Verified(wanted, Verification::Proven),
+                event => event,
+            };
+            told.extend(story.happens(event));
+        }
+        told.extend(story.wish("one"));
+        for action in told {
+            let form = action.split(' ').nth(1).unwrap_or_default();
+            match action.split(' ').next() {
+                Some("register") => tasks.push(Event::Registered(wanted(form), Ok(in_effect(form)))),
+                Some("ask") => tasks.push(Event::OwnersExist(false)),
+                Some("unregister") => {
+                    story.registered.clear();
+                    tasks.push(Event::Unregistered(Ok(())));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
 #[test]
 fn no_order_of_events_leaves_a_registration_stuck_or_registers_it_twice() {
     let mut random = fastrand::Rng::with_seed(7);
     for _ in 0..2000 {
-        let mut story = Story::begin();
-        let mut tasks: Vec<Event> = Vec::new();
+        let (mut story, mut tasks) = (Story::begin(), Vec::new());
         for _ in 0..40 {
             story.passes(Duration::from_secs(random.u64(0..90)));
             story.by_hand.set(random.bool());
-            let form = ["one", "two"][random.usize(0..2)];
-            let told = match random.u8(0..8) {
-                0..3 => story.wish(form),
-                3 => story.compares(Wish::Unregistered { ends_hold: random.bool() }),
-                4 if story.registered.contains(&key()) => {
-                    story.deleted(if random.bool() { marked() } else { ObjectMeta::default() });
-                    nothing()
-                }
-                5 => story.happens(Event::ServerChanged),
-                _ if !tasks.is_empty() => {
-                    let event = tasks.remove(0);
-                    if let Event::Registered(_, Ok(_)) = &event {
-                        story.registered.insert(key());
-                    }
-                    story.happens(event)
-                }
-                _ => nothing(),
-            };
-            for action in told {
-                let word = action.split(' ').next().unwrap_or_default().to_owned();
-                let form = action.split(' ').nth(1).unwrap_or_default().to_owned();
-                let result = match (word.as_str(), random.u8(0..3)) {
-                    ("register", 0) => Some(Event::Registered(wanted(&form), Err((failure(Code::ServerAway), None)))),
-                    ("register", _) => Some(Event::Registered(wanted(&form), Ok(in_effect(&form)))),
-                    ("unregister", _) => Some(Event::Unregistered(Ok(()))),
-                    ("ask", exist) => Some(Event::OwnersExist(exist == 0)),
-                    ("verify", 0) => Some(Event::Verified(wanted(&form), Verification::Proven)),
-                    ("verify", _) => {
-                        let away = Verification::NotInEffect(failure(Code::WebhookOff));
-                        Some(Event::Verified(wanted(&form), away))
-                    }
-                    _ => None,
-                };
-                if word == "unregister" {
-                    story.registered.clear();
-                }
-                tasks.extend(result);
+            for action in anything(&mut story, &mut tasks, &mut random) {
+                tasks.extend(any_end(&action, &mut story, &mut random));
             }
             let working = tasks.iter().filter(|event| !matches!(event, Event::Verified(..))).count();
             assert!(working <= 1, "two tasks write at once: {tasks:?}");
             assert_eq!(working == 1, story.state.is_busy(), "busy without a task, or the other way round: {tasks:?}");
         }
-        // In the end it comes into effect: nothing is deleted any more, every task succeeds, and time passes.
-        story.happens(Event::Resumed);
-        for _ in 0..8 {
-            story.passes(HOLD);
-            let mut told = nothing();
-            for event in std::mem::take(&mut tasks) {
-                let event = match event {
-                    Event::Registered(wanted, _) => {
-                        let form = wanted.objects[0].as_str().unwrap().to_owned();
-                        story.registered.insert(key());
-                        story.happens(Event::Appeared(key()));
-                        Event::Registered(wanted, Ok(in_effect(&form)))
-                    }
-                    Event::Verified(wanted, _) => Event::Verified(wanted, Verification::Proven),
-                    event => event,
-                };
-                told.extend(story.happens(event));
-            }
-            told.extend(story.wish("one"));
-            for action in told {
-                let form = action.split(' ').nth(1).unwrap_or_default();
-                match action.split(' ').next() {
-                    Some("register") => tasks.push(Event::Registered(wanted(form), Ok(in_effect(form)))),
-                    Some("ask") => tasks.push(Event::OwnersExist(false)),
-                    Some("unregister") => {
-                        story.registered.clear();
-                        tasks.push(Event::Unregistered(Ok(())));
-                    }
-                    _ => {}
-                }
-            }
-        }
+        calm_down(&mut story, tasks);
         assert_eq!(story.form(), Some("one"), "{:?}", story.state);
     }
 }
