@@ -3,6 +3,7 @@
 use crate::capabilities::Capabilities;
 use crate::cluster::client::{CallError, Progress};
 use crate::cluster::discovery;
+use crate::cluster::hub::Hub;
 use crate::cluster::namespaces::{self, Namespaces};
 use crate::cluster::policies::Snapshot;
 use crate::metrics::Metrics;
@@ -31,6 +32,8 @@ pub struct Operator {
     pub timing: &'static Timing,
     /// The cache of Namespaces. It is filled from when a policy first decides by more than their names.
     pub namespaces: Arc<Namespaces>,
+    /// The watches of registrations.
+    pub hub: Hub,
     snapshots: watch::Receiver<Snapshot>,
     site: ArcSwap<Site>,
     capabilities: ArcSwap<Capabilities>,
@@ -52,6 +55,7 @@ impl Operator {
         timing: &'static Timing,
     ) -> Self {
         Self {
+            hub: Hub::new(client.clone(), resync, &timing.watch),
             client,
             metrics,
             resync,

@@ -26,6 +26,7 @@ use kube::{Api, Client, Config};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tower::util::BoxService;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
@@ -297,8 +298,28 @@ pub fn watch(
     resync: Duration,
     timing: &'static timing::Watch,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
+    renewable_watch(api, settings, resync, timing, Arc::default())
+}
+
+/// The same, and it also reads its whole list again when `renew` is notified.
+pub fn renewable_watch(
+    api: &Api<Object>,
+    settings: &watcher::Config,
+    resync: Duration,
+    timing: &'static timing::Watch,
+    renew: Arc<Notify>,
+) -> impl Stream<Item = watcher::Result<watcher::Event<Object>>> + Send + use<> {
     let (api, settings) = (api.clone(), settings.clone());
-    let begin = move || watched(&api, &settings, timing).take_until(tokio::time::sleep(resync));
+    let begin = move || {
+        let renew = renew.clone();
+        let end = async move {
+            tokio::select! {
+                () = tokio::time::sleep(resync) => {}
+                () = renew.notified() => {}
+            }
+        };
+        watched(&api, &settings, timing).take_until(Box::pin(end))
+    };
     stream::repeat_with(begin).flatten()
 }
 

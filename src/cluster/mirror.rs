@@ -3,18 +3,9 @@
 //! kube's own store keeps whole objects, each behind a lock and one more pointer. This cache keeps only the needed part
 //! of each object.
 
-use super::client;
 use super::object::Object;
-use crate::api::{MANAGED_BY, MANAGER};
-use crate::capabilities::Capabilities;
-use crate::timing;
-use futures::StreamExt;
-use futures::stream::{BoxStream, SelectAll};
-use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The cached value of every object of one watch, by the object's name. For cluster-scoped objects.
 pub struct Mirror<V> {
@@ -67,49 +58,6 @@ impl<V> Mirror<V> {
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
-}
-
-/// An event of one of several watches, and the plural name of the watched resource.
-pub type Seen = (&'static str, watcher::Result<Event<Object>>);
-
-/// Watches our own objects of `registrations`, as far as the server serves them. Lists them all again after each
-/// `resync`.
-pub fn watch_ours(
-    client: &Client,
-    capabilities: &Capabilities,
-    resync: Duration,
-    timing: &'static timing::Watch,
-    registrations: impl IntoIterator<Item = &'static str>,
-) -> SelectAll<BoxStream<'static, Seen>> {
-    let ours = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
-    watch(client, capabilities, resync, timing, registrations, &ours)
-}
-
-/// Watches everybody's objects of `registrations` likewise.
-pub fn watch_all(
-    client: &Client,
-    capabilities: &Capabilities,
-    resync: Duration,
-    timing: &'static timing::Watch,
-    registrations: impl IntoIterator<Item = &'static str>,
-) -> SelectAll<BoxStream<'static, Seen>> {
-    watch(client, capabilities, resync, timing, registrations, &watcher::Config::default())
-}
-
-fn watch(
-    client: &Client,
-    capabilities: &Capabilities,
-    resync: Duration,
-    timing: &'static timing::Watch,
-    registrations: impl IntoIterator<Item = &'static str>,
-    config: &watcher::Config,
-) -> SelectAll<BoxStream<'static, Seen>> {
-    let served = registrations.into_iter().filter_map(|name| Some((name, capabilities.registration(name)?)));
-    let events = |(name, resource)| {
-        let api = Api::<Object>::all_with(client.clone(), &resource);
-        client::watch(&api, config, resync, timing).map(move |event| (name, event)).boxed()
-    };
-    served.map(events).collect()
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use crate::capabilities::registration as resources;
 use crate::cluster::client::why;
-use crate::cluster::mirror::{Mirror, Seen, watch_all, watch_ours};
+use crate::cluster::hub::{Events, Seen, Whose};
+use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::controller::Controller;
 use crate::engine;
 use crate::engine::lifecycle::Event;
 use crate::engine::registration::{Edition, is_marked, is_ours_of};
-use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use kube::runtime::watcher::Event as WatchEvent;
@@ -18,17 +18,17 @@ use super::Registrations;
 
 impl Controller {
     /// Watches every registration of ours, and everybody's of the resources whose objects are each of one policy.
-    pub(in crate::controller) fn follow_registered(&mut self) -> SelectAll<BoxStream<'static, Seen>> {
+    pub(in crate::controller) fn follow_registered(&mut self) -> Events {
         let (operator, registrations) = (&self.operator, &mut self.registrations);
-        let (capabilities, timing) = (operator.capabilities(), &operator.timing.watch);
-        let served = resources::ALL.into_iter().filter(|name| capabilities.registration(name).is_some());
-        let (own, shared): (Vec<_>, Vec<_>) = served.partition(|resource| engine::is_per_policy(resource));
-        registrations.own = own.iter().map(|name| (*name, Mirror::default())).collect();
-        registrations.shared = shared.iter().map(|name| (*name, Mirror::default())).collect();
+        let capabilities = operator.capabilities();
+        let served = resources::ALL.into_iter().filter_map(|name| Some((name, capabilities.registration(name)?)));
+        let (own, shared): (Vec<_>, Vec<_>) = served.partition(|(name, _)| engine::is_per_policy(name));
+        registrations.own = own.iter().map(|(name, _)| (*name, Mirror::default())).collect();
+        registrations.shared = shared.iter().map(|(name, _)| (*name, Mirror::default())).collect();
         registrations.unreadable.clear();
-        let mut events = watch_ours(&operator.client, &capabilities, operator.resync, timing, shared);
-        events.extend(watch_all(&operator.client, &capabilities, operator.resync, timing, own));
-        events
+        let own = own.into_iter().map(|(name, resource)| (name, resource, Whose::All));
+        let shared = shared.into_iter().map(|(name, resource)| (name, resource, Whose::Ours));
+        operator.hub.listen(own.chain(shared))
     }
 
     /// Takes over an event of the watch of a resource.

@@ -7,7 +7,8 @@
 use super::server::{Revisions, Webhook};
 use crate::capabilities::registration as resources;
 use crate::cluster::client::{chain, is_refused};
-use crate::cluster::mirror::{Mirror, Seen, watch_ours};
+use crate::cluster::hub::{Seen, Whose};
+use crate::cluster::mirror::Mirror;
 use crate::cluster::policies::Snapshot;
 use crate::compile::webhook::{POLICIES, revision_of};
 use crate::operator::Operator;
@@ -42,9 +43,11 @@ struct Listed {
 pub async fn follow(operator: &Operator, webhook: &Webhook) {
     let (capabilities, timing) = (operator.capabilities(), &operator.timing.watch);
     let mut snapshots = operator.snapshots();
-    let mut followed = vec![resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS];
-    followed.retain(|resource| capabilities.registration(resource).is_some());
-    let mut events = watch_ours(&operator.client, &capabilities, operator.resync, timing, followed.clone());
+    let followed = [resources::MUTATING_WEBHOOKS, resources::VALIDATING_WEBHOOKS];
+    let served = followed.iter().filter_map(|name| Some((*name, capabilities.registration(name)?, Whose::Ours)));
+    let served: Vec<_> = served.collect();
+    let followed: Vec<_> = served.iter().map(|(name, ..)| *name).collect();
+    let mut events = operator.hub.listen(served);
     let mut force = Force::default();
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
@@ -226,7 +229,10 @@ mod tests {
         let try_in_vain = |force: &mut Force| {
             force.changed((resource, Ok(watcher::Event::Init)));
             let status = kube::core::Status::failure("webhooks is forbidden", "Forbidden").with_code(403);
-            force.changed((resource, Err(watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status))))));
+            force.changed((
+                resource,
+                Err(Arc::new(watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status))))),
+            ));
         };
         try_in_vain(&mut force);
         assert!(!force.has_read(resource, refused), "a server that has just started");

@@ -6,7 +6,8 @@
 
 use crate::api::code::Code;
 use crate::capabilities::{Capabilities, registration as resources};
-use crate::cluster::client::{self, call, why};
+use crate::cluster::client::{call, why};
+use crate::cluster::hub::Whose;
 use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
@@ -99,22 +100,21 @@ impl<'a> Keeper<'a> {
 
     /// Keeps the registration until the server serves it otherwise.
     async fn follow(mut self) {
-        let api = Api::<Object>::all_with(self.operator.client.clone(), &self.resource);
-        let named = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-        let mut events = client::watch(&api, &named, self.operator.resync, &self.operator.timing.watch).boxed();
+        let listened = (resources::VALIDATING_WEBHOOKS, self.resource.clone(), Whose::Ours);
+        let mut events = self.operator.hub.listen([listened]);
         let mut reach = self.settings.reach.clone();
         while resource(&self.operator.capabilities()).as_ref() == Some(&self.resource) {
             self.pass().await;
             let waits = self.state.is_held() || self.retry_at.is_some();
             tokio::select! {
-                Some(event) = events.next() => self.seen(event),
+                Some((_, event)) = events.next() => self.seen(event),
                 Ok(()) = reach.changed() => {}
                 () = tokio::time::sleep(self.operator.timing.controller.author_look), if waits => {}
             }
         }
     }
 
-    fn seen(&mut self, event: watcher::Result<Event<Object>>) {
+    fn seen(&mut self, event: Result<Event<Object>, Arc<watcher::Error>>) {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
@@ -122,6 +122,7 @@ impl<'a> Keeper<'a> {
             }
         };
         let happened = match &event {
+            Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) if object.name() != NAME => return,
             Event::Delete(object) => Some(Happened::deleted(self.key(), object)),
             Event::Apply(_) | Event::InitApply(_) => Some(Happened::Appeared(self.key())),
             Event::Init | Event::InitDone => None,
