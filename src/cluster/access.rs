@@ -7,7 +7,6 @@ use crate::timing::CONNECT_LIMIT;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use http::Uri;
 use kube::Config;
-use kube::client::AuthError;
 use kube::config::{AuthInfo, Cluster, Context, ExecAuthCluster, Kubeconfig};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -267,45 +266,4 @@ fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>> {
         .map_err(|error| anyhow!("the certificate authority of the cluster is no PEM: {error}"))?;
     ensure!(!found.is_empty(), "the certificate authority of the cluster has no certificate; expected PEM");
     Ok(found)
-}
-
-/// The error for credentials of `user` that cannot be used, with the fix.
-pub fn refused(error: &AuthError, user: &AuthInfo) -> anyhow::Error {
-    if let Some(provider) = &user.auth_provider {
-        let instead = match provider.name.as_str() {
-            "gcp" => "install gke-gcloud-auth-plugin, and run `gcloud container clusters get-credentials CLUSTER`",
-            "azure" => "install kubelogin, and run `kubelogin convert-kubeconfig`",
-            _ => "use an exec plugin, or the auth provider `oidc`",
-        };
-        return anyhow!(
-            "the auth provider `{}` of the kubeconfig cannot be used: {}; kubectl has none since 1.26: {instead}",
-            provider.name,
-            why(error)
-        );
-    }
-    let Some(exec) = &user.exec else {
-        return anyhow!("the credentials of the kubeconfig cannot be used: {}", chain(error));
-    };
-    let command = exec.command.as_deref().unwrap_or("(none)");
-    let hint = exec.install_hint.as_deref().map(|hint| format!("\n{}", hint.trim_end())).unwrap_or_default();
-    match error {
-        AuthError::AuthExecStart(error) => {
-            anyhow!("the exec plugin `{command}` of the kubeconfig cannot be started: {error}; install it{hint}")
-        }
-        error => anyhow!("the exec plugin `{command}` of the kubeconfig gives no credentials: {}", why(error)),
-    }
-}
-
-/// The message of `error`, without details for programmers of kube.
-fn why(error: &AuthError) -> String {
-    match error {
-        AuthError::AuthExecRun { out, .. } => {
-            let said = String::from_utf8_lossy(&out.stderr);
-            let said = said.trim();
-            if said.is_empty() { out.status.to_string() } else { format!("{}: {said}", out.status) }
-        }
-        // This message is about the build features of kube.
-        AuthError::AuthExec(message) if message.contains("feature") => "it has no `cmd-path`".to_owned(),
-        error => chain(error),
-    }
 }

@@ -1,8 +1,7 @@
 //! The client of the API server: its limits, and the layers that every request passes.
 
-use super::access;
+use super::fitting::{Fitting, PAGE};
 use super::object::Object;
-use super::pages::{Fitting, PAGE};
 use super::proxy;
 use crate::metrics::Metrics;
 use crate::timing::{self, ANSWER_LIMIT, CALL_LIMIT};
@@ -18,7 +17,7 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::SocksV5;
 use hyper_util::rt::TokioExecutor;
-use kube::client::{Body, ClientBuilder, ConfigExt, DynBody};
+use kube::client::{AuthError, Body, ClientBuilder, ConfigExt, DynBody};
 use kube::config::AuthInfo;
 use kube::core::Status;
 use kube::runtime::watcher;
@@ -86,8 +85,49 @@ pub async fn logged_in(mut config: Config) -> Result<Config> {
 /// The error for a client of `user` that cannot be made.
 fn unusable(error: &kube::Error, user: &AuthInfo) -> anyhow::Error {
     match error {
-        kube::Error::Auth(error) => access::refused(error, user),
+        kube::Error::Auth(error) => refused(error, user),
         error => anyhow!(chain(error)),
+    }
+}
+
+/// The error for credentials of `user` that cannot be used, with the fix.
+fn refused(error: &AuthError, user: &AuthInfo) -> anyhow::Error {
+    if let Some(provider) = &user.auth_provider {
+        let instead = match provider.name.as_str() {
+            "gcp" => "install gke-gcloud-auth-plugin, and run `gcloud container clusters get-credentials CLUSTER`",
+            "azure" => "install kubelogin, and run `kubelogin convert-kubeconfig`",
+            _ => "use an exec plugin, or the auth provider `oidc`",
+        };
+        return anyhow!(
+            "the auth provider `{}` of the kubeconfig cannot be used: {}; kubectl has none since 1.26: {instead}",
+            provider.name,
+            auth_message(error)
+        );
+    }
+    let Some(exec) = &user.exec else {
+        return anyhow!("the credentials of the kubeconfig cannot be used: {}", chain(error));
+    };
+    let command = exec.command.as_deref().unwrap_or("(none)");
+    let hint = exec.install_hint.as_deref().map(|hint| format!("\n{}", hint.trim_end())).unwrap_or_default();
+    match error {
+        AuthError::AuthExecStart(error) => {
+            anyhow!("the exec plugin `{command}` of the kubeconfig cannot be started: {error}; install it{hint}")
+        }
+        error => anyhow!("the exec plugin `{command}` of the kubeconfig gives no credentials: {}", auth_message(error)),
+    }
+}
+
+/// The message of `error`, without details for programmers of kube.
+fn auth_message(error: &AuthError) -> String {
+    match error {
+        AuthError::AuthExecRun { out, .. } => {
+            let said = String::from_utf8_lossy(&out.stderr);
+            let said = said.trim();
+            if said.is_empty() { out.status.to_string() } else { format!("{}: {said}", out.status) }
+        }
+        // This message is about the build features of kube.
+        AuthError::AuthExec(message) if message.contains("feature") => "it has no `cmd-path`".to_owned(),
+        error => chain(error),
     }
 }
 

@@ -5,6 +5,7 @@ pub mod access;
 pub mod client;
 pub mod discovery;
 pub mod events;
+mod fitting;
 pub mod hub;
 pub mod lease;
 pub mod mirror;

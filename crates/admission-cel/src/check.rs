@@ -5,7 +5,7 @@ use super::ast::{self, Entry, Form, Item, Kind, Literal, Node};
 use super::budget::Meter;
 use super::error::Fault;
 use super::eval::Evaluator;
-use super::format;
+use super::functions::format;
 use super::library;
 use super::namespace::NAMESPACE;
 use super::patterns::Pattern;

@@ -2,9 +2,8 @@
 
 use super::ast::{Entry, Form, Item};
 use super::budget::Meter;
-use super::compare;
 use super::error::Failure;
-use super::lists;
+use super::functions::{compare, lists};
 use super::patterns::Patterns;
 use super::plan::{Call, Comprehension, OptionalMap, Plan, SortBy};
 use super::signatures::{Means, Native, Work};

@@ -1,11 +1,8 @@
 //! Named formats: names of Kubernetes (k8s.io/apimachinery/pkg/util/validation) and formats of OpenAPI (kube-openapi's
 //! strfmt).
 
-use super::error::Failure;
 use super::moment::Scan;
-use super::signatures::Work;
 use super::url::Url;
-use super::value::{Outcome, Val};
 
 const MAX_LABEL: usize = 63;
 const MAX_SUBDOMAIN: usize = 253;
@@ -13,10 +10,10 @@ const MAX_SUBDOMAIN: usize = 253;
 /// A format.
 #[derive(Debug)]
 pub(super) struct Format {
-    /// The name for [`named`].
+    /// The name for `format.named`.
     pub(super) name: &'static str,
-    is_valid: fn(&str) -> bool,
-    must: &'static str,
+    pub(super) is_valid: fn(&str) -> bool,
+    pub(super) must: &'static str,
 }
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
@@ -34,7 +31,7 @@ const fn format(name: &'static str, is_valid: fn(&str) -> bool, must: &'static s
     Format { name, is_valid, must }
 }
 
-static FORMATS: [Format; 13] = [
+pub(super) static FORMATS: [Format; 13] = [
     format("dns1123Label", is_label, LABEL),
     format("dns1123Subdomain", is_subdomain, SUBDOMAIN),
     format("dns1035Label", is_label_1035, LABEL_1035),
@@ -146,43 +143,4 @@ fn is_time(text: &str) -> Option<()> {
     zone.literal(':')?;
     zone.digits(2)?;
     zone.0.is_empty().then_some(())
-}
-
-pub(super) fn named<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Text(name)] = values else { return Err(Failure::no_such_overload()) };
-    Val::optional(FORMATS.iter().find(|format| format.name == &**name).map(Val::Format))
-}
-
-pub(super) fn validate<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Format(format), Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge(super::budget::text_cost(text.len()).saturating_mul(4))?;
-    if (format.is_valid)(text) {
-        return Ok(Val::Optional(None));
-    }
-    Val::some(Val::list(vec![Val::text(format.must)])?)
-}
-
-/// Functions that return one of [`FORMATS`].
-macro_rules! formats {
-    ($($function:ident $index:literal),* $(,)?) => {
-        $(pub(super) fn $function<'a>(_: &mut Work<'_>, _: &[Val<'a>]) -> Outcome<'a> {
-            FORMATS.get($index).map(Val::Format).ok_or_else(Failure::no_such_overload)
-        })*
-    };
-}
-
-formats! {
-    dns1123_label 0,
-    dns1123_subdomain 1,
-    dns1035_label 2,
-    qualified_name 3,
-    dns1123_label_prefix 4,
-    dns1123_subdomain_prefix 5,
-    dns1035_label_prefix 6,
-    label_value 7,
-    uri 8,
-    uuid 9,
-    byte 10,
-    date 11,
-    datetime 12,
 }

@@ -38,40 +38,32 @@
 //! - The places of a variable in an expression: [`places`].
 //! - Every function and operator: the table of [`library`], of [`signatures`].
 //! - Evaluation: [`eval`] over [`value`], paid from [`budget`]; [`error`].
-//! - Functions: [`arithmetic`], [`compare`], [`convert`], [`format`], [`formats`], [`lists`], [`moment`], [`network`],
-//!   [`optional`], [`quantity`], [`regexes`] with [`patterns`], [`semver`], [`sets`], [`strings`], [`url`].
+//! - What functions and operators do: [`functions`], with [`patterns`] for regular expressions.
+//! - Types that JSON does not have: [`formats`], [`moment`], [`network`], [`quantity`], [`semver`], [`url`].
 
 #![warn(missing_docs)]
 #![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
 
-mod arithmetic;
 mod ast;
 mod budget;
 mod check;
-mod compare;
-mod convert;
 mod error;
 mod eval;
-mod format;
 mod formats;
+mod functions;
 mod lexer;
 mod library;
-mod lists;
 mod macros;
 mod moment;
 mod namespace;
 mod network;
-mod optional;
 mod parser;
 mod patterns;
 mod places;
 mod plan;
 pub mod quantity;
-mod regexes;
 mod semver;
-mod sets;
 mod signatures;
-mod strings;
 mod suggest;
 mod types;
 mod url;

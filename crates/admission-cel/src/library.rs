@@ -4,12 +4,12 @@
 //! (common/stdlib/standard.go), its extensions strings v2, lists v3, sets, optionals, two-variable comprehensions, and
 //! Kubernetes' own (pkg/cel/library).
 
-use super::signatures::{Means, Native, Overload, Run};
-use super::types::{Opaque, Type};
-use super::{
+use super::functions::{
     arithmetic, compare, convert, format, formats, lists, moment, network, optional, quantity, regexes, semver, sets,
     strings, url,
 };
+use super::signatures::{Means, Native, Overload, Run};
+use super::types::{Opaque, Type};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 

@@ -1,12 +1,9 @@
 //! Timestamps and durations: parsing, formatting and arithmetic as in Go.
 
 use super::error::{Failure, NumberKind};
-use super::signatures::Work;
-use super::value::{Outcome, Val};
-use jiff::tz::TimeZone;
 use std::cmp::Ordering;
 
-const SECOND: i64 = 1_000_000_000;
+pub(super) const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400;
 /// The first second of the year 1.
 const MIN_SECOND: i64 = -62_135_596_800;
@@ -55,18 +52,18 @@ impl PartialEq for Moment {
 impl Eq for Moment {}
 
 /// A point in time as calendar fields.
-struct Civil {
-    year: i64,
+pub(super) struct Civil {
+    pub(super) year: i64,
     /// Counted from 1.
-    month: i64,
+    pub(super) month: i64,
     /// Counted from 1.
-    day: i64,
-    second_of_day: i64,
+    pub(super) day: i64,
+    pub(super) second_of_day: i64,
     /// Counted from 0, Sunday.
-    day_of_week: i64,
+    pub(super) day_of_week: i64,
     /// Counted from 0.
-    day_of_year: i64,
-    nanos: i64,
+    pub(super) day_of_year: i64,
+    pub(super) nanos: i64,
 }
 
 impl Moment {
@@ -85,13 +82,13 @@ impl Moment {
         self.seconds
     }
 
-    fn plus(self, duration: i64) -> Result<Self, Failure> {
+    pub(super) fn plus(self, duration: i64) -> Result<Self, Failure> {
         let nanos = self.nanos + duration.rem_euclid(SECOND);
         let seconds = self.seconds + duration.div_euclid(SECOND) + nanos.div_euclid(SECOND);
         Self::checked(seconds, nanos.rem_euclid(SECOND), self.offset)
     }
 
-    fn minus(self, other: Self) -> Option<i64> {
+    pub(super) fn minus(self, other: Self) -> Option<i64> {
         let seconds = self.seconds - other.seconds;
         let nanos = i128::from(seconds) * i128::from(SECOND) + i128::from(self.nanos - other.nanos);
         i64::try_from(nanos).ok()
@@ -121,7 +118,7 @@ impl Moment {
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}{zone}")
     }
 
-    fn civil(self, offset: i64) -> Civil {
+    pub(super) fn civil(self, offset: i64) -> Civil {
         let local = self.seconds + offset;
         let days = local.div_euclid(DAY);
         let (year, month, day) = civil_from_days(days);
@@ -282,127 +279,6 @@ fn leading_duration(text: &str) -> Option<(i128, &str)> {
 pub(super) fn duration_text(nanos: i64) -> String {
     let seconds = (nanos / SECOND) as f64 + (nanos % SECOND) as f64 / 1e9;
     format!("{seconds}s")
-}
-
-pub(super) fn add<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    match values {
-        [Val::Duration(left), Val::Duration(right)] => {
-            left.checked_add(*right).map(Val::Duration).ok_or(Failure::overflow(NumberKind::Duration))
-        }
-        [Val::Timestamp(moment), Val::Duration(duration)] | [Val::Duration(duration), Val::Timestamp(moment)] => {
-            moment.plus(*duration).map(Val::Timestamp)
-        }
-        _ => Err(Failure::no_such_overload()),
-    }
-}
-
-pub(super) fn subtract<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    match values {
-        [Val::Duration(left), Val::Duration(right)] => {
-            left.checked_sub(*right).map(Val::Duration).ok_or(Failure::overflow(NumberKind::Duration))
-        }
-        [Val::Timestamp(left), Val::Timestamp(right)] => {
-            left.minus(*right).map(Val::Duration).ok_or(Failure::overflow(NumberKind::Duration))
-        }
-        [Val::Timestamp(moment), Val::Duration(duration)] => {
-            let negative = duration.checked_neg().ok_or(Failure::overflow(NumberKind::Duration))?;
-            moment.plus(negative).map(Val::Timestamp)
-        }
-        _ => Err(Failure::no_such_overload()),
-    }
-}
-
-pub(super) fn full_year<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.year)
-}
-
-pub(super) fn month<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.month - 1)
-}
-
-pub(super) fn date<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.day)
-}
-
-pub(super) fn day_of_month<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.day - 1)
-}
-
-pub(super) fn day_of_week<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.day_of_week)
-}
-
-pub(super) fn day_of_year<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.day_of_year)
-}
-
-pub(super) fn hours<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.second_of_day / 3_600)
-}
-
-pub(super) fn minutes<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.second_of_day / 60 % 60)
-}
-
-pub(super) fn seconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.second_of_day % 60)
-}
-
-pub(super) fn milliseconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |civil| civil.nanos / 1_000_000)
-}
-
-/// A part of a timestamp, in UTC or in the time zone of the second argument.
-fn part<'a>(values: &[Val<'a>], of: fn(&Civil) -> i64) -> Outcome<'a> {
-    let (moment, offset) = match values {
-        [Val::Timestamp(moment)] => (moment, 0),
-        [Val::Timestamp(moment), Val::Text(zone)] => (moment, zone_offset(*moment, zone)?),
-        _ => return Err(Failure::no_such_overload()),
-    };
-    Ok(Val::Int(of(&moment.civil(offset))))
-}
-
-/// The offset of `+01:30` or of a zone by name, in seconds.
-fn zone_offset(moment: Moment, zone: &str) -> Result<i64, Failure> {
-    let unknown = || Failure::new(format!("unknown time zone {zone}"));
-    if let Some((hours, minutes)) = zone.split_once(':') {
-        let number = |text: &str| text.parse::<i32>().ok().map(i64::from).ok_or_else(unknown);
-        let (hours, minutes) = (number(hours)?, number(minutes)?);
-        let total = if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes };
-        // A zone is at most one day east or west.
-        return if total.abs() <= 24 * 60 { Ok(total * 60) } else { Err(unknown()) };
-    }
-    if zone.is_empty() || zone == "UTC" {
-        return Ok(0);
-    }
-    let time_zone = TimeZone::get(zone).map_err(|_| unknown())?;
-    let (first, last) = (jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second());
-    let at = jiff::Timestamp::from_second(moment.seconds.clamp(first, last)).map_err(|_| unknown())?;
-    Ok(i64::from(time_zone.to_offset(at).seconds()))
-}
-
-pub(super) fn total_hours<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    total(values, 3_600 * SECOND)
-}
-
-pub(super) fn total_minutes<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    total(values, 60 * SECOND)
-}
-
-pub(super) fn total_seconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    total(values, SECOND)
-}
-
-pub(super) fn total_milliseconds<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    total(values, 1_000_000)
-}
-
-/// A duration in whole units.
-fn total<'a>(values: &[Val<'a>], unit: i64) -> Outcome<'a> {
-    match values {
-        [Val::Duration(nanos)] => Ok(Val::Int(nanos / unit)),
-        _ => Err(Failure::no_such_overload()),
-    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,7 @@
 //! as the server's parser does. [`nanos`] parses quantities in manifests, and does neither.
 
 use super::error::Failure;
-use super::signatures::Work;
-use super::value::{Outcome, Val};
 use std::cmp::Ordering;
-use std::rc::Rc;
 
 /// The smallest unit of a quantity, as a power of ten.
 const NANO: i32 = -9;
@@ -63,7 +60,7 @@ impl Quantity {
         self.value.compare(other.value)
     }
 
-    fn of_int(value: i64) -> Self {
+    pub(super) fn of_int(value: i64) -> Self {
         Self { value: Decimal { number: i128::from(value), exponent: 0 }, is_small: true, is_computed: false }
     }
 
@@ -77,14 +74,24 @@ impl Quantity {
     }
 
     /// The value as an integer, if the server keeps it as one.
-    fn integer(&self) -> Option<i64> {
+    pub(super) fn integer(&self) -> Option<i64> {
         if !self.is_small || self.value.exponent < 0 {
             return None;
         }
         i64::try_from(self.value.at(0)?).ok()
     }
 
-    fn plus(&self, number: i128, other: &Self) -> Option<Self> {
+    /// 1, 0 or -1.
+    pub(super) fn sign(&self) -> i64 {
+        if self.value.number > 0 { 1 } else { -i64::from(self.value.number < 0) }
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "it is called approximate")]
+    pub(super) fn approximate(&self) -> f64 {
+        self.value.number as f64 * 10_f64.powi(self.value.exponent)
+    }
+
+    pub(super) fn plus(&self, number: i128, other: &Self) -> Option<Self> {
         let zero = |of: &Decimal| of.number == 0;
         let (left, right) = (self.value, Decimal { number: number.checked_mul(other.value.number)?, ..other.value });
         let exponent = match (self.is_small && other.is_small, zero(&left), zero(&right)) {
@@ -233,61 +240,6 @@ impl Suffix {
         }
         text.strip_prefix(['e', 'E'])?.parse().ok().map(Suffix::Decimal)
     }
-}
-
-pub(super) fn quantity<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let quantity = read(work, values)?;
-    let fault = || Failure::new("unable to parse quantity's suffix or number");
-    quantity.map(|quantity| Val::Quantity(Rc::new(quantity))).ok_or_else(fault)
-}
-
-pub(super) fn is_quantity<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    Ok(Val::Bool(read(work, values)?.is_some()))
-}
-
-fn read(work: &mut Work<'_>, values: &[Val<'_>]) -> Result<Option<Quantity>, Failure> {
-    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(text.len())?;
-    Ok(Quantity::parse(text))
-}
-
-pub(super) fn sign<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
-    Ok(Val::Int(if quantity.value.number > 0 { 1 } else { -i64::from(quantity.value.number < 0) }))
-}
-
-#[allow(clippy::cast_precision_loss, reason = "it is called approximate")]
-pub(super) fn as_approximate_float<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
-    Ok(Val::Double(quantity.value.number as f64 * 10_f64.powi(quantity.value.exponent)))
-}
-
-pub(super) fn as_integer<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
-    quantity.integer().map(Val::Int).ok_or_else(|| Failure::new("cannot convert value to integer"))
-}
-
-pub(super) fn is_integer<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Quantity(quantity)] = values else { return Err(Failure::no_such_overload()) };
-    Ok(Val::Bool(quantity.integer().is_some()))
-}
-
-pub(super) fn add<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    combined(values, 1)
-}
-
-pub(super) fn subtract<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    combined(values, -1)
-}
-
-/// The sum of the left operand and `times` the right one.
-fn combined<'a>(values: &[Val<'a>], times: i128) -> Outcome<'a> {
-    let sum = match values {
-        [Val::Quantity(left), Val::Quantity(right)] => left.plus(times, right),
-        [Val::Quantity(left), Val::Int(right)] => left.plus(times, &Quantity::of_int(*right)),
-        _ => return Err(Failure::no_such_overload()),
-    };
-    sum.map(|sum| Val::Quantity(Rc::new(sum))).ok_or_else(|| Failure::new("quantity overflow"))
 }
 
 #[cfg(test)]

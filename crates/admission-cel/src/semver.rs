@@ -1,15 +1,11 @@
 //! Semantic versions, parsed and ordered as in github.com/blang/semver.
 
-use super::error::Failure;
-use super::signatures::Work;
-use super::value::{Outcome, Val};
 use std::cmp::Ordering;
-use std::rc::Rc;
 
 /// A version. Build metadata is dropped, because it does not affect the order.
 #[derive(Debug)]
 pub(super) struct Semver {
-    numbers: [u64; 3],
+    pub(super) numbers: [u64; 3],
     pre: Vec<Identifier>,
 }
 
@@ -21,7 +17,7 @@ enum Identifier {
 }
 
 impl Semver {
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '.');
         let (major, minor, rest) = (parts.next()?, parts.next()?, parts.next()?);
         let (rest, build) = rest.split_once('+').map_or((rest, None), |(rest, build)| (rest, Some(build)));
@@ -34,7 +30,7 @@ impl Semver {
     }
 
     /// As [`Self::parse`], after the server's normalization.
-    fn parse_normalized(text: &str) -> Option<Self> {
+    pub(super) fn parse_normalized(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
         if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
@@ -84,40 +80,4 @@ fn without_zeros(part: &str) -> String {
     }
     let rest = part.trim_start_matches('0');
     if rest.starts_with(|c: char| c.is_ascii_digit()) { rest.to_owned() } else { format!("0{rest}") }
-}
-
-pub(super) fn semver<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let semver = read(work, values)?;
-    semver.map(|semver| Val::Semver(Rc::new(semver))).ok_or_else(|| Failure::new("invalid semantic version"))
-}
-
-pub(super) fn is_semver<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    Ok(Val::Bool(read(work, values)?.is_some()))
-}
-
-fn read(work: &mut Work<'_>, values: &[Val<'_>]) -> Result<Option<Semver>, Failure> {
-    let (text, normalize) = match values {
-        [Val::Text(text)] => (text, false),
-        [Val::Text(text), Val::Bool(normalize)] => (text, *normalize),
-        _ => return Err(Failure::no_such_overload()),
-    };
-    work.meter.charge_text(text.len() * 2)?;
-    Ok(if normalize { Semver::parse_normalized(text) } else { Semver::parse(text) })
-}
-
-pub(super) fn major<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |[major, _, _]| major)
-}
-
-pub(super) fn minor<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |[_, minor, _]| minor)
-}
-
-pub(super) fn patch<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |[_, _, patch]| patch)
-}
-
-fn part<'a>(values: &[Val<'a>], of: fn([u64; 3]) -> u64) -> Outcome<'a> {
-    let [Val::Semver(semver)] = values else { return Err(Failure::no_such_overload()) };
-    i64::try_from(of(semver.numbers)).map(Val::Int).map_err(|_| Failure::new("integer overflow"))
 }

@@ -1,24 +1,19 @@
 //! URLs, parsed as Go's net/url does.
 
-use super::error::Failure;
-use super::signatures::Work;
-use super::value::{Key, Outcome, Text, Val};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::rc::Rc;
 
 /// The parts of a URL.
 #[derive(Debug, Default)]
 pub(super) struct Url {
-    scheme: String,
+    pub(super) scheme: String,
     /// The rest after the scheme if it is no path, as in `mailto:a@b`.
     opaque: String,
     user: Option<String>,
-    host: String,
+    pub(super) host: String,
     /// The path as written.
-    path: String,
+    pub(super) path: String,
     /// None without a question mark.
-    query: Option<String>,
+    pub(super) query: Option<String>,
     fragment: String,
 }
 
@@ -34,7 +29,7 @@ impl Url {
     }
 
     /// Parses the argument of `url()`: it must be a request URI, and is then parsed without its fragment.
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         Self::parse_as(text, true)?;
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
         unescaped(fragment.as_bytes(), |_| true)?;
@@ -95,7 +90,7 @@ impl Url {
         format!("{scheme}:{opaque}//{user:?}@{host}{path}{query:?}#{fragment}")
     }
 
-    fn host_and_port(&self) -> (&str, &str) {
+    pub(super) fn host_and_port(&self) -> (&str, &str) {
         let (host, port) = match self.host.rfind(':').and_then(|colon| self.host.split_at_checked(colon)) {
             Some((host, port)) if is_port(port) => (host, port.get(1..).unwrap_or_default()),
             _ => (self.host.as_str(), ""),
@@ -104,7 +99,7 @@ impl Url {
     }
 
     /// The path as written if all its characters are valid, else escaped again.
-    fn escaped_path(&self) -> String {
+    pub(super) fn escaped_path(&self) -> String {
         let is_plain = |byte| is_unreserved(byte) || b"!$&'()*+,;=:@[]%/".contains(&byte);
         if self.path.bytes().all(is_plain) {
             return self.path.clone();
@@ -173,7 +168,7 @@ fn host_bytes(text: &str) -> Option<Cow<'_, [u8]>> {
 }
 
 /// The bytes with their escapes replaced. None if an escape is incomplete, or denotes a byte that must not be escaped.
-fn unescaped(bytes: &[u8], may_be_escaped: impl Fn(u8) -> bool) -> Option<Cow<'_, [u8]>> {
+pub(super) fn unescaped(bytes: &[u8], may_be_escaped: impl Fn(u8) -> bool) -> Option<Cow<'_, [u8]>> {
     if !bytes.contains(&b'%') {
         return Some(Cow::Borrowed(bytes));
     }
@@ -189,72 +184,4 @@ fn unescaped(bytes: &[u8], may_be_escaped: impl Fn(u8) -> bool) -> Option<Cow<'_
         may_be_escaped(byte).then(|| plain.push(byte))?;
     }
     Some(Cow::Owned(plain))
-}
-
-pub(super) fn url<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(text.len() * 2)?;
-    let url = Url::parse(text).ok_or_else(|| Failure::new("URL parse error during conversion from string"))?;
-    Ok(Val::Url(Rc::new(url)))
-}
-
-pub(super) fn is_url<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
-    work.meter.charge_text(text.len())?;
-    Ok(Val::Bool(Url::is_request_uri(text)))
-}
-
-fn part<'a>(values: &[Val<'a>], of: impl Fn(&Url) -> String) -> Outcome<'a> {
-    match values {
-        [Val::Url(url)] => Ok(Val::text(of(url))),
-        _ => Err(Failure::no_such_overload()),
-    }
-}
-
-pub(super) fn scheme<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |url| url.scheme.clone())
-}
-
-pub(super) fn host<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |url| url.host.clone())
-}
-
-pub(super) fn hostname<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |url| url.host_and_port().0.to_owned())
-}
-
-pub(super) fn port<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    part(values, |url| url.host_and_port().1.to_owned())
-}
-
-pub(super) fn escaped_path<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    if let [Val::Url(url)] = values {
-        work.meter.charge_text(url.path.len() * 3)?;
-    }
-    part(values, Url::escaped_path)
-}
-
-pub(super) fn query<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
-    let [Val::Url(url)] = values else { return Err(Failure::no_such_overload()) };
-    let query = url.query.as_deref().unwrap_or_default();
-    work.meter.charge_text(query.len() * 2)?;
-    let mut entries: BTreeMap<String, Vec<Val<'a>>> = BTreeMap::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
-        work.meter.work(8)?;
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if let (Some(key), Some(value)) = (query_text(key), query_text(value)) {
-            entries.entry(key).or_default().push(Val::text(value));
-        }
-    }
-    let mut map = BTreeMap::new();
-    for (key, values) in entries {
-        map.insert(Key::Text(Text::Built(key.into())), Val::list(values)?);
-    }
-    Val::map(map)
-}
-
-fn query_text(text: &str) -> Option<String> {
-    let spaced = text.replace('+', " ");
-    let bytes = unescaped(spaced.as_bytes(), |_| true)?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -1,20 +1,14 @@
 //! The CustomResourceDefinition for servers of any age: the derived and tidied schema, with the rules in CEL. Also in
 //! the form of `apiextensions.k8s.io/v1beta1`.
 
+use super::derived::{described, for_each_schema};
 use super::format;
 use super::rules;
 use super::v1alpha1::SidecarPolicy;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use kube::core::schema::{OptionalEnum, OptionalIntOrString, StructuralSchemaRewriter};
-use schemars::generate::SchemaSettings;
-use schemars::transform::AddNullable;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::sync::LazyLock;
-
-/// Formats that API servers of every age know. Servers reject other formats, or warn about them.
-const KNOWN_FORMATS: [&str; 4] = ["date-time", "double", "int32", "int64"];
 
 /// The definition for servers from 1.16: with defaults, and with rules in CEL that servers evaluate from 1.25 on.
 pub fn v1() -> CustomResourceDefinition {
@@ -48,41 +42,6 @@ pub fn yaml(definition: &impl Serialize) -> Result<String, serde_saphyr::ser::Er
     Ok(text.lines().map(|line| line.trim_end().to_owned() + "\n").collect())
 }
 
-/// The schema of the whole object, without the rules in CEL, and with the examples of descriptions only, because it
-/// stays in memory.
-pub(super) fn schema() -> &'static Value {
-    static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-        let mut schema = described();
-        for_each_schema(&mut schema, &mut |schema| {
-            let Some(Value::String(description)) = schema.remove("description") else { return };
-            if let Some(example) = description.find("Example") {
-                schema.insert("description".to_owned(), description[example..].into());
-            }
-        });
-        schema
-    });
-    &SCHEMA
-}
-
-/// The schema of the whole object, without the rules in CEL: as kube derives it for its definition, and tidied.
-fn described() -> Value {
-    let settings = SchemaSettings::openapi3()
-        .with(|settings| {
-            settings.inline_subschemas = true;
-            settings.meta_schema = None;
-        })
-        .with_transform(AddNullable::default())
-        .with_transform(StructuralSchemaRewriter)
-        .with_transform(OptionalEnum)
-        .with_transform(OptionalIntOrString);
-    let mut schema = settings.into_generator().into_root_schema_for::<SidecarPolicy>().to_value();
-    tidy(&mut schema);
-    let name = json!({ "type": "string", "minLength": 1, "maxLength": 63, "pattern": format::SUBDOMAIN });
-    schema["properties"]["metadata"] =
-        json!({ "type": "object", "required": ["name"], "properties": { "name": name } });
-    schema
-}
-
 fn definition() -> Value {
     let mut definition = serde_json::to_value(SidecarPolicy::crd()).expect("a definition is JSON");
     let mut schema = described();
@@ -108,24 +67,6 @@ fn at<'a>(schema: &'a mut Value, path: &str) -> &'a mut Map<String, Value> {
         None => &mut schema["properties"][step],
     });
     found.as_object_mut().expect("rules name fields of the schema")
-}
-
-/// Removes the keywords that servers do not need or know. Gives each paragraph of a description one line, because
-/// `kubectl explain` wraps them itself.
-fn tidy(schema: &mut Value) {
-    for_each_schema(schema, &mut |schema| {
-        // Removed, because servers prune null before validation, and null means absent here.
-        schema.remove("nullable");
-        schema.remove("title");
-        if schema.get("format").is_some_and(|format| !KNOWN_FORMATS.iter().any(|known| format == known)) {
-            schema.remove("format");
-        }
-        if let Some(Value::String(description)) = schema.get_mut("description") {
-            let paragraphs: Vec<_> =
-                description.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-            *description = paragraphs.join("\n\n");
-        }
-    });
 }
 
 fn legacy(schema: &Value) -> Value {
@@ -163,22 +104,4 @@ fn legacy_column(column: &Value) -> Value {
         fields.insert("JSONPath".to_owned(), path);
     }
     column
-}
-
-/// Calls `change` for the schema and every schema in it; names of properties are no keywords.
-fn for_each_schema(schema: &mut Value, change: &mut impl FnMut(&mut Map<String, Value>)) {
-    let Some(keywords) = schema.as_object_mut() else { return };
-    change(keywords);
-    for (keyword, value) in keywords {
-        match (keyword.as_str(), value) {
-            ("properties", Value::Object(properties)) => {
-                properties.values_mut().for_each(|schema| for_each_schema(schema, change))
-            }
-            ("items" | "additionalProperties" | "not", schema) => for_each_schema(schema, change),
-            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
-                schemas.iter_mut().for_each(|schema| for_each_schema(schema, change))
-            }
-            _ => {}
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! Every fault of a policy at once. [`decode`] stops at an unreadable spec. This module removes the unreadable fields
 //! and validates the rest.
 
-use super::crd;
+use super::derived;
 use super::field::beginnings;
 use super::rules::{Rules, Violation, check, decode};
 use super::schema::{self, Fault, FaultKind};
@@ -70,7 +70,7 @@ impl Gone {
 
 /// The readable part of a spec, and the fields that were removed for it.
 fn readable(raw: &Value) -> Option<(SidecarPolicySpec, Gone)> {
-    let schema = &crd::schema()["properties"]["spec"];
+    let schema = &derived::schema()["properties"]["spec"];
     let around = json!({ "type": "object", "properties": { "spec": schema } });
     let mut object = json!({ "spec": raw });
     let mut gone = Gone::default();

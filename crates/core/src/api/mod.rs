@@ -3,6 +3,7 @@
 pub mod code;
 pub mod condition;
 pub mod crd;
+mod derived;
 pub(crate) mod field;
 mod format;
 mod judge;

@@ -5,7 +5,7 @@
 //! applies the schema and all rows, so that every server and files give the same result.
 
 use super::code::Code;
-use super::crd;
+use super::derived;
 use super::format;
 use super::schema::{self, Fault, FaultKind};
 use super::targets;
@@ -49,7 +49,7 @@ pub struct Violation {
 /// appears twice with the same code.
 pub fn check(name: &str, spec: &SidecarPolicySpec, site: &Rules) -> Vec<Violation> {
     let object = json!({ "metadata": { "name": name }, "spec": spec });
-    let by_schema = schema::faults(crd::schema(), &object).into_iter().map(violation);
+    let by_schema = schema::faults(derived::schema(), &object).into_iter().map(violation);
     let policy = Subject { name, spec, site };
     let by_rows =
         ROWS.iter().flat_map(|row| (row.find)(&policy).into_iter().map(move |finding| row.violation(finding)));
@@ -59,7 +59,7 @@ pub fn check(name: &str, spec: &SidecarPolicySpec, site: &Rules) -> Vec<Violatio
 
 /// The schema of `spec`, in an object: paths begin there, as users see it.
 static OBJECT: LazyLock<Value> =
-    LazyLock::new(|| json!({ "type": "object", "properties": { "spec": crd::schema()["properties"]["spec"] } }));
+    LazyLock::new(|| json!({ "type": "object", "properties": { "spec": derived::schema()["properties"]["spec"] } }));
 
 /// The spec from the `spec` of an untyped object; `null` stands for a missing one. Fields with null count as absent.
 ///

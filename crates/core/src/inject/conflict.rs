@@ -2,6 +2,7 @@
 
 use super::Template;
 use super::content::{Entries, INIT_CONTAINERS, INNER, LISTS, List, MAPS, Scope};
+use super::obstacle::Conflict;
 use super::pod::{Network, Own, Pod};
 use super::{equal, needs, unmet};
 use crate::api::code::Code;
@@ -9,17 +10,6 @@ use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::RawObject;
 use serde_json::Value;
 use std::fmt;
-
-/// The reason why no part of a template may be injected.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Conflict {
-    /// `NameConflict`, `PolicyConflict`, `VolumeMissing`, `NoPodTemplate`, or an unmet need of the template (`SCP0225`
-    /// to `SCP0230`).
-    pub code: Code,
-    /// The obstacle and its place. It never repeats a value that may be secret.
-    pub message: String,
-}
 
 /// The pairs of `templates` that contradict each other.
 pub(crate) fn collisions(templates: &[&Template], network: Network) -> Vec<(usize, usize, Conflict)> {

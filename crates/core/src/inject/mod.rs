@@ -11,12 +11,13 @@ pub(crate) mod equal;
 pub mod marker;
 mod merge;
 pub(crate) mod needs;
+mod obstacle;
 pub(crate) mod pod;
 pub(crate) mod references;
 mod undo;
 pub(crate) mod unmet;
 
-pub use conflict::Conflict;
+pub use obstacle::Conflict;
 pub use undo::{Cause, Leftover, Undone, undo, undo_anywhere};
 
 use crate::api::v1alpha1;

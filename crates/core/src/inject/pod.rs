@@ -1,8 +1,8 @@
 //! The pod of a workload, with the shape that injection needs.
 
 use super::Template;
-use super::conflict::Conflict;
 use super::content::{self, Entries, INNER, Inner, LISTS, List, MAPS, Scope};
+use super::obstacle::Conflict;
 use super::{marker, needs};
 use crate::api::code::Code;
 use crate::api::v1alpha1::RawObject;

@@ -1,6 +1,7 @@
 //! The line of each field in the text of a document.
 
-use super::{Manifest, Place, value};
+use super::yaml::{key_text, options};
+use super::{Manifest, Place};
 use crate::api::field;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -44,7 +45,7 @@ impl Lines {
 }
 
 fn root(text: &str) -> Option<Node> {
-    serde_saphyr::from_str_with_options(text, value::options(DuplicateKeyPolicy::LastWins)).ok()
+    serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins)).ok()
 }
 
 /// The duplicate keys of the document `text`, each with the line of the last one. Duplicates within a discarded value
@@ -209,7 +210,7 @@ impl<'de> Visitor<'de> for Shape {
         let (mut map, mut twice) = (HashMap::new(), Vec::new());
         while let Some(key) = fields.next_key::<Spanned<Value>>()? {
             let line = line_of(&key);
-            let key = value::key_text(key.value).map_err(A::Error::custom)?;
+            let key = key_text(key.value).map_err(A::Error::custom)?;
             if map.insert(key.clone(), At { line, node: fields.next_value()? }).is_some() {
                 twice.push((line, key));
             }

@@ -11,6 +11,7 @@ pub mod odd;
 mod split;
 mod value;
 mod write;
+mod yaml;
 
 pub use check::faults;
 pub use kinds::{Kinds, Object, is_meant_as_policy, misspelt, policy_of};

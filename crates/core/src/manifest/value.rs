@@ -7,6 +7,7 @@
 //! A comparison with sigs.k8s.io/yaml over random scalars leaves these differences: `oN` and other odd capitals are
 //! booleans here, a number that ends in `_` or contains `__` is text, and floats beyond a double's range are rejected.
 
+use super::yaml::{DEPTH, REPLAYED, key_text, options};
 use super::{Fault, Place, lines, odd};
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -15,10 +16,6 @@ use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 use std::cell::Cell;
 use std::fmt;
 
-/// The deepest nesting of lists and maps. API servers accept more, but real manifests do not use more.
-const DEPTH: usize = 100;
-/// The most values that the aliases of a document may expand to.
-const REPLAYED: usize = 100_000;
 /// The room of any document in bytes. A larger document gets a multiple of its own size.
 const ROOM: usize = 8 * 1024 * 1024;
 /// The room that each value takes besides its text.
@@ -57,23 +54,6 @@ pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, Fault> {
         let at = error.utf8_error().valid_up_to();
         fault(line(at, error.as_bytes()), "not UTF-8 text; expected YAML or JSON in UTF-8")
     })
-}
-
-/// The settings and bounds of the YAML parser.
-pub(super) fn options(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
-    serde_saphyr::options! {
-        duplicate_keys: duplicate_keys,
-        budget: serde_saphyr::budget! {
-            max_depth: DEPTH,
-            max_events: 64_000_000,
-            max_nodes: 32_000_000,
-            max_total_scalar_bytes: 128 * 1024 * 1024,
-        },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: REPLAYED },
-        emit_comments: false,
-        legacy_octal_numbers: true,
-        with_snippet: false,
-    }
 }
 
 /// The YAML document `text`; null if it is empty.
@@ -369,16 +349,6 @@ fn number(value: f64) -> Option<Value> {
         return format!("{value:.0}").parse::<i64>().ok().map(Value::from);
     }
     Number::from_f64(value).map(Value::Number)
-}
-
-/// A key in its JSON form.
-pub(super) fn key_text(key: Value) -> Result<String, &'static str> {
-    match key {
-        Value::String(key) => Ok(key),
-        Value::Bool(_) | Value::Number(_) => Ok(key.to_string()),
-        Value::Null => Err("a key is empty or null; expected text"),
-        Value::Array(_) | Value::Object(_) => Err("a list or map stands as a key; expected text"),
-    }
 }
 
 #[cfg(test)]

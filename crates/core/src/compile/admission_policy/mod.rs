@@ -17,7 +17,7 @@
 //! away again, also where the one before it failed.
 //!
 //! # Files
-//! - [`render`]: the objects, and what they are made of. [`validating`]: those that refuse.
+//! - [`render`]: all objects of one resource. [`validating`]: those that reject. [`objects`]: what both kinds share.
 //! - [`rows`]: rows 1 to 7. [`expressions`]: the users' own. [`conflict`], [`equal`], [`needs`]: row 8. [`delivery`]: native sidecars.
 //! - [`additions`]: the patch and the markers. [`fresh`]: the same where the workload has nothing yet of what is added. [`own`]: the user's own containers.
 //! - [`access`]: where things lie in a workload. [`cel`], [`variables`]: text.
@@ -33,13 +33,15 @@ mod equal;
 mod expressions;
 mod fresh;
 mod needs;
+mod objects;
 mod own;
 mod render;
 mod rows;
 mod validating;
 mod variables;
 
-pub use render::{render, revision_of};
+pub use objects::revision_of;
+pub use render::render;
 pub use validating::validating;
 
 use crate::Unavailable;

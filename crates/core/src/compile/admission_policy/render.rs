@@ -2,13 +2,14 @@
 
 use super::access::Access;
 use super::additions::{Additions, Fitting};
-use super::cel::{all, any, not, quoted};
+use super::cel::{all, any, not};
 use super::delivery::Delivery;
 use super::needs::{self, Part};
+use super::objects::{binding, constraints, fits, registered};
 use super::rows::{self, Rows, Term, every};
 use super::validating::validating;
 use super::variables::Variables;
-use super::{API, Inexpressible, MAX_EXPRESSION, MAX_OBJECT, conflict, expressions, fresh, own};
+use super::{Inexpressible, conflict, expressions, fresh, own};
 use crate::Unavailable;
 use crate::capabilities::Capabilities;
 use crate::inject::pod::Network;
@@ -16,7 +17,6 @@ use crate::naming::{self, PROBE};
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The most policies with conditions for one resource: the number of bits of an integer that JSON keeps exactly.
@@ -247,100 +247,4 @@ fn together(templates: &[Fitting<'_>], access: &Access, variables: &mut Variable
         terms.push(not(&format!("{} && {}", access.is_on_host_network(), any(&pairs))));
     }
     variables.short("together", all(&terms))
-}
-
-// Objects
-
-/// The matched requests in any namespace: creates through any version that one of `policies` names.
-pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilities) -> Value {
-    let targets: Vec<_> = policies.iter().flat_map(|policy| policy.targets_of(kind)).collect();
-    let is_any = targets.iter().any(|target| target.version == "*");
-    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    if is_any {
-        let served = cluster.groups(kind);
-        let groups = if served.is_empty() { vec![kind.group.as_str()] } else { served };
-        versions.extend(groups.into_iter().map(|group| (group, BTreeSet::from(["*"]))));
-    } else {
-        for target in targets {
-            versions.entry(&target.group).or_default().insert(&target.version);
-        }
-    }
-    let rule = |(group, versions): (&str, BTreeSet<&str>)| {
-        json!({
-            "apiGroups": [group], "apiVersions": versions, "operations": ["CREATE"], "resources": [kind.resource], "scope": "Namespaced",
-        })
-    };
-    // A named version matches only objects that are posted through it, without conversion.
-    let policy = if is_any { "Equivalent" } else { "Exact" };
-    json!({
-        "matchPolicy": policy,
-        "objectSelector": {},
-        "excludeResourceRules": [],
-        "namespaceSelector": {},
-        "resourceRules": versions.into_iter().map(rule).collect::<Vec<_>>(),
-    })
-}
-
-/// An admission policy of the API server with `spec`, and with the variable `revision` before the others.
-pub(super) fn registered(kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
-    let revision = crate::digest::short(spec.to_string());
-    if let Some(variables) = spec["variables"].as_array_mut() {
-        variables.insert(0, json!({ "name": "revision", "expression": quoted(&revision) }));
-    }
-    let mut object = bare(kind, name, policies);
-    object["metadata"]["annotations"] = json!({ REVISION: revision });
-    object["spec"] = spec;
-    object
-}
-
-/// The annotation with the revision of a generated object.
-const REVISION: &str = "scpol.dev/revision";
-
-/// The revision of a generated MutatingAdmissionPolicy or ValidatingAdmissionPolicy: 16 hex digits that change with its
-/// spec. A probe gets the revision as its answer.
-pub fn revision_of(object: &Value) -> Option<String> {
-    Some(object["metadata"]["annotations"].get(REVISION)?.as_str()?.to_owned())
-}
-
-/// The binding that puts the policy `name` in effect everywhere. `spec` has the other fields that the kind of binding
-/// needs.
-pub(super) fn binding(kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
-    spec["policyName"] = json!(name);
-    let mut object = bare(kind, name, policies);
-    object["spec"] = spec;
-    object
-}
-
-fn bare(kind: &str, name: &str, policies: &[&Policy]) -> Value {
-    json!({ "apiVersion": API, "kind": kind, "metadata": naming::metadata(name, policies) })
-}
-
-/// Checks the size of `object` against the limits of the server. `policy` is its first policy.
-pub(super) fn fits(object: &Value, policy: &Policy) -> Result<(), Unavailable> {
-    let longest = longest(object);
-    let size = object.to_string().len();
-    if longest <= MAX_EXPRESSION && size <= MAX_OBJECT {
-        return Ok(());
-    }
-    let what = format!(
-        "with the others on the resource it makes {size} bytes, and an expression of {longest} characters, of at most {MAX_OBJECT} \
-         and {MAX_EXPRESSION}; make templates smaller"
-    );
-    Err(Inexpressible::new(what).of(policy))
-}
-
-/// The length of the longest text in `value`, in characters.
-fn longest(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.chars().count(),
-        Value::Array(items) => items.iter().map(longest).max().unwrap_or(0),
-        Value::Object(fields) => fields.values().map(longest).max().unwrap_or(0),
-        _ => 0,
-    }
-}
-
-/// The name of the kind for a sentence.
-pub(super) fn kind_name(kind: &Kind, cluster: &Capabilities) -> String {
-    let served = || cluster.resource(kind).map(|resource| resource.kind);
-    kind.kind.clone().or_else(served).unwrap_or_else(|| kind.resource.clone())
 }

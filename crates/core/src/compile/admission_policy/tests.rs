@@ -249,7 +249,7 @@ fn verdicts(policy: &Policy, workload: &Workload, site: &Site) -> Vec<(bool, Res
 
 #[test]
 fn what_fits_into_a_workload_is_what_fits_elsewhere() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
     let site = Site { trust: crate::api::trust::Trust::unbounded(), ..site() };
     let (mut asked, mut refused) = (0, 0);
     for entry in std::fs::read_dir(folder).unwrap() {

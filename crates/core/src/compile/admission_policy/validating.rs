@@ -6,7 +6,7 @@
 use super::access::Access;
 use super::cel::{all, not, quoted};
 use super::expressions;
-use super::render::{binding, constraints, fits, kind_name, registered};
+use super::objects::{binding, constraints, fits, kind_name, registered};
 use super::rows::{self, Rows, Term, every, is_wanted};
 use super::variables::Variables;
 use super::{Inexpressible, delivery};

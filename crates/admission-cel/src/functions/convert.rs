@@ -1,23 +1,23 @@
 //! Conversions between types.
 
-use super::error::{Failure, NumberKind};
-use super::moment::{self, Moment};
-use super::signatures::Work;
-use super::value::{Outcome, Val};
+use crate::error::{Failure, NumberKind};
+use crate::moment::{self, Moment};
+use crate::signatures::Work;
+use crate::value::{Outcome, Val};
 use std::borrow::Cow;
 
 /// Two to the power of 63.
 const INT_LIMIT: f64 = 9_223_372_036_854_775_808.0;
 
-pub(super) fn to_dyn<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn to_dyn<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     values.first().cloned().ok_or_else(Failure::no_such_overload)
 }
 
-pub(super) fn to_type<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn to_type<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     values.first().map(|value| Val::Type(value.type_name())).ok_or_else(Failure::no_such_overload)
 }
 
-pub(super) fn to_bool<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn to_bool<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::Bool(value)] => Ok(Val::Bool(*value)),
         // The spellings of Go's strconv.ParseBool.
@@ -30,7 +30,7 @@ pub(super) fn to_bool<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-pub(super) fn to_bytes<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn to_bytes<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::Bytes(bytes)] => Ok(Val::Bytes(bytes.clone())),
         [Val::Text(text)] => {
@@ -42,7 +42,7 @@ pub(super) fn to_bytes<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'
 }
 
 #[allow(clippy::cast_precision_loss, reason = "the server loses it, too")]
-pub(super) fn to_double<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn to_double<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::Double(value)] => Ok(Val::Double(*value)),
         [Val::Int(value)] => Ok(Val::Double(*value as f64)),
@@ -100,7 +100,7 @@ fn hexadecimal_double(text: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-pub(super) fn to_int<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn to_int<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::Int(value)] | [Val::Duration(value)] => Ok(Val::Int(*value)),
         [Val::Uint(value)] => i64::try_from(*value).map(Val::Int).map_err(|_| Failure::overflow(NumberKind::Integer)),
@@ -117,7 +117,7 @@ pub(super) fn to_int<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a>
     }
 }
 
-pub(super) fn to_uint<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn to_uint<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let overflow = || Failure::overflow(NumberKind::Unsigned);
     match values {
         [Val::Uint(value)] => Ok(Val::Uint(*value)),
@@ -134,7 +134,7 @@ pub(super) fn to_uint<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a
     }
 }
 
-pub(super) fn to_duration<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn to_duration<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::Duration(nanos)] => Ok(Val::Duration(*nanos)),
         [Val::Text(text)] => {
@@ -147,7 +147,7 @@ pub(super) fn to_duration<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcom
     }
 }
 
-pub(super) fn to_timestamp<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn to_timestamp<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::Timestamp(moment)] => Ok(Val::Timestamp(*moment)),
         [Val::Int(seconds)] => Moment::new(*seconds).map(Val::Timestamp),
@@ -159,7 +159,7 @@ pub(super) fn to_timestamp<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outco
     }
 }
 
-pub(super) fn to_text<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn to_text<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [value] = values else { return Err(Failure::no_such_overload()) };
     if let Val::Text(text) = value {
         return Ok(Val::Text(text.clone()));
@@ -174,7 +174,7 @@ pub(super) fn to_text<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a
 ///
 /// # Errors
 /// If bytes are not UTF-8.
-pub(super) fn text_of(value: &Val<'_>) -> Result<Option<String>, Failure> {
+pub(crate) fn text_of(value: &Val<'_>) -> Result<Option<String>, Failure> {
     Ok(Some(match value {
         Val::Bool(value) => value.to_string(),
         Val::Int(value) => value.to_string(),
@@ -195,7 +195,7 @@ pub(super) fn text_of(value: &Val<'_>) -> Result<Option<String>, Failure> {
 }
 
 /// A double in the format of Go's `%g`.
-pub(super) fn double_text(value: f64) -> String {
+pub(crate) fn double_text(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }

@@ -1,13 +1,13 @@
 //! `'…%s…'.format([…])`: the formatter of cel-go's strings v2 (ext/formatting.go), in the locale en_US.
 
-use super::budget::Meter;
 use super::convert::{double_text, text_of};
-use super::error::Failure;
-use super::moment::duration_text;
-use super::signatures::Work;
 use super::strings::escape;
-use super::types::Type;
-use super::value::{Key, List, Map, Outcome, Val};
+use crate::budget::Meter;
+use crate::error::Failure;
+use crate::moment::duration_text;
+use crate::signatures::Work;
+use crate::types::Type;
+use crate::value::{Key, List, Map, Outcome, Val};
 
 /// The default number of decimals.
 const DECIMALS: usize = 6;
@@ -23,7 +23,7 @@ enum Part<'f> {
     Clause { verb: char, precision: Option<usize> },
 }
 
-pub(super) fn format<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn format<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(format), Val::List(arguments)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(format.len())?;
     let mut out = Out { meter: work.meter, text: String::new() };
@@ -45,7 +45,7 @@ pub(super) fn format<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a>
 ///
 /// # Errors
 /// If a type does not fit, or the number of arguments is wrong.
-pub(super) fn check(format: &str, types: &[Type]) -> Result<(), String> {
+pub(crate) fn check(format: &str, types: &[Type]) -> Result<(), String> {
     let mut seen = 0;
     for part in parts(format) {
         if let Part::Clause { verb, .. } = part? {

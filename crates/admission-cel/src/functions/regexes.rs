@@ -1,22 +1,22 @@
 //! Functions of regular expressions.
 
-use super::budget::Meter;
-use super::error::Failure;
-use super::patterns::Pattern;
-use super::signatures::Work;
-use super::value::{Outcome, Text, Val};
+use crate::budget::Meter;
+use crate::error::Failure;
+use crate::patterns::Pattern;
+use crate::signatures::Work;
+use crate::value::{Outcome, Text, Val};
 
-pub(super) fn matches<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn matches<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     with_pattern(work, values, |_, pattern, text| Ok(Val::Bool(pattern.regex.is_match(text))))
 }
 
-pub(super) fn find<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn find<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     with_pattern(work, values, |_, pattern, text| {
         Ok(pattern.regex.find(text).map_or(Val::Text(Text::Borrowed("")), |found| part(text, found.range())))
     })
 }
 
-pub(super) fn find_all<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn find_all<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let limit = match values {
         [_, _, Val::Int(limit)] => usize::try_from(*limit).unwrap_or(usize::MAX),
         _ => usize::MAX,

@@ -1,22 +1,22 @@
 //! Lists as sets. Every item of one list is compared with every item of the other.
 
-use super::budget::Meter;
-use super::error::Failure;
 use super::lists::is_same;
-use super::signatures::Work;
-use super::value::{List, Outcome, Val};
+use crate::budget::Meter;
+use crate::error::Failure;
+use crate::signatures::Work;
+use crate::value::{List, Outcome, Val};
 
-pub(super) fn contains<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn contains<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let (list, part) = both(work, values)?;
     contains_all(work.meter, list, part).map(Val::Bool)
 }
 
-pub(super) fn equivalent<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn equivalent<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let (left, right) = both(work, values)?;
     Ok(Val::Bool(contains_all(work.meter, left, right)? && contains_all(work.meter, right, left)?))
 }
 
-pub(super) fn intersects<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn intersects<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let (left, right) = both(work, values)?;
     for item in left.iter() {
         if has(work.meter, right, &item)? {

@@ -1,19 +1,19 @@
 //! Operators over numbers, strings and bytes. Both operands have one type, and results out of range are errors.
 
 use super::compare;
-use super::error::{Failure, NumberKind};
-use super::signatures::Work;
-use super::value::{Outcome, Val};
+use crate::error::{Failure, NumberKind};
+use crate::signatures::Work;
+use crate::value::{Outcome, Val};
 use std::cmp::Ordering;
 
-pub(super) fn not<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn not<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::Bool(value)] => Ok(Val::Bool(!value)),
         _ => Err(Failure::no_such_overload()),
     }
 }
 
-pub(super) fn negate<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn negate<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::Int(value)] => value.checked_neg().map(Val::Int).ok_or(Failure::overflow(NumberKind::Integer)),
         [Val::Double(value)] => Ok(Val::Double(-value)),
@@ -21,19 +21,19 @@ pub(super) fn negate<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-pub(super) fn less<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn less<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     ordered(work, values, Ordering::is_lt)
 }
 
-pub(super) fn less_or_equal<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn less_or_equal<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     ordered(work, values, Ordering::is_le)
 }
 
-pub(super) fn greater<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn greater<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     ordered(work, values, Ordering::is_gt)
 }
 
-pub(super) fn greater_or_equal<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn greater_or_equal<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     ordered(work, values, Ordering::is_ge)
 }
 
@@ -67,23 +67,23 @@ const DIVIDE: Operator = Operator {
 const REMAINDER: Operator =
     Operator { int: i64::checked_rem, uint: u64::checked_rem, double: None, zero: Some("modulus by zero") };
 
-pub(super) fn add<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn add<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     apply(&ADD, values)
 }
 
-pub(super) fn subtract<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn subtract<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     apply(&SUBTRACT, values)
 }
 
-pub(super) fn multiply<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn multiply<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     apply(&MULTIPLY, values)
 }
 
-pub(super) fn divide<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn divide<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     apply(&DIVIDE, values)
 }
 
-pub(super) fn remainder<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn remainder<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     apply(&REMAINDER, values)
 }
 
@@ -104,13 +104,13 @@ fn apply<'a>(operator: &Operator, values: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-pub(super) fn concatenate<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn concatenate<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(left), Val::Text(right)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(left.len() + right.len())?;
     Ok(Val::text([&**left, &**right].concat()))
 }
 
-pub(super) fn concatenate_bytes<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn concatenate_bytes<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Bytes(left), Val::Bytes(right)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(left.len() + right.len())?;
     Ok(Val::Bytes([&**left, &**right].concat().into()))

@@ -1,10 +1,10 @@
 //! Functions over strings. Positions count characters, not bytes.
 
-use super::error::Failure;
-use super::signatures::Work;
-use super::value::{Outcome, Text, Val};
+use crate::error::Failure;
+use crate::signatures::Work;
+use crate::value::{Outcome, Text, Val};
 
-pub(super) fn contains<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn contains<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text), Val::Text(part)] = values else { return Err(Failure::no_such_overload()) };
     // The server's cost, as if the part were compared at each position.
     let places = (text.len() as u64).div_ceil(10).saturating_mul((part.len() as u64).div_ceil(10));
@@ -13,19 +13,19 @@ pub(super) fn contains<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'
     Ok(Val::Bool(text.contains(&**part)))
 }
 
-pub(super) fn starts_with<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn starts_with<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text), Val::Text(part)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(part.len())?;
     Ok(Val::Bool(text.starts_with(&**part)))
 }
 
-pub(super) fn ends_with<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn ends_with<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text), Val::Text(part)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(part.len())?;
     Ok(Val::Bool(text.ends_with(&**part)))
 }
 
-pub(super) fn char_at<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn char_at<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text), Val::Int(index)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(text.len())?;
     let start = byte_of(text, *index)?;
@@ -33,7 +33,7 @@ pub(super) fn char_at<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a
     Ok(Val::text(character.map(String::from).unwrap_or_default()))
 }
 
-pub(super) fn substring<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn substring<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let (text, start, end) = match values {
         [Val::Text(text), Val::Int(start)] => (text, *start, None),
         [Val::Text(text), Val::Int(start), Val::Int(end)] => (text, *start, Some(*end)),
@@ -71,7 +71,7 @@ fn position(count: usize) -> Val<'static> {
     Val::Int(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-pub(super) fn index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let (text, wanted, offset) = search(work, values)?;
     let offset = offset.unwrap_or(0);
     if wanted.is_empty() {
@@ -83,7 +83,7 @@ pub(super) fn index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'
     Ok(found.map_or(Val::Int(-1), |found| position(start + found)))
 }
 
-pub(super) fn last_index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn last_index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let (text, wanted, offset) = search(work, values)?;
     let length = text.chars().count();
     if wanted.is_empty() {
@@ -114,26 +114,26 @@ fn search<'v>(work: &mut Work<'_>, values: &'v [Val<'_>]) -> Result<Search<'v>, 
     Ok((text, wanted, offset))
 }
 
-pub(super) fn lower_ascii<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn lower_ascii<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(text.len())?;
     Ok(Val::text(text.to_ascii_lowercase()))
 }
 
-pub(super) fn upper_ascii<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn upper_ascii<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(text.len())?;
     Ok(Val::text(text.to_ascii_uppercase()))
 }
 
-pub(super) fn trim<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn trim<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(text.len())?;
     let start = text.len() - text.trim_start().len();
     Ok(part(text, start, start + text.trim().len()))
 }
 
-pub(super) fn replace<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn replace<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let (text, old, new, limit) = match values {
         [Val::Text(text), Val::Text(old), Val::Text(new)] => (text, old, new, None),
         [Val::Text(text), Val::Text(old), Val::Text(new), Val::Int(limit)] => {
@@ -149,7 +149,7 @@ pub(super) fn replace<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a
     Ok(Val::text(text.replacen(&**old, new, places)))
 }
 
-pub(super) fn split<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn split<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let (text, separator, limit) = match values {
         [Val::Text(text), Val::Text(separator)] => (text, separator, usize::MAX),
         [Val::Text(text), Val::Text(separator), Val::Int(limit)] => {
@@ -184,7 +184,7 @@ fn next_separator(text: &str, start: usize, separator: &str) -> Option<(usize, u
     Some((end, end + separator.len()))
 }
 
-pub(super) fn join<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn join<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let (list, separator) = match values {
         [Val::List(list)] => (list, ""),
         [Val::List(list), Val::Text(separator)] => (list, &**separator),
@@ -202,7 +202,7 @@ pub(super) fn join<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     Ok(Val::text(joined))
 }
 
-pub(super) fn quote<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn quote<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(text.len() * 2)?;
     let mut quoted = String::with_capacity(text.len() + 2);
@@ -218,7 +218,7 @@ pub(super) fn quote<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> 
 }
 
 /// The character after the backslash.
-pub(super) const fn escape(character: char) -> Option<char> {
+pub(crate) const fn escape(character: char) -> Option<char> {
     Some(match character {
         '\u{7}' => 'a',
         '\u{8}' => 'b',

@@ -1,15 +1,15 @@
 //! Optional values.
 
-use super::error::Failure;
-use super::signatures::Work;
-use super::value::{Outcome, Val};
+use crate::error::Failure;
+use crate::signatures::Work;
+use crate::value::{Outcome, Val};
 
-pub(super) fn of<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn of<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [value] = values else { return Err(Failure::no_such_overload()) };
     Val::some(value.clone())
 }
 
-pub(super) fn of_non_zero_value<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn of_non_zero_value<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [value] = values else { return Err(Failure::no_such_overload()) };
     if is_zero(value) { Ok(Val::Optional(None)) } else { Val::some(value.clone()) }
 }
@@ -27,11 +27,11 @@ fn is_zero(value: &Val<'_>) -> bool {
     }
 }
 
-pub(super) fn none<'a>(_: &mut Work<'_>, _: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn none<'a>(_: &mut Work<'_>, _: &[Val<'a>]) -> Outcome<'a> {
     Ok(Val::Optional(None))
 }
 
-pub(super) fn value<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn value<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::Optional(Some(held))] => Ok(held.value.clone()),
         [Val::Optional(None)] => Err(Failure::new("optional.none() dereference")),
@@ -39,28 +39,28 @@ pub(super) fn value<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-pub(super) fn has_value<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn has_value<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::Optional(held)] => Ok(Val::Bool(held.is_some())),
         _ => Err(Failure::no_such_overload()),
     }
 }
 
-pub(super) fn first<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn first<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::List(list)] => Val::optional(list.get(0)),
         _ => Err(Failure::no_such_overload()),
     }
 }
 
-pub(super) fn last<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn last<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     match values {
         [Val::List(list)] => Val::optional(list.len().checked_sub(1).and_then(|last| list.get(last))),
         _ => Err(Failure::no_such_overload()),
     }
 }
 
-pub(super) fn unwrap<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn unwrap<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::List(list)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_items(list.len())?;
     let mut items = Vec::new();

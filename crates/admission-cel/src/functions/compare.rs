@@ -1,25 +1,25 @@
 //! Equality, order and membership.
 
-use super::budget::{Meter, text_cost};
-use super::error::Failure;
-use super::signatures::{Native, Work};
-use super::value::{List, Map, Outcome, Val};
+use crate::budget::{Meter, text_cost};
+use crate::error::Failure;
+use crate::signatures::{Native, Work};
+use crate::value::{List, Map, Outcome, Val};
 use std::cmp::Ordering;
 
 /// The work to find a key in a large map.
-pub(super) const LOOKUP: u64 = 8;
+pub(crate) const LOOKUP: u64 = 8;
 
 // The comparison functions of quantities and versions. Both arguments have one type.
 
-pub(super) fn is_greater_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn is_greater_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     like(values).map(|order| Val::Bool(order.is_gt()))
 }
 
-pub(super) fn is_less_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn is_less_than<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     like(values).map(|order| Val::Bool(order.is_lt()))
 }
 
-pub(super) fn compare_to<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn compare_to<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     like(values).map(|order| Val::Int(order as i64))
 }
 
@@ -32,7 +32,7 @@ fn like(values: &[Val<'_>]) -> Result<Ordering, Failure> {
 }
 
 /// The server's cost of an operator over these values.
-pub(super) fn cost(native: Native, left: &Val<'_>, right: &Val<'_>) -> u64 {
+pub(crate) fn cost(native: Native, left: &Val<'_>, right: &Val<'_>) -> u64 {
     match (native, right) {
         (Native::Equal | Native::NotEqual, _) => (size(left).min(size(right)) as u64).div_ceil(10),
         (Native::In, Val::List(list)) => list.len() as u64,
@@ -41,7 +41,7 @@ pub(super) fn cost(native: Native, left: &Val<'_>, right: &Val<'_>) -> u64 {
 }
 
 /// The size of a value for the server: its length, or 1 if it has none.
-pub(super) fn size(value: &Val<'_>) -> usize {
+pub(crate) fn size(value: &Val<'_>) -> usize {
     match value {
         Val::Text(text) => text.len(),
         Val::Bytes(bytes) => bytes.len(),
@@ -56,7 +56,7 @@ pub(super) fn size(value: &Val<'_>) -> usize {
 ///
 /// # Errors
 /// If one value has a type of Kubernetes, and the other has another type.
-pub(super) fn equal(meter: &mut Meter, left: &Val<'_>, right: &Val<'_>) -> Result<bool, Failure> {
+pub(crate) fn equal(meter: &mut Meter, left: &Val<'_>, right: &Val<'_>) -> Result<bool, Failure> {
     meter.work(1)?;
     let is_equal = match (left, right) {
         (Val::Null, Val::Null) => true,
@@ -134,7 +134,7 @@ fn equal_opaque(left: &Val<'_>, right: &Val<'_>) -> Result<bool, Failure> {
 ///
 /// # Errors
 /// If the container is neither a list nor a map.
-pub(super) fn contains<'a>(meter: &mut Meter, value: &Val<'a>, container: &Val<'a>) -> Result<bool, Failure> {
+pub(crate) fn contains<'a>(meter: &mut Meter, value: &Val<'a>, container: &Val<'a>) -> Result<bool, Failure> {
     match container {
         Val::List(list) => {
             for item in list.iter() {
@@ -156,7 +156,7 @@ pub(super) fn contains<'a>(meter: &mut Meter, value: &Val<'a>, container: &Val<'
 ///
 /// # Errors
 /// If the values have no order.
-pub(super) fn order(left: &Val<'_>, right: &Val<'_>) -> Result<Ordering, Failure> {
+pub(crate) fn order(left: &Val<'_>, right: &Val<'_>) -> Result<Ordering, Failure> {
     match (left, right) {
         (Val::Bool(left), Val::Bool(right)) => Ok(left.cmp(right)),
         (Val::Text(left), Val::Text(right)) => Ok((**left).cmp(&**right)),
@@ -171,7 +171,7 @@ pub(super) fn order(left: &Val<'_>, right: &Val<'_>) -> Result<Ordering, Failure
 }
 
 /// Whether values of this type have an order.
-pub(super) const fn is_ordered(value: &Val<'_>) -> bool {
+pub(crate) const fn is_ordered(value: &Val<'_>) -> bool {
     let is_other = matches!(value, Val::Bool(_) | Val::Text(_) | Val::Bytes(_) | Val::Timestamp(_) | Val::Duration(_));
     is_other || is_number(value)
 }
@@ -213,6 +213,6 @@ fn integer_to_double(left: i128, right: f64) -> Option<Ordering> {
 }
 
 /// The cost of comparing two strings or byte strings.
-pub(super) fn order_cost(left: &Val<'_>, right: &Val<'_>) -> u64 {
+pub(crate) fn order_cost(left: &Val<'_>, right: &Val<'_>) -> u64 {
     text_cost(size(left).min(size(right)))
 }

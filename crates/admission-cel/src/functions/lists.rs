@@ -1,16 +1,16 @@
 //! Functions over lists, and sizes.
 
 use super::arithmetic;
-use super::budget::Meter;
 use super::compare;
-use super::error::Failure;
 use super::moment;
-use super::signatures::Work;
-use super::types::Type;
-use super::value::{List, Outcome, Val};
+use crate::budget::Meter;
+use crate::error::Failure;
+use crate::signatures::Work;
+use crate::types::Type;
+use crate::value::{List, Outcome, Val};
 use std::cmp::Ordering;
 
-pub(super) fn size<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn size<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let size = match values {
         [Val::Text(text)] => {
             work.meter.work(text.len() as u64 / 64)?;
@@ -33,14 +33,14 @@ fn list<'v, 'a>(work: &mut Work<'_>, values: &'v [Val<'a>]) -> Result<&'v List<'
     Ok(list)
 }
 
-pub(super) fn concatenate<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn concatenate<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::List(left), Val::List(right)] = values else { return Err(Failure::no_such_overload()) };
     // The server creates a view of both lists, for one unit.
     work.meter.work((left.len() + right.len()) as u64 * 3)?;
     Val::list(left.iter().chain(right.iter()).collect())
 }
 
-pub(super) fn is_sorted<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn is_sorted<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let list = list(work, values)?;
     let mut items = list.iter();
     let Some(mut before) = items.next() else { return Ok(Val::Bool(true)) };
@@ -53,7 +53,7 @@ pub(super) fn is_sorted<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<
     Ok(Val::Bool(true))
 }
 
-pub(super) fn sum<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn sum<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let list = list(work, values)?;
     let mut sum = match work.gives {
         Type::Uint => Val::Uint(0),
@@ -70,11 +70,11 @@ pub(super) fn sum<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     Ok(sum)
 }
 
-pub(super) fn max<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn max<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     extreme(work, values, "max", Ordering::Less)
 }
 
-pub(super) fn min<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn min<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     extreme(work, values, "min", Ordering::Greater)
 }
 
@@ -98,12 +98,12 @@ fn has_order(left: &Val<'_>, right: &Val<'_>, wanted: Ordering) -> Result<bool, 
     Ok(compare::order(left, right).is_ok_and(|order| order == wanted))
 }
 
-pub(super) fn index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let length = list(work, values)?.len();
     find(work, values, 0..length)
 }
 
-pub(super) fn last_index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn last_index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let length = list(work, values)?.len();
     find(work, values, (0..length).rev())
 }
@@ -121,14 +121,14 @@ fn find<'a>(work: &mut Work<'_>, values: &[Val<'a>], indices: impl Iterator<Item
 }
 
 /// Whether two values are equal. Incomparable values are unequal.
-pub(super) fn is_same(meter: &mut Meter, left: &Val<'_>, right: &Val<'_>) -> Result<bool, Failure> {
+pub(crate) fn is_same(meter: &mut Meter, left: &Val<'_>, right: &Val<'_>) -> Result<bool, Failure> {
     match compare::equal(meter, left, right) {
         Err(Failure::CostExceeded) => Err(Failure::CostExceeded),
         other => Ok(other.unwrap_or(false)),
     }
 }
 
-pub(super) fn slice<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn slice<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [_, Val::Int(start), Val::Int(end)] = values else { return Err(Failure::no_such_overload()) };
     let list = list(work, values)?;
     let fail = |why: &str| Failure::new(format!("cannot slice({start}, {end}), {why}"));
@@ -144,7 +144,7 @@ pub(super) fn slice<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> 
     Val::list((from..to).filter_map(|index| list.get(index)).collect())
 }
 
-pub(super) fn flatten<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn flatten<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let depth = match values {
         [_] => 1,
         [_, Val::Int(depth)] => u64::try_from(*depth).map_err(|_| Failure::new("level must be non-negative"))?,
@@ -168,17 +168,17 @@ fn flatten_into<'a>(meter: &mut Meter, items: &mut Vec<Val<'a>>, list: &List<'a>
     Ok(())
 }
 
-pub(super) fn range<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn range<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Int(end)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_items(usize::try_from(*end).unwrap_or(0))?;
     Val::list((0..*end).map(Val::Int).collect())
 }
 
-pub(super) fn reverse<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn reverse<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     Val::list(list(work, values)?.iter().rev().collect())
 }
 
-pub(super) fn distinct<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn distinct<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let list = list(work, values)?;
     let mut found: Vec<Val<'a>> = Vec::new();
     for item in list.iter() {
@@ -194,7 +194,7 @@ pub(super) fn distinct<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'
     Val::list(found)
 }
 
-pub(super) fn sort<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn sort<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let list = list(work, values)?;
     sorted(work.meter, list.iter().map(|item| (item.clone(), item)).collect())
 }
@@ -203,7 +203,7 @@ pub(super) fn sort<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
 ///
 /// # Errors
 /// If the keys have different types, or a type without an order.
-pub(super) fn sorted<'a>(meter: &mut Meter, mut pairs: Vec<(Val<'a>, Val<'a>)>) -> Outcome<'a> {
+pub(crate) fn sorted<'a>(meter: &mut Meter, mut pairs: Vec<(Val<'a>, Val<'a>)>) -> Outcome<'a> {
     // The server charges the square of the length, twice.
     let length = pairs.len() as u64;
     meter.charge(length.saturating_mul(length).saturating_mul(2))?;

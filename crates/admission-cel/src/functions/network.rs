@@ -1,0 +1,137 @@
+//! The functions of IP addresses and of ranges.
+
+use crate::error::Failure;
+use crate::network::{Cidr, parse_ip};
+use crate::signatures::Work;
+use crate::value::{Outcome, Val};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+fn invalid_ip(text: &str) -> Failure {
+    Failure::new(format!("IP Address '{text}' parse error during conversion from string"))
+}
+
+fn invalid_cidr(text: &str) -> Failure {
+    Failure::new(format!("network address parse error during conversion from string '{text}'"))
+}
+
+fn text<'v>(work: &mut Work<'_>, values: &'v [Val<'_>]) -> Result<&'v str, Failure> {
+    let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
+    work.meter.charge_text(text.len())?;
+    Ok(text)
+}
+
+pub(crate) fn ip<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let text = text(work, values)?;
+    parse_ip(text).map(Val::Ip).ok_or_else(|| invalid_ip(text))
+}
+
+pub(crate) fn is_ip<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    Ok(Val::Bool(parse_ip(text(work, values)?).is_some()))
+}
+
+pub(crate) fn is_canonical<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let text = text(work, values)?;
+    let ip = parse_ip(text).ok_or_else(|| invalid_ip(text))?;
+    Ok(Val::Bool(ip.to_string() == text))
+}
+
+fn test<'a>(values: &[Val<'a>], holds: fn(IpAddr) -> bool) -> Outcome<'a> {
+    match values {
+        [Val::Ip(ip)] => Ok(Val::Bool(holds(*ip))),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+pub(crate) fn family<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    match values {
+        [Val::Ip(ip)] => Ok(Val::Int(if ip.is_ipv4() { 4 } else { 6 })),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+pub(crate) fn is_unspecified<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    test(values, |ip| ip.is_unspecified())
+}
+
+pub(crate) fn is_loopback<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    test(values, |ip| ip.is_loopback())
+}
+
+pub(crate) fn is_link_local_multicast<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    test(values, |ip| match ip {
+        IpAddr::V4(ip) => ip.octets().starts_with(&[224, 0, 0]),
+        IpAddr::V6(ip) => ip.segments()[0] & 0xff0f == 0xff02,
+    })
+}
+
+pub(crate) fn is_link_local_unicast<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    test(values, is_link_local)
+}
+
+const fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+/// As in Go, private addresses are global.
+pub(crate) fn is_global_unicast<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    test(values, |ip| {
+        let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+        !(is_broadcast || ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || is_link_local(ip))
+    })
+}
+
+pub(crate) fn cidr<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let text = text(work, values)?;
+    Cidr::parse(text).map(|cidr| Val::Cidr(Rc::new(cidr))).ok_or_else(|| invalid_cidr(text))
+}
+
+pub(crate) fn is_cidr<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    Ok(Val::Bool(Cidr::parse(text(work, values)?).is_some()))
+}
+
+pub(crate) fn contains_ip<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let (cidr, ip) = match values {
+        [Val::Cidr(cidr), Val::Ip(ip)] => (cidr, *ip),
+        [Val::Cidr(cidr), of @ Val::Text(_)] => {
+            let text = text(work, std::slice::from_ref(of))?;
+            (cidr, parse_ip(text).ok_or_else(|| invalid_ip(text))?)
+        }
+        _ => return Err(Failure::no_such_overload()),
+    };
+    Ok(Val::Bool(cidr.contains(ip)))
+}
+
+pub(crate) fn contains_cidr<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    let (outer, inner) = match values {
+        [Val::Cidr(outer), Val::Cidr(inner)] => (outer, **inner),
+        [Val::Cidr(outer), of @ Val::Text(_)] => {
+            let text = text(work, std::slice::from_ref(of))?;
+            (outer, Cidr::parse(text).ok_or_else(|| invalid_cidr(text))?)
+        }
+        _ => return Err(Failure::no_such_overload()),
+    };
+    Ok(Val::Bool(inner.length >= outer.length && outer.contains(inner.ip)))
+}
+
+fn of<'v>(values: &'v [Val<'_>]) -> Result<&'v Cidr, Failure> {
+    match values {
+        [Val::Cidr(cidr)] => Ok(cidr),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+pub(crate) fn ip_of_cidr<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    of(values).map(|cidr| Val::Ip(cidr.ip))
+}
+
+pub(crate) fn prefix_length<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    of(values).map(|cidr| Val::Int(i64::from(cidr.length)))
+}
+
+pub(crate) fn masked<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
+    of(values).map(|cidr| Val::Cidr(Rc::new(cidr.masked())))
+}
