@@ -41,7 +41,7 @@ for defect; do
         continue
     fi
     # Files that are whole again may be older than the build with the defect before.
-    touch "$copy/src/lib.rs" "$copy/src/main.rs"
+    touch "$copy/src/lib.rs" "$copy/src/main.rs" "$copy"/crates/*/src/lib.rs
     if ! (cd "$copy" && CARGO_TARGET_DIR="$root/target/defects/build" cargo build --locked --quiet --workspace --bins); then
         echo "$defect: does not build any more: make it anew"
         missed=1
