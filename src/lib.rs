@@ -7,13 +7,15 @@
 //!  (api, crds/)     (policy)         ├─ policy::decide ─▶ Verdict ─┐
 //!  Deployment, ... ────────▶ Workload┘      (pure)                 ├─ inject::plan ─▶ Patch
 //!  (watch, raw JSON)        (workload)                             ┘     (pure)
+//!                                       decision::Decision joins both, for all policies
 //! ```
 //!
 //! One idea carries everything: **one pure [`policy::decide`], one pure [`inject::plan`]**. An [`engine`] is a way to have them asked at
 //! the right moment.
 //!
 //! There are three crates. `admission-cel` is the CEL of Kubernetes admission. `sidecar-policy-core` decides, plans, compiles and reviews;
-//! it has no client and no clock. This crate is the operator and the command line; it shows the modules of the core as its own.
+//! it has no client and no clock. This crate is the operator and the command line. It re-exports the modules of the core, so `crate::api`
+//! is `crates/core/src/api`.
 //!
 //! | to change | look in |
 //! |---|---|
@@ -29,37 +31,41 @@
 //! | what `scpol lint` finds | core: [`lint`] |
 //! | what old initializers and PodPresets become | core: [`mod@convert`] |
 //! | how manifests are read and written back | core: [`manifest`]; files and folders: [`source`] |
-//! | what an engine is, and which engines there are | [`engine::Engine`]; each engine is a folder in [`engine`] |
+//! | what an engine is; which engines there are | [`engine::Engine`]; `ENGINES` in [`engine`]. Each has a folder beside it |
 //! | which engine serves which kind | [`engine::choice`] |
-//! | what happens after a registration fails, is edited or is deleted by hand | [`engine::lifecycle`] and [`engine::hold`], pure |
+//! | the reaction to a registration that fails, is edited or is deleted by hand | [`engine::lifecycle`] and [`engine::hold`] |
 //! | how registrations are written and verified | [`engine::registration`], [`engine::trial`] |
-//! | how policies become registrations and status | [`controller`]: `discovery`, `planner`, `watches`, `registrations`, `status` |
+//! | how policies become registrations | [`controller`]: `discovery`, `planner`, `watches`, `registrations` |
+//! | when a condition holds, and its variable text | [`controller`]: `status` (`describe`), `policy_state` (`outcome_of`) |
+//! | the work of engines in the operator process | [`engine::process`]: `Worker`, `Serving` |
 //! | how stored workloads are watched, counted and reported | [`workloads`] |
 //! | how we connect, watch, lead and write events | [`cluster`] |
-//! | what every part of the process uses | [`operator`] |
+//! | the connection, configuration and caches of the process | [`operator`] |
 //! | the start of the operator, its term as leader | [`cli`] (`run`) |
 //! | commands and flags | [`cli`] |
 //! | the scrape, the probes, the log | [`metrics`], [`serving`], [`telemetry`] |
-//! | how long the operator waits for anything | [`timing`] |
+//! | waiting times that no flag sets | [`timing`] |
 //!
 //! Words of the code:
 //!
 //! - *engine*: a way to deliver a policy.
 //! - *kind*: a resource that policies target, with the path of its pod template.
 //! - *registration*: the objects on the API server that make an engine act, for one policy or for all policies on a kind.
-//! - *in effect*: a registration that is verified, or that no create can verify. Conditions and messages say *in force*.
-//! - *verify*: to see by a create that is not stored that a registration shows. *Unverified*: no such create shows it.
+//! - *in effect*: a registration that is verified, or that no dry-run create can verify. Conditions and messages say *in force*.
+//! - *verify*: to see by a dry-run create that a registration has its effect. *Unverified*: dry-run creates cannot show it.
 //! - *hold*: the time for which a registration that a person deleted is not made again.
 //! - *marker*: the annotation on a pod that lists what was added to it.
-//! - *row*: one of the seven steps that decide whether a policy matches a workload.
+//! - *row*: a step that decides about a policy and a workload: rows 0 to 7 whether it matches, row 8 whether it conflicts.
+//! - *slot*: one policy or one kind, which has at most one registration. *Wish*: what the plan wants for a slot.
+//! - *passed over*: an engine that would come first and cannot express a policy.
 //! - *missed*, *outdated*: a workload without the sidecar; one with the sidecar of an earlier template.
 //! - *to wait*: a new object waits until its initializers have completed it.
 //!
 //! Tests on real servers start the operator with `SCPOL_TIMING=short`, which makes it wait less ([`timing`]). With
 //! `SCPOL_TEST_TIMING=documented` they wait as long as production does.
 //!
-//! `tests/architecture.rs` proves what is pure, that only its folder and one registry know an engine, and that no two folders import each
-//! other.
+//! `tests/architecture.rs` proves what is pure, that in this crate only its folder and one registry know an engine, and that folders do
+//! not import each other in a circle.
 
 pub mod cli;
 pub mod cluster;

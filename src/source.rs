@@ -1,6 +1,6 @@
 //! The sources of manifests: files, folders, standard input.
 
-use crate::manifest::{Fault, File, Place, odd};
+use crate::manifest::{Fault, File, Location, odd};
 use crate::survival::lock;
 use rayon::prelude::*;
 use std::fs;
@@ -44,13 +44,13 @@ pub fn read_what_can_be(paths: &[PathBuf], walk: Walk) -> (Vec<File>, Vec<Fault>
 ///
 /// # Errors
 /// All remaining faults.
-pub fn read_forgiving(paths: &[PathBuf], walk: Walk) -> Result<(Vec<File>, Vec<Place>), Vec<Fault>> {
+pub fn read_forgiving(paths: &[PathBuf], walk: Walk) -> Result<(Vec<File>, Vec<Location>), Vec<Fault>> {
     let places = Mutex::new(Vec::new());
     let (files, faults) = read_all(paths, walk, |name, bytes| match String::from_utf8(bytes) {
         Ok(text) => {
             if let Some(at) = text.find(odd::is_space) {
                 let line = text[..at].matches('\n').count() + 1;
-                lock(&places).push(Place { file: name.to_owned(), line });
+                lock(&places).push(Location { file: name.to_owned(), line });
             }
             File::parse(name, text.replace(odd::is_space, " ").into_bytes())
         }
@@ -95,7 +95,7 @@ fn is_stdin(path: &Path) -> bool {
 }
 
 fn fault(name: &str, message: impl Into<String>) -> Fault {
-    Fault { place: Place { file: name.to_owned(), line: 0 }, message: message.into() }
+    Fault { place: Location { file: name.to_owned(), line: 0 }, message: message.into() }
 }
 
 /// The files of `path`.

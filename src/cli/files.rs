@@ -6,7 +6,7 @@ use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::decision::Decision;
 use crate::lint;
-use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Place, Twin};
+use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Location, Twin};
 use crate::policy::{Policies, Policy, Site};
 use crate::source::{self, Walk};
 use crate::workload::{KINDS, Kind, Workload};
@@ -157,7 +157,7 @@ pub(super) fn read(paths: &[PathBuf], reading: Reading) -> Result<Vec<File>> {
 
 /// Reads old manifests without a check of their kinds, which the conversion makes. Also returns the places of replaced
 /// no-break spaces.
-pub(super) fn read_old(paths: &[PathBuf], reading: Reading) -> Result<(Vec<File>, Vec<Place>)> {
+pub(super) fn read_old(paths: &[PathBuf], reading: Reading) -> Result<(Vec<File>, Vec<Location>)> {
     let (files, odd) = source::read_forgiving(paths, reading.walk).map_err(|faults: Vec<Fault>| all(&faults))?;
     if reading.is_strict && twins(&files).next().is_some() {
         let told = |twin: &Twin| format!("{}: the key `{}` is there twice; expected it once", twin.place, twin.key);
@@ -357,7 +357,7 @@ pub(super) struct Found<'a> {
     /// The workload as decisions see it.
     pub(super) placed: Workload,
     /// The place in the file.
-    pub(super) place: &'a Place,
+    pub(super) place: &'a Location,
 }
 
 /// The policies in the files `paths` of the flag `flag`. Other objects are ignored.

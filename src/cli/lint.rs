@@ -4,7 +4,7 @@ use super::End;
 use super::files::{self, Recursion, SiteOptions, title};
 use super::output::{self, Output, counted};
 use crate::lint::{self, Context, Finding, Severity, Subject};
-use crate::manifest::{File, Lines, Manifest, Place};
+use crate::manifest::{File, Lines, Manifest, Location};
 use crate::policy::Policies;
 use crate::source;
 use anyhow::{Result, bail};
@@ -104,7 +104,7 @@ struct Fields {
 }
 
 impl Fields {
-    fn place(&self, field: &str) -> Place {
+    fn place(&self, field: &str) -> Location {
         self.lines.place(&self.indexes, field)
     }
 }
@@ -159,7 +159,7 @@ struct Row<'a> {
 impl<'a> Report<'a> {
     fn of(findings: &'a [Finding], subjects: &'a [Subject], places: &[Fields], files: usize) -> Self {
         let row = |finding: &'a Finding| {
-            let Place { file, line } = places[finding.subject].place(&finding.field);
+            let Location { file, line } = places[finding.subject].place(&finding.field);
             Row {
                 severity: finding.severity,
                 code: finding.code.to_string(),
@@ -211,7 +211,7 @@ impl<'a> Report<'a> {
             return Ok(());
         }
         let rows = self.rows.iter().map(|row| {
-            let place = Place { file: row.file.clone(), line: row.line }.to_string();
+            let place = Location { file: row.file.clone(), line: row.line }.to_string();
             [row.severity.word().to_owned(), row.code.clone(), place, format!("{}: {}", row.field, row.message)]
         });
         writeln!(out)?;

@@ -91,7 +91,7 @@ pub enum Readiness {
         conflicts: Option<String>,
         /// A restriction that an administrator should know.
         degraded: Option<(Code, String)>,
-        /// The engine, with the reason why it is not the preferred one.
+        /// A message that names the engine, and says why the preferred one does not deliver the policy.
         instead: Option<String>,
     },
     /// Kept, and without effect: `spec.suspend`.

@@ -181,7 +181,7 @@ pub fn demands(template: &Template) -> Vec<Demand> {
 
 /// The part of a template with the fields of a control.
 #[derive(Clone, Copy)]
-enum Place {
+enum Section {
     /// In each container and init container.
     Containers,
     /// In each volume.
@@ -194,7 +194,7 @@ enum Place {
 struct Control {
     level: Level,
     name: &'static str,
-    place: Place,
+    place: Section,
     /// The fields, from there: `a.b`, `[]` behind a list for its items, `*` for every field.
     fields: &'static [&'static str],
     /// Whether a container that lacks the field breaks the control.
@@ -215,7 +215,7 @@ struct Control {
 const fn optional(
     level: Level,
     name: &'static str,
-    place: Place,
+    place: Section,
     fields: &'static [&'static str],
     allowed: &'static str,
     allows: fn(&str, &Value) -> bool,
@@ -242,7 +242,7 @@ const fn required(
     allowed: &'static str,
     allows: fn(&str, &Value) -> bool,
 ) -> Control {
-    let control = optional(Level::Restricted, name, Place::Containers, fields, allowed, allows);
+    let control = optional(Level::Restricted, name, Section::Containers, fields, allowed, allows);
     Control { is_required: true, ..control }
 }
 
@@ -304,7 +304,7 @@ const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.
 
 static CONTROLS: &[Control] = {
     use Level::{Baseline, Restricted};
-    use Place::{Annotations, Containers, Volumes};
+    use Section::{Annotations, Containers, Volumes};
     &[
         optional(
             Baseline,
@@ -498,9 +498,9 @@ impl Control {
     fn items(&self, template: &Template) -> Vec<(String, Value)> {
         let whole = |(path, item): (String, &RawObject)| (path, Value::Object(item.clone()));
         match self.place {
-            Place::Containers => template.all_containers().map(whole).collect(),
-            Place::Volumes => template.all_volumes().map(whole).collect(),
-            Place::Annotations => {
+            Section::Containers => template.all_containers().map(whole).collect(),
+            Section::Volumes => template.all_volumes().map(whole).collect(),
+            Section::Annotations => {
                 let metadata = template.metadata.iter();
                 metadata
                     .map(|of| {

@@ -2,7 +2,7 @@
 
 use super::objects::{Source, Spot};
 use super::{Weight, Work};
-use crate::manifest::Place;
+use crate::manifest::Location;
 use crate::workload::Workload;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -45,22 +45,22 @@ pub(super) struct Process {
     /// The annotation that it requires, if there is one.
     pub(super) annotation: Option<String>,
     /// The places of its flags.
-    places: BTreeMap<&'static str, Place>,
-    pub(super) place: Place,
+    places: BTreeMap<&'static str, Location>,
+    pub(super) place: Location,
 }
 
 impl Process {
     /// The place of `-initializer-name`, with a remark if the flag is missing.
-    pub(super) fn named_at(&self) -> (Place, &'static str) {
+    pub(super) fn named_at(&self) -> (Location, &'static str) {
         self.at(INITIALIZER)
     }
 
     /// The same for `-configmap`.
-    pub(super) fn config_map_at(&self) -> (Place, &'static str) {
+    pub(super) fn config_map_at(&self) -> (Location, &'static str) {
         self.at(CONFIG_MAP)
     }
 
-    fn at(&self, flag: &str) -> (Place, &'static str) {
+    fn at(&self, flag: &str) -> (Location, &'static str) {
         match self.places.get(flag) {
             Some(place) => (place.clone(), ""),
             None => (self.place.clone(), " (the default, as the flag is not given)"),
@@ -125,7 +125,7 @@ fn flag(token: &str) -> (&str, Option<&str>) {
 }
 
 /// The known flags of `container`, which is at `path` of `spot`.
-fn given(container: &Value, spot: &Spot, path: &str, work: &mut Work<'_>) -> BTreeMap<&'static str, (String, Place)> {
+fn given(container: &Value, spot: &Spot, path: &str, work: &mut Work<'_>) -> BTreeMap<&'static str, (String, Location)> {
     let mut given = BTreeMap::new();
     let tokens = tokens(container);
     let mut rest = tokens.iter().peekable();

@@ -4,7 +4,7 @@ use super::flags::Process;
 use super::objects::{Inputs, Source, Spot, TYPOS, pass};
 use super::steps::Old;
 use super::{Draft, Weight, Work, rules};
-use crate::manifest::{File, Lines, Place};
+use crate::manifest::{File, Lines, Location};
 use serde_json::{Map, Value, json};
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ struct Registered<'a> {
     ways: rules::Ways,
     /// Its first place.
     spot: Spot,
-    place: Place,
+    place: Location,
     configurations: Vec<&'a Source<'a>>,
 }
 
@@ -193,14 +193,14 @@ type Document = (Map<String, Value>, Spot);
 fn document(
     source: &Source<'_>,
     text: &str,
-    place: &Place,
+    place: &Location,
     work: &mut Work<'_>,
-) -> Result<Option<Document>, (Place, String)> {
+) -> Result<Option<Document>, (Location, String)> {
     let begins = source.document.place.line;
     let key = source.document.text.lines().nth(place.line.saturating_sub(begins)).unwrap_or_default();
     // Only for a block, because its lines are lines of the file. Other texts have no lines of their own.
     let is_block = key.split_once(':').is_some_and(|(_, rest)| rest.trim_start().starts_with(['|', '>']));
-    let below = |line: usize| Place { line: place.line + if is_block { line } else { 0 }, ..place.clone() };
+    let below = |line: usize| Location { line: place.line + if is_block { line } else { 0 }, ..place.clone() };
     let file = File::parse(&place.file, text.as_bytes().to_vec()).map_err(|faults| {
         let (line, fault) = faults.first().map_or((0, ""), |fault| (fault.place.line, fault.message.as_str()));
         (below(line), format!("the text of {} cannot be read: {fault}", source.title()))

@@ -13,7 +13,7 @@ mod steps;
 pub use rules::suggest;
 
 use crate::lint::needs;
-use crate::manifest::{File, Place};
+use crate::manifest::{File, Location};
 use crate::policy::{Policy, Site};
 use objects::{Inputs, Spot};
 use serde_json::{Map, Value, json};
@@ -97,7 +97,7 @@ pub struct Finding {
     /// The weight.
     pub weight: Weight,
     /// The place in the input; none if the finding is about all of it.
-    pub place: Option<Place>,
+    pub place: Option<Location>,
     /// The finding, and what to write instead.
     pub message: String,
 }
@@ -107,7 +107,7 @@ pub struct Finding {
 ///
 /// # Guarantees
 /// [`Policy::parse`] accepts every policy, on a site that has [`Conversion::initializer_names`].
-pub fn convert(files: &[File], odd_spaces: &[Place], namespace: &str, site: &Site) -> Conversion {
+pub fn convert(files: &[File], odd_spaces: &[Location], namespace: &str, site: &Site) -> Conversion {
     let mut work = Work { site, drafts: Vec::new(), findings: Vec::new(), listed: Vec::new() };
     for place in odd_spaces {
         let message =
@@ -142,7 +142,7 @@ struct Draft {
 }
 
 impl Work<'_> {
-    fn tell(&mut self, weight: Weight, place: impl Into<Option<Place>>, message: impl Into<String>) {
+    fn tell(&mut self, weight: Weight, place: impl Into<Option<Location>>, message: impl Into<String>) {
         self.findings.push(Finding { weight, place: place.into(), message: message.into() });
     }
 

@@ -1,7 +1,7 @@
 //! The objects of the input, with their places.
 
 use super::{Weight, Work};
-use crate::manifest::{File, Kinds, Lines, Manifest, Object, Place};
+use crate::manifest::{File, Kinds, Lines, Manifest, Object, Location};
 use crate::workload::Workload;
 use serde_json::Value;
 use std::rc::Rc;
@@ -31,12 +31,12 @@ pub(super) enum Spot {
     /// In a document: under `prefix`, in the object at the indexes.
     Fields { lines: Rc<Lines>, indexes: Vec<usize>, prefix: &'static str },
     /// All in one place.
-    Whole(Place),
+    Whole(Location),
 }
 
 impl Spot {
     /// The place of the field `path`, or of the nearest field around it.
-    pub(super) fn place(&self, path: &str) -> Place {
+    pub(super) fn place(&self, path: &str) -> Location {
         match self {
             Spot::Fields { lines, indexes, prefix } => {
                 let dot = if prefix.is_empty() || path.is_empty() || path.starts_with('[') { "" } else { "." };

@@ -2,7 +2,7 @@
 
 use super::objects::{Spot, TYPOS};
 use super::{Weight, Work};
-use crate::manifest::Place;
+use crate::manifest::Location;
 use crate::workload::{KINDS, Kind};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -173,7 +173,7 @@ pub fn suggest(word: &str) -> Option<&'static str> {
 }
 
 /// `ways` as `spec.targets`. Reports targets that reach further, at `place`.
-pub(super) fn targets(ways: &Ways, place: &Place, work: &mut Work<'_>) -> Vec<Value> {
+pub(super) fn targets(ways: &Ways, place: &Location, work: &mut Work<'_>) -> Vec<Value> {
     let mut targets = Vec::new();
     for kind in kinds() {
         let all: Ways = all_of(&kind.resource).collect();

@@ -149,7 +149,7 @@ pub(crate) fn protocol(value: &Value) -> &str {
 /// A list whose items have a key in Kubernetes, so that their order means nothing.
 pub(crate) struct Keyed {
     pub(crate) field: &'static str,
-    pub(crate) key: Key,
+    pub(crate) key: ListKey,
     pub(crate) fields: Fields,
     /// The meaning of an item that only the workload has.
     pub(crate) others: Others,
@@ -157,14 +157,14 @@ pub(crate) struct Keyed {
 
 /// The key of an item.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum ListKey {
     /// A field that holds text.
     Text(&'static str),
     /// The number of a port with its protocol.
     Port,
 }
 
-impl Key {
+impl ListKey {
     /// The field that an item must have.
     pub(crate) fn field(self) -> &'static str {
         match self {
@@ -191,10 +191,10 @@ pub(crate) enum Others {
 }
 
 static KEYED: [Keyed; 4] = [
-    Keyed { field: "env", key: Key::Text("name"), fields: Fields::Closed, others: Others::Differ },
-    Keyed { field: "ports", key: Key::Port, fields: Fields::Open, others: Others::Differ },
-    Keyed { field: "volumeMounts", key: Key::Text("mountPath"), fields: Fields::Open, others: Others::Ignored },
-    Keyed { field: "volumeDevices", key: Key::Text("devicePath"), fields: Fields::Open, others: Others::Differ },
+    Keyed { field: "env", key: ListKey::Text("name"), fields: Fields::Closed, others: Others::Differ },
+    Keyed { field: "ports", key: ListKey::Port, fields: Fields::Open, others: Others::Differ },
+    Keyed { field: "volumeMounts", key: ListKey::Text("mountPath"), fields: Fields::Open, others: Others::Ignored },
+    Keyed { field: "volumeDevices", key: ListKey::Text("devicePath"), fields: Fields::Open, others: Others::Differ },
 ];
 
 impl Keyed {

@@ -1,6 +1,6 @@
 //! Checks for documents that parse, but that no server would accept as objects.
 
-use super::{Fault, File, Lines, Manifest, Object, Place, is_meant_as_policy, odd, value};
+use super::{Fault, File, Lines, Manifest, Object, Location, is_meant_as_policy, odd, value};
 use serde_json::Value;
 
 /// The fields that every object has.
@@ -51,7 +51,7 @@ fn is_template(text: &str) -> bool {
 }
 
 /// The message for `object` without `field`.
-fn missing(object: &Object<'_>, field: &str, place: &Place) -> String {
+fn missing(object: &Object<'_>, field: &str, place: &Location) -> String {
     let found = &object.body[field];
     if !found.is_null() && found != "" {
         return format!("`{field}` is {found}; expected text, such as {}", example(field));
@@ -91,9 +91,9 @@ fn odd_key(value: &Value) -> Option<&str> {
 }
 
 /// The line of `manifest` that contains `key`.
-fn line_of(manifest: &Manifest, key: &str) -> Place {
+fn line_of(manifest: &Manifest, key: &str) -> Location {
     let above = manifest.text.lines().position(|line| line.contains(key)).unwrap_or(0);
-    Place { line: manifest.place.line + above, ..manifest.place.clone() }
+    Location { line: manifest.place.line + above, ..manifest.place.clone() }
 }
 
 #[cfg(test)]

@@ -174,11 +174,11 @@ fn of_items<'a>(list: &Object<'a>) -> (&'a str, &'a str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{Format, Place};
+    use crate::manifest::{Format, Location};
     use serde_json::json;
 
     fn manifest(value: Value) -> Manifest {
-        let place = Place { file: "test.yaml".into(), line: 1 };
+        let place = Location { file: "test.yaml".into(), line: 1 };
         Manifest { place, format: Format::Yaml, text: String::new(), value, twice: Vec::new() }
     }
 

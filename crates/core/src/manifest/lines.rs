@@ -1,7 +1,7 @@
 //! The line of each field in the text of a document.
 
 use super::yaml::{key_text, options};
-use super::{Manifest, Place};
+use super::{Manifest, Location};
 use crate::api::field;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -29,7 +29,7 @@ impl Lines {
 
     /// The place of the field `path`, such as `spec.template.containers[1].name`, of one object. In a list, `object`
     /// has the indexes that lead to the object. A missing field has the place of the nearest field around it.
-    pub fn place(&self, object: &[usize], path: &str) -> Place {
+    pub fn place(&self, object: &[usize], path: &str) -> Location {
         let line = self.root.as_ref().map_or(1, |root| {
             let (mut node, mut line) = (root, 1);
             for index in object {
@@ -40,7 +40,7 @@ impl Lines {
             }
             node.line(path, line)
         });
-        Place { file: self.file.clone(), line: self.first + line.max(1) - 1 }
+        Location { file: self.file.clone(), line: self.first + line.max(1) - 1 }
     }
 }
 

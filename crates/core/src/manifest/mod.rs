@@ -23,14 +23,14 @@ use std::fmt;
 
 /// A position in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Location {
     /// The file, as the user named it; `standard input` for `-`.
     pub file: String,
     /// The line, from 1; 0 for the file as a whole.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => f.write_str(&self.file),
@@ -44,7 +44,7 @@ impl fmt::Display for Place {
 #[error("{place}: {message}")]
 pub struct Fault {
     /// The position of the fault.
-    pub place: Place,
+    pub place: Location,
     /// The value found, and the expected one.
     pub message: String,
 }
@@ -62,7 +62,7 @@ pub enum Format {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// The beginning of the document.
-    pub place: Place,
+    pub place: Location,
     /// The format of the text.
     pub format: Format,
     /// The exact text.
@@ -77,7 +77,7 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Twin {
     /// The place of the last one.
-    pub place: Place,
+    pub place: Location,
     /// The key.
     pub key: String,
 }

@@ -2,7 +2,7 @@
 //! block scalar.
 
 use super::value;
-use super::{Fault, Format, Manifest, Part, Place, Twin};
+use super::{Fault, Format, Manifest, Part, Location, Twin};
 use std::borrow::Cow;
 
 /// The most documents of a file. Each needs more memory than its text.
@@ -131,7 +131,7 @@ impl Splitter<'_> {
         if self.documents > DOCUMENTS {
             return self.fail(text, 1, too_many());
         }
-        let place = |line: usize| Place { file: self.name.to_owned(), line: self.line + line.max(1) - 1 };
+        let place = |line: usize| Location { file: self.name.to_owned(), line: self.line + line.max(1) - 1 };
         let twice = twice.into_iter().map(|(line, key)| Twin { place: place(line), key }).collect();
         self.parts.push(Part::Manifest(Manifest { place: place(1), format, text: text.to_owned(), value, twice }));
         self.line += lines(text);
@@ -139,7 +139,7 @@ impl Splitter<'_> {
 
     /// Records that `text` is unreadable, because of its `line`.
     fn fail(&mut self, text: &str, line: usize, message: String) {
-        let place = Place { file: self.name.to_owned(), line: self.line + line.max(1) - 1 };
+        let place = Location { file: self.name.to_owned(), line: self.line + line.max(1) - 1 };
         self.faults.push(Fault { place, message });
         self.line += lines(text);
     }

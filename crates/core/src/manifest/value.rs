@@ -8,7 +8,7 @@
 //! booleans here, a number that ends in `_` or contains `__` is text, and floats beyond a double's range are rejected.
 
 use super::yaml::{DEPTH, REPLAYED, key_text, options};
-use super::{Fault, Place, lines, odd};
+use super::{Fault, Location, lines, odd};
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::options::DuplicateKeyPolicy;
@@ -42,7 +42,7 @@ pub(super) struct Document {
 /// The text of a file with the content `bytes`.
 pub(super) fn text(name: &str, bytes: Vec<u8>) -> Result<String, Fault> {
     let fault =
-        |line, message: &str| Fault { place: Place { file: name.to_owned(), line }, message: message.to_owned() };
+        |line, message: &str| Fault { place: Location { file: name.to_owned(), line }, message: message.to_owned() };
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         return Err(fault(0, "UTF-16 text; expected UTF-8: save it as UTF-8"));
     }

@@ -6,7 +6,7 @@ use super::access::{Access, Shape};
 use super::cel::{all, list, literal, optional, quoted};
 use crate::api::v1alpha1::RawObject;
 use crate::inject::content::Fields;
-use crate::inject::equal::{self, Key, Keyed, Kind, Others};
+use crate::inject::equal::{self, ListKey, Keyed, Kind, Others};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -120,18 +120,18 @@ impl<'a> Comparison<'a> {
         let (item, other) = (format!("e{}", self.depth), format!("f{}", self.depth));
         let key = keyed.key.field();
         let same = match keyed.key {
-            Key::Port => {
+            ListKey::Port => {
                 format!("{other}.{key} == {item}.{key} && {} == {}", self.protocol_in(&other), self.protocol_in(&item))
             }
-            Key::Text(_) => format!("{other}.{key} == {item}.{key}"),
+            ListKey::Text(_) => format!("{other}.{key} == {item}.{key}"),
         };
         let unique = format!("{actual}.all({item}, {actual}.exists_one({other}, {same}))");
         match (self.access.shape, keyed.key) {
             (Shape::Typed, _) => unique,
-            (Shape::Free, Key::Port) => {
+            (Shape::Free, ListKey::Port) => {
                 format!("({actual}.all({item}, type({item}) == map && has({item}.{key})) && {unique})")
             }
-            (Shape::Free, Key::Text(_)) => format!(
+            (Shape::Free, ListKey::Text(_)) => format!(
                 "({actual}.all({item}, type({item}) == map && type({}.orValue(null)) == string) && {unique})",
                 optional(&item, key)
             ),
@@ -144,8 +144,8 @@ impl<'a> Comparison<'a> {
         let same = format!("{item}.{key} == {}", literal(&value)?);
         let protocol = equal::protocol(wanted.get("protocol").unwrap_or(&Value::Null));
         Ok(match keyed.key {
-            Key::Port => format!("{same} && {} == {}", self.protocol_in(item), quoted(protocol)),
-            Key::Text(_) => same,
+            ListKey::Port => format!("{same} && {} == {}", self.protocol_in(item), quoted(protocol)),
+            ListKey::Text(_) => same,
         })
     }
 
