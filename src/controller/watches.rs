@@ -170,15 +170,14 @@ impl Controller {
     }
 
     /// Records the kinds in which objects may wait for us: those with a current or recent Initializer registration, even
-    /// without a policy. At the beginning of a term it adds all kinds that an earlier leader may have registered. After the longest
-    /// possible create each kind is searched once more, because its watch may have failed in the meantime.
+    /// without a policy. At the beginning of a term it adds all kinds that an earlier leader may have registered. After the
+    /// longest possible create each kind is searched once more, because its watch may have failed in the meantime.
     pub(super) fn note_registered(&mut self) {
         let now = Instant::now();
         let is_first = self.worker.is_some()
             && self.registrations.follows_own()
             && !std::mem::replace(&mut self.watches.has_looked_back, true);
-        // Jobs are never registered. Secrets are read only for policies that target them, because that takes a right of its
-        // own.
+        // Jobs are never registered. Secrets need a right of their own, so they are read only for policies that target them.
         let any = KINDS.iter().filter(|kind| is_first && !kind.is_job() && kind.pod_path.is_some());
         let own = self.registrations.own().flat_map(|(resource, _, stored)| engine::kinds_of(resource, stored));
         let kinds: Vec<Arc<Kind>> = any.cloned().chain(own).collect();
