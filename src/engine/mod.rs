@@ -72,7 +72,7 @@ pub trait Engine: Sync {
     /// [`registration::ALL`](crate::capabilities::registration::ALL). The first one injects.
     fn registers(&self) -> &'static [&'static str];
 
-    /// The resources that the engine registers to reject workloads; empty if the injecting resource rejects, too.
+    /// The resources that the engine registers to reject workloads; empty if the engine rejects them itself.
     fn rejects_by(&self) -> &'static [&'static str] {
         &[]
     }

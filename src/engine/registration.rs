@@ -336,8 +336,8 @@ pub async fn register(
     Ok((unverified, editions))
 }
 
-/// Registers `before` again, which was in effect until `objects` failed to replace it. The other objects are deleted first, and
-/// those that inject are written before those that reject. Returns the editions of `before`.
+/// Registers `before` again, which was in effect until `objects` failed to replace it. First the other objects are deleted. Then
+/// the injecting objects of `before` are written, and last the rejecting ones. Returns the editions of `before`.
 ///
 /// # Errors
 /// If the server cannot be reached, or rejects them now.

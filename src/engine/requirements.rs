@@ -31,7 +31,7 @@ pub enum Flags {
 /// A dry-run create of a ConfigMap.
 pub struct Witness {
     pub metadata: fn() -> Value,
-    /// Whether the answer shows that the engine is on; none if the answer does not show it.
+    /// Whether the answer shows that the engine is on; none if the answer leaves that open.
     pub is_on: fn(&Result<Value, CallError>) -> Option<bool>,
     /// The observation that shows that the engine is on.
     pub on: &'static str,
