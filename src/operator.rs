@@ -1,4 +1,5 @@
-//! What every part of the operator process uses: its connection, its configuration, and what it knows of the cluster.
+//! The state that every part of the operator process uses: the connection, the configuration, and the knowledge about the
+//! cluster.
 
 use crate::capabilities::Capabilities;
 use crate::cluster::client::{CallError, Progress};
@@ -26,11 +27,11 @@ pub struct Operator {
     pub client: Client,
     /// The counters of the scrape.
     pub metrics: Arc<Metrics>,
-    /// The period after which every watch lists its objects anew.
+    /// The period after which every watch lists its objects again.
     pub resync: Duration,
     /// The waiting times.
     pub timing: &'static Timing,
-    /// The cache of Namespaces. It is filled from when a policy first decides by more than their names.
+    /// The cache of Namespaces. It is filled once a policy needs more than their names.
     pub namespaces: Arc<Namespaces>,
     /// The watches of registrations.
     pub hub: Hub,
@@ -45,7 +46,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// An operator that knows nothing of the cluster yet. `snapshots` are the stored policies.
+    /// An operator without knowledge about the cluster. `snapshots` are the stored policies.
     pub fn new(
         client: Client,
         site: Arc<Site>,
@@ -70,22 +71,22 @@ impl Operator {
         }
     }
 
-    /// The stored policies as last seen.
+    /// The stored policies, as last seen.
     pub fn snapshot(&self) -> Snapshot {
         self.snapshots.borrow().clone()
     }
 
-    /// The stored policies, to wait for changes of them.
+    /// The stored policies, as a channel that signals changes.
     pub fn snapshots(&self) -> watch::Receiver<Snapshot> {
         self.snapshots.clone()
     }
 
-    /// What the API server offers, by the last discovery.
+    /// The abilities of the API server at the last discovery.
     pub fn capabilities(&self) -> Arc<Capabilities> {
         self.capabilities.load_full()
     }
 
-    /// Takes over what a discovery has found.
+    /// Records the result of a discovery.
     pub fn set_capabilities(&self, capabilities: Capabilities) {
         let native_sidecars = capabilities.native_sidecars;
         if self.site().native_sidecars != native_sidecars {
@@ -94,12 +95,13 @@ impl Operator {
         self.capabilities.store(Arc::new(capabilities));
     }
 
-    /// The flags, and what decisions need to know of the cluster.
+    /// The flags, and the facts about the cluster that decisions need.
     pub fn site(&self) -> Arc<Site> {
         self.site.load_full()
     }
 
-    /// Discovers anew what the API server offers, unless that was done within `period`; keeps the last answer if it does not answer.
+    /// Repeats the discovery, unless the last one is younger than `period`. Keeps the last result if the server does not
+    /// answer.
     pub async fn refresh(&self, period: Duration) {
         if self.since_discovery() < period {
             return;
@@ -110,22 +112,22 @@ impl Operator {
         }
     }
 
-    /// Asks the API server what it offers, in `groups` besides those of the built-in kinds.
+    /// Discovers the abilities of the API server, in `groups` and in those of the built-in kinds.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If the server does not answer.
     pub async fn discover(&self, groups: &BTreeSet<String>) -> Result<Capabilities, CallError> {
         let discovered = discovery::discover(&self.client, |group| groups.contains(group)).await;
         *lock(&self.discovered) = Instant::now();
         discovered
     }
 
-    /// How long ago the API server was asked what it offers.
+    /// The time since the last discovery.
     pub fn since_discovery(&self) -> Duration {
         lock(&self.discovered).elapsed()
     }
 
-    /// The groups besides those of the built-in kinds that [`Self::capabilities`] covers.
+    /// The groups that [`Self::capabilities`] covers besides those of the built-in kinds.
     pub fn groups(&self) -> BTreeSet<String> {
         lock(&self.groups).clone()
     }
@@ -135,12 +137,12 @@ impl Operator {
         *lock(&self.groups) = groups;
     }
 
-    /// How far the cache of Namespaces is.
+    /// The progress of the cache of Namespaces.
     pub fn namespaces_progress(&self) -> watch::Receiver<Progress> {
         self.namespaces_progress.subscribe()
     }
 
-    /// Follows the Namespaces from when a policy first decides by more than their names, for ever.
+    /// Watches the Namespaces for ever, once a policy needs more than their names.
     pub async fn follow_namespaces(&self) {
         if self.snapshots().wait_for(|snapshot| snapshot.policies.read_namespaces()).await.is_err() {
             return;
@@ -151,7 +153,7 @@ impl Operator {
         self.persist("watching Namespaces", begin).await;
     }
 
-    /// Does `work` until it ends by itself, and begins it anew after a panic, which is counted.
+    /// Runs `work` until it ends by itself. After a panic, which is counted, `work` begins again.
     pub async fn persist<T, F: Future<Output = T>>(&self, what: &'static str, work: impl FnMut() -> F) -> T {
         survival::persist(&self.metrics, &self.timing.process, what, work).await
     }

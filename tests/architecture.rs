@@ -1,5 +1,5 @@
-//! Guards the house: what decides and plans knows no client, no clock, no waiting; no code but its own folder knows an engine; no two
-//! folders import each other.
+//! Guards the architecture. Code that decides and plans has no client, reads no clock and does not wait. Only the folder of an
+//! engine knows the engine. No two folders import each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,7 +29,7 @@ const PURE: &[&str] = &[
     "engine/webhook/authority.rs",
 ];
 
-/// The words that a pure part must not contain, and why.
+/// The words that a pure part must not contain, with the reason.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("Client", "it would talk to the API server"),
     ("Api<", "it would talk to the API server"),
@@ -63,7 +63,7 @@ fn pure_parts_know_no_client_no_clock_and_no_waiting() {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// The crates that are pure, and everything that each may depend on.
+/// The pure crates, with all dependencies that each may have.
 const PURE_CRATES: &[(&str, &[&str])] = &[
     (
         "crates/admission-cel",
@@ -114,10 +114,11 @@ fn the_manifests_of_pure_crates_name_nothing_that_talks_waits_or_reads_a_clock()
     }
 }
 
-/// The one file that may name the folder of an engine, and there each only in two lines: the module, and the line of `ENGINES`.
+/// The one other file that may name the folder of an engine. It does so in two lines only: the module, and the line in
+/// `ENGINES`.
 const REGISTRY: &str = "engine/mod.rs";
 
-/// An engine, as its folder has it.
+/// An engine, as found in its folder.
 struct Engine {
     folder: String,
     /// As in `spec.engine`.
@@ -135,7 +136,7 @@ fn engines() -> Vec<Engine> {
     engines.collect()
 }
 
-/// The lines of `text`, the file `path` under `src/`, that know `engine` and should not.
+/// The lines of `text`, the file `path` under `src/`, that name `engine` and must not.
 fn knows<'a>(engine: &Engine, path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     let Engine { folder, name } = engine;
     if path.starts_with(&format!("engine/{folder}/")) {
@@ -150,7 +151,7 @@ fn knows<'a>(engine: &Engine, path: &str, text: &'a str) -> Vec<(usize, &'a str)
         false => vec![format!("engine::{folder}")],
     };
     let names = [format!("\"{name}\""), format!("EngineChoice::{name}"), format!("EngineName::{name}")];
-    // What is compiled for it is no part of it.
+    // The compiler of the engine's registrations is not part of the engine.
     let compiled = format!("compile::{folder}");
     code(text)
         .filter(|(_, line)| !is_registered(line.trim()))
@@ -225,7 +226,7 @@ fn no_two_folders_import_each_other() {
     }
 }
 
-/// The rooms of a crate, folders and files, each with those that it imports.
+/// The rooms (folders and files) of a crate, each with the rooms that it imports.
 fn imports(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in rust_files(source) {
@@ -239,7 +240,7 @@ fn imports(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 fn no_circle(imports: &BTreeMap<String, BTreeSet<String>>) {
-    // A room that imports none that is left goes, and so does one that none imports. A circle stays.
+    // Removes each room that imports no remaining room, or that no remaining room imports. A cycle remains.
     let mut left = imports.clone();
     let is_free = |left: &BTreeMap<String, BTreeSet<String>>, room: &str| {
         let is_imported = left.iter().any(|(other, rooms)| other != room && rooms.contains(room));
@@ -259,13 +260,13 @@ fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// The lines of code, each with its number. Tests, at a file's end, may do as they like.
+/// The lines of code, with their numbers. Tests at the end of a file are skipped, because they may import everything.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     code.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
 
-/// The files below `path`, but those that are tests alone.
+/// The Rust files below `path`, without those that contain only tests.
 fn rust_files(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
         return vec![path.to_owned()];

@@ -1,4 +1,4 @@
-//! What an installation consists of in a cluster: what engines register, and what the install files bring.
+//! The parts of an installation in a cluster: the registrations of engines, and the objects of the install files.
 
 use super::live;
 use super::output::place;
@@ -17,7 +17,7 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
-/// The label that everything in the install files carries, and its value.
+/// The label of every object in the install files, and its value.
 const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "sidecar-policy");
 /// The name of the operator's Deployment, Service and ServiceAccount.
 pub(super) const OPERATOR: &str = "scpol";
@@ -32,44 +32,43 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// How people call it.
+    /// The name of the object in messages.
     pub(super) fn title(&self) -> String {
         place(&self.resource.kind, self.object.namespace(), self.object.name())
     }
 
-    /// True if and only if it is being deleted.
     pub(super) fn is_terminating(&self) -> bool {
         !self.object.value()["metadata"]["deletionTimestamp"].is_null()
     }
 
-    /// True if and only if the operator has made it.
+    /// Whether the operator created the object.
     pub(super) fn is_generated(&self) -> bool {
         has_label(&self.object.value(), (MANAGED_BY, MANAGER))
     }
 
-    /// True if and only if it refuses workloads, and changes none.
+    /// Whether the object rejects workloads and changes none.
     pub(super) fn refuses(&self) -> bool {
         registration::refuses(&self.resource.plural)
     }
 }
 
-/// The parts of the operator's own installation, in the order in which they may go: first what runs, then its rights, then what
-/// it keeps.
+/// The parts of the operator's own installation, in a safe order of deletion: first the process, then its rights, then its
+/// data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The Deployment, and what keeps it running.
+    /// The Deployment, and the objects that keep it running.
     Process,
-    /// The ServiceAccount, and what it may do.
+    /// The ServiceAccount and its rights.
     Rights,
-    /// What the operator has written, and how it is reached.
+    /// The objects that the operator wrote, and its address.
     Belongings,
 }
 
-/// The group of what asks who the author of a policy is.
+/// The API group of the registrations that check the author of a policy.
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// The kinds of the install files: which part, group, version, kind, plural name, and whether it is in a namespace. An empty
-/// version is one that depends on the server.
+/// The kinds of the install files: part, group, version, kind, plural name, and whether the kind is namespaced. An empty
+/// version depends on the server.
 const INSTALLED: [(Part, &str, &str, &str, &str, bool); 13] = [
     (Part::Process, "apps", "v1", "Deployment", "deployments", true),
     (Part::Process, "policy", "", "PodDisruptionBudget", "poddisruptionbudgets", true),
@@ -86,23 +85,22 @@ const INSTALLED: [(Part, &str, &str, &str, &str, bool); 13] = [
     (Part::Belongings, "coordination.k8s.io", "", "Lease", "leases", true),
 ];
 
-/// An installation, as far as it is there.
+/// The parts of an installation that exist.
 pub(super) struct Installed<'a> {
     pub(super) client: &'a Client,
     pub(super) server: &'a Capabilities,
-    /// The namespace that the operator runs in.
     pub(super) namespace: &'a str,
 }
 
 impl Installed<'_> {
-    /// What engines have registered under our label, in the order of [`registration::ALL`].
+    /// The registrations of engines, by our label, in the order of [`registration::ALL`].
     pub(super) async fn registrations(&self) -> Result<Vec<Piece>> {
         let mut found = self.all_registrations().await?;
         found.retain(Piece::is_generated);
         Ok(found)
     }
 
-    /// Everything of the kinds that engines register, whoever has made it.
+    /// All objects of the kinds that engines register, foreign ones included.
     pub(super) async fn all_registrations(&self) -> Result<Vec<Piece>> {
         let mut found = Vec::new();
         for resource in registration::ALL.iter().filter_map(|plural| self.server.registration(plural)) {
@@ -111,7 +109,7 @@ impl Installed<'_> {
         Ok(found)
     }
 
-    /// What is there of `part`.
+    /// The existing objects of `part`.
     pub(super) async fn part(&self, part: Part) -> Result<Vec<Piece>> {
         let installed = format!("{}={}", PART_OF.0, PART_OF.1);
         let mut found = Vec::new();
@@ -126,13 +124,13 @@ impl Installed<'_> {
         Ok(found)
     }
 
-    /// The operator's Namespace, if it was made for the operator.
+    /// The operator's Namespace, if it was created for the operator.
     pub(super) async fn own_namespace(&self) -> Result<Option<Piece>> {
         let found = self.get("", "v1", "Namespace", "namespaces", None, self.namespace).await?;
         Ok(found.filter(|piece| has_label(&piece.object.value(), PART_OF)))
     }
 
-    /// What runs in the operator's namespace and is not ours.
+    /// The foreign objects in the operator's namespace that run pods.
     pub(super) async fn lodgers(&self) -> Result<Vec<Piece>> {
         let mut found = Vec::new();
         for resource in crate::workload::KINDS.iter().filter(|kind| kind.pod_path.is_some()) {
@@ -150,23 +148,22 @@ impl Installed<'_> {
         self.get(group, version, kind, plural, None, &format!("sidecarpolicies.{GROUP}")).await
     }
 
-    /// The operator's Deployment.
     pub(super) async fn deployment(&self) -> Result<Option<Piece>> {
         self.get("apps", "v1", "Deployment", "deployments", Some(self.namespace), OPERATOR).await
     }
 
-    /// An object of the operator's namespace, of the core group.
+    /// An object of the core group in the operator's namespace.
     pub(super) async fn own(&self, kind: &str, plural: &str, name: &str) -> Result<Option<Piece>> {
         self.get("", "v1", kind, plural, Some(self.namespace), name).await
     }
 
-    /// The lease that says which replica leads.
+    /// The lease of the leading replica.
     pub(super) async fn lease(&self) -> Result<Option<Piece>> {
         let Some(version) = &self.server.lease_version else { return Ok(None) };
         self.get("coordination.k8s.io", version, "Lease", "leases", Some(self.namespace), lease::NAME).await
     }
 
-    /// Fails if the operator is in another namespace than the one that is meant: then that is meant.
+    /// Fails if the operator is installed in another namespace only, because the user most likely means that one.
     pub(super) async fn check_namespace(&self) -> Result<()> {
         let installed = format!("{}={}", PART_OF.0, PART_OF.1);
         let deployments =
@@ -190,7 +187,7 @@ impl Installed<'_> {
     fn resource(&self, kind: &(Part, &str, &str, &str, &str, bool)) -> Option<(ApiResource, bool)> {
         let (_, group, version, kind, plural, namespaced) = *kind;
         let version = match (group, version) {
-            // policy/v1 came with 1.21, the last of policy/v1beta1 was 1.24.
+            // policy/v1 came with 1.21; policy/v1beta1 ended after 1.24.
             ("policy", _) => {
                 if self.server.at_least(1, 21) {
                     "v1"
@@ -235,12 +232,12 @@ impl Installed<'_> {
     }
 }
 
-/// How to address objects of `kind`.
+/// The resource for requests about `kind`.
 fn address(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// True if and only if the install files or the operator have made it.
+/// Whether the install files or the operator created the object.
 fn is_ours(piece: &Piece) -> bool {
     let named = [("Lease", lease::NAME), ("Secret", CERTIFICATE), ("Service", OPERATOR)];
     let body = piece.object.value();
@@ -253,11 +250,11 @@ fn has_label(body: &Value, (key, value): (&str, &str)) -> bool {
     body["metadata"]["labels"][key] == value
 }
 
-/// One way to put a part of a policy in force: what must be registered, as plural name and name.
+/// One way to put a part of a policy in effect: the objects that must be registered, by plural name and name.
 pub(super) type Way = Vec<(&'static str, String)>;
 
-/// What must be registered for `policy` by `engines`, as `status.engine` names them: for each part of it the ways, of which one is
-/// enough.
+/// The objects that must be registered for `policy` by `engines`, in the format of `status.engine`. For each part of the policy
+/// the result has several ways, and one of them is enough.
 pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
     let engines: Vec<_> = EngineName::listed(engines).map(EngineName::engine).collect();
     let of_name = |name: String, plurals: &[&'static str]| -> Way {
@@ -277,7 +274,7 @@ pub(super) fn needed(policy: &Policy, engines: &str) -> Vec<Vec<Way>> {
         match injects {
             _ if engine.is_per_policy() => vec![own(*engine)],
             true => vec![of_name(shared_name(kind), engine.registers())],
-            // Workloads may be rejected by what any engine registers for that, whichever engine injects.
+            // Any engine's rejecting objects may reject workloads, whichever engine injects.
             false => {
                 let others = engine::all().filter(|other| other.name() != engine.name());
                 [*engine].into_iter().chain(others).filter_map(|engine| rejecting(engine, kind)).collect()

@@ -1,4 +1,4 @@
-//! When the API server is asked what it offers, and when its answer is believed.
+//! Decides when to ask the API server which resources it serves, and when to believe the answer.
 
 use super::Controller;
 use crate::api::condition::Readiness;
@@ -9,21 +9,21 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tracing::{info, warn};
 
-/// What is known of the answers of the API server.
+/// The state of discovery.
 #[derive(Default)]
 pub(super) struct Discovery {
-    /// A watch was begun anew: perhaps the server is another one now.
+    /// A watch started again: the server may be a different one.
     pub(super) is_suspicious: bool,
-    /// The server has begun or ceased to serve something that engines register.
+    /// The server started or stopped serving a resource that engines register.
     pub(super) is_served_otherwise: bool,
-    /// The server could not tell when it was asked last, or said what is not believed at once.
+    /// The last request failed, or its answer is not believed yet.
     is_owed: bool,
-    /// Since when it has said that something is not served any more, which is not believed yet.
+    /// Since when the server reports a resource as missing. The report is not believed yet.
     gone_since: Option<Instant>,
 }
 
 impl Controller {
-    /// Asks the server again what it offers, if something may have changed.
+    /// Asks the server for its resources again, if they may have changed.
     pub(super) async fn discover_when_due(&mut self) {
         let waits =
             |state: &PolicyState| matches!(state.outcome, Readiness::Impossible { .. } | Readiness::Waiting { .. });
@@ -46,7 +46,7 @@ impl Controller {
         }
     }
 
-    /// Asks the server what it offers, in all groups that matter.
+    /// Asks the server for its resources, in all groups that matter.
     pub(super) async fn discover(&mut self) {
         let begun = Instant::now();
         let (groups, again) = (self.groups(), self.operator.timing.controller.discovery_again);
@@ -62,7 +62,7 @@ impl Controller {
         };
         let before = self.operator.capabilities();
         if before.has_more_of(&groups, &found) {
-            // Once is not enough: policies would go out of effect, and new workloads would have no sidecar meanwhile.
+            // One answer is not enough, because without a resource policies go out of effect, and new workloads get no sidecar.
             let since = *self.discovery.gone_since.get_or_insert_with(Instant::now);
             if begun.saturating_duration_since(since) < again {
                 return;
@@ -80,7 +80,7 @@ impl Controller {
         self.operator.set_groups(groups);
     }
 
-    /// The groups of the kinds that policies target or that are watched because something may wait in them.
+    /// The groups of the kinds that policies target, or that are watched because objects may wait in them.
     pub(super) fn groups(&self) -> BTreeSet<String> {
         let snapshot = self.snapshots.borrow();
         let targeted = snapshot.policies.iter().flat_map(|policy| &policy.kinds);

@@ -1,18 +1,18 @@
-//! Makes the cluster match the stored policies, and tells users how far it is.
+//! Makes the cluster match the stored policies, and reports the state of each policy.
 //!
-//! One loop, level-triggered: after each event it looks at every policy, compares what is wanted with what is there, and
-//! starts what is missing. Slow work (bringing a policy in force, taking it out) runs beside the loop, one task per policy at
-//! a time. A user's error is a condition, never an `Err`.
+//! One level-triggered loop: after each event it looks at every policy, compares the wanted state with the actual one, and
+//! starts what is missing. Slow work (to register, to unregister) runs in tasks beside the loop, one task per registration at a
+//! time. A user's error is a condition, never an `Err`.
 //!
-//! Five parts, each with a state of its own, and the loop that joins them:
+//! Five parts, each with its own state, and the loop that joins them:
 //!
 //! | part | what |
 //! |---|---|
-//! | `discovery` | what the server offers: when it is asked, and when it is believed |
+//! | `discovery` | asks the server which resources it serves, and decides when to believe the answer |
 //! | `planner` | which engine delivers which policy on which kind, or why none does; pure |
-//! | `watches` | which kinds of workloads are watched, and when they are counted anew |
-//! | `registrations` | watches the registrations, asks [`lifecycle`](crate::engine::lifecycle), and does what it says |
-//! | `status` | how it stands with each policy ([`policy_state`]), and when users are told |
+//! | `watches` | which kinds of workloads are watched, and when they are counted again |
+//! | `registrations` | watches the registrations, feeds [`lifecycle`](crate::engine::lifecycle), and runs its actions |
+//! | `status` | the state of each policy ([`policy_state`]), and when its status is written |
 
 #![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
 
@@ -48,22 +48,22 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// After a look at everything the loop rests for so many times as long: with hundreds of policies a look takes a while, and
-/// whoever settles workloads shares the thread with it.
+/// The rest after each pass of the loop, as a multiple of the duration of the pass. With hundreds of policies a pass takes a
+/// while, and the workers share its thread.
 const REST: u32 = 3;
-/// How many templates and registrations are tried at one time: each is a create in the eyes of the server.
+/// The number of templates and registrations in trial at the same time. The server handles each as a create.
 const TRIALS: usize = 8;
 
-/// What the controller is told by flags.
+/// The controller's flags, and its connections to the webhook.
 #[derive(Clone)]
 pub struct Settings {
-    /// How long a registration that was deleted by hand is not made again.
+    /// How long the operator does not restore a registration that a person deleted.
     pub repair_hold: Duration,
-    /// How the API server reaches the webhook of this operator, or why it does not.
+    /// How the API server reaches the webhook of this operator, or why not.
     pub reach: watch::Receiver<Reachable>,
-    /// Told when a policy cannot be delivered otherwise than by that webhook.
+    /// Set to true when a policy can be delivered only by that webhook.
     pub demand: watch::Sender<bool>,
-    /// Told once every registration has the authorities that [`Self::reach`] names.
+    /// Called once every registration has the authorities in [`Self::reach`].
     pub published: Published,
 }
 
@@ -71,7 +71,7 @@ pub struct Settings {
 pub struct Controller {
     operator: Arc<Operator>,
     workloads: Arc<Workloads>,
-    /// What completes stored objects; none if no engine does.
+    /// The worker that completes stored objects; none if no engine has one.
     worker: Option<Arc<dyn Worker>>,
     settings: Settings,
     snapshots: watch::Receiver<Snapshot>,
@@ -84,10 +84,10 @@ pub struct Controller {
     tasks: Tasks,
 }
 
-/// The work that is under way beside the loop.
+/// The tasks beside the loop.
 struct Tasks {
     running: JoinSet<Finished>,
-    /// The room for trials.
+    /// Limits the number of trials at the same time.
     room: Arc<Semaphore>,
 }
 
@@ -97,29 +97,28 @@ impl Tasks {
     }
 }
 
-/// What a task has come to.
+/// The result of a task.
 enum Finished {
-    /// After a failure with what is in effect still.
+    /// A failure names what is still in effect.
     Registered(Slot, Arc<Wanted>, Result<InEffect, (Unavailable, Option<InEffect>)>),
     Unregistered(Slot, Result<(), String>),
     Verified(Slot, Arc<Wanted>, Verification),
-    /// Whether one of the policies that own the registration still exists.
+    /// True if a policy that owns the registration still exists.
     OwnersAsked(Slot, bool),
     Tried(TrialKey, Trial),
-    /// What the server has said of objects that it was asked about, by their print.
+    /// The server's answer about objects, by their print.
     Rehearsed(String, Acceptance),
-    /// Whether the right is there that was missing.
+    /// Whether the missing right has been granted.
     Asked(Blocked, bool),
-    /// All of that kind has been counted; and what seems to wait.
+    /// All objects of the kind have been counted. Holds those that seem to wait.
     Recounted(Arc<Kind>, Vec<ObjectRef>),
     LookedAgain(Arc<Kind>),
-    /// What may wait in that kind, from before that moment, has been looked for; true unless that has to be done again.
+    /// The search for waiting objects of the kind, begun at that moment; false if it must be repeated.
     LookedFor(Arc<Kind>, Instant, bool),
 }
 
 impl Controller {
-    /// A controller that has not seen anything yet. `ready` becomes true once every watch that it needs is in sync, or has
-    /// failed to be.
+    /// A controller that has seen nothing yet. `ready` becomes true once every watch that it needs has synced or failed.
     pub fn new(
         workloads: Arc<Workloads>,
         worker: Option<Arc<dyn Worker>>,
@@ -143,7 +142,7 @@ impl Controller {
         }
     }
 
-    /// Works until `stop` is true.
+    /// Runs until `stop` is true.
     pub async fn run(&mut self, mut stop: watch::Receiver<bool>) {
         let timing = &self.operator.timing.controller;
         let mut registered = self.follow_registered();
@@ -154,7 +153,7 @@ impl Controller {
         let (mut is_due, mut rested) = (false, tokio::time::Instant::now());
         while !*stop.borrow_and_update() {
             tokio::select! {
-                // Everything that has come is taken in before it is looked at.
+                // All events that have arrived are handled before the next pass.
                 biased;
                 _ = stop.changed() => break,
                 Ok(()) = self.snapshots.changed() => self.policies_changed(),
@@ -162,7 +161,8 @@ impl Controller {
                 Ok(()) = self.settings.reach.changed() => self.planner.outdate(),
                 Some(finished) = self.tasks.running.join_next() => match finished {
                     Ok(finished) => self.finished(finished).await,
-                    // Nobody else would ever say what has become of it: begun anew, everything is looked at anew.
+                    // Nothing else would report the result. After the panic the controller starts again and looks at
+                    // everything.
                     Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                     Err(_) => {}
                 },
@@ -185,7 +185,7 @@ impl Controller {
         }
     }
 
-    /// Looks at everything once.
+    /// One pass: looks at everything once.
     async fn pass(&mut self) {
         let snapshot = self.snapshots.borrow().clone();
         if !snapshot.synced || !self.registrations.has_read_all() {
@@ -207,7 +207,7 @@ impl Controller {
         }
     }
 
-    /// Sees that there is a plan.
+    /// Makes the planner draw a plan if there is none.
     async fn plan(&mut self, snapshot: &Snapshot) {
         if self.planner.needs_schema(snapshot) {
             let schema = PodSchema::fetch(&self.operator.client).await;
@@ -227,7 +227,7 @@ impl Controller {
         self.ask(requests);
     }
 
-    /// What rendering depends on besides the policies.
+    /// The inputs of rendering besides the policies.
     fn around(&self) -> Around {
         Around {
             cluster: self.operator.capabilities(),
@@ -237,7 +237,7 @@ impl Controller {
         }
     }
 
-    /// Asks the server what a plan wants to know.
+    /// Sends the requests of a plan to the server.
     fn ask(&mut self, requests: Requests) {
         if requests.needs_operator {
             self.settings.demand.send_if_modified(|demand| !std::mem::replace(demand, true));
@@ -270,7 +270,7 @@ impl Controller {
     fn policies_changed(&mut self) {
         let snapshot = self.snapshots.borrow_and_update().clone();
         let new = self.statuses.policies_changed(&snapshot);
-        // What is under way of an earlier policy of that name goes on.
+        // A task for an earlier policy of that name continues.
         for name in &new {
             self.resumed(&Slot::of_policy(name));
         }
@@ -305,8 +305,8 @@ impl Controller {
         self.gauge();
     }
 
-    /// Asks for the rights that were missing: somebody may have granted them. Forgets what was found out of the server's flags, where a
-    /// policy waits for that.
+    /// Asks for missing rights again, because somebody may have granted them. Forgets what was learnt about the server's flags
+    /// if a policy waits for that.
     fn ask_again(&mut self) {
         let (now, timing) = (Instant::now(), &self.operator.timing.controller);
         let policies = &self.statuses.policies;
@@ -324,11 +324,11 @@ impl Controller {
         }
     }
 
-    /// What is to become of the policy `name`.
+    /// The planned place of the policy `name`, or why it has none.
     fn placed(&self, name: &str) -> Result<Arc<Placed>, Readiness> {
         match self.planner.plan().and_then(|plan| plan.policies.get(name)) {
             Some(Ok(placed)) => Ok(placed.clone()),
-            // The sample comes while the plan stays.
+            // The sample arrives while the plan stays the same.
             Some(Err(Readiness::Audit { .. })) => {
                 let snapshot = self.snapshots.borrow();
                 let hash = snapshot.policies.get(name).map(|policy| policy.spec_hash.clone()).unwrap_or_default();
@@ -339,7 +339,7 @@ impl Controller {
         }
     }
 
-    /// Where the registration of `kind` is written and tried.
+    /// The registrar for `kind`.
     fn registrar_of(&self, kind: &Arc<Kind>) -> Registrar {
         Registrar {
             client: self.operator.client.clone(),
@@ -350,10 +350,10 @@ impl Controller {
         }
     }
 
-    /// Takes everything out of force that needs this process and does not refuse: the last replica stops, and creates shall
-    /// go on.
+    /// Unregisters everything that needs this process and rejects nothing, because the last replica stops and creates must
+    /// continue.
     pub async fn withdraw(&mut self) {
-        // Nothing that is under way registers anything after that.
+        // No running task may register anything after this.
         self.tasks.running.shutdown().await;
         let snapshot = self.snapshots.borrow().clone();
         if !snapshot.synced {

@@ -1,4 +1,4 @@
-//! What the controller knows of one policy, beside its registrations.
+//! The controller's knowledge about one policy, beside its registrations.
 
 use crate::api::code::Code;
 use crate::api::condition::Readiness;
@@ -6,18 +6,17 @@ use crate::engine::Unavailable;
 use serde_json::Value;
 use std::time::Instant;
 
-/// What we know of one policy.
 pub(super) struct PolicyState {
     pub(super) uid: String,
     pub(super) outcome: Readiness,
-    /// It was suspended, or in Audit mode, when it was last looked at.
+    /// Whether the policy was suspended or in Audit mode at the last look.
     pub(super) is_off: bool,
     pub(super) seen: Instant,
-    /// When its status was last written.
+    /// When the status was last written.
     pub(super) written: Option<Instant>,
-    /// The hash of the last spec that was found to be in effect.
+    /// The hash of the last spec that was in effect.
     pub(super) concluded: Option<String>,
-    /// The reason of Ready that the last event named.
+    /// The reason of the condition Ready in the last event.
     pub(super) announced: Option<Value>,
 }
 
@@ -38,7 +37,7 @@ impl PolicyState {
 pub(super) fn outcome_of(unavailable: Unavailable) -> Readiness {
     let Unavailable { code, message } = unavailable;
     match code {
-        // Something of ours is on its way.
+        // A task of ours is not finished.
         Code::Reconciling => Readiness::FirstSight,
         Code::TemplateInvalid => Readiness::Rejected { code, message },
         Code::MissingRight

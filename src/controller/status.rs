@@ -1,4 +1,4 @@
-//! How it stands with each policy: what its status, events and gauges say, and when a status is written.
+//! The state of each policy in its status, its events and the gauges, and when a status is written.
 
 use super::Controller;
 use super::policy_state::PolicyState;
@@ -22,24 +22,24 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 use tracing::{error, warn};
 
-/// The most bytes that a status may have (contract of the API).
+/// The largest size of a status in bytes (contract of the API).
 const STATUS_LIMIT: usize = 4096;
 
-/// How it stands with each policy.
+/// The state of each policy.
 #[derive(Default)]
 pub(super) struct Statuses {
     pub(super) policies: BTreeMap<String, PolicyState>,
-    /// How many objects wait for us, by policy, as of the last look.
+    /// The number of objects that wait for us, by policy, at the last look.
     pub(super) pending: HashMap<String, i64>,
 }
 
 impl Statuses {
-    /// Takes over which policies are stored. Gives those that are new.
+    /// Records which policies are stored. Returns those that are new.
     pub(super) fn policies_changed(&mut self, snapshot: &Snapshot) -> Vec<String> {
         let mut new = Vec::new();
         for (name, stored) in snapshot.stored.iter() {
             if self.policies.get(name).is_none_or(|state| state.uid != stored.uid) {
-                // A policy of this name that was deleted and made again starts anew.
+                // A policy that was deleted and created again begins with a new state.
                 self.policies.insert(name.clone(), PolicyState::new(&stored.uid, Instant::now()));
                 new.push(name.clone());
             }
@@ -48,20 +48,20 @@ impl Statuses {
     }
 }
 
-/// Whether a status may be held back for the sake of the server.
+/// Whether a write of the status may be delayed to spare the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Force {
     No,
     Now,
 }
 
-/// True if and only if the status says that the policy is in force.
+/// Whether the status says that the policy is in effect.
 pub(super) fn is_programmed(stored: &Stored) -> bool {
     condition_in(&stored.status, "Programmed").is_some_and(|programmed| programmed["status"] == "True")
 }
 
 impl Controller {
-    /// Says how it stands with a policy, once everything that it needs has been looked at.
+    /// Sets the outcome of a policy once all its registrations are known.
     pub(super) fn conclude(&mut self, name: &str) {
         let Ok(placed) = self.placed(name) else { return };
         let of_own = placed.own.as_ref().and_then(|own| self.shortfall_of_own(name, own));
@@ -72,13 +72,13 @@ impl Controller {
         }
         match self.shortfall(&placed.policy, &placed.shared) {
             None => self.describe(&placed.policy, placed.passed_over.as_ref()),
-            // What was said before stays true until it is known.
+            // The earlier outcome stays true until the new one is known.
             Some(Readiness::FirstSight) => {}
             Some(outcome) => self.set_outcome(name, outcome),
         }
     }
 
-    /// What a policy in force has to say beyond that.
+    /// Sets the outcome of a policy in effect, with its restrictions.
     fn describe(&mut self, policy: &Policy, passed_over: Option<&Unavailable>) {
         let name = policy.name.as_str();
         let counts = self.counts(name);
@@ -109,10 +109,10 @@ impl Controller {
         }
     }
 
-    /// What is wrong with the certificate of the webhook, if the policy is in force by it.
+    /// The problem with the webhook's certificate; none if the policy is not in effect by the webhook.
     fn trouble_of_webhook(&self, policy: &str) -> Option<(Code, String)> {
         let reach = self.settings.reach.borrow();
-        // There seldom is any: so that is asked first.
+        // This check comes first, because there is seldom a problem.
         let trouble = reach.as_ref().ok()?.trouble.as_ref()?;
         let is_served = self.engines_of(policy).into_iter().any(|engine| engine.engine().needs_operator());
         is_served.then(|| (trouble.code, trouble.message.clone()))
@@ -128,8 +128,8 @@ impl Controller {
         self.workloads.census(|census| census.counts(name))
     }
 
-    /// Says of `policies` that the operator stops, before what it has registered goes: whoever leads next would else take that for a
-    /// removal by hand. Tries it once with each, and then with those that the server has not taken, until `until`.
+    /// Writes into the status of `policies` that the operator stops, before their registrations are deleted. Otherwise the next
+    /// leader would treat them as deleted by hand. Tries each policy once, and repeats the failed ones until `until`.
     pub(super) async fn tell_stopped(&mut self, policies: Vec<(&str, &Stored)>, message: &str, until: Instant) {
         let mut untold = Vec::new();
         for (name, stored) in policies {
@@ -154,7 +154,7 @@ impl Controller {
         }
     }
 
-    /// Writes the status if it says something new. False if the server has not taken it.
+    /// Writes the status if it has changed. Returns false if the server did not accept it.
     pub(super) async fn write_status(&mut self, name: &str, stored: &Stored, force: Force) -> bool {
         let Some(state) = self.statuses.policies.get(name) else { return true };
         let timing = &self.operator.timing.controller;
@@ -163,7 +163,7 @@ impl Controller {
         let soon = state.written.is_some_and(|written| written.elapsed() < timing.status_period);
         let programmed = is_programmed(stored);
         let leaves = programmed && !matches!(state.outcome, Readiness::InForce { .. } | Readiness::FirstSight);
-        // An edited policy that was in force still is as it was before: of the edit that is not true yet.
+        // An edited policy stays in effect in its old form until the new registration is verified.
         let is_edited = matches!(state.outcome, Readiness::InForce { .. })
             && stored.parsed.as_ref().is_ok_and(|policy| state.concluded.as_ref() != Some(&policy.spec_hash));
         if force == Force::No && !leaves && (early || soon || is_edited) {
@@ -216,7 +216,7 @@ impl Controller {
         }
     }
 
-    /// An event where Ready's reason changes; once, even if the server refuses the status.
+    /// Records an event when the reason of Ready changes. It is recorded once, even if the server rejects the status.
     fn announce(&mut self, name: &str, stored: &Stored, status: &Value) {
         let Some(ready) = condition_in(status, "Ready") else { return };
         let Some(state) = self.statuses.policies.get_mut(name) else { return };
@@ -243,7 +243,7 @@ impl Controller {
         self.workloads.recorder.tell(Subject::policy(name, &stored.uid), reason, code, &message);
     }
 
-    /// The gauges of the scrape.
+    /// Sets the gauges for the next scrape.
     pub(super) fn gauge(&self) {
         let metrics = &self.operator.metrics;
         let now = Instant::now();
@@ -266,7 +266,7 @@ impl Controller {
     }
 }
 
-/// `status` as JSON, without the oldest failures where names are so long that it would be too large.
+/// `status` as JSON. If it would be too large, the oldest failures are dropped.
 fn shortened(mut status: SidecarPolicyStatus) -> Value {
     loop {
         let body = serde_json::to_value(&status).expect("a status is JSON");
@@ -276,14 +276,14 @@ fn shortened(mut status: SidecarPolicyStatus) -> Value {
     }
 }
 
-/// True if a merge of `new` over `old` would change anything.
+/// Whether a merge of `new` over `old` would change anything.
 fn differs(old: &Value, new: &Value) -> bool {
     let old = old.as_object().cloned().unwrap_or_default();
     let new = new.as_object().cloned().unwrap_or_default();
     old != new
 }
 
-/// `new`, with a null for each field of `old` that it does not have: so a merge takes them away.
+/// `new` with a null for each field that only `old` has, so that a merge removes it.
 fn with_nulls(old: &Value, mut new: Value) -> Value {
     if let (Some(old), Some(new)) = (old.as_object(), new.as_object_mut()) {
         for key in old.keys() {

@@ -1,4 +1,4 @@
-//! Which kinds are watched: what policies target, and no more.
+//! Watches the kinds that policies target, and the kinds in which objects may wait.
 
 use super::{Controller, Finished};
 use crate::capabilities::Capabilities;
@@ -18,19 +18,19 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// When all workloads are counted anew. Policies may change faster than a large cluster can be counted: there is one count at a
-/// time, and after it a rest for as long as it took.
+/// When to count all workloads again. Policies may change faster than a large cluster can be counted. So only one count runs at
+/// a time, and the rest after it is as long as the count was.
 #[derive(Default)]
 pub(super) struct Recounts {
     due: Option<Instant>,
-    /// How many kinds are being counted.
+    /// The number of kinds that are being counted.
     running: usize,
     since: Option<Instant>,
     rest: Option<Instant>,
 }
 
 impl Recounts {
-    /// True if it is time; then so many kinds are counted from now on.
+    /// Begins a count of so many kinds if one is due. Returns whether it began.
     fn begin(&mut self, kinds: usize) -> bool {
         let now = Instant::now();
         let is_due = self.due.is_some_and(|due| due <= now) && self.rest.is_none_or(|rest| rest <= now);
@@ -41,16 +41,16 @@ impl Recounts {
         true
     }
 
-    /// Takes over that one kind has been counted.
+    /// Records that one kind has been counted.
     pub(super) fn finished(&mut self) {
         self.running = self.running.saturating_sub(1);
         self.rest = self.since.map(|since| Instant::now() + since.elapsed());
     }
 }
 
-/// A kind that is watched.
+/// A watched kind.
 pub(super) struct Watching {
-    /// How it is served.
+    /// The resource as the server serves it.
     pub(super) resource: ApiResource,
     pub(super) task: AbortHandle,
     pub(super) progress: watch::Receiver<Progress>,
@@ -67,30 +67,30 @@ impl Drop for Watching {
 pub(super) struct Watches {
     watched: HashMap<Arc<Kind>, Watching>,
     recounts: Recounts,
-    /// The kinds of which what seemed to wait is being looked at, each with what is to be looked at after that.
+    /// The kinds whose seemingly waiting objects are being read again, each with the objects to read after that.
     looking: HashMap<Arc<Kind>, HashSet<ObjectRef>>,
-    /// When all workloads were last read anew for its own sake.
+    /// When the last periodic count of all workloads began.
     resynced: Option<Instant>,
-    /// Kinds of which something may wait for us, and when they were last seen to be registered.
+    /// The kinds in which objects may wait for us, and when a registration was last seen for each.
     registered_at: BTreeMap<Arc<Kind>, Instant>,
-    /// What earlier leaders have left is watched, or has been.
+    /// Whether the kinds of earlier leaders have been added to the watches.
     has_looked_back: bool,
-    /// The policies for which workloads were last counted, by name and hash.
+    /// The policies at the last count of workloads, by name and hash.
     counted: Vec<(String, String)>,
 }
 
 impl Watches {
-    /// The kinds that are watched, or to be watched because something may wait in them.
+    /// The kinds that are watched, or must be watched because objects may wait in them.
     pub(super) fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.registered_at.keys().chain(self.watched.keys())
     }
 
-    /// How far the watch of `kind` is; none if it is not watched.
+    /// The progress of the watch of `kind`; none if the kind is not watched.
     pub(super) fn progress(&self, kind: &Arc<Kind>) -> Option<Progress> {
         self.watched.get(kind).map(|watching| watching.progress.borrow().clone())
     }
 
-    /// Waits until any watch has got further.
+    /// Waits until a watch makes progress.
     pub(super) async fn any_progress(&mut self) {
         if self.watched.is_empty() {
             return std::future::pending().await;
@@ -105,7 +105,7 @@ impl Watches {
         futures::future::select_all(changes).await;
     }
 
-    /// Takes over which policies there are. True if workloads are to be counted anew for them.
+    /// Records which policies are stored. Returns whether workloads must be counted again.
     pub(super) fn policies_changed(&mut self, policies: &Policies) -> bool {
         let mut counted: Vec<_> =
             policies.iter().map(|policy| (policy.name.clone(), policy.spec_hash.clone())).collect();
@@ -115,7 +115,7 @@ impl Watches {
         is_new
     }
 
-    /// Forgets that something may wait in `kind`, if it has been looked for, and has not been registered since.
+    /// Forgets that objects may wait in `kind` if the search `is_done` and no registration was seen `since`.
     pub(super) fn looked_for(&mut self, kind: &Arc<Kind>, since: Instant, is_done: bool) {
         if is_done && self.registered_at.get(kind) == Some(&since) {
             self.registered_at.remove(kind);
@@ -124,7 +124,8 @@ impl Watches {
 }
 
 impl Controller {
-    /// Watches what enforced policies target, and what creates may wait in. A kind is given up once nothing of it waits for us.
+    /// Watches the kinds that enforced policies target, and the kinds in which objects may wait. Ends a watch once no object of
+    /// its kind waits for us.
     pub(super) fn settle_watches(&mut self, snapshot: &Snapshot) {
         let capabilities = self.operator.capabilities();
         let holding = self
@@ -158,7 +159,7 @@ impl Controller {
             }
             keep
         });
-        // What may have been left behind is looked for beside.
+        // Readiness depends on targeted kinds alone: objects from earlier leaders are searched in parallel.
         let mut needed =
             snapshot.policies.iter().flat_map(|policy| &policy.kinds).filter_map(|kind| self.watches.watched.get(kind));
         let are_namespaces_read =
@@ -168,15 +169,15 @@ impl Controller {
         }
     }
 
-    /// Notes of which kinds something may wait for us: of what is registered for Initializers, also where no policy targets it any
-    /// more, of what was until not long ago, and, at the beginning of a term, of whatever an earlier leader may have registered. After
-    /// that it is looked at once more: it may have begun to wait while a watch had failed.
+    /// Records the kinds in which objects may wait for us: those with a current or recent Initializer registration, even
+    /// without a policy. At the beginning of a term it adds all kinds that an earlier leader may have registered. After the
+    /// longest possible create each kind is searched once more, because its watch may have failed in the meantime.
     pub(super) fn note_registered(&mut self) {
         let now = Instant::now();
         let is_first = self.worker.is_some()
             && self.registrations.follows_own()
             && !std::mem::replace(&mut self.watches.has_looked_back, true);
-        // Jobs are never registered, and Secrets are read only for policies that target them: it takes a right of its own.
+        // Jobs are never registered. Secrets need a right of their own, so they are read only for policies that target them.
         let any = KINDS.iter().filter(|kind| is_first && !kind.is_job() && kind.pod_path.is_some());
         let own = self.registrations.own().flat_map(|(resource, _, stored)| engine::kinds_of(resource, stored));
         let kinds: Vec<Arc<Kind>> = any.cloned().chain(own).collect();
@@ -190,8 +191,8 @@ impl Controller {
         }
     }
 
-    /// Drops what is not served any more, or otherwise, as a custom resource whose definition was deleted or made anew:
-    /// nothing of it can wait.
+    /// Drops the kinds that the server does not serve any more, or serves differently. For example, the definition of a custom
+    /// resource was deleted or created again. No object of them can wait.
     fn give_up_what_is_not_served(&mut self, capabilities: &Capabilities) {
         let workloads = &self.workloads;
         self.watches.watched.retain(|kind, watching| {
@@ -210,7 +211,7 @@ impl Controller {
         self.watches.watched.keys().cloned().collect()
     }
 
-    /// Has all workloads counted anew in a moment.
+    /// Schedules a count of all workloads in a moment.
     pub(super) fn recount_soon(&mut self) {
         self.watches.recounts.due.get_or_insert(Instant::now() + self.operator.timing.controller.recount_delay);
     }
@@ -236,7 +237,7 @@ impl Controller {
         }
     }
 
-    /// Takes over that `kind` has been counted, and has what seems to wait looked at once more, which no other count has to wait for.
+    /// Records that `kind` has been counted. Reads the seemingly waiting objects again; the next count does not wait for that.
     pub(super) fn recounted(&mut self, kind: Arc<Kind>, untold: Vec<ObjectRef>) {
         self.watches.recounts.finished();
         match self.watches.looking.get_mut(&kind) {
@@ -245,7 +246,7 @@ impl Controller {
         }
     }
 
-    /// Takes over that what seemed to wait of `kind` has been looked at.
+    /// Records that the seemingly waiting objects of `kind` have been read.
     pub(super) fn looked_again(&mut self, kind: Arc<Kind>) {
         if let Some(next) = self.watches.looking.remove(&kind).filter(|next| !next.is_empty()) {
             self.look_again(kind, next.into_iter().collect());
@@ -262,11 +263,11 @@ impl Controller {
     }
 }
 
-/// Looks once at everything of `kind`, in which nothing more can begin to wait `since` that moment: perhaps the watch could not see
-/// what began to. What waits holds the watch from then on.
+/// Reads every object of `kind` once, because its watch may have missed objects that wait. No object has begun to wait `since`
+/// that moment. The watch continues as long as any of them waits.
 async fn look_for_what_waits(workloads: Arc<Workloads>, kind: Arc<Kind>, since: Instant) -> Finished {
     let looked = look_for_waiting(&workloads, &kind).await;
-    // Where that is not allowed, or not there any more, the watch has not been, either.
+    // Without the right to read, or without the resource, the watch has not worked either.
     let is_done = looked.err().is_none_or(|error| matches!(error.code(), 403..=405));
     Finished::LookedFor(kind, since, is_done)
 }

@@ -1,7 +1,7 @@
-//! Which engine serves which resource. Pure.
+//! Chooses the engine of each resource. Pure.
 //!
-//! Policies that can meet on one resource share one engine there: their order, and what becomes of those that collide, is
-//! decided in one place. So the unit is the resource, and not the policy.
+//! Policies that meet on one resource share one engine there, because one place must decide their order and their collisions.
+//! So the unit is the resource, and not the policy.
 
 use super::{EngineName, Unavailable, all};
 use crate::api::code::Code;
@@ -10,25 +10,25 @@ use crate::workload::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What [`choose`] asks.
+/// The questions of [`choose`].
 pub struct Questions<'a> {
-    /// Why an engine cannot serve these policies on this resource, as far as that is known without asking the server.
+    /// Whether an engine can serve these policies on this resource, without a request to the server.
     pub can: &'a Ability<'a, Unavailable>,
-    /// The same, once the server has been asked whether it takes what they would be registered as.
+    /// The same, including the server's answer about the rendered registration.
     pub takes: &'a Ability<'a, Hindrance>,
-    /// Whether a policy is in force on this resource: nobody who comes later takes that from it.
+    /// Whether a policy is in effect on this resource. A later policy never displaces such a policy.
     pub is_in_force: &'a dyn Fn(&Arc<Kind>, &Policy) -> bool,
 }
 
-/// About an engine, and policies on a resource.
+/// An answer about an engine, a resource, and the policies on it.
 pub type Ability<'a, E> = dyn Fn(EngineName, &Arc<Kind>, &[Arc<Policy>]) -> Result<(), E> + 'a;
 
-/// Why policies are not served by an engine.
+/// Why an engine does not serve policies.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hindrance {
-    /// It cannot.
+    /// The engine cannot.
     Unavailable(Unavailable),
-    /// It is not known yet: the server is being asked.
+    /// The answer is not known yet, because a request to the server is on its way.
     Asked,
 }
 
@@ -38,24 +38,25 @@ impl From<Unavailable> for Hindrance {
     }
 }
 
-/// Which engine serves which resource.
+/// The engine of each resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choice {
-    /// Of each resource that is served at all.
+    /// The engine of each resource that is served at all.
     pub engines: BTreeMap<Arc<Kind>, EngineName>,
-    /// Resources of which it is not known yet.
+    /// The resources whose engine is not known yet.
     pub undecided: BTreeSet<Arc<Kind>>,
-    /// Why another engine, which the server has, does not serve that resource: a policy there cannot be expressed.
+    /// Why a preferred engine that the server has does not serve the resource: it cannot express a policy there.
     pub passed_over: BTreeMap<Arc<Kind>, Unavailable>,
-    /// The policies that cannot be served on one of their resources, by name, and why.
+    /// The policies that no engine can serve on one of their resources, by name, with the reason.
     pub refused: BTreeMap<String, Unavailable>,
 }
 
-/// Chooses for `policies`, which are valid, enforced and in priority order.
+/// Chooses for `policies`, which are valid, enforced and in order of priority.
 ///
 /// # Guarantees
-/// A policy that is refused on one of its resources is served on none, and stands in nobody's way. If policies cannot be served
-/// together, one at a time is refused: the first that does not go with those before it, of which those in force come first.
+/// A policy that is refused on one resource is served on none, and does not affect other policies. If policies cannot be served
+/// together, one at a time is refused: the first that does not fit those before it. In that order policies in effect come
+/// first.
 pub fn choose(policies: &[Arc<Policy>], questions: &Questions<'_>) -> Choice {
     let mut refused = BTreeMap::new();
     loop {
@@ -80,17 +81,17 @@ pub fn choose(policies: &[Arc<Policy>], questions: &Questions<'_>) -> Choice {
     }
 }
 
-/// An engine, and why it is none before it, if that is for the policies' sake.
+/// An engine, and why a preferred engine cannot express the policies, if so.
 type Chosen = (EngineName, Option<Unavailable>);
 
 /// Why there is no engine yet.
 enum Impasse {
     Asked,
-    /// Policies that must go before there can be one, by name, and why.
+    /// Policies that must be refused first, by name, with the reason.
     Refused(Vec<(String, Unavailable)>),
 }
 
-/// The policies on one resource, in priority order.
+/// The policies on one resource, in order of priority.
 struct Meeting<'a> {
     kind: &'a Arc<Kind>,
     policies: &'a [Arc<Policy>],
@@ -118,13 +119,13 @@ impl Meeting<'_> {
         let Err(reason) = self.fits(named, self.policies)? else { return Ok((named, None)) };
         let (culprit, why) = self.culprit(named, reason.clone())?;
         let is_to_stay = |policy: &Policy| (self.questions.is_in_force)(self.kind, policy);
-        // Those that take what is there may be served by another engine.
+        // If the culprit does not name this engine, the policies that name it are refused: the others may use another engine.
         let naming = self.each(|policy| (asked_for(policy).is_some() && !is_to_stay(policy)).then(|| reason.clone()));
         let is_theirs = asked_for(&culprit).is_none() && !naming.is_empty();
         Err(Impasse::Refused(if is_theirs { naming } else { vec![(culprit.name.clone(), why)] }))
     }
 
-    /// The first engine that can.
+    /// The first engine that can serve all policies.
     fn automatic(&self) -> Result<Chosen, Impasse> {
         let (mut last, mut not_expressible) = (None, None);
         for engine in all() {
@@ -139,7 +140,7 @@ impl Meeting<'_> {
             }
         }
         let (engine, reason) = last.expect("there is at least one engine");
-        // Perhaps some of them are what cannot be, whoever the others are.
+        // Perhaps some policies cannot be served even alone.
         let alone = self.each(|policy| self.alone(engine, policy));
         if !alone.is_empty() {
             return Err(Impasse::Refused(alone));
@@ -148,17 +149,17 @@ impl Meeting<'_> {
         Err(Impasse::Refused(vec![(culprit.name.clone(), why)]))
     }
 
-    /// The policies of which `why` tells something, by name.
+    /// The policies for which `why` returns a reason, by name.
     fn each(&self, why: impl Fn(&Arc<Policy>) -> Option<Unavailable>) -> Vec<(String, Unavailable)> {
         self.policies.iter().filter_map(|policy| Some((policy.name.clone(), why(policy)?))).collect()
     }
 
-    /// Why `engine` cannot serve `policy`, whoever else there is.
+    /// Why `engine` cannot serve `policy` alone.
     fn alone(&self, engine: EngineName, policy: &Arc<Policy>) -> Option<Unavailable> {
         (self.questions.can)(engine, self.kind, std::slice::from_ref(policy)).err()
     }
 
-    /// Whether `engine` serves `policies`, or why not.
+    /// Whether `engine` serves `policies`, or the reason why not.
     fn fits(&self, engine: EngineName, policies: &[Arc<Policy>]) -> Result<Result<(), Unavailable>, Impasse> {
         match (self.questions.takes)(engine, self.kind, policies) {
             Ok(()) => Ok(Ok(())),
@@ -173,10 +174,11 @@ impl Meeting<'_> {
         policies
     }
 
-    /// The first policy that `engine` does not serve beside those before it, and why, if it does not serve all for `reason`. Asks a
-    /// number of times that grows with the logarithm of how many there are.
+    /// The first policy that `engine` cannot serve together with those before it, and the reason. `reason` is why the engine
+    /// cannot serve all. The number of questions is logarithmic in the number of policies.
     ///
-    /// It is none of those that are in force: the server has taken them before. Where there are no others, nothing is decided.
+    /// The culprit is never a policy in effect, because the server accepted it before. If all policies are in effect, nothing
+    /// is decided.
     fn culprit(&self, engine: EngineName, reason: Unavailable) -> Result<(Arc<Policy>, Unavailable), Impasse> {
         let policies = self.in_force_first();
         let in_force = policies.iter().filter(|policy| (self.questions.is_in_force)(self.kind, policy)).count();
@@ -186,7 +188,7 @@ impl Meeting<'_> {
         }
         while refused - served > 1 {
             let middle = usize::midpoint(served, refused);
-            // As they are served: in priority order.
+            // In order of priority, because the engine renders them in that order.
             let names: BTreeSet<&str> = policies[..middle].iter().map(|policy| policy.name.as_str()).collect();
             let some = self.policies.iter().filter(|policy| names.contains(policy.name.as_str()));
             let some: Vec<_> = some.cloned().collect();
@@ -233,13 +235,13 @@ mod tests {
         Kind::find(if resource == "pods" { "" } else { "apps" }, resource).unwrap().clone()
     }
 
-    /// Where nothing is in force, and the server takes everything.
+    /// Chooses where no policy is in effect, and the server accepts everything.
     fn choose(policies: &[Arc<Policy>], can: &Ability<'_, Unavailable>) -> Choice {
         let takes = |engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]| Ok(can(engine, kind, policies)?);
         super::choose(policies, &Questions { can, takes: &takes, is_in_force: &|_, _| false })
     }
 
-    /// Where the server refuses what `refuses` says, by WEBHOOK alone, and the policies `in_force` are in force.
+    /// Chooses where only WEBHOOK works, `refuses` is the server's answer, and the policies `in_force` are in effect.
     fn choose_asking(
         policies: &[Arc<Policy>],
         refuses: impl Fn(&[&str]) -> Result<(), Hindrance>,
@@ -288,7 +290,7 @@ mod tests {
         assert_eq!(refused(&[]), "c");
         assert_eq!(refused(&["b", "c"]), "a");
         assert_eq!(refused(&["a", "c"]), "b");
-        // The server has taken them before: nothing changes until it does so again.
+        // The server accepted them before: nothing changes until it accepts them again.
         let choice = choose_asking(&policies, refuses, &["a", "b", "c"]);
         assert_eq!(choice, Choice { undecided: BTreeSet::from([kind("pods")]), ..Choice::default() });
     }
@@ -313,7 +315,7 @@ mod tests {
         let policies = ["a", "b"].map(|name| policy(name, "Auto", &["pods"]));
         let choice = choose_asking(&policies, |_| Err(Hindrance::Asked), &[]);
         assert_eq!(choice, Choice { undecided: BTreeSet::from([kind("pods")]), ..Choice::default() });
-        // The answer to the search for who it is may not be there either.
+        // An answer that the search for the culprit needs may be missing, too.
         let refuses = |policies: &[&str]| Err(if policies.len() > 1 { refuse() } else { Hindrance::Asked });
         let choice = choose_asking(&policies, refuses, &[]);
         assert_eq!(choice, Choice { undecided: BTreeSet::from([kind("pods")]), ..Choice::default() });

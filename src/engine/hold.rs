@@ -1,4 +1,4 @@
-//! The emergency brake: a registration that somebody else deleted is not made again for a while.
+//! The emergency brake: for a while the operator does not restore a registration that somebody else deleted.
 
 use crate::api::code::Code;
 use crate::api::condition::condition_in;
@@ -8,39 +8,40 @@ use serde_json::Value;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// When a registration that was deleted by hand may be made again.
+/// When the operator may restore a registration that a person deleted.
 ///
-/// It is judged by our own monotonic clock: wall clocks jump, and those of two replicas differ. So a new leader counts anew.
+/// Our own monotonic clock counts the time, because wall clocks jump and differ between replicas. So a new leader starts again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hold {
     begun: Instant,
     period: Duration,
-    /// For people, by the wall clock.
+    /// The end by the wall clock, for messages.
     until: Timestamp,
 }
 
 impl Hold {
-    /// From `now` on, which the wall clock calls `wall`, for `period`.
+    /// A hold from `now` for `period`. `wall` is the same moment by the wall clock.
     pub fn begin(now: Instant, wall: Timestamp, period: Duration) -> Self {
         let until = wall.checked_add(period).unwrap_or(Timestamp::MAX);
         Self { begun: now, period, until }
     }
 
-    /// Whether the registration of a policy with `status`, which is not there, was deleted by hand: the status says that the policy was
-    /// in effect by `engine`, or that an earlier leader began a hold. An operator that removes a registration writes the status first.
+    /// Whether the missing registration of a policy with `status` was deleted by hand. The status says that the policy was in
+    /// effect by `engine`, or that an earlier leader began a hold. An operator that removes a registration writes the status
+    /// first.
     pub fn is_due(status: &Value, engine: EngineName) -> bool {
         let engines = status["engine"].as_str().unwrap_or_default();
         let is_programmed = condition_in(status, "Programmed").is_some_and(|programmed| programmed["status"] == "True");
         (is_programmed && EngineName::listed(engines).any(|listed| listed == engine)) || Self::is_told(status)
     }
 
-    /// True if and only if `status` says that an earlier leader has begun a hold.
+    /// Whether `status` says that an earlier leader began a hold.
     pub fn is_told(status: &Value) -> bool {
         condition_in(status, "Programmed").is_some_and(|programmed| programmed["reason"] == "RemovedByHand")
     }
 
-    /// Why nothing may be registered, where it `is_registered` or not. One that is over stays until something is registered: it is
-    /// not found a second time.
+    /// Why nothing may be registered; none if there is no hold or it is over. A hold ends once the object `is_registered`.
+    /// Until then it is kept even if it is over, so that it does not begin again.
     pub fn stand(hold: &mut Option<Self>, is_registered: bool, now: Instant) -> Option<Unavailable> {
         *hold = hold.filter(|_| !is_registered);
         hold.filter(|hold| !hold.is_over(now)).map(|hold| hold.reason())

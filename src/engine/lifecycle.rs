@@ -1,8 +1,8 @@
 //! The life of one registration, as a pure state machine: from unregistered over registering to in effect, and back.
 //!
 //! A registration belongs to one policy (Initializer), to all policies on one kind (the other engines), or to none (the author
-//! check). All of them live by the same rules. [`Registration::step`] takes what has happened and says what to do; who calls it
-//! does it, and reports the result as the next event. It reads no clock and sends no request.
+//! check). All of them follow the same rules. [`Registration::step`] takes an event and returns actions. The caller runs the
+//! actions and reports their results as the next events. The machine reads no clock and sends no request.
 //!
 //! | state | an event leads to |
 //! |---|---|
@@ -31,11 +31,11 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Wanted {
     pub engine: EngineName,
-    /// The policies that it delivers, in order of priority.
+    /// The policies that the registration delivers, in order of priority.
     pub policies: Vec<Arc<Policy>>,
-    /// The kinds on which it delivers them.
+    /// The kinds on which the policies are delivered.
     pub kinds: Vec<Arc<Kind>>,
-    /// What is written to the API server.
+    /// The objects to write to the API server.
     pub objects: Vec<Value>,
 }
 
@@ -46,12 +46,12 @@ impl PartialEq for Wanted {
 }
 
 impl Wanted {
-    /// Whether the API server gets the same for both.
+    /// Whether both write the same objects to the API server.
     pub fn is_as(self: &Arc<Self>, other: &Arc<Self>) -> bool {
         Arc::ptr_eq(self, other) || self == other
     }
 
-    /// Whether it delivers `policy` in the form that `policy` has now.
+    /// Whether the registration delivers `policy` in its current form.
     pub fn has(&self, policy: &Policy) -> bool {
         self.policies.iter().any(|other| other.name == policy.name && other.spec_hash == policy.spec_hash)
     }
@@ -61,40 +61,40 @@ impl Wanted {
 #[derive(Clone, Debug, PartialEq)]
 pub struct InEffect {
     pub wanted: Arc<Wanted>,
-    /// Why no dry run can verify it.
+    /// Why no dry run can verify the registration.
     pub unverified: Option<Unverified>,
-    /// Why an earlier registration is still there beside it.
+    /// Why the objects of an earlier registration still exist beside it.
     pub leftover: Option<Unverified>,
-    /// Each object as we wrote it: an edit by hand makes another edition.
+    /// The edition of each object as we wrote it. An edit by hand makes another edition.
     pub editions: Editions,
 }
 
 impl InEffect {
-    /// The policies that it delivers.
     pub fn policies(&self) -> &[Arc<Policy>] {
         &self.wanted.policies
     }
 
-    /// Whether it is `objects` of `engine`.
+    /// Whether `engine` registered exactly `objects`.
     pub fn is_of(&self, engine: EngineName, objects: &[Value]) -> bool {
         self.wanted.engine == engine && self.wanted.objects == objects
     }
 
-    /// Whether it is of `engine` and delivers all of `policies` unchanged.
+    /// Whether `engine` delivers all of `policies` in their current form.
     pub fn has_all(&self, engine: EngineName, policies: &[Arc<Policy>]) -> bool {
         self.wanted.engine == engine && policies.iter().all(|policy| self.wanted.has(policy))
     }
 
-    /// When to verify it again, or to try again to remove what is left beside it; never if there is nothing to do.
+    /// When to verify again, or to try again to remove the leftover; none if there is nothing to do.
     fn due(&self, context: &Context<'_>) -> Option<Instant> {
-        // No dry run of a custom resource ever tells.
+        // A dry run of a custom resource never verifies anything.
         let is_doubtful = self.unverified.is_some() && self.wanted.kinds.iter().all(|kind| kind.is_in_table());
         let timing = context.timing;
         let pause = self.leftover.as_ref().map(|_| timing.retry).or(is_doubtful.then_some(timing.verify_again))?;
         Some(context.now + pause)
     }
 
-    /// Takes over `wanted`, if nothing else would be written for it: the two are not compared again.
+    /// Replaces the wanted registration by an equal one. After that the two are the same pointer, and the next comparison is
+    /// cheap.
     fn adopt(self: &mut Arc<Self>, wanted: &Arc<Wanted>) {
         if !Arc::ptr_eq(&self.wanted, wanted) && self.wanted.is_as(wanted) {
             Arc::make_mut(self).wanted = wanted.clone();
@@ -102,70 +102,70 @@ impl InEffect {
     }
 }
 
-/// What the rules depend on beside the state and the event.
+/// The inputs of the rules beside the state and the event.
 pub struct Context<'a> {
     pub now: Instant,
     /// The same moment by the wall clock, for messages.
     pub wall: Timestamp,
     pub timing: &'a timing::Controller,
-    /// How long a registration that a person deleted is not made again.
+    /// How long the operator does not restore a registration that a person deleted.
     pub repair_hold: Duration,
-    /// Whether a person deleted the object that had this metadata: not we, nor another leader, nor the garbage collector.
+    /// Whether a person deleted the object with this metadata, and not we, another leader, or the garbage collector.
     pub is_by_hand: &'a dyn Fn(&ObjectMeta) -> bool,
 }
 
-/// What the planner wants.
+/// What the planner wants for the registration.
 #[derive(Clone, Debug)]
 pub enum Wish {
     Registered(Arc<Wanted>),
-    /// It is to be registered, but not yet; with the reason where that is an error.
+    /// Register, but not yet; with the reason if that is an error.
     Later(Arc<Wanted>, Option<Unavailable>),
-    /// The planner cannot tell: nothing changes.
+    /// The planner has no result: nothing changes.
     Keep,
-    /// Nothing is to be registered. For a policy of its own that ends a hold.
+    /// Register nothing. For a policy with a registration of its own this ends a hold.
     Unregistered {
         ends_hold: bool,
     },
 }
 
-/// What the watches show of a registration.
+/// What the watches show of the registration.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// Its objects, ours and there.
+    /// The objects of this registration that exist and are ours.
     pub registered: BTreeSet<RegistrationKey>,
     /// The resources whose objects cannot be read now, by plural name.
     pub unreadable: BTreeSet<String>,
-    /// An object that is not as we wrote it.
+    /// An object that differs from what we wrote.
     pub edited: Option<RegistrationKey>,
-    /// The status of its policies says that it was deleted by hand, see [`Hold::is_due`].
+    /// Whether the status of the policies says that a person deleted the registration, see [`Hold::is_due`].
     pub is_held: bool,
 }
 
 /// Something that has happened.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The loop compares what is wanted with what is there.
+    /// The controller compares the wish with the observed objects.
     Compared(Wish, Observed),
-    /// [`Action::Register`] has ended; after a failure with what is in effect still.
+    /// [`Action::Register`] has ended. A failure names what is still in effect.
     Registered(Arc<Wanted>, Result<InEffect, (Unavailable, Option<InEffect>)>),
-    /// [`Action::Unregister`] has ended; with the error as text.
+    /// [`Action::Unregister`] has ended, perhaps with an error text.
     Unregistered(Result<(), String>),
     /// [`Action::Verify`] has ended.
     Verified(Arc<Wanted>, Verification),
-    /// [`Action::AskOwners`] has ended: whether one of them still exists.
+    /// [`Action::AskOwners`] has ended. True if an owner still exists.
     OwnersExist(bool),
-    /// The watch shows that an object is gone.
+    /// The watch shows that an object was deleted.
     Deleted(RegistrationKey, Box<ObjectMeta>),
-    /// The watch shows that an object is there.
+    /// The watch shows that an object exists.
     Appeared(RegistrationKey),
-    /// A user resumed a policy, or made it anew: holds and pauses end.
+    /// A user resumed a policy or created it again. This ends holds and pauses.
     Resumed,
-    /// The API server may be another one now.
+    /// The API server may be a different one now.
     ServerChanged,
 }
 
 impl Event {
-    /// The watch shows that `object`, which has `key`, is gone.
+    /// The event that `object`, with `key`, was deleted.
     pub fn deleted(key: RegistrationKey, object: &Object) -> Self {
         let last = serde_json::from_value::<DynamicObject>(object.value());
         Self::Deleted(key, Box::new(last.map(|object| object.metadata).unwrap_or_default()))
@@ -175,25 +175,24 @@ impl Event {
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Write `wanted`, verify it, and remove everything else of this registration. `before` is in effect until then.
+    /// Write `wanted`, verify it, and remove all other objects of this registration. `before` is in effect until then.
     Register {
         wanted: Arc<Wanted>,
         before: Option<Arc<InEffect>>,
     },
-    /// Remove every object of this registration.
     Unregister,
-    /// Verify once more. It stays as it is meanwhile.
+    /// Verify `wanted` again. The registration stays as it is in the meantime.
     Verify(Arc<Wanted>),
-    /// Ask the server whether one of the policies that own it still exists.
+    /// Ask the server whether a policy that owns the registration still exists.
     AskOwners(Arc<InEffect>),
-    /// Take these objects for registered, though the watch may not have shown them yet.
+    /// Treat these objects as registered, although the watch may not show them yet.
     Expect(Arc<InEffect>, BTreeSet<RegistrationKey>),
-    /// Note that the server rejected `wanted`, so that the planner looks for another engine or another set of policies.
+    /// Remember that the server rejected `wanted`, so that the planner tries another engine or another set of policies.
     NoteFailure(Arc<Wanted>, Unavailable),
-    /// What is in effect has changed.
+    /// Publish what is in effect, because it changed.
     Publish,
     Report(Report),
-    /// Nothing is left to remember.
+    /// Drop the state of this registration, because nothing needs it.
     Forget,
 }
 
@@ -201,9 +200,9 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
     Registered(Arc<InEffect>),
-    /// It is not in effect.
+    /// The registration is not in effect.
     NotInEffect(Arc<Wanted>, Unavailable),
-    /// The new form is not in effect, and the old one is.
+    /// The new form is not in effect; the old form still is.
     KeptBefore(Arc<Wanted>, Unavailable),
     /// A person deleted the object.
     Held(Option<RegistrationKey>, Hold),
@@ -212,35 +211,33 @@ pub enum Report {
     NotUnregistered(String),
 }
 
-/// How a policy stands in a registration.
+/// The state of a policy in a registration.
 #[derive(Debug, PartialEq)]
 pub enum Standing<'a> {
     InEffect,
-    /// It is not known yet.
     Unknown,
     Not(&'a Unavailable),
 }
 
-/// How far it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Phase {
     #[default]
     Unregistered,
-    /// A task writes and verifies; what was in effect before.
+    /// A task writes and verifies. Holds what was in effect before.
     Registering(Option<Arc<InEffect>>),
     InEffect(Arc<InEffect>),
-    /// An object is gone, and a task asks whether its owners are, too.
+    /// An object was deleted, and a task asks whether its owners were deleted, too.
     AskingOwners(Arc<InEffect>, RegistrationKey),
-    /// A task removes it.
+    /// A task removes the objects.
     Unregistering,
 }
 
-/// The new form that could not replace what is in effect.
+/// A new form that could not replace what is in effect.
 #[derive(Clone, Debug, PartialEq)]
 struct Rejected {
     wanted: Arc<Wanted>,
     reason: Unavailable,
-    /// It is not tried again before.
+    /// No new attempt before this time.
     until: Instant,
 }
 
@@ -248,23 +245,23 @@ struct Rejected {
 #[derive(Clone, Debug, Default)]
 pub struct Registration {
     phase: Phase,
-    /// It was deleted by hand.
+    /// Set after a person deleted the registration.
     hold: Option<Hold>,
-    /// While unregistered: not to be tried again before.
+    /// While unregistered: no new attempt before this time.
     retry_at: Option<Instant>,
     /// While in effect: when to verify it again.
     verify_at: Option<Instant>,
-    /// Why it is not in effect.
+    /// Why the registration is not in effect.
     reason: Option<Unavailable>,
     rejected: Option<Rejected>,
-    /// Its objects whose deletion the watch has shown and that have not come back, as they were.
+    /// The deleted objects that have not come back, with their last metadata.
     deleted: BTreeMap<RegistrationKey, ObjectMeta>,
-    /// This leader has registered, held or removed it before: what an earlier leader wrote into a status is old.
+    /// Whether this leader has registered, held or removed it. If so, a status from an earlier leader is outdated.
     is_known: bool,
 }
 
 impl Registration {
-    /// What is in effect, also while it is being changed.
+    /// What is in effect, even while a task changes it.
     pub fn in_effect(&self) -> Option<&Arc<InEffect>> {
         match &self.phase {
             Phase::InEffect(in_effect) | Phase::Registering(Some(in_effect)) | Phase::AskingOwners(in_effect, _) => {
@@ -274,7 +271,7 @@ impl Registration {
         }
     }
 
-    /// What is in effect and not being changed.
+    /// What is in effect while no task changes it.
     pub fn settled(&self) -> Option<&Arc<InEffect>> {
         match &self.phase {
             Phase::InEffect(in_effect) => Some(in_effect),
@@ -282,12 +279,11 @@ impl Registration {
         }
     }
 
-    /// Whether a task works on it.
+    /// Whether a task works on this registration.
     pub fn is_busy(&self) -> bool {
         !matches!(self.phase, Phase::Unregistered | Phase::InEffect(_))
     }
 
-    /// Whether nothing of it is registered, as far as we know.
     pub fn is_unregistered(&self) -> bool {
         self.phase == Phase::Unregistered
     }
@@ -296,29 +292,29 @@ impl Registration {
         self.hold.is_some()
     }
 
-    /// Why it is not in effect as it is wanted.
+    /// Why the wanted form is not in effect.
     pub fn reason(&self) -> Option<&Unavailable> {
         self.reason.as_ref().or_else(|| self.rejected.as_ref().map(|rejected| &rejected.reason))
     }
 
-    /// How `policy`, in the form that it has now, stands here.
+    /// The state of `policy`, in its current form.
     pub fn standing(&self, policy: &Policy) -> Standing<'_> {
         if self.settled().is_some_and(|in_effect| in_effect.wanted.has(policy)) {
             return Standing::InEffect;
         }
-        // While a task changes the registration for the sake of others, what was said before stays true.
+        // While a task changes the registration for other policies, the earlier state of this one stays true.
         if self.in_effect().is_some_and(|in_effect| in_effect.wanted.has(policy)) {
             return Standing::Unknown;
         }
         self.reason().map_or(Standing::Unknown, Standing::Not)
     }
 
-    /// Ends a pause after a failure.
+    /// Ends the pause after a failure.
     pub fn retry_now(&mut self) {
         self.retry_at = None;
     }
 
-    /// The next state, and what to do.
+    /// Returns the next state and the actions to run.
     pub fn step(mut self, event: Event, context: &Context<'_>) -> (Self, Vec<Action>) {
         let actions = match event {
             Event::Compared(wish, observed) => self.compared(wish, &observed, context),
@@ -357,7 +353,7 @@ impl Registration {
         }
     }
 
-    /// Removes what is registered.
+    /// Removes the registered objects.
     fn end(&mut self, ends_hold: bool, observed: &Observed, context: &Context<'_>) -> Vec<Action> {
         if ends_hold {
             self.hold = None;
@@ -375,7 +371,7 @@ impl Registration {
         vec![Action::Unregister]
     }
 
-    /// Compares what is in effect with what is `wanted`, which may be written only if it `is_ready`.
+    /// Compares what is in effect with `wanted`. Writes `wanted` only if it `is_ready`.
     fn compare(
         &mut self,
         wanted: &Arc<Wanted>,
@@ -411,7 +407,7 @@ impl Registration {
         vec![Action::Verify(in_effect.wanted.clone())]
     }
 
-    /// The first object of `in_effect` that is missing, or that a person deleted and a task has written again since.
+    /// The first object of `in_effect` that is missing, or that a person deleted before a task wrote it again.
     fn missing(&self, in_effect: &InEffect, observed: &Observed) -> Option<RegistrationKey> {
         let is_by_others = |key: &RegistrationKey| self.deleted.get(key).is_some_and(|last| !is_marked(last));
         let is_missing = |key: &&RegistrationKey| {
@@ -420,7 +416,7 @@ impl Registration {
         in_effect.editions.keys().find(is_missing).cloned()
     }
 
-    /// An object of `in_effect` is gone.
+    /// Reacts to a missing object of `in_effect`.
     fn lost(&mut self, in_effect: &Arc<InEffect>, missing: RegistrationKey, context: &Context<'_>) -> Vec<Action> {
         if !self.deleted.get(&missing).is_none_or(context.is_by_hand) {
             // The next comparison registers it again.
@@ -445,12 +441,12 @@ impl Registration {
         Vec::new()
     }
 
-    /// Whether a hold that an earlier leader began would count.
+    /// Whether this leader knows nothing yet, so that a hold of an earlier leader counts.
     fn is_new(&self) -> bool {
         !self.is_known && self.hold.is_none() && self.reason.is_none() && self.retry_at.is_none()
     }
 
-    /// Registers what is wanted, unless a hold or a pause forbids it, or it is too early for a reason.
+    /// Registers `wanted`, unless a hold or a pause forbids it. An `Err` means not yet, with the reason if that is an error.
     fn begin(
         &mut self,
         wanted: Result<Arc<Wanted>, Option<Unavailable>>,
@@ -490,7 +486,7 @@ impl Registration {
         vec![Action::Register { wanted, before }]
     }
 
-    /// Nothing is registered any more.
+    /// Sets the state to unregistered.
     fn leave(&mut self) {
         self.phase = Phase::Unregistered;
         (self.verify_at, self.rejected) = (None, None);
@@ -499,7 +495,7 @@ impl Registration {
         }
     }
 
-    /// A person deleted an object: what is left of the registration goes, too.
+    /// Begins a hold, because a person deleted an object. Removes the remaining objects, too.
     fn hold_back(&mut self, key: Option<RegistrationKey>, context: &Context<'_>) -> Vec<Action> {
         let hold = Hold::begin(context.now, context.wall, context.repair_hold);
         (self.hold, self.reason) = (Some(hold), Some(hold.reason()));
@@ -547,10 +543,10 @@ impl Registration {
     fn not_registered(&mut self, wanted: Arc<Wanted>, reason: Unavailable, context: &Context<'_>) -> Vec<Action> {
         self.leave();
         if self.deleted.values().any(|last| !is_marked(last)) {
-            // The garbage collector removed it together with its policies: no dry run could show it.
+            // The garbage collector removed it together with its policies, so no dry run could verify it.
             return Vec::new();
         }
-        // After a lasting reason the planner has another engine tried at once.
+        // After a lasting reason the planner tries another engine at once.
         if !is_lasting(&reason) {
             (self.retry_at, self.reason) = (Some(context.now + context.timing.retry), Some(reason.clone()));
         }
@@ -591,7 +587,7 @@ impl Registration {
         Vec::new()
     }
 
-    /// Keeps the deletion by a person in mind if a task has only written the object again.
+    /// Remembers a deletion by a person if a task, and not the person, created the object again.
     fn appeared(&mut self, key: &RegistrationKey) -> Vec<Action> {
         if !self.is_busy() || self.deleted.get(key).is_some_and(is_marked) {
             self.deleted.remove(key);
@@ -612,21 +608,22 @@ impl Registration {
 /// What a repeated verification means for a registration that was in effect.
 #[derive(Debug, PartialEq)]
 enum Judgement {
-    /// It stays as it is, and is verified again after that pause.
+    /// The registration stays as it is. Verify again after that pause.
     AskAgain(Duration),
-    /// It is in effect, as far as anybody can tell.
+    /// The registration is in effect, as far as a dry run can show.
     InEffect(Option<Unverified>),
     WithoutEffect,
 }
 
-/// What `verification` means for a registration that `was_doubtful` before, or not.
+/// What `verification` means for a registration that was unverified before (`was_doubtful`), or verified.
 fn judge(verification: Verification, was_doubtful: bool, timing: &timing::Controller) -> Judgement {
     match verification {
         Verification::Proven => Judgement::InEffect(None),
         Verification::Unverified(_) if !was_doubtful => Judgement::AskAgain(timing.verify_again),
         Verification::Unverified(reason) => Judgement::InEffect(Some(reason)),
         Verification::NotInEffect(reason) if reason.code == Code::ServerAway => Judgement::AskAgain(timing.retry),
-        // Without the right to ask there is no answer; and what once had an effect, and was not switched off, will have it again.
+        // Without the right to ask there is no answer. A proven registration that was not switched off will have an effect
+        // again.
         Verification::NotInEffect(reason)
             if reason.code == Code::MissingRight || !(was_doubtful || is_lasting(&reason)) =>
         {
@@ -636,7 +633,7 @@ fn judge(verification: Verification, was_doubtful: bool, timing: &timing::Contro
     }
 }
 
-/// Whether a retry is useless until a right is granted or the API server gets other flags.
+/// Whether a new attempt is useless until the operator gets a right or the API server gets other flags.
 pub fn is_lasting(reason: &Unavailable) -> bool {
     matches!(
         reason.code,
@@ -644,7 +641,7 @@ pub fn is_lasting(reason: &Unavailable) -> bool {
     )
 }
 
-/// Whether the server rejected the registration itself, so that what was in effect before still is.
+/// Whether the server rejected the registration itself, so that the earlier one stays in effect.
 pub fn is_rejection(reason: &Unavailable) -> bool {
     matches!(reason.code, Code::ServerAway | Code::NotExpressible | Code::RegistrationRefused | Code::NameTaken)
 }

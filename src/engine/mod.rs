@@ -1,9 +1,9 @@
-//! The ways to deliver a template. An engine is one folder that implements [`Engine`], and one line in `ENGINES`. No other code knows
-//! which engines there are.
+//! The ways to deliver a template. An engine is one folder that implements [`Engine`], and one line in `ENGINES`. No other code
+//! depends on the set of engines.
 //!
-//! One engine registers policies one by one, and completes stored objects by a [`Worker`]. The others register *kinds*: all policies
-//! on a kind share one registration, because order and conflicts need it. [`choice`] says which engine serves which kind,
-//! [`lifecycle`] when a registration is made and removed, and [`registration`] writes what engines render, and verifies it.
+//! One engine registers each policy by itself and completes stored objects in a [`Worker`]. The others register *kinds*: all
+//! policies on a kind share one registration, because order and conflicts need it. [`choice`] picks the engine of each kind.
+//! [`lifecycle`] decides when a registration is made and removed. [`registration`] writes and verifies what engines render.
 
 pub mod admission_policy;
 pub mod choice;
@@ -39,7 +39,7 @@ use std::sync::atomic::AtomicBool;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EngineName(&'static str);
 
-/// What it takes to render a registration.
+/// The inputs of rendering besides the policies.
 pub struct Surroundings<'a> {
     /// What the API server offers.
     pub cluster: &'a Capabilities,
@@ -51,34 +51,33 @@ pub struct Surroundings<'a> {
     pub is_readable: &'a dyn Fn(&str) -> bool,
 }
 
-/// One way to deliver: it renders registrations, and reads the answers of API servers. What it does in the operator process is
-/// [`Engine::worker`] and [`Engine::serve`].
+/// One way to deliver. An engine renders registrations and interprets the answers of API servers. [`Engine::worker`] and
+/// [`Engine::serve`] are its parts in the operator process.
 pub trait Engine: Sync {
-    /// Its name.
     fn name(&self) -> EngineName;
 
-    /// The value of `spec.engine` that asks for it.
+    /// The value of `spec.engine` that selects this engine.
     fn choice(&self) -> EngineChoice;
 
-    /// Whether it can run on `cluster`. An API that is served proves nothing: a trial follows.
+    /// Whether the engine can run on `cluster`. A served API is no proof: a trial follows.
     ///
     /// # Errors
     /// The reason, with the server's flag to set.
     fn check(&self, cluster: &Capabilities) -> Result<(), Unavailable>;
 
-    /// What an API server must be started with, and which rights the operator needs.
+    /// The flags of the API server and the rights of the operator that the engine needs.
     fn requirements(&self) -> Requirements;
 
-    /// What it registers to inject, as plural names of [`registration::ALL`](crate::capabilities::registration::ALL): the
-    /// first injects.
+    /// The resources that the engine registers to inject, by the plural names of
+    /// [`registration::ALL`](crate::capabilities::registration::ALL). The first one injects.
     fn registers(&self) -> &'static [&'static str];
 
-    /// What it registers to reject workloads; nothing if it rejects them itself.
+    /// The resources that the engine registers to reject workloads; empty if the engine rejects them itself.
     fn rejects_by(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The name of what rejects workloads of `kind` for `policy`.
+    /// The name of the object that rejects workloads of `kind` for `policy`.
     fn rejecting_name(&self, _policy: &Policy, kind: &Kind) -> String {
         shared_name(kind)
     }
@@ -88,20 +87,20 @@ pub trait Engine: Sync {
         false
     }
 
-    /// Whether the API server calls this operator at each create.
+    /// Whether the API server calls this operator on each create.
     fn needs_operator(&self) -> bool {
         false
     }
 
-    /// The verbs that it needs on the workloads themselves.
+    /// The verbs that the engine needs on the workloads.
     fn verbs(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// What `policies` on `kind` are registered as. Nothing if each policy has a registration of its own.
+    /// The objects that register `policies` on `kind`; empty if each policy has a registration of its own.
     ///
     /// # Errors
-    /// Why they cannot be delivered so.
+    /// Why the engine cannot deliver the policies.
     fn render(
         &self,
         kind: &Arc<Kind>,
@@ -109,13 +108,13 @@ pub trait Engine: Sync {
         surroundings: &Surroundings<'_>,
     ) -> Result<Vec<Value>, Unavailable>;
 
-    /// The registration that `policy` has of its own for `kinds`; none if policies share registrations.
+    /// The registration of `policy` alone for `kinds`; none if policies share registrations.
     fn render_own(&self, _policy: &Policy, _kinds: &[Arc<Kind>], _cluster: &Capabilities) -> Option<Value> {
         None
     }
 
-    /// Objects by which the API server itself rejects what `policies` on `kind` reject, so that no operator has to answer; none if
-    /// it cannot.
+    /// Objects by which the API server itself rejects what `policies` on `kind` reject, so that the operator need not answer;
+    /// none if the engine cannot do that.
     fn render_rejecting(
         &self,
         _kind: &Arc<Kind>,
@@ -125,8 +124,8 @@ pub trait Engine: Sync {
         None
     }
 
-    /// What `policies` on `kind` are registered as, where `stored`, one of these objects and of `resource`, says how the API server
-    /// reaches the operator; none if that cannot be told.
+    /// The objects that register `policies` on `kind`, with the address of the operator taken from `stored`, one of these
+    /// objects, which is of `resource`. None if `stored` lacks the address.
     fn render_as(
         &self,
         resource: &str,
@@ -137,15 +136,15 @@ pub trait Engine: Sync {
         site: &Site,
     ) -> Option<Vec<Value>>;
 
-    /// The revision that `object`, which it has rendered or the server has stored, shows on a trial.
+    /// The revision that a trial shows for `object`, which the engine rendered or the server stored.
     fn revision_of(&self, object: &Value) -> Option<String>;
 
-    /// The kinds of workloads that `stored`, a registration of one policy, names.
+    /// The kinds of workloads in `stored`, a registration of one policy.
     fn kinds_of(&self, _stored: &Value) -> BTreeSet<Arc<Kind>> {
         BTreeSet::new()
     }
 
-    /// The initializers that `stored`, which may be somebody else's, puts on new objects.
+    /// The initializers that `stored`, perhaps a foreign object, adds to new objects.
     fn initializers_of(&self, _stored: &Value) -> Vec<String> {
         Vec::new()
     }
@@ -155,24 +154,24 @@ pub trait Engine: Sync {
         false
     }
 
-    /// Why a registration does not show on a trial. `tried` says what was tried, `why` what the server said.
+    /// Why a trial does not show the registration. `tried` describes the trial; `why` is the server's message.
     fn without_effect(&self, tried: &str, why: Option<&str>, cluster: &Capabilities) -> Unavailable;
 
-    /// A registration that it can have beside those of policies.
+    /// An additional registration beside those of policies; none if the engine has none.
     fn side_registration(&self) -> Option<SideRegistration> {
         None
     }
 
-    /// What completes stored objects while this replica leads; none if the API server does all the work.
+    /// The worker that completes stored objects while this replica leads; none if the API server does all the work.
     fn worker(&self, _operator: &Arc<Operator>, _settings: &Settings) -> Option<Arc<dyn Worker>> {
         None
     }
 
-    /// Starts what answers the API server in each replica; none if it asks nothing. `ready` is false while the answers are not to be
-    /// relied on.
+    /// Starts the server that answers the API server in each replica; none if the API server does not call this engine. `ready`
+    /// is false while the answers are not reliable.
     ///
     /// # Errors
-    /// If its address cannot be used.
+    /// If the listen address is not usable.
     fn serve(
         &self,
         _operator: &Arc<Operator>,
@@ -192,15 +191,15 @@ pub fn all() -> impl Iterator<Item = &'static dyn Engine> {
     ENGINES.iter().copied()
 }
 
-/// What completes stored objects while this replica leads; none if no engine does.
+/// The worker that completes stored objects while this replica leads; none if no engine has one.
 pub fn worker(operator: &Arc<Operator>, settings: &Settings) -> Option<Arc<dyn Worker>> {
     all().find_map(|engine| engine.worker(operator, settings))
 }
 
-/// Starts what answers the API server in each replica.
+/// Starts the server that answers the API server in each replica.
 ///
 /// # Errors
-/// If its address cannot be used.
+/// If the listen address is not usable.
 pub fn serve(operator: &Arc<Operator>, settings: &Settings, ready: &Arc<AtomicBool>) -> anyhow::Result<Serving> {
     for engine in all() {
         if let Some(serving) = engine.serve(operator, settings, ready)? {
@@ -210,25 +209,25 @@ pub fn serve(operator: &Arc<Operator>, settings: &Settings, ready: &Arc<AtomicBo
     Ok(Serving::none())
 }
 
-/// The engine that makes or reads objects of `resource`, a plural name.
+/// The engine that writes or reads objects of `resource`, a plural name.
 pub fn of_resource(resource: &str) -> Option<&'static dyn Engine> {
     all().find(|engine| engine.registers().iter().chain(engine.rejects_by()).any(|registered| *registered == resource))
 }
 
-/// Whether the objects of `resource`, a plural name, are each of one policy.
+/// Whether each object of `resource`, a plural name, belongs to one policy.
 pub fn is_per_policy(resource: &str) -> bool {
     of_resource(resource).is_some_and(Engine::is_per_policy)
 }
 
-/// The kinds of workloads that `stored`, an object of `resource`, names.
+/// The kinds of workloads in `stored`, an object of `resource`.
 pub fn kinds_of(resource: &str, stored: &Value) -> BTreeSet<Arc<Kind>> {
     of_resource(resource).map(|engine| engine.kinds_of(stored)).unwrap_or_default()
 }
 
-/// What `policies` on `kind` can be registered as by `engine`, the best first.
+/// The forms in which `engine` can register `policies` on `kind`, the best first.
 ///
 /// # Errors
-/// Why they cannot be delivered so.
+/// Why the engine cannot deliver the policies.
 pub fn drafts(
     engine: EngineName,
     kind: &Arc<Kind>,
@@ -240,7 +239,7 @@ pub fn drafts(
     if !engine.needs_operator() {
         return Ok(vec![objects]);
     }
-    // The API server itself rejects, where it can: it always answers.
+    // An API server that rejects by itself is better, because it always answers.
     let rejecting = all().find_map(|other| other.render_rejecting(kind, policies, surroundings));
     let better = rejecting.filter(|rejecting| !rejecting.is_empty()).map(|rejecting| {
         let injecting = objects.iter().filter(|object| !registration::refuses(object));
@@ -249,28 +248,26 @@ pub fn drafts(
     Ok(better.into_iter().chain([objects]).collect())
 }
 
-/// The revision that `object`, which any engine has rendered or the server has stored, shows on a trial.
+/// The revision that a trial shows for `object`, which any engine rendered or the server stored.
 pub fn revision_of(object: &Value) -> Option<String> {
     all().find_map(|engine| engine.revision_of(object))
 }
 
 impl EngineName {
-    /// The engine.
     pub fn engine(self) -> &'static dyn Engine {
         all().find(|engine| engine.name() == self).expect("an engine has made the name")
     }
 
-    /// The name as a string.
     pub fn as_str(self) -> &'static str {
         self.0
     }
 
-    /// The engines that a `status.engine` lists, with commas between them.
+    /// The engines in a `status.engine`, which separates them with commas.
     pub fn listed(engines: &str) -> impl Iterator<Item = Self> {
         engines.split(',').filter_map(|name| all().map(Engine::name).find(|engine| engine.0 == name.trim()))
     }
 
-    /// The engine that a policy asks for; none if it takes any.
+    /// The engine that a policy asks for; none for `Auto`.
     pub fn asked_for(choice: EngineChoice) -> Option<Self> {
         all().find(|engine| engine.choice() == choice).map(Engine::name)
     }

@@ -1,4 +1,4 @@
-//! What engines do in the operator process.
+//! The parts of engines that run in the operator process.
 
 use super::Unavailable;
 use super::reach::Reachable;
@@ -22,29 +22,29 @@ use tokio::task::JoinHandle;
 /// The flags of `scpol run` that engines need.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The most objects that are completed at one time.
+    /// The largest number of objects that are completed at the same time.
     pub workers: usize,
-    /// Whether objects are completed as a member of `system:masters`.
+    /// Whether the worker acts as a member of `system:masters`.
     pub priority_lane: bool,
-    /// The address on which API servers reach the operator.
+    /// The address on which the operator serves API servers.
     pub listen: SocketAddr,
-    /// The URL at which API servers call the operator; none for its Service.
+    /// The URL at which API servers call the operator; none to use its Service.
     pub url: Option<Uri>,
-    /// The folder with the certificate; none for the operator's own.
+    /// The folder with the certificate; none to use a certificate of the operator's own.
     pub certificates: Option<PathBuf>,
-    /// Whether the API server asks about the authors of policies.
+    /// Whether the operator registers the check of the rights of policy authors.
     pub author_check: bool,
-    /// How long a registration that a person deleted is not made again.
+    /// How long the operator does not restore a registration that a person deleted.
     pub repair_hold: Duration,
 }
 
 /// Registers policies one by one, and completes the stored objects that wait for them.
 pub trait Worker: Waiting {
-    /// Writes `object`, the registration of `policy` on `kinds`, and verifies it. The result says why nobody can verify it. The
+    /// Writes `object`, the registration of `policy` on `kinds`, and verifies it. Returns why it cannot be verified, if so. The
     /// watches of the kinds must be in sync.
     ///
     /// # Errors
-    /// Why it is not in effect. It is not registered then, unless the server does not answer.
+    /// Why it is not in effect. After a failed verification it is not registered either, unless the server does not answer.
     fn register<'a>(
         &'a self,
         policy: &'a Policy,
@@ -58,40 +58,39 @@ pub trait Worker: Waiting {
     /// Deletes the registration of the policy `name`.
     ///
     /// # Errors
-    /// If the server does not do it; to be called again then.
+    /// If the server fails. Call it again then.
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), CallError>>;
 
-    /// Waits until no server uses a deleted registration any more, and until no object of `kinds` waits for us.
+    /// Waits until no server uses a deleted registration, and no object of `kinds` waits for this operator.
     fn drain<'a>(&'a self, workloads: &'a Workloads, kinds: &'a [Arc<Kind>]) -> BoxFuture<'a, ()>;
 
-    /// Completes the objects that wait, until `stop` is true.
+    /// Completes waiting objects until `stop` is true.
     fn run(self: Arc<Self>, workloads: Arc<Workloads>, stop: watch::Receiver<bool>) -> BoxFuture<'static, ()>;
 
-    /// How long ago its loop turned last.
+    /// The time since the last turn of the worker's loop.
     fn since_beat(&self) -> Duration;
 }
 
-/// Told once every registration has a bundle of authorities, as PEM.
+/// Called once every registration has a bundle of authorities, as PEM.
 pub type Published = Arc<dyn Fn(&[u8]) + Send + Sync>;
 
-/// What answers the API server in this replica.
+/// The part of an engine that answers the API server in this replica.
 pub struct Serving {
-    /// How the API server reaches it, or why it does not.
+    /// How the API server reaches this operator, or why not.
     pub reach: watch::Receiver<Reachable>,
-    /// To be set to true once a policy needs it.
+    /// Set to true once a policy needs the server.
     pub demand: watch::Sender<bool>,
-    /// To be called once every registration has the authorities that [`Self::reach`] names.
+    /// Called once every registration has the authorities in [`Self::reach`].
     pub published: Published,
-    /// What runs beside the controller while this replica leads.
+    /// A task to run beside the controller while this replica leads.
     pub beside: Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
-    /// Ends it.
+    /// Set to true to end the server.
     pub stop: watch::Sender<bool>,
-    /// Ends once it has answered its last call.
+    /// Ends once the server has answered its last call.
     pub task: JoinHandle<()>,
 }
 
 impl Serving {
-    /// No engine answers the API server.
     pub fn none() -> Self {
         let (_, reach) =
             watch::channel(Err(Unavailable::new(Code::EngineUnavailable, "no engine answers the API server")));

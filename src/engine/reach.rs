@@ -7,13 +7,14 @@ use std::sync::Arc;
 /// How the API server reaches the webhook.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reach {
-    /// Where it is.
+    /// The address of the webhook.
     pub endpoint: Endpoint,
-    /// By which authorities its certificate may be signed, as PEM; none where API servers trust it without being told.
+    /// The authorities that may sign its certificate, as PEM; none if API servers trust the certificate by their own
+    /// authorities.
     pub ca_bundle: Option<Vec<u8>>,
-    /// What is wrong with the certificate, though it is shown on, or with what is posted.
+    /// A problem with the certificate, which stays in use, or with an invalid review.
     pub trouble: Option<Unavailable>,
 }
 
-/// How the webhook is reached, or why it is not.
+/// How the API server reaches the webhook, or why not.
 pub type Reachable = Result<Arc<Reach>, Unavailable>;

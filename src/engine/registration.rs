@@ -1,7 +1,7 @@
-//! What engines have the API server know: written, recognised as ours, and taken away again.
+//! Writes, recognises, verifies and deletes the registrations that engines render.
 //!
-//! Nothing that lacks our label is ever touched. What we remove ourselves is marked first: whatever vanishes without the
-//! mark was removed by somebody else, which is an emergency brake.
+//! Objects without our label are never touched. Before we delete an object of our own, we mark it. An object that vanishes
+//! without the mark was deleted by somebody else: that is the emergency brake.
 
 use super::trial::{self, Strictness};
 use super::{EngineName, Unavailable, revision_of};
@@ -25,7 +25,7 @@ use tracing::info;
 /// The annotation that we set on a registration before we delete it ourselves.
 const REMOVING: &str = "scpol.dev/removing";
 
-/// A failed call, as a reason why a policy is not in force.
+/// A failed call, as the reason why a policy is not in effect.
 impl From<CallError> for Unavailable {
     fn from(error: CallError) -> Self {
         let code = match error.code() {
@@ -36,23 +36,23 @@ impl From<CallError> for Unavailable {
     }
 }
 
-/// True if and only if we made the object that has `metadata`.
+/// Whether we made the object with this `metadata`.
 pub fn is_ours(metadata: &ObjectMeta) -> bool {
     metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|manager| manager == MANAGER)
 }
 
-/// True if and only if we have marked the object that has `metadata` as one that we remove ourselves.
+/// Whether we marked the object with this `metadata` before deleting it.
 pub fn is_marked(metadata: &ObjectMeta) -> bool {
     metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(REMOVING))
 }
 
-/// True if and only if we made `object`.
+/// Whether we made `object`.
 pub fn is_ours_of(object: &Value) -> bool {
     object["metadata"]["labels"][MANAGED_BY] == MANAGER
 }
 
-/// True if and only if `stored` is what we `wanted`, however the server has completed it, and is not marked as one that we remove. The
-/// items of a list do not say what they are, so that is not compared.
+/// Whether `stored` has everything that we `wanted` and no mark of removal. Fields that the server added do not matter.
+/// `apiVersion` and `kind` are not compared, because the items of a list lack them.
 pub fn is_as(stored: &Value, wanted: &Value) -> bool {
     let parts =
         wanted.as_object().into_iter().flatten().filter(|(part, _)| !["apiVersion", "kind"].contains(&part.as_str()));
@@ -60,28 +60,28 @@ pub fn is_as(stored: &Value, wanted: &Value) -> bool {
         && parts.into_iter().all(|(part, wanted)| covers(&stored[part.as_str()], wanted))
 }
 
-/// Creates or replaces a registration of ours. Gives it as stored.
+/// Creates or replaces a registration of ours. Returns the stored object.
 ///
 /// # Errors
-/// If one of that name exists that is not ours, or the server refuses.
+/// If an object of that name exists that is not ours, or the server rejects the write.
 pub async fn apply(client: &Client, resource: &ApiResource, wanted: &Value) -> Result<Value, Unavailable> {
     write(client, resource, wanted, &PostParams::default()).await
 }
 
-/// Asks the server whether it would take `objects`, which an engine has rendered for `registrar`, by writes that are not stored. Whoever
-/// cannot be asked would take them: servers without dry runs, and those of which somebody's webhook allows none.
+/// Asks the server by dry runs whether it accepts `objects`, which an engine rendered for `registrar`. A server or a webhook
+/// without dry-run support counts as accepting.
 ///
 /// # Errors
-/// Why it would not; [`Code::ServerAway`] if it does not answer at all.
+/// Why it rejects them; [`Code::ServerAway`] if it does not answer at all.
 pub async fn rehearse(registrar: &Registrar, objects: &[Value]) -> Result<(), Unavailable> {
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     for object in objects {
         let Some(resource) = registrar.resource_of(object) else { continue };
         match write(&registrar.client, &resource, object, &dry_run).await {
-            // Told when it is written: no other set of policies would change that.
+            // The write itself reports this: another set of policies does not change it.
             Err(reason) if reason.code == Code::NameTaken => {}
             Err(reason) if reason.code == Code::ServerAway => {
-                // Somebody's webhook may keep the server waiting for this one object alone.
+                // Another webhook may time out for this object alone. A GET shows whether the server answers.
                 let api = Api::<DynamicObject>::all_with(registrar.client.clone(), &resource);
                 call(api.get_opt(name_of(object))).await?;
                 return Err(refusal(&resource, name_of(object), &reason.message));
@@ -93,7 +93,7 @@ pub async fn rehearse(registrar: &Registrar, objects: &[Value]) -> Result<(), Un
     Ok(())
 }
 
-/// What says that a server, or somebody's webhook there, knows no dry run (apiserver `create.go`, `webhookerrors`).
+/// The messages of a server, or of another webhook, without dry-run support (apiserver `create.go`, `webhookerrors`).
 const NO_DRY_RUN: [&str; 2] = ["feature is disabled", "does not support dry run"];
 
 async fn write(
@@ -122,9 +122,9 @@ async fn write(
         };
         return match written {
             Ok(written) => Ok(value(&written)),
-            // Gone, or written by somebody else meanwhile: it is read anew.
+            // The object was deleted or changed in the meantime: read it again.
             Err(error) if matches!(error.code(), 404 | 409) && tries < TRIES => continue,
-            // The server reads expressions when they are written.
+            // The server validates expressions when they are written.
             Err(error) if matches!(error.code(), 400 | 413 | 422) && resource.kind.contains("AdmissionPolicy") => {
                 let message = format!("the server does not take the {} `{name}`: {error}", resource.kind);
                 Err(Unavailable::new(Code::NotExpressible, message))
@@ -135,26 +135,26 @@ async fn write(
     }
 }
 
-/// How often a registration is written if somebody else writes it at the same time.
+/// The attempts to write a registration that another client writes at the same time.
 const TRIES: usize = 3;
 
-/// That the server does not take the object `name` of `resource`, though it answers, and we may write it.
+/// The server rejects the object `name` of `resource`, although it answers and we have the right to write it.
 fn refusal(resource: &ApiResource, name: &str, why: &str) -> Unavailable {
     let message = format!("the server does not take the {} `{name}`: {why}", resource.kind);
     Unavailable::new(Code::RegistrationRefused, message)
 }
 
-/// True if and only if the server refused since we lack a right, and not since somebody's admission did: `User "x" cannot create
+/// Whether the server rejected the request because we lack a right, and not because of admission: `User "x" cannot create
 /// resource "y"` (apiserver `responsewriters/errors.go`).
 pub fn is_missing_right(error: &CallError) -> bool {
     let text = error.to_string();
     error.code() == 403 && text.contains("\" cannot ") && text.contains(" resource \"")
 }
 
-/// Deletes the registration `name` if it is ours; marks it first, so that nobody takes this for a removal by hand.
+/// Deletes the registration `name` if it is ours. Marks it first, so that the deletion does not count as one by hand.
 ///
 /// # Errors
-/// If the server does not do it. That there is none is no error.
+/// If the server fails. A missing object is no error.
 pub async fn remove(client: &Client, resource: &ApiResource, name: &str) -> Result<(), CallError> {
     let api = Api::<DynamicObject>::all_with(client.clone(), resource);
     let Some(mut stored) = call(api.get_opt(name)).await? else { return Ok(()) };
@@ -178,7 +178,7 @@ pub async fn remove(client: &Client, resource: &ApiResource, name: &str) -> Resu
     }
 }
 
-/// Asks the server whether we may do `verb` to `resource` of `group`: in `namespace`, or in all of them.
+/// Asks the server whether we may do `verb` to `resource` of `group`: in `namespace`, or in all namespaces.
 ///
 /// # Errors
 /// If the server does not answer.
@@ -196,7 +196,7 @@ pub async fn may(
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// Asks the server whether we may do everything that it takes to deliver by `engine` at `registrar`.
+/// Asks the server whether we have all rights to deliver by `engine` at `registrar`.
 ///
 /// # Errors
 /// If the server does not answer.
@@ -222,39 +222,36 @@ fn value(object: &DynamicObject) -> Value {
     serde_json::to_value(object).expect("an object is JSON")
 }
 
-/// Writes, removes and tries the registration that the policies on one kind share.
+/// Writes, removes and verifies the registration that the policies on one kind share.
 pub struct Registrar {
-    /// For every request.
     pub client: Client,
     /// What the server offers.
     pub capabilities: Arc<Capabilities>,
-    /// Our own namespace, in which creates are tried.
+    /// The operator's own namespace, for dry-run creates.
     pub namespace: String,
-    /// The kind.
     pub kind: Arc<Kind>,
-    /// How long a registration may take to show.
+    /// How long a registration may take until it has an effect.
     pub timing: &'static timing::Registration,
 }
 
 /// A registered object: the plural name of its resource, and its own name.
 pub type RegistrationKey = (String, String);
 
-/// The edition of each registered object.
 pub type Editions = BTreeMap<RegistrationKey, Edition>;
 
-/// What tells a registration from what somebody else has made of it.
+/// Identifies one stored version of a registration, to detect edits by others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edition {
-    /// Its `resourceVersion`, which grows with each write; 0 if it is no number.
+    /// `resourceVersion`, which grows with each write; 0 if it is no number.
     version: u64,
-    /// The server raises it with each change of more than metadata.
+    /// The server increments it with each change outside of the metadata.
     generation: i64,
-    /// Our annotations, by which replicas know what is in force, but the mark that we set before we delete it.
+    /// Our annotations, without the mark of removal. Replicas read there what is in effect.
     annotations: BTreeMap<String, Value>,
 }
 
 impl Edition {
-    /// Of a stored object.
+    /// The edition of a stored object.
     pub fn of(object: &Value) -> Self {
         let metadata = &object["metadata"];
         let annotations = metadata["annotations"].as_object().into_iter().flatten();
@@ -266,24 +263,23 @@ impl Edition {
         }
     }
 
-    /// True if somebody has written over what we `wrote`, and it is not the same any more.
+    /// Whether somebody else changed the spec or our annotations after we `wrote` the object.
     pub fn is_edit_of(&self, wrote: &Self) -> bool {
         let differs = self.generation > wrote.generation || self.annotations != wrote.annotations;
         self.version > wrote.version && differs
     }
 }
 
-/// Why nobody can verify a registration, with its code: the server rejects every object that we could try.
+/// Why a registration cannot be verified, with its code: the server rejects every object that we try.
 pub type Unverified = (Code, String);
 
-/// The result of verifying a registration by creates that are not stored.
+/// The result of verifying a registration by dry-run creates.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verification {
-    /// It shows on a create.
+    /// A dry-run create shows its effect.
     Proven,
-    /// Nobody can tell.
     Unverified(Unverified),
-    /// It does not show, or it cannot be tried.
+    /// It has no effect, or dry runs are impossible.
     NotInEffect(Unavailable),
 }
 
@@ -297,19 +293,20 @@ impl From<Result<Option<Unverified>, Unavailable>> for Verification {
     }
 }
 
-/// What refuses while what injects changes: it must never demand what is not injected yet, or any more.
+/// The objects that reject workloads while the injecting objects change. They must never require a sidecar that is not injected
+/// at that time.
 pub enum Meanwhile {
-    /// What is registered: it demands nothing that changes.
+    /// Those that are registered: they require nothing that changes.
     AsIs,
-    /// These objects, which an engine has rendered, and nothing else.
+    /// Only these objects, which an engine rendered.
     Only(Vec<Value>),
 }
 
-/// Registers `objects`, which `engine` has rendered, and proves by creates that are not stored that they are in force: first
-/// what injects, then what refuses.
+/// Registers `objects`, which `engine` rendered, and verifies them by dry-run creates: first those that inject, then those that
+/// reject.
 ///
 /// # Errors
-/// Why they are not in force. Some of them may be registered then: see [`restore`].
+/// Why they are not in effect. Some of them may be registered then: see [`restore`].
 pub async fn register(
     registrar: &Registrar,
     engine: EngineName,
@@ -324,7 +321,7 @@ pub async fn register(
         let mut is_withdrawn = false;
         for resource in [resources::VALIDATING_BINDINGS, resources::VALIDATING_POLICIES, resources::VALIDATING_WEBHOOKS]
         {
-            // With nobody else there, what is wanted in the end can stay if it is there.
+            // If nothing rejects in the meantime, a rejecting object that already has its final form can stay.
             let stays = if meanwhile.is_empty() { &refusing } else { &meanwhile };
             is_withdrawn |= withdraw(registrar, resource, stays).await?;
         }
@@ -339,11 +336,11 @@ pub async fn register(
     Ok((unverified, editions))
 }
 
-/// Puts back what was registered `before`, which was in force, where `objects` could not be brought up in its place; what injects comes
-/// first. Gives the editions of what is registered then.
+/// Registers `before` again, which was in effect until `objects` failed to replace it. First the other objects are deleted. Then
+/// the injecting objects of `before` are written, and last the rejecting ones. Returns the editions of `before`.
 ///
 /// # Errors
-/// If the server cannot be reached, or does not take it any more.
+/// If the server cannot be reached, or rejects them now.
 pub async fn restore(registrar: &Registrar, objects: &[Value], before: &[Value]) -> Result<Editions, Unavailable> {
     let is_before = |key: &RegistrationKey| before.iter().any(|object| registrar.key_of(object).as_ref() == Some(key));
     let keys = objects.iter().filter_map(|object| registrar.key_of(object)).filter(|key| !is_before(key));
@@ -358,10 +355,10 @@ pub async fn restore(registrar: &Registrar, objects: &[Value], before: &[Value])
     Ok(editions)
 }
 
-/// Takes away what is registered under `keys`: what refuses first, and what puts something in force before that.
+/// Deletes the objects with these `keys`: those that reject first, and bindings before their policies.
 ///
 /// # Errors
-/// If the server cannot be reached; to be called again then.
+/// If the server cannot be reached. Call it again then.
 pub async fn unregister(registrar: &Registrar, keys: &[RegistrationKey]) -> Result<(), CallError> {
     for resource in resources::ALL {
         let Some(served) = registrar.capabilities.registration(resource) else { continue };
@@ -372,7 +369,7 @@ pub async fn unregister(registrar: &Registrar, keys: &[RegistrationKey]) -> Resu
     Ok(())
 }
 
-/// True if and only if `object`, which an engine has rendered, is what refuses.
+/// Whether `object`, which an engine rendered, rejects workloads.
 pub fn refuses(object: &Value) -> bool {
     object["kind"].as_str().is_some_and(|kind| kind.starts_with("Validating"))
 }
@@ -382,19 +379,19 @@ fn name_of(object: &Value) -> &str {
 }
 
 impl Registrar {
-    /// How `object`, which an engine has rendered, is addressed.
+    /// The resource of `object`, which an engine rendered.
     fn resource_of(&self, object: &Value) -> Option<ApiResource> {
         let mut served = resources::ALL.iter().filter_map(|resource| self.capabilities.registration(resource));
         served.find(|resource| object["kind"] == resource.kind.as_str())
     }
 
-    /// Under what `object`, which an engine has rendered, is registered; none if the server has no such thing.
+    /// The key under which `object`, which an engine rendered, is registered; none if the server lacks the resource.
     pub fn key_of(&self, object: &Value) -> Option<RegistrationKey> {
         Some((self.resource_of(object)?.plural, name_of(object).to_owned()))
     }
 }
 
-/// Removes what refuses and is of `resource`, where it is to change. True if there was something.
+/// Deletes our objects of `resource` on this kind that differ from `wanted`. Returns whether there were any.
 async fn withdraw(registrar: &Registrar, resource: &str, wanted: &[&Value]) -> Result<bool, CallError> {
     let Some(resource) = registrar.capabilities.registration(resource) else { return Ok(false) };
     let mut is_withdrawn = false;
@@ -403,13 +400,13 @@ async fn withdraw(registrar: &Registrar, resource: &str, wanted: &[&Value]) -> R
     let own = shared_name(&registrar.kind);
     let is_of_kind = |name: &str| name.strip_suffix(IGNORING).unwrap_or(name) == own;
     let listed = match call(api.list(&ours)).await {
-        // What we may not see, we have not made; or it was made when we might.
+        // Without the right to list, we made none, or made them when we had the right.
         Err(error) if error.code() == 403 => return Ok(false),
         listed => listed?,
     };
     for stored in listed {
         let mut stored = value(&stored);
-        // The items of a list do not say what they are.
+        // The items of a list lack `apiVersion` and `kind`.
         (stored["apiVersion"], stored["kind"]) = (json!(resource.api_version), json!(resource.kind));
         let is_wanted = wanted.iter().any(|object| name_of(object) == name_of(&stored) && covers(&stored, object));
         if is_of_kind(name_of(&stored)) && !is_wanted {
@@ -420,7 +417,7 @@ async fn withdraw(registrar: &Registrar, resource: &str, wanted: &[&Value]) -> R
     Ok(is_withdrawn)
 }
 
-/// Waits until nothing refuses any more what asks for it, unless something `stays` that does.
+/// Waits until the server accepts a probe that asks to be rejected. Returns at once if rejecting objects stay.
 async fn released(registrar: &Registrar, stays: &[&Value]) -> Result<(), CallError> {
     if !stays.is_empty() {
         return Ok(());
@@ -438,7 +435,7 @@ async fn released(registrar: &Registrar, stays: &[&Value]) -> Result<(), CallErr
     Ok(())
 }
 
-/// An object that asks whether a registration is in force.
+/// A probe: an object that asks whether a registration is in effect.
 fn probing(kind: &Kind, resource: &ApiResource, shows: Shows) -> Value {
     let mut object = trial::sample(kind, resource);
     let asks = if shows == Shows::Refuses { PROBE_REFUSE } else { "inject" };
@@ -446,8 +443,8 @@ fn probing(kind: &Kind, resource: &ApiResource, shows: Shows) -> Value {
     object
 }
 
-/// True if and only if `stored` has everything that `wanted` says, however the server has completed it. What is wanted empty
-/// is empty or missing.
+/// Whether `stored` has everything that `wanted` has. Fields that the server added do not matter. An empty wanted value equals
+/// an empty or missing one.
 pub fn covers(stored: &Value, wanted: &Value) -> bool {
     match (stored, wanted) {
         (Value::Null, Value::Object(wanted)) => wanted.is_empty(),
@@ -463,14 +460,14 @@ pub fn covers(stored: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// What a registration shows on an object that is tried.
+/// The effect of a registration on a probe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shows {
     Injects,
     Refuses,
 }
 
-/// Writes `objects` and waits until they show.
+/// Writes `objects` and waits until they have an effect.
 async fn establish(
     registrar: &Registrar,
     engine: EngineName,
@@ -489,7 +486,7 @@ async fn establish(
     show(registrar, engine, objects, shows).await
 }
 
-/// Waits until `objects`, which are registered, show. Gives what nobody can tell.
+/// Waits until the registered `objects` have an effect. Returns why that cannot be verified.
 async fn show(
     registrar: &Registrar,
     engine: EngineName,
@@ -513,7 +510,7 @@ async fn show(
     }
 }
 
-/// Verifies by creates that are not stored that `objects`, which `engine` has rendered and which are registered, are in effect. Changes
+/// Verifies by dry-run creates that `objects`, which `engine` rendered and which are registered, are in effect. Changes
 /// nothing.
 pub async fn verify(registrar: &Registrar, engine: EngineName, objects: &[Value]) -> Verification {
     verified(registrar, engine, objects).await.into()
@@ -534,7 +531,7 @@ async fn verified(
     Ok(None)
 }
 
-/// True if and only if the API server has refused a request since a webhook of ours did not answer: `failed calling webhook
+/// Whether the API server rejected a request because a webhook of ours did not answer: `failed calling webhook
 /// "probe.scpol.dev"`, and why (apiserver `webhook/errors`).
 pub fn is_unanswered(error: &CallError) -> bool {
     let text = error.to_string();
@@ -542,7 +539,7 @@ pub fn is_unanswered(error: &CallError) -> bool {
     names.into_iter().any(|name| name.ends_with(".scpol.dev"))
 }
 
-/// That the API server cannot reach the webhook, in its own words.
+/// The API server cannot reach the webhook; `why` in its own words.
 pub fn unanswered(why: &str) -> Unavailable {
     Unavailable::new(Code::WebhookUnreachable, format!("the API server gets no answer from the webhook: {why}"))
 }
@@ -553,12 +550,12 @@ fn without_effect(registrar: &Registrar, engine: EngineName, why: Option<&str>) 
     engine.engine().without_effect(&tried, why, &registrar.capabilities)
 }
 
-/// Whether a registration shows.
+/// Whether a probe shows the effect of a registration.
 enum Seen {
     Yes,
-    /// Not yet; and what the server says about it.
+    /// Not yet, with the server's message.
     NotYet(Option<String>),
-    /// Somebody else refuses what is tried, or a replica of ours has not seen the registration yet.
+    /// Somebody else rejects the probe, or a replica of ours has not seen the registration yet.
     CannotTell(String),
 }
 
@@ -581,7 +578,7 @@ async fn probe(registrar: &Registrar, engine: EngineName, revision: &str, shows:
                 Seen::NotYet(None)
             })
         }
-        // It names the URL, and so the revision: that is no answer.
+        // This error contains the URL, and so the revision: it proves nothing.
         Err(error) if engine.engine().is_unanswered(&error) => Ok(Seen::NotYet(Some(error.to_string()))),
         Err(error) if shows == Shows::Refuses && error.to_string().contains(revision) && !is_unanswered(&error) => {
             Ok(Seen::Yes)

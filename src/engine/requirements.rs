@@ -1,53 +1,50 @@
-//! What engines need of a cluster, as `scpol check` tells it. Pure.
+//! The requirements of engines on a cluster, for `scpol check`. Pure.
 
 use crate::api::code::Code;
 use crate::cluster::client::CallError;
 use serde_json::Value;
 
-/// What an engine needs beyond its API.
+/// The requirements of an engine beyond its API.
 pub struct Requirements {
-    /// The rights that it needs beyond those of every operator: the texts of the shipped files.
+    /// The rights beyond those of every operator, as texts of the shipped files.
     pub rights: &'static [&'static str],
-    /// The flags of an API server of that minor version.
+    /// The flags that an API server of this minor version needs.
     pub flags: fn(u32) -> Flags,
     /// The admission plugins that must be on.
     pub plugins: &'static [&'static str],
-    /// The code if one of them is off.
+    /// The code that reports a plugin that is off.
     pub off: Code,
-    /// A create that shows whether they are on; none if only the server's metrics show it.
+    /// A create that shows whether the plugins are on; none if only the metrics of the server show it.
     pub witness: Option<Witness>,
 }
 
-/// What an API server must be started with.
+/// The flags with which an API server must be started.
 pub enum Flags {
-    /// This version has no such engine, whatever it is started with.
+    /// This version never has the engine, whatever its flags.
     Never(&'static str),
-    /// Nothing: it is on, unless it was switched off.
+    /// None: the engine is on by default.
     Default(&'static str),
-    /// These.
+    /// These flags.
     Needed(&'static str),
 }
 
-/// A create of a ConfigMap, which is not stored.
+/// A dry-run create of a ConfigMap.
 pub struct Witness {
-    /// The metadata of the ConfigMap.
     pub metadata: fn() -> Value,
-    /// Whether the answer shows that the engine is on; none if it does not tell.
+    /// Whether the answer shows that the engine is on; none if the answer leaves that open.
     pub is_on: fn(&Result<Value, CallError>) -> Option<bool>,
-    /// What shows that it is on.
+    /// The observation that shows that the engine is on.
     pub on: &'static str,
-    /// What shows that it is off.
+    /// The observation that shows that the engine is off.
     pub off: &'static str,
 }
 
-/// A registration beside those of policies.
+/// An additional registration beside those of policies.
 pub struct SideRegistration {
-    /// The plural name of its resource.
     pub resource: &'static str,
-    /// Its name.
     pub name: &'static str,
-    /// How people call the rights that it needs.
+    /// The name of its rights in messages.
     pub title: &'static str,
-    /// The texts of the shipped files with these rights.
+    /// The texts of the shipped files that grant these rights.
     pub rights: &'static [&'static str],
 }

@@ -1,4 +1,4 @@
-//! Creates that are tried and not stored: they show what the API server really does.
+//! Dry-run creates, which show what the API server really does.
 
 use super::Unavailable;
 use crate::api::code::Code;
@@ -12,13 +12,13 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The name of every object that is tried.
+/// The name of every object in a trial.
 const NAME: &str = "scpol-probe";
 
-/// Posts `object` to `namespace` without storing it. Gives what would have been stored.
+/// Creates `object` in `namespace` by dry run. Returns the object that the server would store.
 ///
 /// # Errors
-/// If the server cannot be reached, or refuses.
+/// If the server cannot be reached, or rejects the object.
 pub async fn create(
     client: &Client,
     resource: &ApiResource,
@@ -32,26 +32,26 @@ pub async fn create(
         format!("/{root}/{}/namespaces/{namespace}/{}?dryRun=All{strict}", resource.api_version, resource.plural);
     let body = serde_json::to_vec(object).expect("an object is JSON");
     let request = Request::post(path).header("Content-Type", "application/json").body(body);
-    // Raw, since typed metadata would drop what it does not know.
+    // The request is raw, because typed metadata would drop unknown fields.
     call(client.request::<Value>(request.expect("a well-formed request"))).await
 }
 
-/// What becomes of fields that the server does not know.
+/// What the server does with unknown fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Strictness {
-    /// They are dropped, as the server does by itself.
+    /// The server drops them, which is its default.
     Lenient,
-    /// The create is refused, on servers from 1.25; older ones drop them.
+    /// The server rejects the create, from 1.25 on. Older servers drop them.
     Strict,
 }
 
-/// The least object of `kind` that every version of the server accepts.
+/// The smallest object of `kind` that every version of the server accepts.
 pub fn sample(kind: &Kind, resource: &ApiResource) -> Value {
     let labels = json!({ "app.kubernetes.io/name": NAME });
     let mut object = json!({ "apiVersion": resource.api_version, "kind": resource.kind, "metadata": { "name": NAME, "labels": labels } });
     let Some(path) = &kind.pod_path else { return object };
     let restart = if matches!(kind.resource.as_str(), "cronjobs" | "jobs") { "OnFailure" } else { "Always" };
-    // What the Pod Security level `restricted` asks for, which is that of the operator's namespace; old servers drop it.
+    // The operator's namespace has the Pod Security level `restricted`, which requires these fields. Old servers drop them.
     let pod = json!({
         "containers": [{
             "name": "probe", "image": "probe",
@@ -67,7 +67,7 @@ pub fn sample(kind: &Kind, resource: &ApiResource) -> Value {
     object["spec"] = match kind.kind.as_deref() {
         Some("Pod") => pod,
         Some("CronJob") => json!({ "schedule": "0 0 1 1 *", "suspend": true }),
-        // The server makes a selector of its own.
+        // The server adds a selector of its own.
         Some("Job") => json!({ "suspend": true }),
         Some("StatefulSet") => {
             json!({ "replicas": 0, "serviceName": NAME, "selector": { "matchLabels": labels } })
@@ -82,10 +82,10 @@ pub fn sample(kind: &Kind, resource: &ApiResource) -> Value {
     object
 }
 
-/// Tries an object of `kind` with `template` in it, in a namespace that no engine touches.
+/// Tries an object of `kind` that contains `template`, in a namespace where no engine injects.
 ///
 /// # Errors
-/// Why the server would refuse a workload because of the template; or that it cannot be reached.
+/// Why the server would reject a workload with the template, or why it cannot be reached.
 pub async fn template(
     client: &Client,
     kind: &Arc<Kind>,
@@ -104,9 +104,9 @@ pub async fn template(
         let Err(error) = tried else { continue };
         match error.code() {
             0 => return Err(error.into()),
-            // The server has not looked at it; unless that is what somebody else's webhook has to say.
+            // With these codes the server has not looked at the object, unless another webhook denied it.
             429 | 503 | 504 if !error.to_string().contains("denied the request") => return Err(error.into()),
-            // Somebody else's admission may refuse whatever is tried there, for the same reason.
+            // Other admission may reject every trial in this namespace. So the same object is tried without the template.
             400 | 422 if kind.is_in_table() => {
                 match create(client, &resource, namespace, &without, Strictness::Strict).await {
                     Err(other) if matches!(other.code(), 0 | 429 | 500..) => return Err(other.into()),
@@ -118,15 +118,15 @@ pub async fn template(
                     }
                 }
             }
-            // What else speaks against it is of that namespace, or of a custom resource whose rules are its owner's.
+            // Other rejections depend on this namespace, or on a custom resource with rules of its own.
             _ => {}
         }
     }
     Ok(())
 }
 
-/// A Deployment of the same pods, where `object` is a StatefulSet: old servers, 1.13 for one, take any pod template in that, and
-/// then make no pod of it.
+/// A Deployment with the same pods if `object` is a StatefulSet. Old servers, such as 1.13, accept any pod template in a
+/// StatefulSet and then fail to create its pods.
 fn stand_in(kind: &Kind, object: &Value) -> Option<(ApiResource, Value)> {
     let is_stateful = kind.is_in_table() && kind.resource == "statefulsets";
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"));
@@ -135,7 +135,7 @@ fn stand_in(kind: &Kind, object: &Value) -> Option<(ApiResource, Value)> {
     is_stateful.then_some((resource, object))
 }
 
-/// The volumes that `template` mounts and does not bring: the workload has them.
+/// Adds the volumes that `template` mounts and does not define. A real workload defines them.
 fn add_volumes(workload: &mut Workload, template: &Template) {
     let spec = &template.spec;
     let name_of = |item: &Map<String, Value>| item.get("name").and_then(Value::as_str).map(str::to_owned);
@@ -148,7 +148,7 @@ fn add_volumes(workload: &mut Workload, template: &Template) {
     let devices = used("volumeDevices");
     let mounts: BTreeSet<_> =
         used("volumeMounts").into_iter().chain(spec.volume_mounts.iter().filter_map(name_of)).collect();
-    // Only a claim can be a block device.
+    // A block device must be a claim.
     let claims =
         devices.difference(&own).map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } }));
     let others = mounts.difference(&own).filter(|name| !devices.contains(*name));
@@ -159,17 +159,17 @@ fn add_volumes(workload: &mut Workload, template: &Template) {
     }
 }
 
-/// What the server says is wrong, without the whole object that some versions put before it.
+/// The server's reason, without the whole object that some versions print before it.
 pub fn cause(error: &CallError) -> String {
     let text = error.to_string();
     text.rsplit("validation failure list:").next().unwrap_or_default().trim().to_owned()
 }
 
-/// What it says that a trial create of a `resource` in `namespace` was refused: that nobody can tell, since somebody else refuses what
-/// is tried: admission of others, a quota, the rules of a custom resource.
+/// Why the rejected trial create of a `resource` in `namespace` verifies nothing. Somebody else rejects the object: other
+/// admission, a quota, or the rules of a custom resource.
 ///
 /// # Errors
-/// Why nothing can be tried: the server is away, we may not, or it cannot.
+/// Why no trial is possible: the server does not answer, a right is missing, or the server lacks dry runs.
 pub fn refused(error: &CallError, resource: &ApiResource, namespace: &str) -> Result<String, Unavailable> {
     let text = error.to_string();
     match error.code() {
@@ -181,7 +181,7 @@ pub fn refused(error: &CallError, resource: &ApiResource, namespace: &str) -> Re
                 resource.plural
             ),
         )),
-        // Its own words (apiserver `create.go`): "the dryRun alpha feature is disabled"; later versions say "beta".
+        // The apiserver's own words (`create.go`): "the dryRun alpha feature is disabled"; later versions say "beta".
         400 if text.contains("the dryRun") && text.contains("feature is disabled") => Err(Unavailable::new(
             Code::VersionUnsupported,
             format!(

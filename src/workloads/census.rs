@@ -1,7 +1,7 @@
-//! How many stored workloads each policy has matched, injected, left behind. Pure.
+//! Counts the stored workloads that each policy matches, has injected, or missed. Pure.
 //!
-//! A cluster has many workloads and few different fates: each object is one small entry that points to the fate that it
-//! shares with others. 20 000 Deployments take less than a megabyte.
+//! A cluster has many workloads and few different fates. So each object is one small entry that points to a shared fate. 20 000
+//! Deployments take less than a megabyte.
 
 use crate::cluster::object::Object;
 use crate::inject;
@@ -12,25 +12,24 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-/// What became of a stored workload that a policy matches, or may match.
+/// The state of a stored workload for a policy that matches it, or may match it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tally {
-    /// It carries the marker with the current hash.
+    /// The marker has the current hash.
     Injected,
-    /// It carries a marker with another hash.
+    /// The marker has another hash.
     Outdated,
-    /// It carries none.
+    /// The workload has no marker.
     Missed,
-    /// It carries none, because another policy that matches collides.
+    /// The workload has no marker, because another policy that matches collides.
     Collided,
-    /// Whether the policy matches cannot be told: an expression fails, or its Namespace has not been read.
+    /// Whether the policy matches is unknown: an expression fails, or the Namespace has not been read.
     Unknown,
 }
 
-/// The fate of a workload: what it is to each policy that matches it, by name.
+/// The fate of a workload: its tally for each policy that matches it, by name.
 pub type Fate = Vec<(Arc<str>, Tally)>;
 
-/// The sums of one policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Rows 0-5 and 7 hold.
@@ -41,7 +40,7 @@ pub struct Counts {
     pub outdated: i64,
     /// Without a marker.
     pub missed: i64,
-    /// Part of `missed`: left out because of a collision.
+    /// The part of `missed` that is due to a collision.
     pub collided: i64,
 }
 
@@ -62,11 +61,11 @@ impl Counts {
     }
 }
 
-/// What is counted of one kind.
+/// The counted objects of one kind.
 struct Counted {
-    /// 2 billion below the version of the first that was counted.
+    /// 2 billion below the version of the first counted object.
     base: u64,
-    /// A tree grows little by little: a table would need its old and its new memory at once.
+    /// A tree, because it grows in small steps. A hash table needs its old and its new memory at the same time.
     entries: BTreeMap<u64, Entry>,
 }
 
@@ -75,8 +74,7 @@ impl Counted {
         Self { base: version.saturating_sub(1 << 31), entries: BTreeMap::new() }
     }
 
-    /// `version` as it is kept, in half as many bytes: what it is above the base. After 2 billion more changes whatever comes counts as
-    /// newer.
+    /// `version` above the base, which takes half as many bytes. After 2 billion more changes every version counts as newer.
     fn version(&self, version: u64) -> u32 {
         u32::try_from(version.saturating_sub(self.base)).unwrap_or(u32::MAX)
     }
@@ -87,11 +85,11 @@ struct Entry {
     /// See [`Counted::version`].
     version: u32,
     fate: u32,
-    /// In which listing it was seen last.
+    /// The last listing that showed the object.
     listing: u32,
 }
 
-/// The fate of what has been deleted while a listing was under way, which may still show it.
+/// The fate of an object that was deleted during a listing, because the listing may still show it.
 const GONE: u32 = u32::MAX;
 
 /// All stored workloads of all watched kinds.
@@ -100,25 +98,25 @@ pub struct Census {
     hasher: RandomState,
     counted: HashMap<Arc<Kind>, Counted>,
     fates: Vec<(Fate, i64)>,
-    /// Places of fates that nobody shares any more.
+    /// The free places in `fates`.
     free: Vec<u32>,
     index: HashMap<Fate, u32>,
-    /// Of every policy that matches anything: kept up, since whoever asks asks for every policy.
+    /// The sums of each policy with a match. They are kept up to date, because each reader asks for every policy.
     sums: HashMap<Arc<str>, Counts>,
     listing: u32,
-    /// Listings that are under way.
+    /// The running listings.
     open: HashSet<u32>,
 }
 
 impl Census {
-    /// Begins a listing of a kind; what it does not show is gone at its end. The number names the listing.
+    /// Begins a listing of a kind. Returns its number. Objects that it does not show are removed at its end.
     pub fn begin(&mut self) -> u32 {
         self.listing += 1;
         self.open.insert(self.listing);
         self.listing
     }
 
-    /// Gives up a listing that did not get to its end. Nothing is known to be gone.
+    /// Aborts a listing. No object is removed.
     pub fn abort(&mut self, listing: u32) {
         self.open.remove(&listing);
     }
@@ -140,7 +138,7 @@ impl Census {
         }
     }
 
-    /// Counts a stored workload, unless a newer version of it has been counted. True if it had not been counted before.
+    /// Counts a stored workload, unless a newer version has been counted. Returns whether it is new.
     pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) -> bool {
         let key = self.key(object);
         let counted = self.counted.entry(kind.clone()).or_insert_with(|| Counted::since(object.version()));
@@ -150,7 +148,7 @@ impl Census {
             known.listing = self.listing;
             return false;
         }
-        // Joined before the old one is left: most often both are one, which need not be thrown away and made anew.
+        // Join comes before leave, because both are often the same fate, which would be dropped and created again.
         let fate = self.join(fate);
         let entry = Entry { version, fate, listing: self.listing };
         let known = self.counted.get_mut(kind).and_then(|counted| counted.entries.insert(key, entry));
@@ -161,17 +159,17 @@ impl Census {
         left.is_none()
     }
 
-    /// True if and only if the workload of that namespace and name has been counted.
+    /// Whether the workload of that namespace and name has been counted.
     pub fn has(&self, kind: &Arc<Kind>, place: (&str, &str)) -> bool {
         let entry = self.counted.get(kind).and_then(|counted| counted.entries.get(&self.key_at(place)));
         entry.is_some_and(|entry| entry.fate != GONE)
     }
 
-    /// Takes a deleted workload out.
+    /// Removes a deleted workload.
     pub fn remove(&mut self, kind: &Arc<Kind>, object: &Object) {
         let key = self.key(object);
         let counted = self.counted.entry(kind.clone()).or_insert_with(|| Counted::since(object.version()));
-        // A listing that is under way may still show it, as it was.
+        // A running listing may still show its old form.
         let old = match self.open.is_empty() {
             true => counted.entries.remove(&key),
             false => {
@@ -184,7 +182,7 @@ impl Census {
         }
     }
 
-    /// Takes a whole kind out that is not watched any more.
+    /// Removes all workloads of a kind that is not watched any more.
     pub fn forget(&mut self, kind: &Arc<Kind>) {
         let counted = self.counted.remove(kind).map(|counted| counted.entries);
         for entry in counted.into_iter().flat_map(BTreeMap::into_values).filter(|entry| entry.fate != GONE) {
@@ -192,7 +190,6 @@ impl Census {
         }
     }
 
-    /// The sums of `policy`.
     pub fn counts(&self, policy: &str) -> Counts {
         self.sums.get(policy).copied().unwrap_or_default()
     }
@@ -251,12 +248,12 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Those among `policies`.
+    /// The colliding pairs among `policies`.
     pub fn of(policies: &Policies) -> Self {
         Self::default().renewed(policies)
     }
 
-    /// Those among `policies`; of two that have been compared already, these tell.
+    /// The colliding pairs among `policies`. Pairs that have been compared already are copied from `self`.
     pub fn renewed(&self, policies: &Policies) -> Self {
         let enforced = policies.iter().filter(|policy| policy.is_enforced());
         let is_known = |policy: &&Arc<Policy>| self.compared.get(&policy.name) == Some(&policy.spec_hash);
@@ -277,18 +274,18 @@ impl Pairs {
         renewed
     }
 
-    /// True if and only if the templates of the two policies collide.
+    /// Whether the templates of the two policies collide.
     pub fn collide(&self, a: &str, b: &str) -> bool {
         self.pairs.contains(&(a.to_owned(), b.to_owned()))
     }
 
-    /// The policies whose templates collide with that of `name`.
+    /// The policies whose templates collide with the template of `name`.
     pub fn colliding<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.pairs.iter().filter(move |(own, _)| own == name).map(|(_, other)| other.as_str())
     }
 }
 
-/// What `workload`, stored and initialized, is to every policy in `policies`. `collide` tells whether two policies do.
+/// The fate of `workload`, which is stored and initialized, for `policies`. `collide` says whether two policies collide.
 pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl Fn(&str, &str) -> bool) -> Fate {
     let common = Common::of(workload, site);
     let mut matching: Vec<(&Arc<Policy>, Tally)> =
@@ -312,7 +309,7 @@ pub fn fate(workload: &Workload, policies: &Policies, site: &Site, collide: impl
 }
 
 fn tally(common: &Common, policy: &Policy, workload: &Workload, site: &Site) -> Option<Tally> {
-    // Most policies have nothing to do with a workload: it need not be told why.
+    // Most policies do not concern a workload, so the detailed reason is not computed.
     if !policy.injects() || !checks::reaches(policy, workload) {
         return None;
     }

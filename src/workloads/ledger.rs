@@ -1,4 +1,4 @@
-//! What went wrong lately, per policy: samples for `status.failures`, and troubles that last. Pure: time is passed in.
+//! Recent failures per policy: samples for `status.failures`, and lasting troubles. Pure: time is passed in.
 
 use crate::api::code::Code;
 use crate::api::v1alpha1::Failure;
@@ -6,23 +6,23 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// How many failures a status shows.
+/// The number of failures in a status.
 const SAMPLES: usize = 5;
-/// How long a message in a status may be, so that five of them stay under the limit of 4 KiB for the whole status.
+/// The largest size of a message in a status, so that five of them stay under the limit of 4 KiB for the whole status.
 const MESSAGE: usize = 256;
 
-/// What became of a workload that could not be injected.
+/// The fate of a workload that could not be injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It matches, and was stored without.
+    /// The workload matches, and is stored without the sidecar.
     Missed,
-    /// It was stored, and is not known to have been missed: whether it matches, or is valid, cannot be told.
+    /// The workload is stored. Whether it matches, or is valid, is unknown.
     Untold,
-    /// Its create was refused: it is stored nowhere.
+    /// The create was rejected, so the workload is not stored.
     Refused,
 }
 
-/// An object, as hashes: of its kind, and of its namespace and name.
+/// The hashes of an object: of its kind, and of its namespace and name.
 pub type Hashes = (u64, u64);
 
 struct Failed {
@@ -31,21 +31,20 @@ struct Failed {
     fate: Fate,
 }
 
-/// The book.
 #[derive(Default)]
 pub struct Ledger {
     failures: BTreeMap<String, VecDeque<Failed>>,
-    /// By policy, every object that is stored and was missed for a failure: there may be many.
+    /// The stored objects that each policy missed because of a failure. There may be many.
     missed: BTreeMap<String, HashSet<Hashes>>,
     hasher: RandomState,
     troubles: BTreeMap<String, (Code, String, Instant)>,
-    /// What a policy in Audit mode would do to one workload, by the hash of its spec. The first stays, so that a status at rest
-    /// is not written.
+    /// What a policy in Audit mode would do to one workload, with the hash of the policy's spec. The first sample stays, so
+    /// that the status does not change without need.
     samples: BTreeMap<String, (String, String)>,
 }
 
 impl Ledger {
-    /// Notes that `policy` could not be injected somewhere.
+    /// Records that `policy` could not be injected into an object.
     pub fn failed(&mut self, policy: &str, mut failure: Failure, fate: Fate) {
         shorten(&mut failure.message);
         let hashes = self.hashes(&failure.kind, &failure.namespace, &failure.name);
@@ -60,17 +59,17 @@ impl Ledger {
         failures.truncate(SAMPLES);
     }
 
-    /// Forgets that the object failed: it has what it lacked.
+    /// Removes the failures of an object that has its sidecars now.
     pub fn healed(&mut self, kind: &str, namespace: &str, name: &str) {
         self.forget_object(self.hashes(kind, namespace, name), |_| true);
     }
 
-    /// Forgets that the object failed, since it is deleted. That its create was refused stays worth knowing.
+    /// Removes the failures of a deleted object. A rejected create stays, because it is still useful to know.
     pub fn deleted(&mut self, kind: &str, namespace: &str, name: &str) {
         self.forget_object(self.hashes(kind, namespace, name), is_stored);
     }
 
-    /// Those of `kind` that failed and were stored: whatever a list of it does not show has been deleted while nobody watched.
+    /// The failed and stored objects of `kind`. If a list of the kind does not show one, it was deleted without an event.
     pub fn stored(&self, kind: &str) -> HashSet<Hashes> {
         let failures =
             self.failures.values().flatten().filter(|failed| is_stored(failed.fate)).map(|failed| failed.hashes);
@@ -78,7 +77,7 @@ impl Ledger {
         self.missed.values().flatten().copied().chain(failures).filter(|(kind, _)| *kind == of_kind).collect()
     }
 
-    /// Forgets that the objects failed, since they are deleted.
+    /// Removes the failures of deleted objects.
     pub fn gone(&mut self, objects: &HashSet<Hashes>) {
         for object in objects {
             self.forget_object(*object, is_stored);
@@ -99,29 +98,29 @@ impl Ledger {
         self.failures.get(policy).into_iter().flatten().map(|failed| failed.failure.clone()).collect()
     }
 
-    /// How many stored objects `policy` matches and could not be injected into.
+    /// The number of stored objects that `policy` matches and could not be injected into.
     pub fn missed(&self, policy: &str) -> i64 {
         self.missed.get(policy).map_or(0, |missed| missed.len() as i64)
     }
 
-    /// What the object is called here.
+    /// The hashes of an object in this ledger.
     pub fn hashes(&self, kind: &str, namespace: &str, name: &str) -> Hashes {
         (self.hasher.hash_one(kind), self.hasher.hash_one((namespace, name)))
     }
 
-    /// Notes a trouble that keeps `policy` from working as it should, and that may last.
+    /// Records a trouble that keeps `policy` from working fully, and that may last.
     pub fn trouble(&mut self, policy: &str, code: Code, mut message: String, now: Instant) {
         shorten(&mut message);
         self.troubles.insert(policy.to_owned(), (code, message, now));
     }
 
-    /// The trouble of `policy` that has come within `limit`.
+    /// The trouble of `policy`, if it is younger than `limit`.
     pub fn lasting(&self, policy: &str, now: Instant, limit: Duration) -> Option<(Code, String)> {
         let (code, message, since) = self.troubles.get(policy)?;
         (now.duration_since(*since) < limit).then(|| (*code, message.clone()))
     }
 
-    /// Notes what `policy`, whose spec has that hash, would do to a workload, unless something has been noted.
+    /// Records the effect that `policy`, whose spec has that hash, would have on a workload, unless a sample exists.
     pub fn would(&mut self, policy: &str, hash: &str, tell: impl FnOnce() -> Option<String>) {
         if self.sample(policy, hash).is_none()
             && let Some(sample) = tell()
@@ -130,12 +129,11 @@ impl Ledger {
         }
     }
 
-    /// What `policy`, whose spec has that hash, would do to one of the workloads.
+    /// The recorded effect that `policy`, whose spec has that hash, would have on a workload.
     pub fn sample(&self, policy: &str, hash: &str) -> Option<String> {
         self.samples.get(policy).filter(|(known, _)| known == hash).map(|(_, sample)| sample.clone())
     }
 
-    /// Forgets a policy.
     pub fn forget(&mut self, policy: &str) {
         self.samples.remove(policy);
         self.failures.remove(policy);

@@ -1,8 +1,8 @@
-//! All stored workloads of the targeted kinds, whichever engine delivers to them; [`crate::workload`] is one of them.
+//! All stored workloads of the targeted kinds, for every engine. A single one is a [`crate::workload`].
 //!
-//! [`watch`] sees each one, new or changed. What waits for this operator goes to who is [`waiting`], everything else is counted in
-//! the [`census`], and what failed is in the [`ledger`]. [`report`] tells users the result for one. Status and metrics are made of
-//! these.
+//! [`watch`] sees each new or changed object. An object that waits for this operator goes to [`waiting`]; every other one is
+//! counted in the [`census`]. The [`ledger`] has the failures. [`report`] informs users about one object. Status and metrics
+//! use these parts.
 
 pub mod census;
 pub mod ledger;
@@ -27,15 +27,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-/// What the leader knows of the stored workloads.
+/// The leader's knowledge about the stored workloads.
 pub struct Workloads {
-    /// The process.
     pub operator: Arc<Operator>,
-    /// For events.
     pub recorder: Recorder,
     /// Whether each successful injection gets an event, too.
     pub tell_injected: bool,
-    /// A watched kind is not served any more, as a custom resource whose definition has been deleted.
+    /// Whether the server stopped serving a watched kind, for example after the definition of a custom resource was deleted.
     pub is_unserved: AtomicBool,
     waiting: Option<Arc<dyn Waiting>>,
     delivered: ArcSwap<BTreeMap<Arc<Kind>, Delivered>>,
@@ -44,20 +42,20 @@ pub struct Workloads {
     ledger: Mutex<Ledger>,
 }
 
-/// Who delivers to one kind inside the API server, and which policies.
+/// The engine that delivers to one kind inside the API server, and the delivered policies.
 pub type Delivered = (Deliverer, Arc<Policies>);
 
-/// A list of all stored objects of a kind that is being read. An object that it does not show has been deleted without an event.
+/// A running list of all stored objects of a kind. An object that the list does not show was deleted without an event.
 struct Listing {
-    /// Its number in the census.
+    /// The number of the list in the census.
     number: u32,
     kind_name: String,
-    /// The failed objects that it has not shown yet.
+    /// The failed objects that the list has not shown yet.
     failed: HashSet<ledger::Hashes>,
 }
 
 impl Workloads {
-    /// The state of a leader that has not seen any workload yet. Objects that wait go to `waiting`.
+    /// The state of a new leader. Objects that wait go to `waiting`.
     pub fn new(
         operator: Arc<Operator>,
         recorder: Recorder,
@@ -82,17 +80,17 @@ impl Workloads {
         self.waiting.as_deref()
     }
 
-    /// Works on the census.
+    /// Runs `work` on the census.
     pub fn census<T>(&self, work: impl FnOnce(&mut Census) -> T) -> T {
         work(&mut lock(&self.census))
     }
 
-    /// Works on the ledger.
+    /// Runs `work` on the ledger.
     pub fn ledger<T>(&self, work: impl FnOnce(&mut Ledger) -> T) -> T {
         work(&mut lock(&self.ledger))
     }
 
-    /// True if and only if the templates of the two policies collide.
+    /// Whether the templates of the two policies collide.
     pub fn collide(&self, a: &str, b: &str) -> bool {
         self.collisions.load().collide(a, b)
     }
@@ -111,19 +109,18 @@ impl Workloads {
         others.into_iter().collect()
     }
 
-    /// Finds out anew which templates collide.
+    /// Finds out again which templates collide.
     pub fn pair_up(&self, policies: &Policies) {
         let renewed = self.collisions.load().renewed(policies);
         self.collisions.store(Arc::new(renewed));
     }
 
-    /// Sets on which kinds engines deliver inside the API server.
+    /// Sets the policies that engines deliver inside the API server, by kind.
     pub fn set_delivered(&self, delivered: BTreeMap<Arc<Kind>, Delivered>) {
         self.delivered.store(Arc::new(delivered));
     }
 
-    /// Looks at one stored object: does it wait for us, and if not, what is it to the policies? A panic costs this look at this
-    /// object.
+    /// Records one stored object: it waits for us, or it is counted for the policies. A panic costs this call only.
     pub fn observe(&self, kind: &Arc<Kind>, object: Object, news: News) -> Standing {
         let look = || self.look_at(kind, object, news);
         survival::attempt(&self.operator.metrics, "looking at a workload", look).unwrap_or(Standing::Foreign)
@@ -140,7 +137,7 @@ impl Workloads {
         Standing::Initialized
     }
 
-    /// Counts an initialized object. A new one shows what an engine has done that works inside the API server.
+    /// Counts an initialized object. A new object also shows the work of an engine inside the API server.
     fn count(&self, kind: &Arc<Kind>, object: &Object, news: News) {
         let (policies, site) = (self.operator.snapshot().policies, self.operator.site());
         let mut workload = Workload::new(kind, object.value());
@@ -164,14 +161,14 @@ impl Workloads {
         }
     }
 
-    /// Begins to read all stored objects of `kind`.
+    /// Begins a list of all stored objects of `kind`.
     fn begin(&self, kind: &Kind) -> Listing {
         let kind_name = self.operator.kind_name(kind);
         let failed = self.ledger(|ledger| ledger.stored(&kind_name));
         Listing { number: self.census(Census::begin), kind_name, failed }
     }
 
-    /// The listing shows `object`.
+    /// Records that the list shows `object`.
     fn see(&self, listing: &mut Listing, object: &Object) {
         if !listing.failed.is_empty() {
             let hashes = self.ledger(|ledger| ledger.hashes(&listing.kind_name, object.namespace(), object.name()));
@@ -179,13 +176,13 @@ impl Workloads {
         }
     }
 
-    /// The listing has shown all.
+    /// Ends a complete list.
     fn end(&self, kind: &Arc<Kind>, listing: &Listing) {
         self.census(|census| census.end(kind, listing.number));
         self.ledger(|ledger| ledger.gone(&listing.failed));
     }
 
-    /// The listing does not get to its end: no object is known to be gone.
+    /// Aborts an incomplete list: no object counts as deleted.
     fn abort(&self, listing: &Listing) {
         self.census(|census| census.abort(listing.number));
     }

@@ -1,4 +1,4 @@
-//! What users are told of each decision: one line in the log, counters, events, samples for `status.failures`.
+//! Informs users about each decision: one log line, counters, events, and samples for `status.failures`.
 
 use super::Workloads;
 use super::ledger::Fate;
@@ -10,16 +10,16 @@ use crate::policy::{Policies, Policy, Reason, checks};
 use crate::telemetry;
 use crate::workload::Workload;
 
-/// An engine, as reports name it.
+/// An engine in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deliverer {
-    /// Its name in metrics and messages.
+    /// The name in metrics and messages.
     pub engine: &'static str,
-    /// Whether it logs and counts each decision itself, at the moment when the API server asks it.
+    /// Whether the engine logs and counts each decision itself when the API server calls it.
     pub has_counted: bool,
 }
 
-/// Counts, logs and tells users what was done, once it has been done.
+/// Counts, logs and reports a decision that has been carried out.
 pub fn all(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, decision: &Decision) {
     let subject = || Subject {
         api_version: workload.body["apiVersion"]
@@ -37,7 +37,7 @@ pub fn all(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, dec
         }
     };
     let is_refused = decision.refusal().is_some();
-    // What is refused gets nothing of anybody.
+    // A rejected workload gets nothing from any policy.
     for policy in decision.inject.iter().filter(|_| !is_refused) {
         count(Outcome::Injected, policy, Code::Programmed, "");
         if workloads.tell_injected {
@@ -63,14 +63,14 @@ pub fn all(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, dec
         };
         tell(workloads, workload, left, fate, &subject);
     }
-    // Rows 1 to 3 are no business of any policy, and never give an event.
+    // Rows 1 to 3 concern no policy, and never cause an event.
     let is_untouchable = decision.rest.iter().any(|left| left.reason.row <= 3);
     for message in odd_values(workloads, workload).into_iter().filter(|_| !is_untouchable) {
         workloads.recorder.tell(subject(), EventReason::SidecarInjectionSkipped, Code::InvalidOptOut, &message);
     }
 }
 
-/// Counts names of ours whose policy does not exist, and which have left the list of `workload`.
+/// Counts our names that have left the list of `workload` and whose policy does not exist.
 pub fn orphans(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, orphans: usize) {
     for _ in 0..orphans {
         telemetry::decided(workload, "", Outcome::Skipped, Code::PolicyGone, "");
@@ -78,8 +78,8 @@ pub fn orphans(workloads: &Workloads, deliverer: Deliverer, workload: &Workload,
     }
 }
 
-/// Reports on a workload that has just been seen for the first time, stored, where `engine` acts on its kind in the API server:
-/// what became of it shows in what is stored.
+/// Reports on a stored workload that has just been seen for the first time, if an engine acts on its kind in the API server.
+/// The stored object shows the result.
 pub fn stored(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, policies: &Policies) {
     let mut decision = Decision::of(policies, workload, &workloads.operator.site());
     for policy in decision.inject.clone() {
@@ -93,10 +93,10 @@ pub fn stored(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, 
     all(workloads, deliverer, workload, &decision);
 }
 
-/// The row of what matches and cannot be injected.
+/// The row of a workload that matches and cannot be injected.
 const CONFLICTS: u8 = 8;
 
-/// The events of what was not injected: rows 4 and 5 where row 7 holds, and everything that failed.
+/// Records events for workloads without the sidecar: rows 4 and 5 if row 7 holds, and every failure.
 fn tell(workloads: &Workloads, workload: &Workload, left: &Left, fate: Fate, subject: &dyn Fn() -> Subject) {
     let Left { policy, outcome, reason } = left;
     let (code, message) = (reason.code, reason.detail.as_str());
@@ -131,7 +131,7 @@ fn tell(workloads: &Workloads, workload: &Workload, left: &Left, fate: Fate, sub
     }
 }
 
-/// What is wrong with the workload's use of `scpol.dev/inject`.
+/// Messages about wrong values of `scpol.dev/inject` in the workload.
 fn odd_values(workloads: &Workloads, workload: &Workload) -> Vec<String> {
     let stored = workloads.operator.snapshot().stored;
     checks::odd_values(workload, || stored.keys().map(String::as_str))

@@ -1,4 +1,4 @@
-//! Objects that wait for this operator before the API server shows them to anybody else.
+//! Objects that wait for this operator before the API server shows them to other clients.
 
 use crate::cluster::object::Object;
 use crate::workload::Kind;
@@ -6,14 +6,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Which stored object.
+/// A stored object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectRef {
-    /// Its kind.
     pub kind: Arc<Kind>,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -23,65 +20,61 @@ impl ObjectRef {
         Self { kind: kind.clone(), namespace: object.namespace().to_owned(), name: object.name().to_owned() }
     }
 
-    /// The namespace and the name.
     pub fn place(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
     }
 }
 
-/// Whether an object has just been created, as far as can be told.
+/// Whether an object has just been created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// A watch shows it.
+    /// A watch event shows the object.
     Fresh,
-    /// It is in a list.
+    /// A list shows the object, so its age is unknown.
     Listed,
 }
 
-/// How an object stands to us.
+/// The relation of an object to this operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing is pending.
+    /// No initializer is pending.
     Initialized,
-    /// Our name is first.
+    /// Our name is first in the list.
     WaitsForUs,
-    /// Our name comes later.
+    /// Our name is later in the list.
     WaitsForOthers,
-    /// Our name is not there, or the object has been rejected.
+    /// Our name is not in the list, or the object has been rejected.
     Foreign,
 }
 
-/// How many objects wait.
+/// The number of waiting objects.
 #[derive(Clone, Debug, Default)]
 pub struct Pending {
-    /// The objects that wait for us, by policy.
+    /// The number of objects that wait for us, by policy.
     pub by_policy: HashMap<String, i64>,
-    /// Since when the oldest of them waits.
+    /// Since when the oldest of these waits.
     pub oldest: Option<Instant>,
-    /// Since when the oldest object waits that waits for somebody else first.
+    /// Since when the oldest object waits that first waits for another initializer.
     pub oldest_foreign: Option<Instant>,
 }
 
-/// Takes over which objects wait.
+/// Keeps the objects that wait.
 pub trait Waiting: Send + Sync {
-    /// Takes over `object`, which is not initialized, and says how it stands to us.
+    /// Records `object`, which is not initialized. Returns its relation to us.
     fn offer(&self, kind: &Arc<Kind>, object: Object, news: News) -> Standing;
 
-    /// Takes over that `object`, as of that version, does not wait any more. What a list says may be older than what is known.
+    /// Records that `object`, in that version, does not wait any more. A list may be older than the known state.
     fn done(&self, object: &ObjectRef, version: u64, news: News);
 
-    /// Takes over that `object` was deleted.
+    /// Records that `object` was deleted.
     fn deleted(&self, object: &ObjectRef);
 
-    /// Drops every object of `kind` for which `keep` is false: a new list has not shown them.
+    /// Removes every object of `kind` for which `keep` is false, because a new list does not show it.
     fn retain(&self, kind: &Arc<Kind>, keep: &dyn Fn(&ObjectRef) -> bool);
 
-    /// Whether any object of `kind` waits.
     fn holds(&self, kind: &Kind) -> bool;
 
-    /// Whether `object` waits.
     fn has(&self, object: &ObjectRef) -> bool;
 
-    /// How many objects wait.
     fn pending(&self) -> Pending;
 }

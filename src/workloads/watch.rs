@@ -19,7 +19,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-/// Follows `kind`, which is served as `resource`, and reports how far it is, for ever.
+/// Watches `kind`, which is served as `resource`, for ever. Publishes its `progress`.
 pub async fn follow(
     workloads: &Workloads,
     kind: &Arc<Kind>,
@@ -53,12 +53,11 @@ pub async fn follow(
     }
 }
 
-/// The watch of one kind.
 struct Watch<'a> {
     workloads: &'a Workloads,
     kind: &'a Arc<Kind>,
     resource: &'a ApiResource,
-    /// The list that is being read.
+    /// The running list.
     listing: Option<Listing>,
     /// The objects of that list that wait.
     waiting: HashSet<ObjectRef>,
@@ -97,7 +96,7 @@ impl Watch<'_> {
         }
     }
 
-    /// The list has shown all objects.
+    /// Handles the end of a list.
     fn end(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         if let Some(queue) = self.workloads.waiting() {
@@ -117,7 +116,7 @@ impl Watch<'_> {
         if !is_refused(error) {
             return;
         }
-        // The registration stays, and nobody sees which objects wait.
+        // The registration stays, but waiting objects are not seen.
         let message = format!("cannot list and watch {}: {}", kind.resource, why(error));
         let policies = workloads.operator.snapshot().policies;
         for policy in policies.iter().filter(|policy| policy.kinds.contains(*kind)) {
@@ -127,7 +126,7 @@ impl Watch<'_> {
     }
 }
 
-/// Looks at every stored object of `kind` once more.
+/// Calls `look` for every stored object of `kind`.
 ///
 /// # Errors
 /// If a page cannot be read.
@@ -136,11 +135,11 @@ async fn sweep(workloads: &Workloads, kind: &Arc<Kind>, look: impl FnMut(Object)
     Pages::new(Api::all_with(workloads.operator.client.clone(), &resource), ListParams::default()).each(look).await
 }
 
-/// Looks at every object of `kind` that is not initialized; gives how many wait for us. What the watch has shown already is not
-/// changed by it.
+/// Records every object of `kind` that is not initialized. Returns how many wait for us. Objects that the watch has shown
+/// already do not change.
 ///
 /// # Errors
-/// If a page cannot be read, which is logged.
+/// If a page cannot be read. The error is logged.
 pub async fn look_for_waiting(workloads: &Workloads, kind: &Arc<Kind>) -> Result<usize, CallError> {
     let mut waiting = 0;
     let look = |object: Object| {
@@ -155,11 +154,11 @@ pub async fn look_for_waiting(workloads: &Workloads, kind: &Arc<Kind>) -> Result
     looked.map(|()| waiting)
 }
 
-/// Looks at objects that seemed to wait, and of which no event has told, if they still do after a while: then it never came.
+/// Reads objects that seemed to wait, if after a while no event has shown them: the event is lost.
 pub async fn look_again(workloads: &Workloads, kind: &Arc<Kind>, untold: Vec<ObjectRef>) {
     let Some(resource) = workloads.operator.resource(kind).filter(|_| !untold.is_empty()) else { return };
     tokio::time::sleep(workloads.operator.timing.workloads.event).await;
-    // Of what has been completed meanwhile an event has told.
+    // An event has shown objects that were completed in the meantime.
     let waits = |object: &ObjectRef| workloads.waiting().is_some_and(|waiting| waiting.has(object));
     let is_untold = |object: &ObjectRef| !waits(object) && !workloads.census(|census| census.has(kind, object.place()));
     for ObjectRef { namespace, name, .. } in untold.into_iter().filter(is_untold) {
@@ -172,11 +171,11 @@ pub async fn look_again(workloads: &Workloads, kind: &Arc<Kind>, untold: Vec<Obj
     }
 }
 
-/// Counts every stored object of `kind` anew: the policies have changed, or it is time to make good what no event has told. Gives what
-/// seems to wait, for [`look_again`].
+/// Counts every stored object of `kind` again, after a change of the policies or to correct missed events. Returns the objects
+/// that seem to wait, for [`look_again`].
 pub async fn recount(workloads: &Workloads, kind: &Arc<Kind>) -> Vec<ObjectRef> {
     let mut listing = workloads.begin(kind);
-    // What waits is the watch's business, as long as its events come: here it could only be older than there.
+    // The watch handles waiting objects as long as its events arrive, because this list can be older.
     let (mut untold, site) = (Vec::new(), workloads.operator.site());
     let count = |object: Object| {
         workloads.see(&mut listing, &object);

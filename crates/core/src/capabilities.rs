@@ -76,9 +76,9 @@ pub struct Capabilities {
     pub version: String,
     /// Major and minor number; (0, 0) if the version has no readable numbers.
     pub minor: (u32, u32),
-    /// `initializerconfigurations` of `admissionregistration.k8s.io/v1alpha1` are served.
+    /// Whether the server serves `initializerconfigurations` of `admissionregistration.k8s.io/v1alpha1`.
     pub initializers: bool,
-    /// Native sidecars are usable: the server and every kubelet are 1.29 or later.
+    /// Whether native sidecars are usable: the server and every kubelet are 1.29 or later.
     pub native_sidecars: bool,
     /// The newest served version of `coordination.k8s.io`.
     pub lease_version: Option<String>,
@@ -166,20 +166,20 @@ impl Capabilities {
         kind.groups.iter().map(String::as_str).filter(served).collect()
     }
 
-    /// How to address what engines register as `resource`, one of [`registration::ALL`], in the best version that the server
-    /// has. None if it has none: what is served may still be switched off.
+    /// The address of `resource`, one of [`registration::ALL`], in the best version that the server has. None if it has none. A
+    /// served resource may still be switched off.
     pub fn registration(&self, resource: &str) -> Option<ApiResource> {
-        // Initializers are the only thing that was ever used as alpha.
+        // Only Initializers were ever used in an alpha version.
         let is_meant = |version: &str, _: &Served| !version.contains("alpha") || resource == registration::INITIALIZERS;
         self.best(registration::GROUP, resource, is_meant)
     }
 
-    /// How to address `kind`: its own group in the best version that the server has. None if it can be no target.
+    /// The address of `kind`: its own group in the best version that the server has. None if no policy can target it.
     pub fn resource(&self, kind: &Kind) -> Option<ApiResource> {
         self.best(&kind.group, &kind.resource, |_, served| served.obstacle().is_none())
     }
 
-    /// True if and only if the version is known and is at least `major.minor`.
+    /// Whether the version is known and is at least `major.minor`.
     pub fn at_least(&self, major: u32, minor: u32) -> bool {
         self.minor >= (major, minor)
     }

@@ -1,5 +1,6 @@
-//! The core of sidecar-policy: it decides which policies a workload matches, plans what they inject, compiles policies into
-//! registrations, and reviews what API servers ask. No client, no clock, no waiting: everything is passed in.
+//! The core of sidecar-policy. It decides which policies a workload matches, plans the injection, compiles policies into
+//! registrations, and answers reviews of API servers. It has no client, reads no clock and does not wait: every input is a
+//! parameter.
 
 pub mod api;
 pub mod capabilities;
@@ -18,18 +19,16 @@ pub mod workload;
 
 use api::code::Code;
 
-/// Why something cannot be delivered: a code, and a message that says what to do.
+/// Why a policy cannot be delivered: a code, and a message that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Unavailable {
-    /// The code.
     pub code: Code,
-    /// What is missing, and where it could be had.
+    /// The missing thing, and where to get it.
     pub message: String,
 }
 
 impl Unavailable {
-    /// A reason with its code.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }

@@ -1,5 +1,4 @@
-//! What all objects that engines register for a resource have in common: their names, their metadata, and how a probe asks for
-//! them. Pure.
+//! The names, the metadata and the probe labels of all objects that engines register for a resource. Pure.
 
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::policy::Policy;
@@ -8,18 +7,18 @@ use crate::workload::Kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The key of the label by which an object in the operator's namespace asks whether a registration is in force, and of the
-/// annotation that it gets for an answer: the revision. The label's value [`PROBE_REFUSE`] asks those that refuse.
+/// The key of a label and of an annotation. An object in the operator's namespace with the label asks whether a registration is
+/// in effect. The annotation is the answer: the revision. The label's value [`PROBE_REFUSE`] asks the rejecting registrations.
 pub const PROBE: &str = "scpol.dev/probe";
-/// The value of the label [`PROBE`] of an object that is to be refused.
+/// The value of the label [`PROBE`] on an object that must be rejected.
 pub const PROBE_REFUSE: &str = "refuse";
-/// The answer instead of a revision that has not been seen yet by who is asked.
+/// The answer of a replica that has not seen the revision yet.
 pub const PROBE_UNSEEN: &str = "unseen";
-/// The end of the name of a second registration beside the first: what lets through where it cannot tell.
+/// The suffix of a second registration beside the first. It lets workloads pass if it cannot decide.
 pub const IGNORING: &str = "-ignore";
 const BEGINNING: &str = "scpol-";
 
-/// The name of what is registered for all policies on `kind`.
+/// The name of the shared registration of all policies on `kind`.
 pub fn shared_name(kind: &Kind) -> String {
     match kind.group.as_str() {
         "" => format!("{BEGINNING}{}", kind.resource),
@@ -27,7 +26,7 @@ pub fn shared_name(kind: &Kind) -> String {
     }
 }
 
-/// The kind whose shared registration is called `name`.
+/// The kind whose shared registration has the name `name`.
 pub fn kind_of(name: &str) -> Option<Arc<Kind>> {
     let rest = name.strip_prefix(BEGINNING)?;
     let rest = rest.strip_suffix(IGNORING).unwrap_or(rest);
@@ -35,17 +34,17 @@ pub fn kind_of(name: &str) -> Option<Arc<Kind>> {
     Some(Kind::of(group, resource, None))
 }
 
-/// The name of the registration that the policy `name` has of its own.
+/// The name of the policy's own registration.
 pub fn own_name(name: &str) -> String {
     format!("{BEGINNING}{name}")
 }
 
-/// The policy whose own registration is called `name`.
+/// The policy whose own registration has the name `name`.
 pub fn policy_of(name: &str) -> Option<&str> {
     name.strip_prefix(BEGINNING)
 }
 
-/// Metadata of what is registered as `name` for `policies`: with the last of them it goes, too.
+/// The metadata of the registration `name` of `policies`. Its owner references delete it together with the last policy.
 pub fn metadata(name: &str, policies: &[&Policy]) -> Value {
     let stored = policies.iter().filter(|policy| !policy.uid.is_empty());
     let owner = |policy: &&Policy| json!({ "apiVersion": "scpol.dev/v1alpha1", "kind": "SidecarPolicy", "name": policy.name, "uid": policy.uid });
@@ -53,8 +52,8 @@ pub fn metadata(name: &str, policies: &[&Policy]) -> Value {
     json!({ "name": name, "labels": { MANAGED_BY: MANAGER }, "ownerReferences": owners })
 }
 
-/// The requirement of a namespace selector that the Namespace is, by `operator` (`In` or `NotIn`), one of `names`. Namespaces
-/// have their names as a label from Kubernetes 1.21 on.
+/// A requirement of a namespace selector: the Namespace is one of `names` (`In`), or none of them (`NotIn`). Namespaces have
+/// their names as a label from Kubernetes 1.21 on.
 pub fn namespaces<'a, T: AsRef<str> + ?Sized + 'a>(operator: &str, names: impl IntoIterator<Item = &'a T>) -> Value {
     let names: Vec<&str> = names.into_iter().map(AsRef::as_ref).collect();
     json!({ "key": NAME_LABEL, "operator": operator, "values": names })

@@ -1,14 +1,14 @@
-//! What every engine asks of a policy's targets.
+//! The requirements of every engine on a policy's targets.
 
 use super::Unavailable;
 use crate::api::code::Code;
 use crate::capabilities::Capabilities;
 use crate::policy::Policy;
 
-/// Sees that the server has what `policy` targets, and lets us see and change it.
+/// Checks that the server serves every target of `policy`, and that policies can target it.
 ///
 /// # Errors
-/// The first target that is not to be had.
+/// The first target that is not usable.
 pub fn check(policy: &Policy, cluster: &Capabilities) -> Result<(), Unavailable> {
     if let Some(target) = policy.spec.targets.iter().find(|target| !cluster.serves(target)) {
         let message = format!(

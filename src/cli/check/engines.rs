@@ -1,4 +1,4 @@
-//! Which engines the server can run, what must be switched on for each, and whether it is.
+//! Checks which engines the server can run, which flags each needs, and whether it is on.
 
 use super::Subject;
 use super::report::Item;
@@ -12,10 +12,10 @@ use anyhow::{Context, Result};
 use kube::Client;
 use serde_json::{Value, json};
 
-/// The engine that people call `word`.
+/// The engine named `word`.
 ///
 /// # Errors
-/// What to write instead.
+/// The valid names.
 pub(super) fn parse(word: &str) -> Result<EngineChoice, String> {
     let named = engine::all().find(|engine| engine.name().as_str().eq_ignore_ascii_case(word));
     named.map(Engine::choice).ok_or_else(|| {
@@ -24,10 +24,10 @@ pub(super) fn parse(word: &str) -> Result<EngineChoice, String> {
     })
 }
 
-/// What is found out about the engines.
+/// The results about the engines.
 pub(super) struct Found {
     pub(super) items: Vec<Item>,
-    /// Those that are used, or would be.
+    /// The engines that are used, or would be.
     pub(super) wanted: Vec<&'static dyn Engine>,
 }
 
@@ -61,7 +61,7 @@ pub(super) async fn check(subject: &Subject<'_>, asked: Option<EngineChoice>) ->
     Found { items, wanted }
 }
 
-/// True if and only if a policy asks for `engine` and no other.
+/// Whether a policy asks for `engine` and no other.
 fn is_chosen(subject: &Subject<'_>, engine: &dyn Engine) -> bool {
     subject.policies.iter().any(|policy| policy.is_enforced() && policy.spec.engine == engine.choice())
 }
@@ -102,17 +102,17 @@ async fn look(engine: &dyn Engine, subject: &Subject<'_>, is_asked: bool) -> Loo
     }
 }
 
-/// Whether what is served has effect.
+/// Whether a served engine is on.
 enum On {
-    /// And by what it is seen.
+    /// Yes, with the observation that shows it.
     Yes(String),
     No(Unavailable),
     /// Nothing shows it to this user before a policy uses the engine.
     Unproven,
 }
 
-/// A create that is not stored shows it for an engine that has a [`Witness`]; the policies in force by it, or the metrics of the API
-/// server, for the others.
+/// Whether the engine is on. A dry-run create shows this for an engine with a [`Witness`]. For other engines the policies in
+/// effect, or the metrics of the API server, show it.
 async fn is_switched_on(engine: &dyn Engine, subject: &Subject<'_>) -> Result<On> {
     if let Some(witness) = engine.requirements().witness {
         return look_at_witness(engine, &witness, subject.client()).await;
@@ -122,7 +122,7 @@ async fn is_switched_on(engine: &dyn Engine, subject: &Subject<'_>) -> Result<On
         EngineName::listed(&engines).any(|listed| listed == engine.name())
     });
     match used.count() {
-        // Not everybody may read the metrics.
+        // Some users may not read the metrics.
         0 => Ok(counters(subject.client()).await.map_or(On::Unproven, |counters| shown(engine, &counters))),
         used => Ok(On::Yes(format!("{} in force by it", counted(used, "policy is", "policies are")))),
     }
@@ -140,15 +140,15 @@ async fn look_at_witness(engine: &dyn Engine, witness: &Witness, client: &Client
     }
 }
 
-/// What the API server counts, in the format of Prometheus, once it has called all its admission plugins at least once.
+/// The counters of the API server in the format of Prometheus, after it has called each admission plugin at least once.
 async fn counters(client: &Client) -> Option<String> {
     call(client.request::<Value>(trial(&json!({ "name": "scpol-check" })))).await.ok()?;
     let request = http::Request::get("/metrics").body(Vec::new()).expect("a constant request");
     call(client.request_text(request)).await.ok()
 }
 
-/// What `counters` of an API server show of the plugins of `engine`: it counts the calls of each that is on (apiserver
-/// `admission/metrics`), and says which feature gates are (component-base `featuregate`), from 1.26.
+/// The state of the plugins of `engine` according to `counters`. The API server counts the calls of each plugin that is on
+/// (apiserver `admission/metrics`). From 1.26 on it also shows its feature gates (component-base `featuregate`).
 fn shown(engine: &dyn Engine, counters: &str) -> On {
     let requirements = engine.requirements();
     let has = |metric: &str, name: &str, value: &str| {
@@ -171,7 +171,7 @@ fn shown(engine: &dyn Engine, counters: &str) -> On {
     }
 }
 
-/// A create of a ConfigMap. Nothing is stored.
+/// A dry-run create of a ConfigMap.
 fn trial(metadata: &Value) -> http::Request<Vec<u8>> {
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
     http::Request::post("/api/v1/namespaces/default/configmaps?dryRun=All")

@@ -1,4 +1,5 @@
-//! What engines have registered: one for each policy in force, none besides, none that was edited, each with somebody behind it.
+//! Checks the registrations: each policy in effect has one, there are no others, none was edited, and each webhook has an
+//! endpoint.
 
 use super::Subject;
 use super::report::Item;
@@ -32,12 +33,12 @@ fn names(piece: &Piece, (plural, name): &(&str, String)) -> bool {
     piece.resource.plural == *plural && piece.object.name() == name
 }
 
-/// What is not there of a policy that is said to be in force.
+/// The missing objects of a policy whose status says that it is in effect.
 fn missing(subject: &Subject<'_>, policy: &Policy, ours: &[&Piece], foreign: &[&Piece]) -> Vec<Item> {
     let stored = subject.stored.iter().find(|stored| stored.name() == policy.name).map(status::status);
     let Some(status) = stored else { return Vec::new() };
     let is_there = |wanted: &(&'static str, String)| ours.iter().any(|piece| names(piece, wanted));
-    // What an edit needs that the operator has not caught up with nobody has removed.
+    // Objects for an edit that the operator has not handled yet are not missing, because nobody removed them.
     let is_caught_up = status.observed_spec_hash.as_ref() == Some(&policy.spec_hash);
     let is_in_force = status::is_programmed(&status) && is_caught_up && policy.is_enforced();
     let engines = status.engine.as_deref().filter(|_| is_in_force).unwrap_or_default();
@@ -59,14 +60,14 @@ fn missing(subject: &Subject<'_>, policy: &Policy, ours: &[&Piece], foreign: &[&
     lacking.map(item).collect()
 }
 
-/// What no policy wants any more.
+/// The registrations that no policy needs.
 fn left(subject: &Subject<'_>, ours: &[&Piece]) -> Vec<Item> {
     let engines: Vec<_> = engine::all().map(|engine| engine.name().as_str()).collect();
     let engines = engines.join(",");
     let enforced = subject.policies.iter().filter(|policy| policy.is_enforced());
     let ways = enforced.flat_map(|policy| needed(policy, &engines).into_iter().flatten().flatten());
     let names: BTreeSet<String> = ways.map(|(_, name)| name).collect();
-    // The author check is for no policy.
+    // The author check belongs to no policy.
     let aside: Vec<_> = engine::all().filter_map(|engine| Some(engine.side_registration()?.name)).collect();
     let is_wanted = |name: &str| names.contains(name) || aside.contains(&name);
     let orphans = ours.iter().filter(|piece| !is_wanted(piece.object.name()));
@@ -75,7 +76,7 @@ fn left(subject: &Subject<'_>, ours: &[&Piece]) -> Vec<Item> {
     orphans.map(item).collect()
 }
 
-/// What is not as the operator has made it.
+/// A finding if the object differs from what the operator writes.
 fn edited(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
     let engine = engine::of_resource(&piece.resource.plural)?;
     let is_edited = if engine.is_per_policy() {
@@ -87,14 +88,14 @@ fn edited(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
     is_edited.then(|| Item::problem(CHECK, Code::RegistrationEdited, message))
 }
 
-/// Of what one policy has for itself; none if it cannot be told.
+/// Whether the registration of a single policy was edited; none if unknown.
 fn is_own_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Engine) -> Option<bool> {
     let stored = piece.object.value();
     let owner = subject.policies.iter().find(|policy| own_name(&policy.name) == piece.object.name())?;
     if !owner.is_enforced() || targets::check(owner, subject.server()).is_err() {
         return None;
     }
-    // Another engine may have some of its kinds.
+    // Another engine may serve some of its kinds.
     let kinds = engine.kinds_of(&stored);
     let is_alone = engines_of(subject, &owner.name) == engine.name().as_str();
     let own = owner.kinds.iter().filter(|kind| is_alone || kinds.contains(*kind)).cloned().collect::<Vec<_>>();
@@ -102,9 +103,9 @@ fn is_own_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Engine) -> O
     Some(!registration::is_as(&stored, &wanted))
 }
 
-/// Of what several policies share; none if it cannot be told. It is rendered anew with what it says itself of the webhook and of
-/// its policies; where that has another revision, the operator was started with other flags than we were, or has not caught up
-/// with a policy.
+/// Whether a shared registration was edited; none if unknown. The registration is rendered again with its own address of the
+/// webhook and its own policies. If the revision differs, the operator has other flags than we, or has not handled a policy
+/// yet.
 fn is_shared_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Engine) -> Option<bool> {
     let stored = piece.object.value();
     let kind = kind_of(piece.object.name())?;
@@ -120,13 +121,13 @@ fn is_shared_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Engine) -
     is_comparable.then(|| !registration::is_as(&stored, &wanted))
 }
 
-/// The engines by which the policy `name` is in force.
+/// The engines by which the policy `name` is in effect.
 fn engines_of(subject: &Subject<'_>, name: &str) -> String {
     let stored = subject.stored.iter().find(|policy| policy.name() == name);
     stored.and_then(|policy| crate::cli::status::status(policy).engine).unwrap_or_default()
 }
 
-/// What is not ours, and puts names of ours on objects.
+/// A finding if a foreign registration adds our initializer names to objects.
 fn intruder(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
     let engine = engine::of_resource(&piece.resource.plural)?;
     let listed = engine.initializers_of(&piece.object.value()).into_iter().find(|name| subject.site.owns(name))?;
@@ -134,7 +135,7 @@ fn intruder(subject: &Subject<'_>, piece: &Piece) -> Option<Item> {
     Some(Item::warning(CHECK, Code::ForeignConfiguration, message))
 }
 
-/// Webhooks that call a Service behind which nobody is.
+/// A finding if a webhook calls the operator's Service and no replica is ready.
 async fn unserved(subject: &Subject<'_>, ours: &[&Piece]) -> Option<Item> {
     let webhook = ours.iter().find(|piece| {
         let body = piece.object.value();

@@ -1,5 +1,5 @@
-//! Who may do what is needed: the operator, and before the installation whoever installs it. The rights are read from the shipped
-//! files, so that they are those that the files grant.
+//! Checks the rights of the operator, and before the installation those of the user who installs. The rights are read from the
+//! shipped files, so they are exactly what the files grant.
 
 use super::Subject;
 use super::report::Item;
@@ -16,21 +16,21 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What every operator needs.
+/// The rights of every operator.
 const SHIPPED: [&str; 2] =
     [include_str!("../../../config/rbac/cluster_role.yaml"), include_str!("../../../config/rbac/role.yaml")];
-/// So many questions are asked at once.
+/// The number of questions at the same time.
 const AT_ONCE: usize = 8;
 
 /// One verb on one resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
-    /// None: in all namespaces, or of what is in none.
+    /// None for all namespaces, and for resources without a namespace.
     namespace: Option<String>,
     group: String,
-    /// With its subresource after a slash.
+    /// With the subresource after a slash.
     resource: String,
-    /// None: every object.
+    /// None for every object.
     name: Option<String>,
     verb: String,
 }
@@ -49,7 +49,7 @@ impl Right {
         })
     }
 
-    /// What it is on, for people.
+    /// The object of the right in messages.
     fn object(&self) -> String {
         let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
@@ -60,7 +60,7 @@ impl Right {
     }
 }
 
-/// What the roles in `files` grant; those that are no ClusterRoles, in `namespace`.
+/// The rights that the roles in `files` grant. A Role grants them in `namespace`.
 fn granted(files: &[&str], namespace: &str) -> BTreeSet<Right> {
     let documents =
         files.iter().flat_map(|file| serde_saphyr::from_multiple::<Value>(file).expect("shipped files are YAML"));
@@ -107,7 +107,7 @@ async fn account(subject: &Subject<'_>) -> String {
     }
 }
 
-/// Whether the operator may do what the registrations beside those of policies need, where there are such.
+/// Checks the operator's rights for registrations beside those of policies, if such registrations exist.
 pub(super) async fn check_aside(subject: &Subject<'_>, registered: &[Piece]) -> Vec<Item> {
     let mut items = Vec::new();
     for side in engine::all().filter_map(Engine::side_registration) {
@@ -122,7 +122,7 @@ pub(super) async fn check_aside(subject: &Subject<'_>, registered: &[Piece]) -> 
     items
 }
 
-/// Whether the operator may do what it must, for every server and for the engines that are used.
+/// Checks the operator's rights: those for every server, and those for the engines in use.
 pub(super) async fn check_operator(subject: &Subject<'_>, engines: &[&dyn Engine]) -> Vec<Item> {
     let (namespace, account) = (subject.installed.namespace, account(subject).await);
     let asked = |rights| may_account(subject.client(), namespace, account.clone(), rights);
@@ -138,7 +138,7 @@ pub(super) async fn check_operator(subject: &Subject<'_>, engines: &[&dyn Engine
     items
 }
 
-/// What policies make necessary whose targets are not in the shipped files.
+/// The rights for targets of policies that are not in the shipped files.
 fn of_targets(subject: &Subject<'_>, engine: &dyn Engine) -> Vec<Right> {
     if engine.verbs().is_empty() {
         return Vec::new();
@@ -149,7 +149,7 @@ fn of_targets(subject: &Subject<'_>, engine: &dyn Engine) -> Vec<Right> {
     kinds.iter().flat_map(|kind| verbs().map(|verb| Right::everywhere(verb, &kind.group, &kind.resource))).collect()
 }
 
-/// Whether you may install, and grant what is to be granted.
+/// Checks whether you may install, and may grant the shipped rights.
 pub(super) async fn check_yours(subject: &Subject<'_>, engines: &[&dyn Engine]) -> Vec<Item> {
     const INSTALLED: [(&str, &str); 9] = [
         ("apiextensions.k8s.io", "customresourcedefinitions"),
@@ -165,7 +165,7 @@ pub(super) async fn check_yours(subject: &Subject<'_>, engines: &[&dyn Engine]) 
     let client = subject.client();
     let applied = |(group, resource)| ["get", "create", "patch"].map(|verb| Right::everywhere(verb, group, resource));
     let mut rights: BTreeSet<_> = INSTALLED.into_iter().flat_map(applied).collect();
-    // The shipped Deployment for old servers passes all initializers by.
+    // The shipped Deployment for old servers skips all initializers, which takes this right.
     if !subject.server().at_least(1, 14) {
         rights.insert(Right::everywhere("initialize", "apps", "deployments"));
     }
@@ -175,13 +175,13 @@ pub(super) async fn check_yours(subject: &Subject<'_>, engines: &[&dyn Engine]) 
     let escalate = Right::everywhere("escalate", "rbac.authorization.k8s.io", "clusterroles");
     let grant = match may_self(client, BTreeSet::from([escalate])).await {
         Ok(missing) if missing.missing.is_empty() => Ok(missing),
-        // Nobody may grant what he has not himself.
+        // Without `escalate`, users can grant only rights that they have.
         _ => may_self(client, granted(&files, subject.installed.namespace)).await,
     };
     vec![install, told("your rights to grant", grant, "you")]
 }
 
-/// How many rights were asked for, and which of them are not there.
+/// The number of rights asked for, and the missing ones.
 struct Answer {
     asked: usize,
     missing: Vec<Right>,

@@ -1,4 +1,4 @@
-//! The parts of the operator process, from the start to a stop in good order.
+//! The parts of the operator process, from the start to an orderly stop.
 
 use super::RunOptions;
 use super::reach;
@@ -32,7 +32,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
-/// Where a pod finds the name of its own namespace.
+/// The file in a pod with the name of its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// SIGTERM and SIGINT.
@@ -54,7 +54,7 @@ impl Signals {
     }
 }
 
-/// Everything that lives as long as the process.
+/// The parts that live as long as the process.
 pub(super) struct Process {
     operator: Arc<Operator>,
     health: Arc<Health>,
@@ -68,7 +68,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Connects, and checks what it cannot do without.
+    /// Connects to the API server, and checks the preconditions.
     pub(super) async fn start(options: &RunOptions) -> Result<Self> {
         let Base { client, site, metrics, health, capabilities, identity, lease } = Base::reach(options).await?;
         let timing = options.waiting.timing();
@@ -101,7 +101,7 @@ impl Process {
         })
     }
 
-    /// Leads or follows until a signal comes, then stops in good order.
+    /// Leads or follows until a signal arrives, then stops in order.
     pub(super) async fn run(mut self, mut signals: Signals) -> Result<End> {
         let mut term: Option<Term> = None;
         let mut role = Role::Follower;
@@ -149,7 +149,7 @@ impl Process {
         Box::pin(self.stop(term, signals)).await
     }
 
-    /// Begins a term of leadership; not if another replica has taken the lease before it could begin.
+    /// Begins a term of leadership; none if another replica took the lease in the meantime.
     async fn lead(&mut self) -> Option<Term> {
         info!("This replica leads");
         let (operator, groups) = (self.operator.clone(), BTreeSet::new());
@@ -177,15 +177,16 @@ impl Process {
         Some(Term::begin(&workloads, worker, settings, ready, self.serving.beside.clone()))
     }
 
-    /// Hands over to another replica, or leaves no create behind that would wait for nobody.
+    /// Hands over to another replica. The last replica unregisters, so that no create waits for ever.
     async fn stop(mut self, term: Option<Term>, mut signals: Signals) -> Result<End> {
         info!(grace = %humantime::format_duration(self.grace), "Stopping");
         let (since, timing) = (Instant::now(), &self.operator.timing.process);
         let leave = async {
             let Some(mut term) = term else { return };
-            // The worker goes on meanwhile: no create shall wait for the handing over.
+            // The worker continues, so that no create waits for the handover.
             self.lease.release().await;
-            // It would take away what a replica that has just started has made its own: so it holds the lease again, if that can be held.
+            // A new replica may have adopted the registrations. So this one unregisters only while it holds the lease again, if
+            // it can.
             if !self.lease.has_successor(timing.successor).await
                 && !matches!(self.lease.look().await, Ok(Role::Follower))
             {
@@ -197,7 +198,7 @@ impl Process {
         };
         let leave = async {
             Box::pin(leave).await;
-            // API servers learn only now and then that this replica is to be called no more.
+            // API servers learn only after a while that this replica must not be called any more.
             if self.serving.reach.borrow().is_ok() {
                 tokio::time::sleep(timing.leaving.saturating_sub(since.elapsed())).await;
             }
@@ -212,7 +213,7 @@ impl Process {
                 return Ok(End::Finding);
             }
         }
-        // The last hands that hold the queue of events: then its writer ends by itself.
+        // These hold the queue of events. Without them its writer ends by itself.
         self.health.watch_worker(None);
         drop(self.recorder);
         let flush = timing.event_flush.min(self.grace.saturating_sub(since.elapsed()));
@@ -263,7 +264,7 @@ impl Base {
     }
 }
 
-/// The policies, followed for as long as the process lives.
+/// The policies, watched as long as the process lives.
 fn follow_policies(
     client: &Client,
     site: &Arc<Site>,

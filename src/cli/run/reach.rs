@@ -12,10 +12,10 @@ use kube::{Api, Client};
 use std::time::{Duration, Instant};
 use tracing::warn;
 
-/// After how long it is logged again that the API server does not answer, for the same reason.
+/// The interval after which the same failure to reach the API server is logged again.
 const UNREACHED_REMINDER: Duration = Duration::from_secs(60);
 
-/// Waits for the server; gives up on what waiting does not cure.
+/// Waits for the server. Fails if waiting does not help.
 pub(super) async fn server(client: &Client, timing: &timing::Process) -> Result<Capabilities> {
     let since = Instant::now();
     let mut said: Option<(String, Instant)> = None;
@@ -44,7 +44,7 @@ pub(super) async fn server(client: &Client, timing: &timing::Process) -> Result<
     }
 }
 
-/// The CRD must be there, and we must be allowed to read policies.
+/// Checks that the CRD exists, and that we have the right to read policies.
 async fn check_policies(client: &Client) -> Result<(), CallError> {
     let api = Api::<Object>::all_with(client.clone(), &policies::resource());
     call(api.list(&ListParams::default().limit(1))).await.map(drop)

@@ -1,4 +1,4 @@
-//! The parts that run only in the replica that leads.
+//! The parts that run only in the leading replica.
 
 use crate::controller::{self, Controller};
 use crate::engine::process::Worker;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::error;
 
-/// A term of leadership: the controller, the worker, and what an engine runs beside them.
+/// A term of leadership: the controller, the worker, and the task of an engine beside them.
 pub(super) struct Term {
     stop_controller: watch::Sender<bool>,
     stop_worker: watch::Sender<bool>,
@@ -35,7 +35,7 @@ impl Term {
         let (stop_controller, stopped) = watch::channel(false);
         let controller = tokio::spawn({
             let (operator, workloads, worker) = (operator.clone(), workloads.clone(), worker.clone());
-            // A new one knows nothing but what is stored, as after a restart.
+            // After a panic a new controller knows only what is stored, as after a restart.
             async move {
                 let begin = || {
                     let (workloads, worker, settings) = (workloads.clone(), worker.clone(), settings.clone());
@@ -60,7 +60,7 @@ impl Term {
         Self { stop_controller, stop_worker, controller: Some(controller), worker, beside }
     }
 
-    /// Ends the controller and lets it take out what must not stay; the worker goes on.
+    /// Ends the controller, which then unregisters what must not stay. The worker continues.
     pub(super) async fn withdraw(&mut self) {
         self.stop_controller.send_replace(true);
         let Some(controller) = self.controller.take() else { return };
@@ -70,7 +70,7 @@ impl Term {
         }
     }
 
-    /// Ends everything, and waits for it.
+    /// Ends all parts, and waits for their end.
     pub(super) async fn end(self) {
         self.beside.abort();
         self.stop_controller.send_replace(true);

@@ -1,6 +1,6 @@
-//! What the server says of registrations before they are written. Pure.
+//! The server's answers about registrations before they are written. Pure.
 //!
-//! The server is asked by writes that are not stored. So it is known what it rejects while everything that is in effect stays as it is.
+//! The questions are dry-run writes. So a rejection becomes known while everything in effect stays as it is.
 
 use super::rendered::{Draft, print};
 use super::{Planner, Requests, View};
@@ -19,17 +19,18 @@ use std::time::Instant;
 /// The answers of the server, by [`Draft::print`].
 pub(super) type Acceptances = BTreeMap<String, Acceptance>;
 
-/// Whether the server would take something.
+/// Whether the server accepts a registration.
 pub(in crate::controller) enum Acceptance {
-    /// It is being asked; why it did not take it before, if it did not.
+    /// The request is on its way. Holds the reason of an earlier rejection.
     Asked(Option<Unavailable>),
     Taken,
-    /// It does not. From that moment on it is asked again.
+    /// Rejected. The question is repeated at that time.
     Refused(Unavailable, Instant),
 }
 
 impl Acceptance {
-    /// The answer of the server, given at `now`. Expressions that do not compile will not compile later; other reasons may pass.
+    /// The `answer` of the server at `now`. An expression that does not compile is asked about less often, because only other
+    /// reasons pass by themselves.
     pub(in crate::controller) fn of(
         answer: Result<(), Unavailable>,
         now: Instant,
@@ -46,31 +47,31 @@ impl Acceptance {
     }
 }
 
-/// Whether the server takes these objects, which are for that kind.
+/// Whether the server accepts these objects for that kind.
 pub(in crate::controller) type Question = (Arc<Kind>, Vec<Value>);
 
-/// What one plan asks.
+/// The questions of one plan.
 #[derive(Default)]
 pub(super) struct Questions {
-    /// What the server is to be asked now.
+    /// The questions to send now.
     open: RefCell<BTreeMap<String, Question>>,
-    /// Everything that was looked up.
+    /// The prints of all drafts of this plan.
     seen: RefCell<BTreeSet<String>>,
-    /// An engine was considered that this operator has to answer for.
+    /// Whether the plan considers an engine that needs this operator to answer.
     needs_operator: Cell<bool>,
 }
 
 impl Questions {
-    /// Notes that `engine` is considered.
+    /// Records that `engine` is considered.
     pub(super) fn note(&self, engine: EngineName) {
         self.needs_operator.set(self.needs_operator.get() || engine.engine().needs_operator());
     }
 }
 
 impl View<'_> {
-    /// Whether the server would take `draft`, which `engine` has rendered for `kind`. If that is not known it becomes a question.
+    /// Whether the server accepts `draft`, which `engine` rendered for `kind`. Adds a question if that is unknown.
     pub(super) fn takes(&self, engine: EngineName, kind: &Arc<Kind>, draft: &Draft) -> Result<(), Hindrance> {
-        // It has taken that already.
+        // The same registration is in effect, so the server has accepted it.
         let in_effect = self.inputs.registrations.of_kind(kind).and_then(Registration::in_effect);
         if in_effect.is_some_and(|in_effect| in_effect.is_of(engine, &draft.objects)) {
             return Ok(());
@@ -95,13 +96,13 @@ impl View<'_> {
                 None
             }
         };
-        // While it does not answer, nothing changes.
+        // Nothing changes while the server does not answer.
         Err(reason.filter(|reason| reason.code != Code::ServerAway).map_or(Hindrance::Asked, Hindrance::from))
     }
 }
 
 impl Planner {
-    /// Makes requests of the open questions, and forgets the answers that nobody asked for.
+    /// Turns open questions into requests, and drops answers that this plan did not use.
     pub(super) fn take_questions(&mut self, questions: Questions, requests: &mut Requests) {
         requests.needs_operator |= questions.needs_operator.get();
         let seen = questions.seen.into_inner();
@@ -116,13 +117,13 @@ impl Planner {
         }
     }
 
-    /// Takes over an answer of the server.
+    /// Records an answer of the server.
     pub(in crate::controller) fn rehearsed(&mut self, print: String, acceptance: Acceptance) {
         self.acceptances.insert(print, acceptance);
         self.outdate();
     }
 
-    /// Notes that the server has not taken `objects` when they were written, whatever it said before.
+    /// Records that the server rejected `objects` on the real write, whatever the dry run said.
     pub(in crate::controller) fn note_refusal(
         &mut self,
         objects: &[Value],
@@ -133,7 +134,7 @@ impl Planner {
         self.rehearsed(print(objects), Acceptance::of(Err(reason.clone()), now, timing));
     }
 
-    /// Whether the server is to be asked again.
+    /// Whether a question to the server is due again.
     pub(super) fn is_rehearsal_due(&self, now: Instant) -> bool {
         let is_due = |acceptance: &Acceptance| matches!(acceptance, Acceptance::Refused(_, at) if *at <= now);
         self.acceptances.values().any(is_due)

@@ -1,4 +1,4 @@
-//! Which engines turned out not to work, though the server seems to have them. Pure.
+//! The engines that do not work although the server seems to have them. Pure.
 
 use super::Planner;
 use crate::api::code::Code;
@@ -9,11 +9,11 @@ use crate::workload::Kind;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// An engine that does not work, on one kind or on all.
+/// An engine that does not work, on one kind or on all kinds.
 pub(in crate::controller) type Blocked = (EngineName, Option<Arc<Kind>>);
 
 impl Planner {
-    /// Notes that `engine` does not work, on `kind` or at all, if that is why it did not.
+    /// Records that `engine` does not work if `reason` says so: on `kind` if a right is missing, else on all kinds.
     pub(in crate::controller) fn block(
         &mut self,
         engine: EngineName,
@@ -24,24 +24,24 @@ impl Planner {
         if !is_lasting(reason) {
             return;
         }
-        // A right may be missing for one kind alone.
+        // A right may be missing for one kind only.
         let kind = (reason.code == Code::MissingRight).then(|| kind.clone());
         self.blocked.insert((engine, kind), (reason.clone(), now));
         self.outdate();
     }
 
-    /// Why `engine` does not work on `kind`, as far as it has been tried.
+    /// Why `engine` does not work on `kind`, if that is known.
     pub(super) fn why_blocked(&self, engine: EngineName, kind: &Arc<Kind>) -> Option<&Unavailable> {
         let found = self.blocked.get(&(engine, None)).or_else(|| self.blocked.get(&(engine, Some(kind.clone()))));
         found.map(|(reason, _)| reason)
     }
 
-    /// Forgets which engines do not work: perhaps the server was started otherwise.
+    /// Forgets all blocked engines, because the server may have other flags now.
     pub(in crate::controller) fn unblock_all(&mut self) {
         self.blocked.clear();
     }
 
-    /// Forgets what was found out of the server's flags some time ago, where a policy waits for that.
+    /// Forgets old knowledge about the server's flags that a policy waits for.
     pub(in crate::controller) fn unblock_awaited(
         &mut self,
         is_awaited: impl Fn(&Unavailable) -> bool,
@@ -58,7 +58,7 @@ impl Planner {
         }
     }
 
-    /// The missing rights that are to be asked for again now.
+    /// The missing rights to ask for now.
     pub(in crate::controller) fn due_rights(
         &mut self,
         now: Instant,
@@ -75,7 +75,7 @@ impl Planner {
         due.collect()
     }
 
-    /// Takes over whether a right is there that was missing.
+    /// Records whether a missing right has been granted.
     pub(in crate::controller) fn asked(&mut self, blocked: &Blocked, is_granted: bool) {
         if is_granted && self.blocked.remove(blocked).is_some() {
             self.outdate();

@@ -1,11 +1,11 @@
-//! The planner: which policy is delivered by which engine on which kind, or why not. Pure: it works on what is known, and returns what the
-//! API server is to be asked. A plan is drawn anew when something that it depends on has changed.
+//! The planner: which engine delivers which policy on which kind, or why none does. Pure: it works on known facts and returns
+//! requests to the API server. It draws a new plan when an input has changed.
 //!
 //! | file | what |
 //! |---|---|
-//! | `rendered` | what policies are registered as, rendered once for each form of them |
-//! | `acceptance` | whether the server would take what is to be registered |
-//! | `blocked` | which engines turned out not to work |
+//! | `rendered` | the rendered registrations, each rendered once for each form of its policies |
+//! | `acceptance` | whether the server accepts a registration |
+//! | `blocked` | the engines that turned out not to work |
 
 mod acceptance;
 mod blocked;
@@ -40,44 +40,44 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What is to be.
+/// The wanted state.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// Of every stored policy: where it is delivered, or why it is not.
+    /// Where each stored policy is delivered, or why it is not.
     pub(super) policies: BTreeMap<String, Result<Arc<Placed>, Readiness>>,
-    /// Policies whose edit cannot be put in force: where they are delivered as they were before.
+    /// Where a policy is still delivered in its old form, because its edit cannot take effect.
     unedited: BTreeMap<String, Arc<Placed>>,
-    /// What the policies on one resource share.
+    /// The shared registration of each kind.
     pub(super) joints: BTreeMap<Arc<Kind>, Arc<Wanted>>,
-    /// Where a template is still being tried, or a policy is in force, or may be, of which nobody can tell now what is to become of
-    /// it: what is registered there stays as it is.
+    /// The kinds whose registration must not change now. A template there is still in trial, or the wanted state of a policy
+    /// that is or may be in effect there is unknown.
     pub(super) undecided: BTreeSet<Arc<Kind>>,
 }
 
 /// Where a policy is delivered.
 pub(super) struct Placed {
     pub(super) policy: Arc<Policy>,
-    /// Its own registration, on the Initializer engine.
+    /// The policy's own registration, with an engine such as Initializer.
     pub(super) own: Option<Arc<Wanted>>,
-    /// The kinds whose registration it shares with others.
+    /// The kinds on which the policy shares a registration.
     pub(super) shared: Vec<Arc<Kind>>,
-    /// Why it is not the engine that would have come first, on one of its kinds.
+    /// Why one of its kinds does not have the preferred engine.
     pub(super) passed_over: Option<Unavailable>,
 }
 
 impl Plan {
-    /// True if there is a policy of which nobody can tell now what is to become of it.
+    /// Whether the wanted state of any policy is unknown.
     pub(super) fn is_undecided(&self) -> bool {
         self.policies.values().any(|placed| placed.as_ref().err().is_some_and(is_undecided))
     }
 }
 
-/// True if and only if it says that nobody can tell now: the server does not answer, or something of ours is on its way.
+/// Whether the outcome is unknown for now, because the server does not answer or a task of ours is not finished.
 pub(super) fn is_undecided(outcome: &Readiness) -> bool {
     matches!(outcome, Readiness::FirstSight | Readiness::Waiting { code: Code::ServerAway, .. })
 }
 
-/// `outcome` of an edit, where what was in force before it stays so.
+/// The `outcome` of an edit whose earlier form stays in effect.
 fn unedited(outcome: Readiness) -> Readiness {
     let with = |message: String| format!("{message}; what was in force before this edit stays in force");
     match outcome {
@@ -91,12 +91,12 @@ fn unedited(outcome: Readiness) -> Readiness {
 /// A template on a kind: the policy's name, the hash of its spec, and the kind.
 pub(super) type TrialKey = (String, String, Arc<Kind>);
 
-/// How far a trial is.
+/// The state of a trial.
 pub(super) enum Trial {
-    /// Why it failed before, if it did: that stands until it is known better.
+    /// Running, with the reason of the last failure. That reason counts until the trial ends.
     Running(Option<Unavailable>),
     Passed,
-    /// It failed, or nobody could tell. It is tried again then: it may have been somebody else's admission that refused.
+    /// The trial failed or had no result. It is repeated at that time, because other admission may have rejected the object.
     Failed(Unavailable, Instant),
 }
 
@@ -114,39 +114,38 @@ impl Trial {
     }
 }
 
-/// What a plan depends on.
+/// The inputs of a plan.
 pub(super) struct Inputs<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) around: Around,
     pub(super) registrations: &'a Registrations,
-    /// What a policy in Audit mode would do, by its name and the hash of its spec.
+    /// The effect that a policy in Audit mode would have, by its name and the hash of its spec.
     pub(super) sample: &'a dyn Fn(&str, &str) -> Option<String>,
     pub(super) now: Instant,
 }
 
-/// What the API server is to be asked for the sake of a plan.
+/// The requests of a plan to the API server.
 #[derive(Default)]
 pub(super) struct Requests {
-    /// Templates to try.
     pub(super) templates: Vec<(TrialKey, Arc<Policy>)>,
     /// Registrations to ask about, by their print.
     pub(super) rehearsals: Vec<(String, Question)>,
-    /// Whether an engine is considered that this operator has to answer for.
+    /// Whether the plan considers an engine that needs this operator to answer.
     pub(super) needs_operator: bool,
 }
 
-/// Draws the plan, and keeps what was found out for it.
+/// Draws the plan, and keeps the results of its requests.
 pub(super) struct Planner {
-    /// The plan; none when something that it depends on has changed.
+    /// The plan; none after an input has changed.
     plan: Option<Arc<Plan>>,
-    /// The fields that the server knows, or why that is not known.
+    /// The fields that the server knows, or why they are unknown.
     schema: Result<PodSchema, String>,
     trials: BTreeMap<TrialKey, Trial>,
     acceptances: Acceptances,
-    /// The engines that turned out not to work, and since when that is known.
+    /// The engines that turned out not to work, with the reason and the time of that discovery.
     blocked: BTreeMap<Blocked, (Unavailable, Instant)>,
     rendered: Rendered,
-    /// The stored policies of the last plan: name and UID, form, generation.
+    /// The stored policies of the last plan: name with UID, form, generation.
     stored: Vec<(String, String, i64)>,
 }
 
@@ -165,23 +164,23 @@ impl Default for Planner {
 }
 
 impl Planner {
-    /// The plan, if nothing that it depends on has changed.
+    /// The plan; none after an input has changed.
     pub(super) fn plan(&self) -> Option<&Arc<Plan>> {
         self.plan.as_ref()
     }
 
-    /// Has the plan drawn anew.
+    /// Drops the plan, so that a new one is drawn.
     pub(super) fn outdate(&mut self) {
         self.plan = None;
     }
 
-    /// Forgets what was found out: the server is another one.
+    /// Forgets all results, because the server is a different one.
     pub(super) fn forget_server(&mut self) {
         let stored = std::mem::take(&mut self.stored);
         *self = Self { stored, ..Self::default() };
     }
 
-    /// Takes over which policies are stored.
+    /// Records which policies are stored.
     pub(super) fn policies_changed(&mut self, snapshot: &Snapshot) {
         let print = |(name, stored): (&String, &Stored)| {
             let form = match &stored.parsed {
@@ -197,23 +196,23 @@ impl Planner {
         }
     }
 
-    /// Whether the fields that the server knows are to be read before the next plan.
+    /// Whether the server's schema must be read before the next plan.
     pub(super) fn needs_schema(&self, snapshot: &Snapshot) -> bool {
         self.plan.is_none() && self.schema.is_err() && snapshot.policies.iter().any(|policy| policy.is_enforced())
     }
 
-    /// Takes over the fields that the server knows, or why they cannot be read.
+    /// Records the fields that the server knows, or why they cannot be read.
     pub(super) fn set_schema(&mut self, schema: Result<PodSchema, String>) {
         self.schema = schema;
     }
 
-    /// Takes over the result of a trial of a template.
+    /// Records the result of a template trial.
     pub(super) fn tried(&mut self, key: TrialKey, trial: Trial) {
         self.trials.insert(key, trial);
         self.plan = None;
     }
 
-    /// Outdates the plan if a template or a registration is to be tried again.
+    /// Drops the plan if a trial of a template or a registration is due again.
     pub(super) fn tick(&mut self, now: Instant) {
         let is_trial_due = |trial: &Trial| matches!(trial, Trial::Failed(_, at) if *at <= now);
         if self.trials.values().any(is_trial_due) || self.is_rehearsal_due(now) {
@@ -221,7 +220,7 @@ impl Planner {
         }
     }
 
-    /// Draws the plan.
+    /// Draws the plan. Returns its requests.
     pub(super) fn draw(&mut self, inputs: &Inputs<'_>) -> Requests {
         let (snapshot, now) = (inputs.snapshot, inputs.now);
         self.trials.retain(|(name, ..), _| snapshot.stored.contains_key(name));
@@ -240,7 +239,7 @@ impl Planner {
             }
             eligible = keep_before_edit(eligible, &failed, inputs.registrations, &mut plan);
         };
-        // Nobody needs a failed trial that was due and was not repeated.
+        // A failed trial that was due and not repeated is not needed any more.
         self.trials.retain(|_, trial| !matches!(trial, Trial::Failed(_, at) if *at <= now));
         let view = View { planner: self, inputs, rendering: &rendering, questions: &questions };
         for policy in &eligible {
@@ -259,7 +258,7 @@ impl Planner {
         requests
     }
 
-    /// The policies that engines can be chosen for, in the order of priority. The others are in the plan, each with its reason.
+    /// The policies that need an engine, in order of priority. The others go into the plan, each with its reason.
     fn eligible(&self, inputs: &Inputs<'_>, plan: &mut Plan) -> Vec<Arc<Policy>> {
         let mut eligible = HashSet::new();
         for (name, stored) in inputs.snapshot.stored.iter() {
@@ -272,7 +271,7 @@ impl Planner {
         policies.filter(|policy| eligible.contains(policy.name.as_str())).cloned().collect()
     }
 
-    /// Adds the kinds where nothing may change until more is known.
+    /// Adds the kinds whose registration must not change until more is known.
     fn note_undecided(&self, inputs: &Inputs<'_>, plan: &mut Plan) {
         let tried = self.trials.iter().filter(|(_, trial)| matches!(trial, Trial::Running(_)));
         plan.undecided.extend(tried.map(|((_, _, kind), _)| kind.clone()));
@@ -286,7 +285,7 @@ impl Planner {
         }
     }
 
-    /// What can be said of a policy before an engine is chosen.
+    /// Checks a policy before an engine is chosen.
     fn judge(&self, name: &str, stored: &Stored, inputs: &Inputs<'_>) -> Result<(), Readiness> {
         let policy = stored.parsed.clone().map_err(|violations| {
             let first = violations.first().map_or(Code::InvalidField, |violation| violation.code);
@@ -321,7 +320,7 @@ impl Planner {
         self.check_template(&policy, &cluster.version)
     }
 
-    /// Compares the template with what the server knows.
+    /// Checks that the server knows every field of the template.
     fn check_template(&self, policy: &Policy, version: &str) -> Result<(), Readiness> {
         let schema = self.schema.as_ref();
         let schema = schema.map_err(|error| Readiness::Waiting { code: Code::ServerAway, message: error.clone() })?;
@@ -333,7 +332,7 @@ impl Planner {
         Err(Readiness::Impossible { code: Code::UnknownTemplateField, message })
     }
 
-    /// Has the templates tried that go into admission as they are. Gives the policies whose template failed.
+    /// Starts trials of the templates that engines put into admission unchanged. Returns the policies whose template failed.
     fn try_templates(
         &mut self,
         policies: &[Arc<Policy>],
@@ -343,7 +342,7 @@ impl Planner {
         requests: &mut Requests,
     ) -> BTreeMap<String, Readiness> {
         let mut failed = BTreeMap::new();
-        // What stays as it was before an edit has been tried.
+        // A form from before an edit has been tried already.
         let is_open = |policy: &&Arc<Policy>| {
             !choice.refused.contains_key(&policy.name) && !plan.policies.contains_key(&policy.name)
         };
@@ -389,9 +388,10 @@ impl Planner {
     }
 }
 
-/// What rejects workloads on `kind` while another registration replaces `before`: what `both`, the policies of both, demand.
+/// The objects that reject workloads on `kind` while another registration replaces `before`. They require only the policies in
+/// `both`.
 pub(super) fn rejecting(around: Around, kind: &Arc<Kind>, before: &InEffect, both: &[Arc<Policy>]) -> Vec<Value> {
-    // As it is registered now: by the same kinds of objects.
+    // Only the kinds of objects that are registered now.
     let kinds = |objects: &[Value]| objects.iter().map(|object| object["kind"].to_string()).collect::<BTreeSet<_>>();
     let registered = kinds(&before.wanted.objects);
     let surroundings = Rendered::default().begin(around);
@@ -402,7 +402,7 @@ pub(super) fn rejecting(around: Around, kind: &Arc<Kind>, before: &InEffect, bot
     objects.into_iter().filter(crate::engine::registration::refuses).collect()
 }
 
-/// Replaces each policy in `failed` by what is in effect of it from before its edit, if there is such, and notes its outcome in `plan`.
+/// Replaces each policy in `failed` by its form from before the edit, if that is in effect. Records the outcomes in `plan`.
 fn keep_before_edit(
     eligible: Vec<Arc<Policy>>,
     failed: &BTreeMap<String, Readiness>,
@@ -422,7 +422,7 @@ fn keep_before_edit(
     eligible
 }
 
-/// What one plan is drawn from.
+/// The inputs and caches of one plan.
 struct View<'a> {
     planner: &'a Planner,
     inputs: &'a Inputs<'a>,
@@ -431,10 +431,10 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// The engine of every resource.
+    /// Chooses the engine of each kind.
     fn choose(&self, policies: &[Arc<Policy>]) -> Choice {
         let (registrations, snapshot) = (self.inputs.registrations, self.inputs.snapshot);
-        // As it is now: what is in force may be an earlier form of it.
+        // The registration may hold an earlier form of the policy, so the forms are compared.
         let in_effect = |kind: &Arc<Kind>| registrations.of_kind(kind).and_then(Registration::in_effect);
         let is_in_force = |kind: &Arc<Kind>, policy: &Policy| match in_effect(kind) {
             Some(in_effect) => in_effect.wanted.has(policy),
@@ -457,7 +457,7 @@ impl View<'_> {
         )
     }
 
-    /// Whether `policies` on `kind` can be registered by `engine`, as far as that is known without asking the server.
+    /// Whether `engine` can register `policies` on `kind`, without a request to the server.
     fn check(&self, engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Result<(), Unavailable> {
         self.is_able(engine, kind)?;
         self.rendering.check(engine, kind, policies)
@@ -475,7 +475,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// What `policies` on `kind` are to be registered as: the best that the server takes.
+    /// The objects that register `policies` on `kind`: the best form that the server accepts.
     fn registration(
         &self,
         engine: EngineName,
@@ -492,7 +492,7 @@ impl View<'_> {
             }
             match self.takes(engine, kind, draft) {
                 Ok(()) => return Ok(draft.objects.clone()),
-                // It has taken them before: what speaks against them will pass, and nothing changes until then.
+                // The server accepted these policies before, so its reason is temporary. Nothing changes until then.
                 Err(Hindrance::Unavailable(reason)) if are_in_force && reason.code == Code::RegistrationRefused => {
                     return Err(Hindrance::Asked);
                 }
@@ -503,7 +503,7 @@ impl View<'_> {
         Err(refused.map_or(Hindrance::Asked, Hindrance::from))
     }
 
-    /// Where `policy` is delivered, as chosen.
+    /// The place of `policy` that follows from `choice`.
     fn place(&self, policy: &Arc<Policy>, choice: &Choice) -> Result<Placed, Readiness> {
         if let Some(reason) = choice.refused.get(&policy.name) {
             return Err(outcome_of(reason.clone()));
@@ -532,7 +532,7 @@ impl View<'_> {
         })
     }
 
-    /// What the policies on each resource share.
+    /// The shared registration of each kind.
     fn joints(&self, plan: &Plan, policies: &[Arc<Policy>], choice: &Choice) -> BTreeMap<Arc<Kind>, Arc<Wanted>> {
         let placed = policies.iter().filter_map(|policy| {
             let unedited = plan.unedited.get(&policy.name);

@@ -1,4 +1,4 @@
-//! What policies are registered as, rendered once for each form of them. Pure.
+//! Caches rendered registrations, one for each form of its policies. Pure.
 
 use crate::capabilities::Capabilities;
 use crate::engine::reach::Reachable;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// One form in which policies can be registered.
 pub(super) struct Draft {
     pub(super) objects: Vec<Value>,
-    /// Two drafts have the same if and only if they have the same objects.
+    /// Equal if and only if the objects are equal.
     pub(super) print: String,
 }
 
@@ -24,15 +24,15 @@ impl Draft {
     }
 }
 
-/// Two registrations have the same if and only if they are the same.
+/// A hash of `objects`, equal for equal registrations only.
 pub(super) fn print(objects: &[Value]) -> String {
     crate::digest::short(serde_json::to_string(objects).expect("values are JSON"))
 }
 
-/// The forms in which policies can be registered, the best first, or why they cannot be.
+/// The forms in which policies can be registered, the best first, or why none exists.
 pub(super) type Drafts = Result<Arc<Vec<Draft>>, Unavailable>;
 
-/// What rendering depends on besides the policies.
+/// The inputs of rendering besides the policies.
 #[derive(Clone)]
 pub(in crate::controller) struct Around {
     pub(in crate::controller) cluster: Arc<Capabilities>,
@@ -51,16 +51,16 @@ impl Around {
     }
 }
 
-/// Policies on a kind by an engine. Policies are told apart by name, UID and spec.
+/// Policies on a kind by an engine. Each policy is identified by name, UID and spec hash.
 type Group = (EngineName, Arc<Kind>, Vec<(String, String, String)>);
 
 enum Entry {
-    /// Only whether the policies can be registered was asked for.
+    /// The result without the objects, because the objects were not requested.
     Verdict(Result<(), Unavailable>),
     Whole(Drafts),
 }
 
-/// What has been rendered. It is forgotten when what it depends on changes, or when a whole plan did not need it.
+/// The cache. It is cleared when an input changes, and it drops entries that a whole plan did not use.
 #[derive(Default)]
 pub(super) struct Rendered {
     around: Option<Around>,
@@ -68,7 +68,7 @@ pub(super) struct Rendered {
 }
 
 impl Rendered {
-    /// What renders in those surroundings, beginning with what has been rendered.
+    /// Begins a plan in these surroundings. The cache is used if they have not changed.
     pub(super) fn begin(self, around: Around) -> Rendering {
         let is_same = self.around.is_some_and(|known| known.is(&around));
         let entries = if is_same { self.entries } else { HashMap::new() };
@@ -76,16 +76,16 @@ impl Rendered {
     }
 }
 
-/// Renders, each group of policies once.
+/// Renders each group of policies once.
 pub(super) struct Rendering {
     pub(super) around: Around,
     entries: RefCell<HashMap<Group, Entry>>,
-    /// The groups that were asked for; true where their objects were.
+    /// The groups that were requested; true if with their objects.
     used: RefCell<HashMap<Group, bool>>,
 }
 
 impl Rendering {
-    /// Ends a plan: forgets what it has not asked for.
+    /// Ends a plan: drops the entries that it did not request.
     pub(super) fn end(self) -> Rendered {
         let (used, mut entries) = (self.used.into_inner(), self.entries.into_inner());
         entries.retain(|group, entry| {
@@ -98,7 +98,7 @@ impl Rendering {
         Rendered { around: Some(self.around), entries }
     }
 
-    /// Whether `policies` on `kind` can be registered by `engine`.
+    /// Whether `engine` can register `policies` on `kind`.
     pub(super) fn check(
         &self,
         engine: EngineName,
@@ -113,7 +113,7 @@ impl Rendering {
         self.whole(group, policies).map(drop)
     }
 
-    /// What `policies` on `kind` can be registered as by `engine`.
+    /// The forms in which `engine` can register `policies` on `kind`.
     pub(super) fn drafts(&self, engine: EngineName, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Drafts {
         let group = group(engine, kind, policies);
         self.used.borrow_mut().insert(group.clone(), true);
@@ -174,11 +174,11 @@ mod tests {
         let first = Rendered::default().begin(around(&cluster, &site));
         let (drawn, again) = (drafts(&first, "i:1"), drafts(&first, "i:1"));
         assert!(Arc::ptr_eq(&drawn, &again));
-        // The next plan has it still, and the edited form beside.
+        // The next plan still has the form, and the edited form beside it.
         let second = first.end().begin(around(&cluster, &site));
         assert!(Arc::ptr_eq(&drawn, &drafts(&second, "i:1")));
         assert_ne!(drawn[0].print, drafts(&second, "i:2")[0].print);
-        // A plan that does not ask for it ends it, and so do other surroundings.
+        // A plan that does not request a form drops it. Other surroundings drop it, too.
         let third = second.end().begin(around(&cluster, &site));
         drafts(&third, "i:2");
         let fourth = third.end().begin(around(&cluster, &site));

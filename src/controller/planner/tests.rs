@@ -1,4 +1,4 @@
-//! Plans without a server: what is known goes in, a plan and what the server is to be asked come out.
+//! Tests of plans without a server: known facts go in; a plan and requests come out.
 
 use super::*;
 use crate::capabilities::Capabilities;
@@ -12,7 +12,7 @@ use serde_json::json;
 const GROUP: &str = "admissionregistration.k8s.io";
 const TIMING: &timing::Controller = &Timing::documented().controller;
 
-/// A server with webhooks of that minor version, and with more.
+/// A server of that minor version with webhooks and the resources in `more`.
 fn cluster(minor: u32, more: &[(&str, &str, &str, &str)]) -> Arc<Capabilities> {
     let served = [
         ("", "v1", "pods", "Pod"),
@@ -44,7 +44,7 @@ fn snapshot(objects: &[Value]) -> Snapshot {
     Snapshot { policies: Arc::new(Policies::new(valid)), stored: Arc::new(stored), synced: true }
 }
 
-/// A planner, and what it draws from.
+/// A planner and its inputs.
 struct Office {
     planner: Planner,
     snapshot: Snapshot,
@@ -81,12 +81,12 @@ impl Office {
         self.planner.draw(&inputs)
     }
 
-    /// Draws until the server, which takes everything, has nothing more to answer.
+    /// Draws plans until there are no more requests. The server accepts everything.
     fn settle(&mut self) {
         self.settle_with(|_| Ok(()));
     }
 
-    /// The same, where `answer` is what the server says of registrations.
+    /// Draws plans until there are no more requests. `answer` is the server's answer about registrations.
     fn settle_with(&mut self, answer: impl Fn(&[Value]) -> Result<(), Unavailable>) {
         for _ in 0..10 {
             let requests = self.draw();
@@ -107,7 +107,7 @@ impl Office {
         self.planner.plan().expect("a plan")
     }
 
-    /// The code of why a policy is not delivered, and the message.
+    /// Why a policy is not delivered: the code and the message.
     fn why(&self, name: &str) -> (Code, String) {
         match &self.plan().policies[name] {
             Err(

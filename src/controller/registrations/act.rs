@@ -1,4 +1,4 @@
-//! Does what the lifecycle of a registration says.
+//! Runs the actions of the lifecycle of registrations.
 
 use crate::api::code::Code;
 use crate::api::condition::Readiness;
@@ -28,7 +28,7 @@ use tracing::{info, warn};
 use super::Slot;
 
 impl Controller {
-    /// Takes over an event, and does what follows.
+    /// Sends an event to the state machine and runs the actions that follow.
     pub(in crate::controller) async fn happened(&mut self, slot: Slot, event: Event) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
@@ -38,7 +38,7 @@ impl Controller {
         }
     }
 
-    /// Takes over `event`, and gives what follows.
+    /// Sends `event` to the state machine. Returns the actions that follow.
     pub(super) fn step(&mut self, slot: &Slot, event: Event) -> Vec<Action> {
         let state = self.registrations.states.remove(slot).unwrap_or_default();
         let context = Context {
@@ -53,7 +53,7 @@ impl Controller {
         actions
     }
 
-    /// Has everything that is in effect verified: perhaps the server was started otherwise.
+    /// Schedules a verification of everything in effect, because the server may have other flags now.
     pub(in crate::controller) fn verify_all(&mut self) {
         let slots: Vec<Slot> = self.registrations.states.keys().cloned().collect();
         for slot in slots {
@@ -61,7 +61,7 @@ impl Controller {
         }
     }
 
-    /// Does what follows; gives what has happened thereby.
+    /// Runs an action. Returns the event that it causes at once.
     async fn act(&mut self, slot: &Slot, action: Action) -> Option<Event> {
         match action {
             Action::Register { wanted, before } => self.register(slot, wanted, before),
@@ -108,7 +108,7 @@ impl Controller {
         }
     }
 
-    /// What rejects workloads while `wanted` replaces `before`: what both demand.
+    /// The objects that reject workloads while `wanted` replaces `before`: they require what both require.
     fn meanwhile(&self, kind: &Arc<Kind>, before: &InEffect, wanted: &Wanted) -> Meanwhile {
         let judging = |policies: &[Arc<Policy>]| policies.iter().filter(|policy| policy.judges()).count();
         let both: Vec<_> = before.policies().iter().filter(|policy| wanted.has(policy)).cloned().collect();
@@ -126,7 +126,7 @@ impl Controller {
         let task = slot.clone();
         match slot {
             Slot::Policy(name) => {
-                // The status comes first, because a new leader would take a missing registration for a removal by hand.
+                // The status comes first, because a new leader treats a missing registration as deleted by hand.
                 let stored = self.snapshots.borrow().stored.get(name).cloned();
                 match stored {
                     Some(stored) => drop(self.write_status(name, &stored, Force::Now).await),
@@ -190,7 +190,7 @@ impl Controller {
         });
     }
 
-    /// Takes what we have written for registered: the watch may not have shown it yet, or that it is gone again.
+    /// Marks the written objects as registered, because the watch may not show them yet, or not that they are `deleted` again.
     fn expect(&mut self, in_effect: &InEffect, deleted: &BTreeSet<RegistrationKey>) {
         for ((resource, name), edition) in in_effect.editions.iter().filter(|(key, _)| !deleted.contains(*key)) {
             if let Some(mirror) = self.registrations.own.get_mut(resource.as_str()) {
@@ -201,7 +201,7 @@ impl Controller {
         }
     }
 
-    /// Has another engine, or another set of policies, be tried, if that may help.
+    /// Tells the planner to try another engine or another set of policies, if that may help.
     fn note_failure(&mut self, wanted: &Wanted, reason: &Unavailable) {
         let (now, timing) = (Instant::now(), &self.operator.timing.controller);
         for kind in &wanted.kinds {
@@ -212,13 +212,13 @@ impl Controller {
         }
     }
 
-    /// Tells the workloads which engine has delivered what.
+    /// Publishes to the workloads which engine delivers which policies.
     fn publish_delivered(&self) {
         let in_effect = self.registrations.of_kinds().filter_map(|(kind, state)| Some((kind, state.in_effect()?)));
         let delivered = in_effect.map(|(kind, in_effect)| {
             let policies = Policies::new(in_effect.policies().iter().cloned());
             let engine = in_effect.wanted.engine;
-            // An engine that is asked at each create counts the answers itself.
+            // The server of such an engine counts its answers itself.
             let deliverer = Deliverer { engine: engine.as_str(), has_counted: engine.engine().needs_operator() };
             (kind.clone(), (deliverer, Arc::new(policies)))
         });
@@ -263,7 +263,7 @@ impl Controller {
     fn report_registered(&mut self, slot: &Slot, in_effect: &InEffect) {
         let is_proven = in_effect.unverified.is_none();
         match slot {
-            // Whether the policy is in effect is said once it is on all its kinds; what it waited for has come.
+            // The policy is reported as in effect once it is so on all its kinds. Its reason to wait is over.
             Slot::Policy(name) => {
                 let state = self.statuses.policies.get_mut(name);
                 if let Some(state) = state.filter(|state| !matches!(state.outcome, Readiness::InForce { .. })) {
@@ -277,7 +277,7 @@ impl Controller {
         }
     }
 
-    /// Forgets a slot of which nothing is left; and a policy that is gone.
+    /// Drops the state of an empty slot, and of a deleted policy.
     pub(super) fn forget(&mut self, slot: &Slot) {
         match slot {
             Slot::Kind(_) => drop(self.registrations.states.remove(slot)),
@@ -296,7 +296,7 @@ impl Controller {
 /// Registers `wanted` for its only policy.
 ///
 /// # Errors
-/// Why it is not in effect, and what is still.
+/// Why it is not in effect, and what still is.
 async fn register_own(
     worker: &dyn Worker,
     key: Option<RegistrationKey>,
@@ -311,16 +311,16 @@ async fn register_own(
             let editions = Editions::from([(key, Edition::default())]);
             Ok(InEffect { wanted: wanted.clone(), unverified, leftover: None, editions })
         }
-        // The server has rejected it: what was there before still is.
+        // The server rejected the write, so the earlier registration still exists.
         Err(reason) if is_rejection(&reason) => Err((reason, before.cloned())),
         Err(reason) => Err((reason, None)),
     }
 }
 
-/// Registers `wanted`, and removes what is `obsolete` beside it. If that fails, restores what was in effect `before`.
+/// Registers `wanted` and removes the `obsolete` objects. On failure restores what was in effect `before`.
 ///
 /// # Errors
-/// Why it is not in effect, and what is still.
+/// Why it is not in effect, and what still is.
 async fn register_shared(
     registrar: &Registrar,
     wanted: &Arc<Wanted>,
@@ -336,16 +336,16 @@ async fn register_shared(
         }
         Err(reason) => reason,
     };
-    // What an earlier leader may have put in effect there stays.
+    // A registration of an earlier leader may be in effect there and stays.
     if before.is_none() && is_rejection(&reason) {
         return Err((reason, None));
     }
-    // Where the engine turned out to be off, it was off before, too.
+    // If the engine is off now, it was off before, too.
     let before = before.filter(|before| before.wanted.engine != wanted.engine || !is_of_engine(&reason));
     let objects = before.map(|before| before.wanted.objects.as_slice()).unwrap_or_default();
     let kept = match registration::restore(registrar, &wanted.objects, objects).await {
         Ok(editions) => before.map(|before| InEffect { editions, ..before.clone() }),
-        // It is compared with what is there once that can be read.
+        // The next comparison corrects this once the objects can be read.
         Err(error) => {
             warn!(resource = registrar.kind.resource, %error, "What was in force before cannot be put back; trying again");
             before.cloned()
@@ -354,7 +354,7 @@ async fn register_shared(
     Err((reason, kept))
 }
 
-/// Whether the engine is off, whatever is registered.
+/// Whether the reason is that the engine is off, whatever is registered.
 fn is_of_engine(reason: &Unavailable) -> bool {
     is_lasting(reason) && reason.code != Code::MissingRight
 }
@@ -363,8 +363,8 @@ fn still_there(reason: &Unavailable) -> Unverified {
     (reason.code, format!("what another engine had registered cannot be taken away: {reason}"))
 }
 
-/// Whether one of `policies` is still stored, and was not deleted and made again. The server is asked, because their own watch may lag
-/// behind. Without an answer they count as stored.
+/// Whether one of `policies` is still stored, and not deleted and created again. Asks the server, because our watch of policies
+/// may lag behind. Without an answer they count as stored.
 async fn is_any_stored(client: kube::Client, policies: &[Arc<Policy>]) -> bool {
     let api = Api::<Object>::all_with(client, &policies::resource());
     for policy in policies {
@@ -372,7 +372,7 @@ async fn is_any_stored(client: kube::Client, policies: &[Arc<Policy>]) -> bool {
         let is_same = |stored: &Object| stored.uid().as_deref() == Some(policy.uid.as_str());
         let is_stored = match call(api.list(&by_name)).await {
             Ok(stored) => stored.items.iter().any(is_same),
-            // Their definition is gone, and they with it.
+            // Their definition is deleted, and so are they.
             Err(error) => error.code() != 404,
         };
         if is_stored {

@@ -1,4 +1,4 @@
-//! Compares what every slot is to have with what it has.
+//! Compares the wish for every slot with the observed objects.
 
 use crate::api::code::Code;
 use crate::api::condition::Readiness;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::{Slot, needs_operator};
 
 impl Controller {
-    /// Compares what every slot is to have with what it has, and starts what is missing.
+    /// Compares the wish for every slot with the observed objects, and starts the work that follows.
     pub(in crate::controller) async fn settle_registrations(&mut self, snapshot: &Snapshot) {
         let Some(plan) = self.planner.plan().cloned() else { return };
         for (name, stored) in snapshot.stored.iter() {
@@ -56,7 +56,7 @@ impl Controller {
         let is_held = match &wish {
             Wish::Registered(wanted) => wanted.policies.iter().any(|policy| {
                 let Some(status) = snapshot.stored.get(&policy.name).map(|stored| &stored.status) else { return false };
-                // By what an edited policy is in effect is not known; that it was held is.
+                // After an edit the engine in effect is unknown, but a hold is not.
                 let is_same = status["observedSpecHash"] == policy.spec_hash.as_str();
                 (is_same || Hold::is_told(status)) && Hold::is_due(status, wanted.engine)
             }),
@@ -69,7 +69,7 @@ impl Controller {
         let registrations = &self.registrations;
         let state = registrations.states.get(&slot);
         let registered = registrations.registered(&slot);
-        // Most policies have no registration of their own, and are to have none.
+        // Most policies have no registration of their own, and want none.
         if state.is_none() && registered.is_empty() && matches!(wish, Wish::Unregistered { .. } | Wish::Keep) {
             self.forget(&slot);
             return;
@@ -83,7 +83,7 @@ impl Controller {
         self.happened(slot, Event::Compared(wish, observed)).await;
     }
 
-    /// What the plan wants for the policy `name` alone.
+    /// The wish for the registration of the policy `name` alone.
     fn wish_of_policy(&mut self, name: &str, stored: &Stored) -> Wish {
         let placed = self.placed(name);
         let own = placed.as_ref().ok().and_then(|placed| placed.own.clone());
@@ -109,18 +109,18 @@ impl Controller {
         if let Err(outcome) = placed {
             self.set_outcome(name, outcome);
         }
-        // To suspend a policy and to resume it is how a user ends the hold after a removal by hand.
+        // A user ends the hold after a deletion by hand by suspending and resuming the policy.
         Wish::Unregistered { ends_hold: true }
     }
 
-    /// What the plan wants for all policies on `kind`.
+    /// The wish for the registration of all policies on `kind`.
     fn wish_of_kind(&self, kind: &Arc<Kind>, wanted: Option<&Arc<Wanted>>) -> Wish {
         let in_effect = self.registrations.of_kind(kind).and_then(Registration::settled);
         match wanted {
             Some(wanted) => Wish::Registered(wanted.clone()),
-            // The policies are to have registrations of their own, which are not in effect yet.
+            // The policies get registrations of their own, which are not in effect yet.
             None if in_effect.is_some_and(|in_effect| self.is_handing_over(in_effect)) => Wish::Keep,
-            // To suspend a policy does not end the hold on its kinds: others there would be in effect at once.
+            // A suspended policy does not end the hold on its kinds, because other policies there would be in effect at once.
             None => Wish::Unregistered { ends_hold: false },
         }
     }
@@ -133,8 +133,8 @@ impl Controller {
         in_effect.policies().iter().any(is_awaited)
     }
 
-    /// Whether the watches are in sync that `wanted` needs, or why they will not be: the API server must not put our name on objects
-    /// before we see them.
+    /// Whether the watches that `wanted` needs are in sync, or why they will not be. The API server must not put our name on
+    /// objects before we see them.
     fn why_not_yet(&self, wanted: &Wanted) -> Result<(), Option<Unavailable>> {
         let kinds = wanted.kinds.iter().map(|kind| (kind.resource.as_str(), self.watches.progress(kind)));
         let by_namespaces = wanted.policies.iter().any(|policy| policy.reads_namespaces());
@@ -173,15 +173,15 @@ impl Controller {
         }
     }
 
-    /// Whether an earlier leader has said that the policy is in effect, and nothing speaks against it.
+    /// Whether the status from an earlier leader says that the policy is in effect, and nothing contradicts it.
     fn was_in_effect(&self, name: &str, stored: &Stored) -> bool {
         let is_same = |policy: &Arc<Policy>| stored.status["observedSpecHash"] == policy.spec_hash.as_str();
         let is_registered = self.registrations.own_of(name).is_some();
         is_programmed(stored) && (is_registered || stored.parsed.as_ref().is_ok_and(is_same))
     }
 
-    /// Whether to keep the current state of the policy while the desired one is unknown: the policy is registered, alone or with others,
-    /// was in effect under an earlier leader, or is held.
+    /// Whether to keep the current state of the policy while the wanted one is unknown. True if the policy is registered, alone
+    /// or with others, was in effect under an earlier leader, or is held.
     fn stays_as_it_is(&self, name: &str, stored: &Stored) -> bool {
         let own = self.registrations.of_policy(name);
         let is_held = own.is_some_and(Registration::is_held) || Hold::is_told(&stored.status);
@@ -192,32 +192,32 @@ impl Controller {
         is_held || is_registered || self.was_in_effect(name, stored) || stored.parsed.as_ref().is_ok_and(is_shared)
     }
 
-    /// Whether the policy may have a registration of its own, also one that an earlier leader made.
+    /// Whether the policy may have a registration of its own, perhaps from an earlier leader.
     pub(super) fn may_be_registered(&self, name: &str, stored: &Stored) -> bool {
         let is_begun = self.registrations.of_policy(name).is_some_and(|own| !own.is_unregistered());
         let is_read = self.registrations.has_read_own();
         is_begun || self.registrations.own_of(name).is_some() || (!is_read && is_programmed(stored))
     }
 
-    /// Whether the policy goes from a registration of its own to shared ones, and is not in effect there yet.
+    /// Whether the policy moves from its own registration to shared ones, and is not in effect there yet.
     fn is_leaving(&self, name: &str, placed: &Result<Arc<Placed>, Readiness>) -> bool {
         let Ok(placed) = placed else { return false };
         self.registrations.is_own_in_effect(name) && self.shortfall(&placed.policy, &placed.shared).is_some()
     }
 
-    /// Whether it is not known yet by which engine the policy is to be delivered on one of its kinds.
+    /// Whether the engine of the policy on one of its shared kinds is unknown.
     fn is_undecided_elsewhere(&self, placed: &Result<Arc<Placed>, Readiness>) -> bool {
         let Some((placed, plan)) = placed.as_ref().ok().zip(self.planner.plan()) else { return false };
         placed.shared.iter().any(|kind| plan.undecided.contains(kind))
     }
 
-    /// Tells those who keep the certificate once every registration has the authorities that may sign it.
+    /// Calls `published` once every registration has the authorities that may sign the certificate.
     fn report_published(&self, wanted: &BTreeMap<Arc<Kind>, Arc<Wanted>>) {
         let reach = self.settings.reach.borrow().clone();
         let Some(bundle) = reach.ok().and_then(|reach| reach.ca_bundle.clone()) else { return };
         let has_it = |(kind, state): (&Arc<Kind>, &Registration)| match (state.settled(), wanted.get(kind)) {
             (Some(in_effect), Some(wanted)) => in_effect.wanted.is_as(wanted),
-            // An edit that the server rejects leaves what was there before.
+            // After a rejected edit the earlier objects may still exist.
             (None, _) if state.is_unregistered() => !self
                 .registrations
                 .registered(&Slot::of_kind(kind))

@@ -15,8 +15,8 @@ use tracing::{error, warn};
 use super::{Slot, needs_operator};
 
 impl Controller {
-    /// What this process serves and what rejects nothing: it can go when the process goes. With it what an earlier leader has registered,
-    /// and this one has not come to yet.
+    /// The kinds, with their policies, that this process serves and where nothing is rejected: they can go with the process.
+    /// Includes the registrations of an earlier leader that this one has not handled yet.
     fn leaving_kinds(&self, stored: &BTreeMap<String, Stored>) -> Vec<(Arc<Kind>, Vec<Arc<Policy>>)> {
         let by_us = self.registrations.all_shared().filter(|(resource, _)| needs_operator(resource));
         let in_effect = self.registrations.of_kinds().filter(|(_, state)| state.in_effect().is_some());
@@ -37,7 +37,8 @@ impl Controller {
         kinds.into_iter().filter_map(served).filter(is_open).collect()
     }
 
-    /// Unregisters what needs this process and rejects nothing; writes that into the status first, as far as it can until `until`.
+    /// Unregisters the kinds that need this process and reject nothing. First it writes the statuses, as far as possible
+    /// before `until`.
     pub(in crate::controller) async fn withdraw_kinds(&mut self, stored: &BTreeMap<String, Stored>, until: Instant) {
         let open = self.leaving_kinds(stored);
         let policies: BTreeSet<&str> =
@@ -54,7 +55,7 @@ impl Controller {
         futures::future::join_all(removals).await;
     }
 
-    /// The same for the registrations that policies have of their own.
+    /// The same for registrations of single policies.
     pub(in crate::controller) async fn withdraw_own(&mut self, stored: &BTreeMap<String, Stored>, until: Instant) {
         let Some(worker) = self.worker.clone() else { return };
         let leaving: Vec<_> = stored

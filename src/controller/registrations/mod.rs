@@ -1,12 +1,12 @@
-//! Keeps the registrations as the plan wants them: watches them, feeds [`lifecycle`](crate::engine::lifecycle) with what has happened, and
-//! does what it says.
+//! Keeps the registrations as the plan wants them: watches them, sends events to [`lifecycle`](crate::engine::lifecycle), and
+//! runs its actions.
 //!
 //! | file | what |
 //! |---|---|
 //! | `follow` | the watches of everything that engines register |
-//! | `compare` | what the plan wants for each slot, against what is there |
-//! | `act` | what the lifecycle wants done |
-//! | `leave` | what goes when the last replica stops |
+//! | `compare` | compares the wish for each slot with the observed objects |
+//! | `act` | runs the actions of the lifecycle |
+//! | `leave` | unregisters when the last replica stops |
 
 mod act;
 mod compare;
@@ -36,13 +36,13 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Semaphore;
 
-/// Whom a registration belongs to.
+/// The owner of a registration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Slot {
     /// One policy, by name.
     Policy(String),
-    /// All policies on a kind. It changes by being written over, and goes to another engine by being there twice
-    /// for a moment: the second finds the marker and does nothing.
+    /// All policies on a kind. A change overwrites the registration. On a change of engine both registrations exist for a
+    /// moment: the second one finds the marker and does nothing.
     Kind(Arc<Kind>),
 }
 
@@ -56,8 +56,8 @@ impl Slot {
     }
 }
 
-/// How many policies are registered at one time: each takes a connection, which has its buffers, and a place among the requests that the
-/// server takes at once.
+/// The number of policies that are registered at the same time. Each takes a connection with its buffers, and one of the
+/// requests that the server handles at the same time.
 const REGISTERING: usize = 32;
 
 /// The registrations and what the watches show of them.
@@ -67,11 +67,11 @@ pub(super) struct Registrations {
     own: BTreeMap<&'static str, Mirror<Value>>,
     /// Every object of ours that several policies share, by the plural name of its resource.
     shared: BTreeMap<&'static str, Mirror<Edition>>,
-    /// The resources that cannot be read, and why.
+    /// The resources that cannot be read, with the reason.
     pub(super) unreadable: BTreeMap<&'static str, Unavailable>,
-    /// Since when the server has refused a list that it once gave: an API server that has just started knows no rights yet.
+    /// Since when the server rejects a list that it once allowed. An API server that has just started knows no rights yet.
     pub(super) refused: BTreeMap<&'static str, Instant>,
-    /// The room for registrations that are under way.
+    /// Limits the number of registrations at the same time.
     room: Arc<Semaphore>,
 }
 
@@ -102,7 +102,6 @@ impl Registrations {
         self.of_policy(name).is_some_and(|registration| registration.settled().is_some())
     }
 
-    /// The registrations of kinds.
     pub(super) fn of_kinds(&self) -> impl Iterator<Item = (&Arc<Kind>, &Registration)> {
         self.states.iter().filter_map(|(slot, state)| match slot {
             Slot::Kind(kind) => Some((kind, state)),
@@ -119,34 +118,34 @@ impl Registrations {
         }
     }
 
-    /// Whether a task works on the registration of a policy.
+    /// Whether a task works on the registration of any policy.
     pub(super) fn is_any_own_busy(&self) -> bool {
         self.states.iter().any(|(slot, state)| matches!(slot, Slot::Policy(_)) && state.is_busy())
     }
 
-    /// Whether everything of `resource` has been read once. Nothing is read of what the server does not serve.
+    /// Whether all objects of `resource` have been read once; false for a resource that the server does not serve.
     pub(super) fn has_read(&self, resource: &str) -> bool {
         let own = self.own.get(resource).map(Mirror::is_complete);
         own.or_else(|| self.shared.get(resource).map(Mirror::is_complete)).unwrap_or_default()
     }
 
-    /// Whether everything has been read that can be.
+    /// Whether all readable resources have been read once.
     pub(super) fn has_read_all(&self) -> bool {
         let mut followed = self.own.keys().chain(self.shared.keys());
         followed.all(|resource| self.has_read(resource) || self.unreadable.contains_key(resource))
     }
 
-    /// Whether the registrations that policies have of their own have been read, as far as the server has such.
+    /// Whether all registrations of single policies have been read once; true if the server has no such resource.
     pub(super) fn has_read_own(&self) -> bool {
         self.own.values().all(Mirror::is_complete)
     }
 
-    /// Whether the server has registrations of one policy.
+    /// Whether the server has a resource for registrations of single policies.
     pub(super) fn follows_own(&self) -> bool {
         !self.own.is_empty()
     }
 
-    /// Every registration of one policy that is ours: the plural name of its resource, its own name, and itself.
+    /// Our registrations of single policies: the plural name of the resource, the name, and the object.
     pub(super) fn own(&self) -> impl Iterator<Item = (&'static str, &String, &Value)> {
         self.all_own().filter(|(.., stored)| is_ours_of(stored))
     }
@@ -157,7 +156,7 @@ impl Registrations {
             .flat_map(|(resource, mirror)| mirror.known().iter().map(|(name, stored)| (*resource, name, stored)))
     }
 
-    /// The registration that the policy `name` has of its own, if it is ours: its key, and itself.
+    /// The registration of the policy `name` alone, if it is ours: the key and the object.
     pub(super) fn own_of(&self, name: &str) -> Option<(RegistrationKey, &Value)> {
         let own_name = own_name(name);
         let stored = self.own.iter().find_map(|(resource, mirror)| Some((*resource, mirror.known().get(&own_name)?)));
@@ -166,7 +165,7 @@ impl Registrations {
             .map(|(resource, stored)| ((resource.to_owned(), own_name), stored))
     }
 
-    /// The policy as it was before an edit, if it is in force as that.
+    /// The form of the policy from before an edit, if that form is in effect.
     pub(super) fn before_edit(&self, policy: &Policy) -> Option<Arc<Policy>> {
         let in_effect = self.of_kinds().filter_map(|(_, state)| state.in_effect());
         let mut others = in_effect
@@ -175,7 +174,8 @@ impl Registrations {
         others.find(|other| other.spec_hash != policy.spec_hash).cloned()
     }
 
-    /// Whether the registration of `kind` may deliver the policy `name`: it does, or an earlier leader has said so.
+    /// Whether the registration of `kind` delivers the policy `name`, or may do so according to the status from an earlier
+    /// leader.
     pub(super) fn may_be_in_effect(&self, kind: &Arc<Kind>, stored: &Stored, name: &str) -> bool {
         match self.of_kind(kind).and_then(Registration::in_effect) {
             Some(in_effect) => in_effect.policies().iter().any(|policy| policy.name == name),
@@ -183,7 +183,8 @@ impl Registrations {
         }
     }
 
-    /// Notes that `resource` cannot be read because of `error`, if there is nothing to wait for: a right is missing. True if that is new.
+    /// Records that `resource` cannot be read if `error` is a missing right that will not pass soon. Returns whether that is
+    /// new.
     pub(super) fn note_unreadable(
         &mut self,
         resource: &'static str,
@@ -201,7 +202,7 @@ impl Registrations {
         self.unreadable.insert(resource, Unavailable::new(Code::MissingRight, message)).is_none()
     }
 
-    /// Looks for foreign registrations that are in the way of `policy`.
+    /// Looks for foreign registrations that conflict with `policy`.
     pub(super) fn check_foreign(&self, policy: &Policy, cluster: &Capabilities) -> Result<(), Readiness> {
         for (resource, other, stored) in self.all_own().filter(|(.., stored)| !is_ours_of(stored)) {
             let kind = cluster.registration(resource).map_or_else(|| resource.to_owned(), |served| served.kind);
@@ -221,12 +222,12 @@ impl Registrations {
         Ok(())
     }
 
-    /// Every shared object of ours: the plural name of its resource, and its own.
+    /// Every shared object of ours: the plural name of its resource, and its name.
     fn all_shared(&self) -> impl Iterator<Item = (&'static str, &String)> {
         self.shared.iter().flat_map(|(resource, mirror)| mirror.known().keys().map(move |name| (*resource, name)))
     }
 
-    /// The objects of `slot` that are there.
+    /// The objects of `slot` that exist.
     pub(super) fn registered(&self, slot: &Slot) -> BTreeSet<RegistrationKey> {
         match slot {
             Slot::Policy(name) => self.own_of(name).map(|(key, _)| key).into_iter().collect(),
@@ -238,7 +239,7 @@ impl Registrations {
         }
     }
 
-    /// An object of `in_effect` that is not as we wrote it.
+    /// An object of `in_effect` that differs from what we wrote.
     fn edited(&self, in_effect: &InEffect) -> Option<RegistrationKey> {
         let is_edited = |(key, ours): &(&RegistrationKey, &Edition)| {
             if let Some(mirror) = self.own.get(key.0.as_str()) {
@@ -252,7 +253,7 @@ impl Registrations {
         in_effect.editions.iter().find(is_edited).map(|(key, _)| key.clone())
     }
 
-    /// The slot of an object.
+    /// The slot that owns an object.
     fn slot_of(resource: &str, name: &str) -> Option<Slot> {
         if engine::is_per_policy(resource) {
             return policy_of(name).map(Slot::of_policy);
@@ -262,7 +263,7 @@ impl Registrations {
 }
 
 impl Controller {
-    /// Why `policy` is not in effect on one of `kinds`, or that it is not known yet; none if it is.
+    /// Why `policy` is not in effect on one of `kinds`, or that this is not known yet; none if it is in effect.
     pub(super) fn shortfall(&self, policy: &Policy, kinds: &[Arc<Kind>]) -> Option<Readiness> {
         let mut unknown = None;
         for kind in kinds {
@@ -275,7 +276,7 @@ impl Controller {
         unknown
     }
 
-    /// Why the registration that `policy` is to have of its own is not in effect, or that it is not known yet; none if it is.
+    /// Why the wanted registration of `policy` alone is not in effect, or that this is not known yet; none if it is in effect.
     pub(super) fn shortfall_of_own(&self, policy: &str, wanted: &Arc<Wanted>) -> Option<Readiness> {
         let state = self.registrations.of_policy(policy);
         if state.and_then(Registration::settled).is_some_and(|in_effect| in_effect.wanted.is_as(wanted)) {
@@ -304,7 +305,7 @@ impl Controller {
     }
 }
 
-/// Whether the API server calls this operator by what is registered as `resource`.
+/// Whether the API server calls this operator through objects of `resource`.
 fn needs_operator(resource: &str) -> bool {
     engine::of_resource(resource).is_some_and(Engine::needs_operator)
 }

@@ -1,5 +1,5 @@
-//! The MutatingAdmissionPolicy engine: the API server itself decides and injects, from 1.36. What it is told is compiled by
-//! [`admission_policy`](crate::compile::admission_policy).
+//! The MutatingAdmissionPolicy engine: the API server itself decides and injects, from 1.36 on. The registered objects come
+//! from [`admission_policy`](crate::compile::admission_policy).
 
 use super::requirements::{Flags, Requirements};
 use super::{Engine, EngineName, Surroundings, Unavailable};
@@ -13,10 +13,8 @@ use crate::workload::Kind;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The name of the engine.
 const NAME: EngineName = EngineName("MutatingAdmissionPolicy");
 
-/// The engine.
 pub struct MutatingAdmissionPolicy;
 
 impl Engine for MutatingAdmissionPolicy {
@@ -107,7 +105,7 @@ impl Engine for MutatingAdmissionPolicy {
     }
 }
 
-/// KEP-3962: alpha in 1.32, beta and off in 1.34, stable and on in 1.36.
+/// KEP-3962: alpha in 1.32, beta and off by default in 1.34, stable and on in 1.36.
 fn flags(minor: u32) -> Flags {
     match minor {
         0..=31 => Flags::Never("MutatingAdmissionPolicies came with 1.32, and are stable from 1.36"),

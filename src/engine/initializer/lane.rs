@@ -1,7 +1,7 @@
-//! The priority lane: completing PATCHes that the API server's limit of requests does not hold up.
+//! The priority lane: completing PATCHes that bypass the API server's limit of requests.
 //!
-//! The limit exempts members of the group `system:masters` alone. So, where whoever runs the operator allows it, these requests
-//! impersonate the operator itself *and* that group: the group alone is refused (1.13.5 answers 500).
+//! The limit exempts only members of the group `system:masters`. So these requests impersonate the operator itself *and* that
+//! group, if the cluster's administrator allows it. The group alone is rejected (1.13.5 answers 500).
 
 use crate::survival::lock;
 use crate::timing;
@@ -12,33 +12,32 @@ use std::time::{Duration, Instant};
 /// The group that the limit exempts.
 const GROUP: &str = "system:masters";
 
-/// The lane of one operator.
 pub struct Lane {
     user: String,
     closed: Mutex<Option<Instant>>,
-    /// How long it is not tried again after a refusal.
+    /// The time without a new attempt after a rejection.
     pause: Duration,
 }
 
 impl Lane {
-    /// The lane of the ServiceAccount `scpol` in `namespace`: the one that the shipped right names.
+    /// The lane of the ServiceAccount `scpol` in `namespace`, which the shipped right names.
     pub fn new(namespace: &str, timing: &timing::Initializer) -> Self {
         let user = format!("system:serviceaccount:{namespace}:scpol");
         Self { user, closed: Mutex::default(), pause: timing.lane_closed }
     }
 
-    /// True unless it has been refused lately.
+    /// Whether there was no recent rejection.
     pub(super) fn is_open(&self, now: Instant) -> bool {
         let closed = *lock(&self.closed);
         closed.is_none_or(|closed| now.duration_since(closed) >= self.pause)
     }
 
-    /// Notes that the server has refused the impersonation.
+    /// Records that the server rejected the impersonation.
     pub(super) fn close(&self, now: Instant) {
         *lock(&self.closed) = Some(now);
     }
 
-    /// Puts a request on the lane.
+    /// Adds the impersonation headers to a request.
     pub(super) fn put(&self, request: Builder) -> Builder {
         request.header("Impersonate-User", &self.user).header("Impersonate-Group", GROUP)
     }

@@ -1,8 +1,8 @@
 //! The Initializer engine, for servers 1.12 and 1.13.
 //!
-//! [`render`] says what the server must know; [`registration`] brings a policy in force and takes it out again;
-//! [`crate::workloads`] sees new objects, [`queue`] orders them, [`worker`] settles each in one guarded PATCH that
-//! [`completion`](crate::compile::completion) makes. How the server behaves is told in `docs/initializers.md`.
+//! [`render`] makes the configuration of a policy; [`registration`] registers and unregisters it. [`crate::workloads`] sees new
+//! objects, [`queue`] orders them, and [`worker`] settles each in one guarded PATCH from
+//! [`completion`](crate::compile::completion). `docs/initializers.md` describes the behaviour of servers.
 
 pub mod lane;
 mod pressure;
@@ -28,10 +28,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The name of the engine.
 const NAME: EngineName = EngineName("Initializer");
 
-/// The engine.
 pub struct Initializer;
 
 impl Engine for Initializer {
@@ -126,16 +124,17 @@ impl Engine for Initializer {
     }
 }
 
-/// A configuration of anybody's; one that cannot be read counts as empty.
+/// A configuration, ours or foreign; empty if it is unreadable.
 fn parsed(stored: &Value) -> InitializerConfiguration {
     serde_json::from_value(stored.clone()).unwrap_or_default()
 }
 
-/// Whether the plugin is on: without it, and its feature gate, the server drops `metadata.initializers` of an object that is created.
+/// Whether the plugin is on; none if unknown. Without the plugin and its feature gate, the server drops `metadata.initializers`
+/// on create.
 fn keeps_initializers(answer: &Result<Value, CallError>) -> Option<bool> {
     match answer {
         Ok(tried) => Some(!tried["metadata"]["initializers"].is_null()),
-        // The plugin itself refuses those who lack `initialize`.
+        // The plugin itself rejects clients without the verb `initialize`.
         Err(error) if error.code() == 403 && error.to_string().contains("create with initializers denied") => {
             Some(true)
         }
@@ -143,7 +142,7 @@ fn keeps_initializers(answer: &Result<Value, CallError>) -> Option<bool> {
     }
 }
 
-/// From `docs/initializers.md`; the plugin makes the server switch its feature gate on itself.
+/// From `docs/initializers.md`. The plugin makes the server turn on its feature gate.
 fn flags(minor: u32) -> Flags {
     match minor {
         0..=6 => Flags::Never("Initializers came with 1.7"),
@@ -158,7 +157,7 @@ fn flags(minor: u32) -> Flags {
     }
 }
 
-/// Why the engine cannot run on `cluster`, if it cannot.
+/// Whether the engine can run on `cluster`.
 ///
 /// # Errors
 /// The reason, with the server's flag to set.

@@ -1,66 +1,66 @@
-//! How much we ask of the API server at once. Pure: time is passed in.
+//! Limits our concurrent requests to the API server. Pure: time is passed in.
 //!
-//! On the servers of this engine each create that waits for us holds one of the server's places for writes. When none is left, our
-//! own PATCH, which would free one, is answered 429. Then many tries only add to the crowd: everything pauses for as long as the
-//! server says, and whoever is next tries alone.
+//! On the servers of this engine each create that waits for us holds one of the server's places for writes. If none is left,
+//! the server answers 429 to our own PATCH, which would free one. More attempts make this worse. So all requests pause for as
+//! long as the server says, and the next one is sent alone.
 
 use crate::timing;
 use std::time::{Duration, Instant};
 
-/// After so many successes one more PATCH may be under way.
+/// The successes after which one more PATCH may run.
 const SUCCESSES: u32 = 100;
 
-/// How many PATCHes may be under way: halved when the server says that it has too many requests, one more after each
-/// hundred that succeed, at least one; none while it wants to be left alone.
+/// The number of PATCHes that may run at the same time. A 429 halves it; a hundred successes add one. It is at least one, and
+/// zero during a pause that the server demands.
 pub(super) struct Limit {
     most: usize,
     now: usize,
     successes: u32,
     resumes: Option<Instant>,
-    /// Since when every answer has been that there are too many requests.
+    /// Since when every answer has been 429.
     refused: Option<Instant>,
     timing: &'static timing::Initializer,
 }
 
-/// What an answer told about the server's load.
+/// What an answer shows about the server's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pressure {
     Fine,
-    /// It has too many requests, and names when to come again.
+    /// The server has too many requests, and may say when to try again.
     TooMany(Option<Duration>),
-    /// There was no connection to it: whoever tries next, tries in vain for now.
+    /// There was no connection, so other attempts would fail now, too.
     Away,
     Unknown,
 }
 
 impl Limit {
-    /// At most `most` at once.
+    /// At most `most` at the same time.
     pub(super) fn new(most: usize, timing: &'static timing::Initializer) -> Self {
         let most = most.max(1);
         Self { most, now: most, successes: 0, resumes: None, refused: None, timing }
     }
 
-    /// How many may be under way when there is no pause.
+    /// The limit outside of a pause.
     pub(super) fn width(&self) -> usize {
         self.now
     }
 
-    /// How many may be under way at `now`.
+    /// The limit at `now`.
     pub(super) fn at(&self, now: Instant) -> usize {
         if self.pause(now).is_some() { 0 } else { self.now }
     }
 
-    /// How long nothing may be sent.
+    /// The rest of the pause.
     pub(super) fn pause(&self, now: Instant) -> Option<Duration> {
         self.resumes.and_then(|resumes| resumes.checked_duration_since(now)).filter(|pause| !pause.is_zero())
     }
 
-    /// How long the server has taken nothing from us.
+    /// The time for which the server has rejected all our requests.
     pub(super) fn refused_for(&self, now: Instant) -> Duration {
         self.refused.map(|since| now.saturating_duration_since(since)).unwrap_or_default()
     }
 
-    /// Learns from an answer.
+    /// Adjusts the limit to an answer.
     pub(super) fn learn(&mut self, pressure: Pressure, now: Instant) {
         match pressure {
             Pressure::TooMany(after) => {

@@ -1,8 +1,8 @@
-//! Which waiting object is settled next. Pure: time is passed in.
+//! Decides which waiting object is settled next. Pure: time is passed in.
 //!
 //! # Guarantees
-//! An object is in the hands of at most one worker. A create that blocks somebody goes before the backlog of a restart.
-//! No number of failures drops an object.
+//! At most one worker has an object. A create that blocks its creator goes before the backlog of a restart. No number of
+//! failures drops an object.
 
 use crate::cluster::client::backoff;
 use crate::cluster::object::Object;
@@ -14,23 +14,23 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How urgent an object is.
+/// The urgency of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// It has just been created: somebody waits for it.
+    /// The object has just been created, so its creator waits.
     Fresh,
-    /// It was there when we came.
+    /// The object was stored before this run.
     Backlog,
 }
 
-/// What became of an object in a worker's hands.
+/// The result of a worker for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// It does not wait for us any more.
+    /// The object does not wait for us any more.
     Done,
-    /// Try again after the object's own backoff, or after this long if that is longer.
+    /// Try again after the object's own backoff, or after this duration if that is longer.
     Retry(Duration),
-    /// It could not be tried at all: it stays the first of its lane.
+    /// No attempt was possible, so the object stays the first of its lane.
     PutBack,
 }
 
@@ -48,44 +48,40 @@ struct Item {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// In a lane.
     Ready,
-    /// Waits for its backoff.
+    /// The object waits for its backoff.
     Later(Instant),
-    /// In a worker's hands.
+    /// A worker has the object.
     Busy,
-    /// In a worker's hands, and changed meanwhile.
+    /// A worker has the object, which has changed since.
     Changed,
-    /// In a worker's hands, and does not wait for us any more.
+    /// A worker has the object, which does not wait for us any more.
     Gone,
 }
 
 /// An object handed to a worker.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Which.
     pub key: ObjectRef,
-    /// As last seen; a large one has been put aside.
+    /// The last seen form. A large object is not kept in memory.
     pub object: Arc<Object>,
-    /// When it was seen first.
+    /// When the object was first seen.
     pub since: Instant,
-    /// How often it has been tried.
+    /// The number of failed attempts.
     pub attempts: u32,
 }
 
-/// The queue.
 pub struct Queue {
     items: HashMap<ObjectRef, Item>,
     fresh: VecDeque<ObjectRef>,
     backlog: VecDeque<ObjectRef>,
     later: BTreeSet<(Instant, ObjectRef)>,
-    /// Objects where a foreign initializer stands before ours: since when, and of which version it was seen last.
+    /// Objects with a foreign initializer before ours: since when, and the last seen version.
     foreign: HashMap<ObjectRef, (Instant, u64)>,
     timing: &'static timing::Initializer,
 }
 
 impl Queue {
-    /// An empty queue.
     pub fn new(timing: &'static timing::Initializer) -> Self {
         Self {
             items: HashMap::new(),
@@ -97,7 +93,7 @@ impl Queue {
         }
     }
 
-    /// Takes an object that waits for us; `policy` is the label under which it is counted.
+    /// Adds an object that waits for us. It is counted under `policy`.
     pub fn offer(&mut self, kind: &Arc<Kind>, object: Object, policy: &str, lane: Lane, now: Instant) {
         let key = ObjectRef::new(kind, &object);
         let object = Arc::new(object.put_aside());
@@ -123,7 +119,7 @@ impl Queue {
         }
     }
 
-    /// Notes that a foreign initializer stands before ours on that version of an object, unless a later one waits for us.
+    /// Records that a foreign initializer is before ours in that version, unless a later version waits for us.
     pub fn wait_for_foreign(&mut self, key: ObjectRef, version: u64, now: Instant) {
         let is_ours =
             self.items.get(&key).is_some_and(|item| item.state != State::Gone && item.object.version() > version);
@@ -133,20 +129,20 @@ impl Queue {
         }
     }
 
-    /// Notes that no foreign initializer stands before ours on that version of an object.
+    /// Records that no foreign initializer is before ours in that version.
     pub fn wait_for_nobody_else(&mut self, key: &ObjectRef, version: u64) {
         if self.foreign.get(key).is_some_and(|(_, seen)| *seen < version) {
             self.foreign.remove(key);
         }
     }
 
-    /// Drops an object that waits neither for us nor for others any more.
+    /// Removes an object that waits neither for us nor for others.
     pub fn remove(&mut self, key: &ObjectRef) {
         self.foreign.remove(key);
         self.withdraw(key);
     }
 
-    /// Drops an object that does not wait for us any more.
+    /// Removes an object that does not wait for us any more.
     pub fn withdraw(&mut self, key: &ObjectRef) {
         let Some(item) = self.items.get_mut(key) else { return };
         match item.state {
@@ -155,13 +151,13 @@ impl Queue {
                 self.later.remove(&(at, key.clone()));
                 self.items.remove(key);
             }
-            // Its key stays in the lane and is passed over.
+            // The key stays in its lane, and `pop` skips it.
             State::Ready => drop(self.items.remove(key)),
             State::Gone => {}
         }
     }
 
-    /// The next object to settle.
+    /// Takes the next object to settle.
     pub fn pop(&mut self, now: Instant) -> Option<Job> {
         while let Some((at, key)) = self.later.first().filter(|(at, _)| *at <= now).cloned() {
             self.later.remove(&(at, key.clone()));
@@ -174,7 +170,7 @@ impl Queue {
         while let Some(key) = self.fresh.pop_front().or_else(|| self.backlog.pop_front()) {
             if let Some(item) = self.items.get_mut(&key).filter(|item| item.state == State::Ready) {
                 if item.lane == Lane::Fresh && now.duration_since(item.since) >= CREATE_LIMIT {
-                    // Whoever waited has given up: those for whom somebody still waits go first.
+                    // The creator has given up. Objects with a waiting creator go first.
                     item.lane = Lane::Backlog;
                     self.backlog.push_back(key);
                     continue;
@@ -186,7 +182,7 @@ impl Queue {
         None
     }
 
-    /// Takes an object back from a worker.
+    /// Returns an object from a worker to the queue.
     pub fn finish(&mut self, key: &ObjectRef, finish: Finish, now: Instant) {
         let timing = self.timing;
         let Some(item) = self.items.get_mut(key) else { return };
@@ -197,7 +193,7 @@ impl Queue {
                 let lane = item.lane;
                 self.lane(lane).push_front(key.clone());
             }
-            // What was seen meanwhile decides, at once.
+            // The form that was seen since is handled at once.
             (State::Changed, Finish::Done) => {
                 item.state = State::Ready;
                 let lane = item.lane;
@@ -207,7 +203,7 @@ impl Queue {
                 item.attempts += 1;
                 let delays = item.backoff.get_or_insert_with(|| backoff(timing.first_retry, timing.longest_retry));
                 let own = delays.next().unwrap_or(timing.longest_retry);
-                // At the limit it is tried once more, wherever the backoff stands.
+                // At the time limit for a decision there is one more attempt, whatever the backoff.
                 let left = (item.since + timing.decision).saturating_duration_since(now);
                 let own = if left.is_zero() { own } else { own.min(left) };
                 let at = now + own.max(least);
@@ -218,7 +214,7 @@ impl Queue {
         }
     }
 
-    /// Takes everything back from a worker that is no more.
+    /// Returns all objects from a worker that does not run any more.
     pub fn take_back(&mut self, now: Instant) {
         self.items.retain(|_, item| item.state != State::Gone);
         let held = |item: &Item| matches!(item.state, State::Busy | State::Changed);
@@ -228,12 +224,12 @@ impl Queue {
         }
     }
 
-    /// When the next backoff is over.
+    /// The end of the next backoff.
     pub fn next_due(&self) -> Option<Instant> {
         self.later.first().map(|(at, _)| *at)
     }
 
-    /// Drops every object of `kind` for which `keep` is false: a new list has not shown them.
+    /// Removes every object of `kind` for which `keep` is false, because a new list does not show it.
     pub fn retain(&mut self, kind: &Arc<Kind>, keep: &dyn Fn(&ObjectRef) -> bool) {
         let known = self.items.keys().chain(self.foreign.keys());
         let gone: Vec<_> = known.filter(|key| key.kind == *kind && !keep(key)).cloned().collect();
@@ -242,7 +238,7 @@ impl Queue {
         }
     }
 
-    /// How many objects wait for us, by policy, and since when the oldest does.
+    /// The number of objects that wait for us, by policy, and since when the oldest waits.
     pub fn waiting(&self) -> (HashMap<&str, i64>, Option<Instant>) {
         let mut by_policy = HashMap::new();
         for item in self.items.values() {
@@ -251,7 +247,7 @@ impl Queue {
         (by_policy, self.items.values().map(|item| item.since).min())
     }
 
-    /// How many creates wait for us, by policy.
+    /// The number of creates that wait for us, by policy.
     pub fn blocked(&self) -> HashMap<String, usize> {
         let mut by_policy = HashMap::new();
         for item in self.items.values().filter(|item| item.lane == Lane::Fresh) {
@@ -265,17 +261,17 @@ impl Queue {
         self.foreign.values().map(|(since, _)| *since).min()
     }
 
-    /// True if and only if an object of `kind` waits, for us or for a foreign initializer before us.
+    /// Whether an object of `kind` waits for us, or for a foreign initializer before us.
     pub fn holds(&self, kind: &Kind) -> bool {
         self.items.keys().chain(self.foreign.keys()).any(|key| *key.kind == *kind)
     }
 
-    /// True if and only if that object waits for us, or for a foreign initializer before us.
+    /// Whether that object waits for us, or for a foreign initializer before us.
     pub fn has(&self, key: &ObjectRef) -> bool {
         self.items.contains_key(key) || self.foreign.contains_key(key)
     }
 
-    /// True if and only if nothing waits for us.
+    /// Whether no object waits for us.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

@@ -1,8 +1,8 @@
-//! Brings a policy in force, and takes it out again.
+//! Registers and unregisters a policy.
 //!
-//! *Serve before registering*: the API must be served, the list and watch of every target in sync, and the rights there,
-//! before the server is told to put our name on new objects. Then a create that is not stored shows whether it does.
-//! *Unregister before leaving*: the other way round, and what still waits for us is drained.
+//! *Serve before registering*: first the API must be served, the list and watch of every target in sync, and the rights
+//! granted. Only then the server may put our name on new objects. A dry-run create shows whether it does. *Unregister before
+//! leaving*: the reverse order, and objects that still wait for us are drained.
 
 use super::types;
 use crate::api::code::Code;
@@ -24,13 +24,13 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::info;
 
-/// Registers `policy` as `wanted`, which covers `kinds`, and verifies it. The result is why nobody can verify it, if nobody can:
-/// another admission plugin may reject whatever we try.
+/// Registers `policy` as `wanted`, which covers `kinds`, and verifies it. Returns why it cannot be verified, if so: another
+/// admission plugin may reject every object that we try.
 ///
 /// The watches of its kinds must be in sync.
 ///
 /// # Errors
-/// Why it is not in force; nothing is registered then.
+/// Why it is not in effect. A failed verification deletes the registration, unless the server does not answer.
 pub async fn register(
     operator: &Operator,
     policy: &Policy,
@@ -45,7 +45,7 @@ pub async fn register(
             info!(policy = policy.name, initializer = policy.initializer_name, is_proven, "Registered");
             Ok(unverified)
         }
-        // Perhaps it is in force: who cannot ask must not take it away, and could not.
+        // The registration may be in effect. Without an answer we must not delete it, and could not.
         Err(unavailable) if unavailable.code == Code::ServerAway => Err(unavailable),
         Err(unavailable) => {
             remove(&operator.client, &policy.name).await?;
@@ -54,7 +54,7 @@ pub async fn register(
     }
 }
 
-/// Asks the server whether we may do to every target what we must.
+/// Checks that we have the rights to change every target.
 async fn check_rights(operator: &Operator, kinds: &[Arc<Kind>]) -> Result<(), Unavailable> {
     for kind in kinds {
         for verb in ["patch", "initialize"] {
@@ -73,13 +73,13 @@ async fn check_rights(operator: &Operator, kinds: &[Arc<Kind>]) -> Result<(), Un
 /// Deletes the configuration of the policy `name`, if it is ours.
 ///
 /// # Errors
-/// If the server does not do it. That there is none is no error.
+/// If the server fails. A missing configuration is no error.
 pub async fn remove(client: &Client, name: &str) -> Result<(), CallError> {
     registration::remove(client, &types::resource(), &own_name(name)).await
 }
 
-/// Verifies the registration of `policy` on `kinds`: creates an object of each kind in our own namespace without storing it, until our
-/// name shows on it.
+/// Verifies the registration of `policy` on `kinds`: repeats a dry-run create of each kind in our own namespace until our name
+/// is on it.
 pub async fn verify(operator: &Operator, policy: &Policy, kinds: &[Arc<Kind>]) -> Verification {
     verified(operator, policy, kinds).await.into()
 }
@@ -116,11 +116,11 @@ async fn verified(
     Ok(unverified)
 }
 
-/// Whether our name shows on a new object.
+/// Whether our name is on a new object.
 enum Shows {
     Yes,
     NotYet,
-    /// Somebody else refuses what is tried.
+    /// Somebody else rejects the object.
     CannotTell(String),
 }
 
@@ -139,7 +139,7 @@ async fn probe(operator: &Operator, policy: &Policy, kind: &Kind) -> Result<Show
     Ok(if is_there { Shows::Yes } else { Shows::NotYet })
 }
 
-/// Through which version to try: one that the policy's targets name.
+/// The resource to try, in a version that the policy's targets name.
 fn probed(operator: &Operator, policy: &Policy, kind: &Kind) -> Option<ApiResource> {
     let mut resource = operator.resource(kind)?;
     if !policy.targets_of(kind).any(|target| target.version == "*") {
@@ -155,10 +155,11 @@ fn probed(operator: &Operator, policy: &Policy, kind: &Kind) -> Option<ApiResour
     Some(resource)
 }
 
-/// Waits until no server uses a deleted registration any more. Then it looks at every object of `kinds` until two passes in a row show none that waits for us; the worker clears them. At most for as
-/// long as somebody waits for a create: others may keep on beginning to wait, and one may be stuck.
+/// Waits until no server uses a deleted registration. Then reads all objects of `kinds` until two passes in a row show none
+/// that waits for us; the worker completes them. Stops after the time limit of a create, because other objects may begin to
+/// wait, or one may be stuck.
 ///
-/// Whatever a pass cannot show, the watch of the kind does, which goes on for longer.
+/// The watch of a kind runs longer and shows what a pass misses.
 pub async fn drain(workloads: &Workloads, kinds: &[Arc<Kind>]) {
     let timing = &workloads.operator.timing.initializer;
     tokio::time::sleep(timing.settling).await;

@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The configuration of `policy` for those of its kinds that are served by Initializers, `kinds`: owned by it, labelled, one rule
-/// per entry.
+/// The configuration of `policy` for `kinds`, its kinds that Initializers serve. It has the policy as its owner, labels, and
+/// one rule per entry.
 pub fn configuration(policy: &Policy, kinds: &[Arc<Kind>], cluster: &Capabilities) -> InitializerConfiguration {
     InitializerConfiguration {
         api_version: "admissionregistration.k8s.io/v1alpha1".into(),
@@ -40,14 +40,14 @@ fn owner(policy: &Policy) -> OwnerReference {
     }
 }
 
-/// The entries for one kind, such that no request is matched by two.
+/// The entries for one kind. No request matches two of them.
 fn entries(policy: &Policy, kind: &Kind, cluster: &Capabilities) -> Vec<Entry> {
     let entry = |groups: Vec<String>, versions: Vec<String>| Entry {
         name: policy.initializer_name.clone(),
         rules: vec![Rule { api_groups: groups, api_versions: versions, resources: vec![kind.resource.clone()] }],
     };
     if policy.targets_of(kind).any(|target| target.version == "*") {
-        // The server compares with the group of the request: the same object can be posted through each of them.
+        // The server compares the group of the request, and the same object can be posted through each group.
         let groups = cluster.groups(kind).into_iter().map(str::to_owned).collect();
         return vec![entry(groups, vec!["*".into()])];
     }

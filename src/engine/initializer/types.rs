@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Which initializers the server puts on which new objects.
+/// The initializers that the server adds to new objects.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InitializerConfiguration {
@@ -15,7 +15,7 @@ pub struct InitializerConfiguration {
     pub api_version: String,
     /// `InitializerConfiguration`
     pub kind: String,
-    /// Standard metadata. Cluster-scoped.
+    /// Standard metadata. The object is cluster-scoped.
     pub metadata: ObjectMeta,
     /// The entries, in the order in which they go into an object's list. May be null on the wire.
     #[serde(deserialize_with = "null_is_empty")]
@@ -23,7 +23,7 @@ pub struct InitializerConfiguration {
 }
 
 impl InitializerConfiguration {
-    /// The kinds that its rules name, wherever their pods lie.
+    /// The kinds that the rules name, without the path of their pod template.
     pub fn kinds(&self) -> BTreeSet<Arc<Kind>> {
         let rules = self.initializers.iter().flat_map(|entry| &entry.rules);
         let named = rules.flat_map(|rule| {
@@ -39,7 +39,7 @@ impl InitializerConfiguration {
 pub struct Entry {
     /// At least three segments. Not unique, neither here nor across configurations.
     pub name: String,
-    /// The server wants *all* rules to match (1.7-1.13, whatever its documentation says): so there must be exactly one.
+    /// Exactly one rule, because the server wants *all* rules to match (1.7-1.13, contrary to its documentation).
     #[serde(deserialize_with = "null_is_empty")]
     pub rules: Vec<Rule>,
 }
@@ -48,15 +48,14 @@ pub struct Entry {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
-    /// `""` is core.
+    /// `""` is the core group.
     pub api_groups: Vec<String>,
-    /// `*` is any.
+    /// `*` is any version.
     pub api_versions: Vec<String>,
-    /// Plural names.
     pub resources: Vec<String>,
 }
 
-/// How to address configurations.
+/// The resource of configurations.
 pub fn resource() -> ApiResource {
     let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1alpha1", "InitializerConfiguration");
     ApiResource::from_gvk(&gvk)

@@ -1,8 +1,8 @@
 //! Settles the objects that wait for us, each in one guarded PATCH.
 //!
 //! # Guarantees
-//! Acts only where the first pending name is ours. What is written was computed from the very version that it changes.
-//! Whatever is decided, our names leave the list: a create never hangs on a policy that does not match.
+//! The worker acts only if the first pending name is ours. A PATCH changes exactly the version from which it was computed.
+//! After every decision our names leave the list, so a create never hangs on a policy that does not match.
 
 use super::lane::Lane;
 use super::pressure::{Limit, Pressure};
@@ -47,38 +47,37 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::{debug, error, warn};
 
-/// This engine, as reports name it.
+/// The name of this engine in reports.
 const DELIVERER: Deliverer = Deliverer { engine: NAME.0, has_counted: false };
-/// A quota may be cleared while we wait: so often is an "exceeded quota" tried again, which takes about 2 s.
+/// The attempts after "exceeded quota", about 2 s in total, because the quota may be cleared in that time.
 const QUOTA_ATTEMPTS: u32 = 8;
-/// So often is a patch tried again that does not apply to what the server has in its cache, which takes about 10 s.
+/// The attempts with a patch that does not apply to the server's cache, about 10 s in total.
 const LAG_ATTEMPTS: u32 = 11;
-/// How API servers begin to tell a failure without its cause.
+/// The beginning of an API server's message that names no cause.
 const REJECTED: &str = "the server rejected our request";
-/// From so many creates on that wait for us at once it is told: half of what an API server holds by default
+/// The number of waiting creates from which a crowd is reported: half of what an API server holds by default
 /// (`--max-mutating-requests-inflight`, 200).
 const CROWD: usize = 100;
 
-/// So many large objects are in memory at once: others wait their turn.
+/// The number of large objects in memory at the same time; others wait.
 const LARGE_AT_ONCE: usize = 4;
 
-/// Completes stored objects: what the Initializer engine does in the replica that leads.
+/// Completes stored objects: the part of the Initializer engine in the leading replica.
 pub struct Completer {
     pub(super) operator: Arc<Operator>,
-    /// The most PATCHes at one time.
+    /// The largest number of PATCHes at the same time.
     workers: usize,
-    /// By what our PATCHes pass the server's limit of requests, if they may.
+    /// The priority lane for our PATCHes, if the flags allow it.
     lane: Option<Lane>,
-    /// The queue has a new object.
+    /// Signals a new object in the queue.
     changed: Notify,
     queue: Mutex<Queue>,
     beat: Mutex<Instant>,
-    /// The policies as read last. It is locked while they are read: the others wait, and use the result.
+    /// The last read policies. The lock is held during a read, so that concurrent callers wait and use its result.
     read: tokio::sync::Mutex<Option<(Instant, Arc<Policies>)>>,
 }
 
 impl Completer {
-    /// One with an empty queue.
     pub(super) fn new(operator: Arc<Operator>, settings: &Settings) -> Self {
         let timing = &operator.timing.initializer;
         let namespace = operator.site().operator_namespace.clone();
@@ -97,7 +96,7 @@ impl Completer {
         work(&mut lock(&self.queue))
     }
 
-    /// The policies as stored now, or a moment ago ([`Workloads::policies`](crate::timing::Workloads::policies)).
+    /// The stored policies, at most [`Workloads::policies`](crate::timing::Workloads::policies) old.
     async fn read_policies(&self) -> Result<Arc<Policies>, CallError> {
         let (operator, mut read) = (&self.operator, self.read.lock().await);
         if let Some((_, policies)) = read.as_ref().filter(|(at, _)| at.elapsed() < operator.timing.workloads.policies) {
@@ -145,8 +144,8 @@ impl Waiting for Completer {
         }
     }
 
-    /// A list may be older than the queue, as of an object that was deleted and made again: the worker finds out when it settles it, and
-    /// at the end of a watch's list goes what was not in it.
+    /// A list may be older than the queue, for example after an object was deleted and created again. So it does not remove the
+    /// object. The worker finds out when it settles the object, and the end of a watch's list removes missing objects.
     fn done(&self, object: &ObjectRef, version: u64, news: News) {
         self.queue(|queue| match news {
             News::Fresh => queue.remove(object),
@@ -210,13 +209,13 @@ impl Worker for Completer {
     }
 }
 
-/// A young object still blocks its creator. A clock that differs from the server's costs nothing but this order.
+/// The lane by age, because a young object still blocks its creator. A clock that differs from the server's affects only this
+/// order.
 fn urgency(created: Option<Timestamp>) -> super::queue::Lane {
     let age = created.map(|created| Timestamp::now().duration_since(created)).unwrap_or_default();
     if age.as_secs() < CREATE_LIMIT.as_secs() as i64 { super::queue::Lane::Fresh } else { super::queue::Lane::Backlog }
 }
 
-/// One run of the worker.
 struct Run {
     completer: Arc<Completer>,
     workloads: Arc<Workloads>,
@@ -227,7 +226,7 @@ impl Run {
         &self.completer.operator
     }
 
-    /// Settles the objects that the queue gives, until `stop` is true.
+    /// Settles the objects from the queue until `stop` is true.
     async fn work(self, mut stop: watch::Receiver<bool>) {
         let (completer, metrics, timing) = (&self.completer, &self.operator().metrics, self.operator().timing);
         let mut limit = Limit::new(completer.workers, &timing.initializer);
@@ -261,7 +260,7 @@ impl Run {
                 _ = stop.changed() => {}
             }
         }
-        // What is on its way is finished; what waits, waits for the next replica.
+        // Running PATCHes are finished. Waiting objects wait for the next replica.
         while let Some((key, settled)) = running.next().await {
             completer.queue(|queue| queue.finish(&key, settled.finish, Instant::now()));
         }
@@ -281,7 +280,7 @@ impl Settled {
     }
 }
 
-/// A panic costs one object one retry.
+/// Settles a job. A panic costs this object one retry.
 async fn guarded(run: &Run, large: &Semaphore, job: Job) -> (ObjectRef, Settled) {
     let key = job.key.clone();
     let settled = AssertUnwindSafe(settle(run, large, job)).catch_unwind().await.unwrap_or_else(|_| {
@@ -292,7 +291,7 @@ async fn guarded(run: &Run, large: &Semaphore, job: Job) -> (ObjectRef, Settled)
     (key, settled)
 }
 
-/// Takes the object as far as it can be taken now.
+/// Settles the object as far as possible now.
 async fn settle(run: &Run, large: &Semaphore, job: Job) -> Settled {
     let mut _turn = None;
     let mut workload = if job.object.is_whole() {
@@ -328,23 +327,23 @@ async fn settle(run: &Run, large: &Semaphore, job: Job) -> Settled {
     }
 }
 
-/// The names at the head of the list that are ours.
+/// Our names at the head of the list.
 fn leading(workload: &Workload, run: &Run) -> Vec<String> {
     let site = run.operator().site();
     workload.pending().take_while(|name| site.owns(name)).map(str::to_owned).collect()
 }
 
-/// What is to become of one object.
+/// The decision for one object.
 struct Settlement {
-    /// How many names leave the list.
+    /// The number of names that leave the list.
     ours: usize,
-    /// Names of ours whose policy does not exist.
+    /// The number of our names whose policy does not exist.
     orphans: usize,
-    /// What the policies say whose names leave.
+    /// The decision of the policies whose names leave the list.
     decision: Decision,
 }
 
-/// Decides on all policies whose names lead the list.
+/// Decides for all policies whose names lead the list.
 async fn decide_all(
     run: &Run,
     workload: &mut Workload,
@@ -353,7 +352,8 @@ async fn decide_all(
 ) -> Result<Settlement, CallError> {
     let policies = match known(run, ours).await {
         Ok(policies) => policies,
-        // The store cannot be read. What we know must do in the end, or the create would time out with no reason.
+        // The policies cannot be read. At the time limit the known ones are used, because otherwise the create times out
+        // without a reason.
         Err(error) if since.elapsed() < run.operator().timing.initializer.decision => return Err(error),
         Err(_) => run.operator().snapshot().policies,
     };
@@ -373,8 +373,8 @@ async fn decide_all(
     Ok(Settlement { ours: ours.len(), orphans, decision })
 }
 
-/// The policies, read anew if a name is unknown: a policy may be younger than our view of it, and "no such policy" is
-/// never guessed.
+/// The policies, read again if a name is unknown: a policy may be newer than our snapshot, and "no such policy" is never
+/// guessed.
 async fn known(run: &Run, ours: &[String]) -> Result<Arc<Policies>, CallError> {
     let snapshot = run.operator().snapshot();
     if ours.iter().all(|name| snapshot.policies.by_initializer(name).is_some()) {
@@ -383,14 +383,14 @@ async fn known(run: &Run, ours: &[String]) -> Result<Arc<Policies>, CallError> {
     run.completer.read_policies().await
 }
 
-/// What became of a PATCH.
+/// The result of a PATCH.
 enum Written {
     Settled(Settled),
-    /// The object is not what it was: here it is as it is now, if it is there.
+    /// The object has changed. Holds its current form, if it still exists.
     Stale(Option<Box<Object>>),
 }
 
-/// Writes what was decided; if the server refuses the result, writes what `failurePolicy` says instead.
+/// Writes the settlement. If the server rejects the result, writes what `failurePolicy` demands instead.
 async fn write(run: &Run, workload: &Workload, mut settlement: Settlement, job: &Job) -> Written {
     loop {
         let patch = patch(workload, &mut settlement);
@@ -416,7 +416,7 @@ async fn write(run: &Run, workload: &Workload, mut settlement: Settlement, job: 
                 return Written::Settled(settled);
             }
             Assessment::Refused(code) if decision.inject.is_empty() => {
-                // Even letting it go is refused: row 16. Nothing of ours is left to try but waiting.
+                // Row 16: the server rejects even the PATCH without a sidecar. We can only wait.
                 note_trouble(run, decision, &refused);
                 warn!(%code, resource = job.key.kind.resource, namespace = workload.namespace(), name = workload.name(), detail = refused.message, "The server refuses to let the object go");
                 return Written::Settled(Settled::retry(run.operator().timing.initializer.after_refusal));
@@ -436,8 +436,7 @@ fn patch(workload: &Workload, settlement: &mut Settlement) -> Patch {
     completion(workload, settlement.ours, plan)
 }
 
-/// Moves those policies out of the decision whose content the server refuses: found by trying each alone, without
-/// storing.
+/// Moves policies whose content the server rejects out of the decision. Dry runs with each policy alone find them.
 async fn blame(run: &Run, workload: &Workload, settlement: &mut Settlement, code: Code, refused: &Refusal) {
     let candidates = settlement.decision.inject.clone();
     let mut guilty = Vec::new();
@@ -461,7 +460,7 @@ async fn blame(run: &Run, workload: &Workload, settlement: &mut Settlement, code
     }
 }
 
-/// What an error answer means.
+/// The meaning of an error answer.
 enum Assessment {
     Stale(Option<Box<Object>>),
     Later(Settled),
@@ -470,14 +469,14 @@ enum Assessment {
 
 async fn assess(run: &Run, workload: &Workload, refused: &Refusal, job: &Job) -> Assessment {
     match refused.status {
-        // Not the object's fault: it keeps its place.
+        // The object is not the cause, so it keeps its place.
         _ if refused.is_unsent => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::Away }),
         429 => Assessment::Later(Settled { finish: Finish::PutBack, pressure: Pressure::TooMany(refused.retry_after) }),
         403 if refused.is_missing_right() => {
             Assessment::Later(Settled::retry(run.operator().timing.initializer.after_refusal))
         }
-        // 404 may be a server that does not serve the kind yet; 409, 422 and, on old patch levels, 500 can all be a failed test; 0, 504 and the rest leave open whether the write
-        // was done. The object itself tells.
+        // 404: the server may not serve the kind yet. 409, 422 and, on old patch levels, 500: a test of the patch may have
+        // failed. 0, 504 and others: the write may have happened. The object itself shows which.
         status => match fetch(run, &job.key).await {
             Ok(None) => Assessment::Stale(None),
             Ok(Some(fresh)) if fresh.meta().resource_version.as_deref() != Some(workload.resource_version()) => {
@@ -485,8 +484,8 @@ async fn assess(run: &Run, workload: &Workload, refused: &Refusal, job: &Job) ->
                     Some(Box::new(fresh)).filter(|fresh| fresh.meta().uid.as_deref() == Some(workload.uid())),
                 )
             }
-            // The object is as the patch wants it: so the server's cache is not. It applies a patch to what its cache has, and
-            // tries again with what is stored only after a conflict of writes (seen on 1.13.5).
+            // The object is in the form that the patch expects, so the server's cache is behind. A server applies a patch to
+            // its cached object. It tries the stored object only after a conflict of writes (seen on 1.13.5).
             Ok(Some(_)) if refused.is_not_applied() && job.attempts < LAG_ATTEMPTS => {
                 Assessment::Later(Settled::retry(Duration::ZERO))
             }
@@ -501,7 +500,7 @@ async fn assess(run: &Run, workload: &Workload, refused: &Refusal, job: &Job) ->
     }
 }
 
-/// Whether a PATCH is meant.
+/// Whether a PATCH is real or a dry run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Try {
     Real,
@@ -510,11 +509,11 @@ enum Try {
 
 /// An answer other than success.
 struct Refusal {
-    /// 0 where there was no answer.
+    /// 0 if there was no answer.
     status: u16,
     message: String,
     retry_after: Option<Duration>,
-    /// It has not even been sent, for want of a connection.
+    /// The request was not sent, because there was no connection.
     is_unsent: bool,
 }
 
@@ -523,23 +522,23 @@ impl Refusal {
         Self { status: 0, message: message.into(), retry_after: None, is_unsent: false }
     }
 
-    /// How long to wait at least, whatever the server says no longer than a creator does.
+    /// The shortest delay before the next attempt: the server's `Retry-After`, but at most the time limit of a create.
     fn after(&self) -> Duration {
         self.retry_after.unwrap_or_default().min(CREATE_LIMIT)
     }
 
-    /// True if the server does not let us impersonate anybody.
+    /// Whether the server rejects our impersonation.
     fn is_not_ourselves(&self) -> bool {
         self.status == 403 && self.message.contains("cannot impersonate")
     }
 
-    /// True if the patch could not be applied, as where one of its tests fails: 1.13.5 does not say more, while what it finds wrong
-    /// with the object has its causes.
+    /// Whether the patch could not be applied, for example because a test failed. 1.13.5 gives no cause for that, but it gives
+    /// causes for an invalid object.
     fn is_not_applied(&self) -> bool {
         self.status == 422 && self.message.starts_with(REJECTED)
     }
 
-    /// True if it is we who lack a right, not the object that breaks a rule: the wording of RBAC and of the Initializers plugin.
+    /// Whether we lack a right: the wording of RBAC and of the Initializers plugin. Otherwise the object breaks a rule.
     fn is_missing_right(&self) -> bool {
         self.message.contains("cannot patch resource")
             || self.message.contains("update to uninitialized resource denied")
@@ -566,8 +565,8 @@ async fn send(run: &Run, workload: &Workload, patch: &Patch, how: Try) -> Result
 }
 
 async fn exchange(run: &Run, url: &str, patch: Vec<u8>, lane: Option<&Lane>) -> Result<(), Refusal> {
-    // Nobody reads the answer, but an answer with metadata alone costs servers with Initializers more, not less: to see that an object is
-    // no list, they write all of it into an error (`meta.IsListType`).
+    // The answer is not used. Still, an answer with metadata alone costs servers with Initializers more: to check that an
+    // object is no list, they write all of it into an error (`meta.IsListType`).
     let request = Request::patch(url).header(CONTENT_TYPE, "application/json-patch+json");
     let request = match lane {
         Some(lane) => lane.put(request),
@@ -595,7 +594,7 @@ async fn answer_to(run: &Run, request: Request<Body>) -> Result<(), Refusal> {
         .map(Duration::from_secs);
     let mut body = answer.into_body();
     if status.is_success() && status != StatusCode::NO_CONTENT {
-        // Nobody needs the object, of which a megabyte need not be kept; but what is not read to its end ends the connection.
+        // The object in the answer is not needed, so its bytes are not kept. An unread body would close the connection.
         while let Some(frame) = body.frame().await {
             frame.map_err(|error| Refusal::away(chain(&error)))?;
         }
@@ -607,13 +606,13 @@ async fn answer_to(run: &Run, request: Request<Body>) -> Result<(), Refusal> {
     Err(Refusal { status: status.as_u16(), message, retry_after, is_unsent: false })
 }
 
-/// True if there was no connection: the server is away, or we have no file descriptor left.
+/// Whether there was no connection: the server is away, or no file descriptor is left.
 fn is_unsent(error: &kube::Error) -> bool {
     let causes = std::iter::successors(error.source(), |error| (*error).source());
     causes.filter_map(|error| error.downcast_ref()).any(hyper_util::client::legacy::Error::is_connect)
 }
 
-/// The message of a Status, with its causes where the message itself says nothing.
+/// The message of a Status, with its causes if the message itself names none.
 fn explain(status: Status) -> String {
     let causes: Vec<_> =
         status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.clone()).collect();
@@ -634,14 +633,14 @@ async fn fetch(run: &Run, ObjectRef { kind, namespace, name }: &ObjectRef) -> Re
     }
 }
 
-/// True if the object is not there. A server that has just started answers 404 for custom resources, too, while it does not know
-/// their definition yet: without a word about the object.
+/// Whether the object is missing. A server that has just started also answers 404 for custom resources whose definition it does
+/// not know yet. Such an answer names no object.
 fn is_gone(status: &Status) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
 
-/// Tells what is about to go wrong: that the server will soon refuse writes, while it can still be told (a status is a write), and
-/// that the priority lane is closed.
+/// Reports two problems in the ledger. The server may soon reject writes: this must be early, because a status is a write. Or
+/// the priority lane is closed.
 fn foresee(run: &Run, refused_for: Duration) {
     let now = Instant::now();
     match &run.completer.lane {
@@ -668,7 +667,7 @@ fn foresee(run: &Run, refused_for: Duration) {
     });
 }
 
-/// Short enough for a condition, and always the same, so that a status at rest is not written.
+/// Short enough for a condition, and always the same, so that an unchanged status is not written.
 const CROWDED: &str = "waiting creates take up the server's places for writes (429): use `--priority-lane`, or raise the API server's \
                        `--max-mutating-requests-inflight`";
 

@@ -1,4 +1,4 @@
-//! Stories of a registration, told event by event: no server, no clock.
+//! Tests of the state machine, event by event, without a server or a clock.
 
 use super::*;
 use crate::policy::Site;
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 const HOLD: Duration = Duration::from_secs(600);
 
-/// A registration, the world around it, and what it wants to have done.
+/// A registration and its simulated surroundings.
 struct Story {
     state: Registration,
     now: Instant,
@@ -18,7 +18,7 @@ struct Story {
     /// The keys that the watch shows.
     registered: BTreeSet<RegistrationKey>,
     edited: Option<RegistrationKey>,
-    /// Whether the status tells of an earlier registration.
+    /// Whether the status shows an earlier registration.
     is_held: bool,
     is_unreadable: bool,
 }
@@ -35,7 +35,7 @@ fn policy(name: &str, image: &str) -> Arc<Policy> {
 
 static POLICY: LazyLock<Arc<Policy>> = LazyLock::new(|| policy("a", "one"));
 
-/// What is written for the policy `a`, in the form `form`.
+/// The registration of the policy `a` in the form `form`.
 fn wanted(form: &str) -> Arc<Wanted> {
     let (policies, kinds) = (vec![POLICY.clone()], vec![Kind::of("", "pods", None)]);
     Arc::new(Wanted { engine: EngineName("Webhook"), policies, kinds, objects: vec![json!(form)] })
@@ -55,7 +55,7 @@ fn marked() -> ObjectMeta {
     ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() }
 }
 
-/// An action in a word or two.
+/// A short name of an action.
 fn name(action: &Action) -> String {
     let form = |wanted: &Wanted| wanted.objects[0].as_str().unwrap_or_default().to_owned();
     match action {
@@ -81,14 +81,14 @@ fn name(action: &Action) -> String {
 }
 
 impl Story {
-    /// Nothing is registered, and nothing is known.
+    /// A registration that no event has reached yet.
     fn begin() -> Self {
         let (state, now, by_hand) = (Registration::default(), Instant::now(), Cell::new(true));
         let registered = BTreeSet::new();
         Self { state, now, by_hand, registered, edited: None, is_held: false, is_unreadable: false }
     }
 
-    /// The form `one` is in effect.
+    /// A registration whose form `one` is in effect.
     fn in_effect() -> Self {
         let mut story = Self::begin();
         assert_eq!(story.wish("one"), ["register one"]);
@@ -97,7 +97,7 @@ impl Story {
         story
     }
 
-    /// A person deleted the registration, and that is known.
+    /// A registration on hold, because a person deleted it.
     fn held() -> Self {
         let mut story = Self::in_effect();
         story.deleted(ObjectMeta::default());
@@ -371,7 +371,7 @@ fn what_is_unregistered_and_wanted_again_is_no_removal_by_hand() {
     story.compares(Wish::Unregistered { ends_hold: true });
     story.registered.clear();
     story.happens(Event::Unregistered(Ok(())));
-    story.is_held = true; // The status is older.
+    story.is_held = true; // The status is outdated.
     assert_eq!(story.wish("one"), ["register one"]);
 }
 
@@ -411,7 +411,7 @@ fn an_edit_does_not_end_the_hold() {
 fn to_resume_a_policy_ends_the_hold() {
     let mut story = Story::held();
     assert_eq!(story.happens(Event::Resumed), nothing());
-    story.is_held = true; // The status is older.
+    story.is_held = true; // The status is outdated.
     assert_eq!(story.wish("one"), ["register one"]);
 }
 
@@ -631,9 +631,9 @@ fn what_was_in_effect_stays_so_unless_it_was_switched_off() {
     }
 }
 
-// Whatever happens
+// Random orders of events
 
-/// Something that may happen now; gives the actions that follow.
+/// Applies a random event. Returns the actions that follow.
 fn anything(story: &mut Story, tasks: &mut Vec<Event>, random: &mut fastrand::Rng) -> Vec<String> {
     let form = ["one", "two"][random.usize(0..2)];
     match random.u8(0..8) {
@@ -655,7 +655,7 @@ fn anything(story: &mut Story, tasks: &mut Vec<Event>, random: &mut fastrand::Rn
     }
 }
 
-/// How the task that `action` begins may end.
+/// A random result of the task that `action` begins.
 fn any_end(action: &str, story: &mut Story, random: &mut fastrand::Rng) -> Option<Event> {
     let (word, form) = action.split_once(' ').unwrap_or((action, ""));
     let form = form.split(' ').next().unwrap_or_default();
@@ -676,7 +676,7 @@ fn any_end(action: &str, story: &mut Story, random: &mut fastrand::Rng) -> Optio
     }
 }
 
-/// Nothing is deleted any more, every task succeeds, and time passes.
+/// Deletes nothing more, lets every task succeed, and lets time pass.
 fn calm_down(story: &mut Story, mut tasks: Vec<Event>) {
     story.happens(Event::Resumed);
     for _ in 0..8 {

@@ -62,9 +62,7 @@ pub struct Stored {
     pub bundle: String,
     /// The key of the newest authority.
     pub authority_key: String,
-    /// The leaf certificate.
     pub leaf: String,
-    /// The key of the leaf.
     pub leaf_key: String,
 }
 

@@ -1,15 +1,15 @@
-//! The webhook engine, for servers that have neither Initializers nor MutatingAdmissionPolicy, or policies that those cannot
+//! The webhook engine, for servers without Initializers and MutatingAdmissionPolicy, and for policies that those engines cannot
 //! express.
 //!
-//! [`compile::webhook`](crate::compile::webhook) says what the server must know, [`server`] takes its calls,
-//! [`review`](crate::review) answers them, and [`certs`] keeps the certificate by which the server knows us, which [`authority`] makes. [`force`] says which policies are in force by webhook, and
-//! [`replica`] puts it all together. How servers behave is told in `docs/webhooks.md`.
+//! [`compile::webhook`](crate::compile::webhook) renders the registrations. [`server`] receives the calls, and
+//! [`review`](crate::review) answers them. [`certs`] keeps the certificate, which [`authority`] creates. [`force`] records
+//! which policies are in effect by webhook. [`replica`] joins the parts. `docs/webhooks.md` describes the behaviour of servers.
 //!
-//! [`author`] is no part of delivering: by the same server it judges who writes policies.
+//! [`author`] does not deliver policies: it uses the same server to check the authors of policies.
 //!
-//! A registration is called by a URL that ends in its *revision*. An object in the operator's own namespace with the label
-//! `scpol.dev/probe` gets that revision as an annotation: so a create that is not stored shows which registration is in
-//! force, and that the API server reaches us.
+//! The URL of a registration ends in its *revision*. An object in the operator's own namespace with the label
+//! `scpol.dev/probe` gets that revision as an annotation. So a dry-run create shows which registration is in effect, and that
+//! the API server reaches the webhook.
 
 pub mod author;
 pub mod authority;
@@ -34,10 +34,8 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The name of the engine.
 const NAME: EngineName = EngineName("Webhook");
 
-/// The engine.
 pub struct Webhook;
 
 impl Engine for Webhook {
@@ -132,7 +130,7 @@ impl Engine for Webhook {
         if let Some(why) = why {
             return unanswered(why);
         }
-        // Without an entry that must be answered, the server keeps to itself that it could not call.
+        // Without a webhook that must be answered, the server does not report that a call failed.
         if !compiled::has_probe(cluster) {
             let message = format!(
                 "{tried}, and this server ({}) does not tell why: can it reach the webhook, and are `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook` not in its `--disable-admission-plugins`? See its log",

@@ -1,4 +1,4 @@
-//! The webhook of one replica: from when a policy may need it to the end of the process. Every replica answers.
+//! The webhook of one replica, from the first policy that may need it to the end of the process. Every replica answers.
 
 use super::author::keep;
 use super::certs::{self, Certificates};
@@ -31,10 +31,10 @@ use tracing::info;
 /// The name of the Service by which API servers call the webhook.
 const SERVICE: &str = "scpol";
 
-/// Starts the webhook of this replica. `ready` is false while it may be needed and does not serve yet.
+/// Starts the webhook of this replica. `ready` is false while the webhook may be needed and does not serve yet.
 ///
 /// # Errors
-/// If its address cannot be used.
+/// If the listen address is not usable.
 pub(super) fn start(operator: &Arc<Operator>, settings: &Settings, ready: &Arc<AtomicBool>) -> anyhow::Result<Serving> {
     let listener = std::net::TcpListener::bind(settings.listen)
         .and_then(|listener| listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)))
@@ -61,7 +61,7 @@ pub(super) fn start(operator: &Arc<Operator>, settings: &Settings, ready: &Arc<A
         reach,
         demand,
         published: Arc::new(move |bundle| {
-            // The registration of the author check must have it, too.
+            // The registration of the author check must have the bundle, too.
             if published.as_ref().is_none_or(|published| published.borrow().as_deref() == Some(bundle)) {
                 certificates.is_published(bundle);
             }
@@ -86,7 +86,7 @@ fn certificates(operator: &Operator, folder: Option<&Path>, names: Vec<String>) 
     }
 }
 
-/// Where API servers find the webhook, and the names that its certificate is to be for.
+/// The address of the webhook for API servers, and the names that its certificate must cover.
 fn endpoint(url: Option<&Uri>, namespace: &str) -> (Endpoint, Vec<String>) {
     let mut names = certs::service_names(SERVICE, namespace);
     let Some(url) = url else {
@@ -97,21 +97,23 @@ fn endpoint(url: Option<&Uri>, namespace: &str) -> (Endpoint, Vec<String>) {
     (Endpoint::Url(url.to_string()), names)
 }
 
-/// What a replica serves with.
+/// The state of the webhook of this replica.
 struct Replica {
     operator: Arc<Operator>,
     /// The address at which API servers call.
     endpoint: Endpoint,
     certificates: Arc<Certificates>,
-    /// True while no policy needs the webhook, and once it serves and knows which policies are in effect.
+    /// True while no policy needs the webhook, and again once it serves and knows the policies in effect.
     ready: Arc<AtomicBool>,
     judges_authors: bool,
-    /// True once the controller has found that a policy cannot be delivered otherwise, and from the start where authors are judged.
+    /// True once the controller finds that a policy can be delivered only by webhook. True from the start if authors are
+    /// checked.
     demanded: watch::Receiver<bool>,
 }
 
 impl Replica {
-    /// Serves on `listener` from when a policy may need it until `stop` is true, and tells how it is `reached`.
+    /// Serves on `listener`, from the first policy that may need it until `stop` is true. Publishes in `reached` how API
+    /// servers reach it.
     async fn run(self, listener: TcpListener, reached: watch::Sender<Reachable>, mut stop: watch::Receiver<bool>) {
         let (mut snapshots, mut demanded) = (self.operator.snapshots(), self.demanded.clone());
         let needed = snapshots.wait_for(|snapshot| is_needed(snapshot, &self.operator.capabilities()));
@@ -162,8 +164,8 @@ impl Replica {
         }
     }
 
-    /// Has the server asked now and then whether it has native sidecars: a node with an older kubelet may have joined. The leader asks
-    /// more often by itself.
+    /// Refreshes now and then whether the server has native sidecars, because a node with an older kubelet may have joined. The
+    /// leader refreshes that more often.
     fn survey(&self) -> impl Future<Output = ()> + use<> {
         let operator = self.operator.clone();
         async move {
@@ -200,9 +202,9 @@ impl Replica {
     }
 }
 
-/// True if a policy may be delivered by webhook here.
+/// Whether a policy may be delivered by webhook on this server.
 fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
-    // What completes stored objects needs no webhook.
+    // An engine that completes stored objects needs no webhook.
     let has_worker = engine::all().any(|engine| engine.is_per_policy() && engine.check(capabilities).is_ok());
     let is_delivered = |policy: &Policy| {
         let status = snapshot.stored.get(&policy.name).map(|stored| &stored.status["engine"]);
@@ -211,7 +213,7 @@ fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
     };
     let may_need = |policy: &Policy| match policy.spec.engine {
         EngineChoice::Webhook => true,
-        // What another replica has found out stands in the status.
+        // The status shows whether another replica found that the webhook is needed.
         EngineChoice::Auto => !has_worker || policy.kinds.iter().any(|kind| kind.is_job()) || is_delivered(policy),
         _ => false,
     };
@@ -219,7 +221,7 @@ fn is_needed(snapshot: &Snapshot, capabilities: &Capabilities) -> bool {
     check_server(capabilities).is_ok() && enforced.any(|policy| may_need(policy))
 }
 
-/// Tells how the webhook is reached, if that is news.
+/// Publishes how the webhook is reached, if that has changed.
 fn tell(reached: &watch::Sender<Reachable>, reachable: Reachable) {
     reached.send_if_modified(|known| {
         let is_new = *known != reachable;
@@ -228,7 +230,7 @@ fn tell(reached: &watch::Sender<Reachable>, reachable: Reachable) {
     });
 }
 
-/// Keeps the certificate, and tells when registrations must follow, and what is wrong with it, or with what is posted.
+/// Keeps the certificate. Publishes each new bundle, and problems with the certificate or with invalid reviews.
 async fn keep(
     certificates: &Certificates,
     webhook: &Webhook,
@@ -239,7 +241,7 @@ async fn keep(
     let mut changed = certificates.changed();
     let telling = async {
         loop {
-            // That the server is away passes, and is told otherwise.
+            // An unreachable server is temporary, and other code reports it.
             let trouble = certificates.trouble(Timestamp::now()).filter(|trouble| trouble.code != Code::ServerAway);
             let trouble = trouble.or_else(|| webhook.trouble(Instant::now()));
             let ca_bundle = certificates.ca_bundle();

@@ -63,14 +63,15 @@ pub const CONNECTIONS: usize = 1024;
 /// Registrations by revision, each with the names of its policies.
 pub type Revisions = BTreeMap<String, BTreeSet<String>>;
 
-/// What calls are answered from. Policies can be replaced at any time: the next call sees it.
+/// The state that answers calls. Policies can be replaced at any time: the next call uses them.
 pub struct Webhook {
     /// The policies that are in effect by webhook.
     pub policies: ArcSwap<Policies>,
     /// The process: its flags, the cache of Namespaces, its counters.
     pub operator: Arc<Operator>,
-    /// The revisions of the registrations that we have seen, each with the names of its policies, and by which [`Self::policies`] were taken: a probe through another
-    /// one is not answered yet. None where nobody follows them: any is answered.
+    /// The revisions of the registrations that we have seen, each with the names of its policies. [`Self::policies`] come from
+    /// them. A probe through any other revision is not answered yet. None if no task follows the registrations: then every
+    /// probe is answered.
     pub revisions: ArcSwapOption<Revisions>,
     /// Whether the state above is complete. It is false during the first read, when no review is answered, because a
     /// workload would get no sidecar.
@@ -82,7 +83,7 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// A webhook by which nothing is in force yet.
+    /// A webhook without policies.
     pub fn new(operator: Arc<Operator>) -> Self {
         Self {
             policies: ArcSwap::default(),
@@ -98,7 +99,7 @@ impl Webhook {
         &self.operator.timing.webhook
     }
 
-    /// The same, and it judges the authors of policies.
+    /// The same webhook, with the check of authors.
     #[must_use]
     pub fn judging_authors(self) -> Self {
         Self { rights: Some(Rights::new(self.operator.client.clone(), self.timing())), ..self }

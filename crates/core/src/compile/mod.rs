@@ -1,7 +1,7 @@
-//! What API servers are given to act by.
+//! Compiles policies into objects and patches for API servers.
 //!
-//! [`admission_policy`] has the API server itself decide and inject, in CEL. [`webhook`] has it ask the operator. [`completion`] is the
-//! patch that completes an object which waits for an Initializer.
+//! With [`admission_policy`] the API server itself decides and injects, in CEL. With [`webhook`] it asks the operator.
+//! [`completion`] is the patch that completes an object which waits for an Initializer.
 
 pub mod admission_policy;
 pub mod completion;

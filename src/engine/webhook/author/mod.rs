@@ -1,7 +1,7 @@
-//! The author check: the API server asks whether whoever writes a policy may create pods wherever the policy injects.
+//! The author check: the API server asks whether the author of a policy may create pods in all places where the policy injects.
 //!
-//! [`author`](crate::review::author) says what is asked and answered, and what is registered. [`rights`] asks the API server's authorizer. [`keep`] keeps
-//! the registration.
+//! [`author`](crate::review::author) defines the registration, the questions and the answers. [`rights`] asks the API server's
+//! authorizer. [`keep`] keeps the registration.
 
 pub mod keep;
 pub mod rights;
