@@ -237,7 +237,7 @@ fn address(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource 
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// Whether the install files or the operator created the object.
+/// Whether the object belongs to the installation: by a label of ours, or by the name of what the operator itself creates.
 fn is_ours(piece: &Piece) -> bool {
     let named = [("Lease", lease::NAME), ("Secret", CERTIFICATE), ("Service", OPERATOR)];
     let body = piece.object.value();
