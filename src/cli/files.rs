@@ -6,7 +6,7 @@ use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::decision::Decision;
 use crate::lint;
-use crate::manifest::{self, Fault, File, Kinds, Manifest, Object, Location, Twin};
+use crate::manifest::{self, Fault, File, Kinds, Location, Manifest, Object, Twin};
 use crate::policy::{Policies, Policy, Site};
 use crate::source::{self, Walk};
 use crate::workload::{KINDS, Kind, Workload};

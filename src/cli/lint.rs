@@ -4,7 +4,7 @@ use super::End;
 use super::files::{self, Recursion, SiteOptions, title};
 use super::output::{self, Output, counted};
 use crate::lint::{self, Context, Finding, Severity, Subject};
-use crate::manifest::{File, Lines, Manifest, Location};
+use crate::manifest::{File, Lines, Location, Manifest};
 use crate::policy::Policies;
 use crate::source;
 use anyhow::{Result, bail};

@@ -125,7 +125,12 @@ fn flag(token: &str) -> (&str, Option<&str>) {
 }
 
 /// The known flags of `container`, which is at `path` of `spot`.
-fn given(container: &Value, spot: &Spot, path: &str, work: &mut Work<'_>) -> BTreeMap<&'static str, (String, Location)> {
+fn given(
+    container: &Value,
+    spot: &Spot,
+    path: &str,
+    work: &mut Work<'_>,
+) -> BTreeMap<&'static str, (String, Location)> {
     let mut given = BTreeMap::new();
     let tokens = tokens(container);
     let mut rest = tokens.iter().peekable();

@@ -1,7 +1,7 @@
 //! The objects of the input, with their places.
 
 use super::{Weight, Work};
-use crate::manifest::{File, Kinds, Lines, Manifest, Object, Location};
+use crate::manifest::{File, Kinds, Lines, Location, Manifest, Object};
 use crate::workload::Workload;
 use serde_json::Value;
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! Checks for documents that parse, but that no server would accept as objects.
 
-use super::{Fault, File, Lines, Manifest, Object, Location, is_meant_as_policy, odd, value};
+use super::{Fault, File, Lines, Location, Manifest, Object, is_meant_as_policy, odd, value};
 use serde_json::Value;
 
 /// The fields that every object has.

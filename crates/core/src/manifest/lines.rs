@@ -1,7 +1,7 @@
 //! The line of each field in the text of a document.
 
 use super::yaml::{key_text, options};
-use super::{Manifest, Location};
+use super::{Location, Manifest};
 use crate::api::field;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;

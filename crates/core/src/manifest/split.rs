@@ -2,7 +2,7 @@
 //! block scalar.
 
 use super::value;
-use super::{Fault, Format, Manifest, Part, Location, Twin};
+use super::{Fault, Format, Location, Manifest, Part, Twin};
 use std::borrow::Cow;
 
 /// The most documents of a file. Each needs more memory than its text.

@@ -6,7 +6,7 @@ use super::access::{Access, Shape};
 use super::cel::{all, list, literal, optional, quoted};
 use crate::api::v1alpha1::RawObject;
 use crate::inject::content::Fields;
-use crate::inject::equal::{self, ListKey, Keyed, Kind, Others};
+use crate::inject::equal::{self, Keyed, Kind, ListKey, Others};
 use serde_json::Value;
 use std::collections::HashSet;
 
