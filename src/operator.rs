@@ -106,8 +106,11 @@ impl Operator {
         if self.since_discovery() < period {
             return;
         }
-        match self.discover(&self.groups()).await {
-            Ok(capabilities) => self.set_capabilities(capabilities),
+        let groups = self.groups();
+        match self.discover(&groups).await {
+            // The leader asks again before it believes that a resource is gone.
+            Ok(found) if self.capabilities().has_more_of(&groups, &found) => {}
+            Ok(found) => self.set_capabilities(found),
             Err(error) => warn!(%error, "Cannot ask the server what it can do"),
         }
     }

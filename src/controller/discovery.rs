@@ -2,9 +2,10 @@
 
 use super::Controller;
 use crate::api::condition::Readiness;
-use crate::capabilities::registration as resources;
+use crate::capabilities::{Capabilities, registration as resources};
 use crate::controller::policy_state::PolicyState;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tracing::{info, warn};
@@ -12,6 +13,8 @@ use tracing::{info, warn};
 /// The state of discovery.
 #[derive(Default)]
 pub(super) struct Discovery {
+    /// The resources that the current plan and watches are made for.
+    noticed: Arc<Capabilities>,
     /// A watch started again: the server may be a different one.
     pub(super) is_suspicious: bool,
     /// The server started or stopped serving a resource that engines register.
@@ -22,7 +25,41 @@ pub(super) struct Discovery {
     gone_since: Option<Instant>,
 }
 
+/// A change of what the server serves.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    is_other_version: bool,
+}
+
+impl Discovery {
+    pub(super) fn new(known: Arc<Capabilities>) -> Self {
+        Self { noticed: known, ..Self::default() }
+    }
+
+    /// Records that the process knows `found` now; none if that is not new. The webhook asks the server, too.
+    fn notice(&mut self, found: &Arc<Capabilities>) -> Option<Change> {
+        if Arc::ptr_eq(&self.noticed, found) {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.noticed, found.clone());
+        let is_same = |name: &&str| before.registration(name) == found.registration(name);
+        self.is_served_otherwise |= !resources::ALL.iter().all(is_same);
+        Some(Change { is_other_version: before.version != found.version })
+    }
+}
+
 impl Controller {
+    /// Drops the plan, and everything learnt about another server, if the process knows something new of the server.
+    pub(super) fn notice_capabilities(&mut self) {
+        let found = self.operator.capabilities();
+        let Some(change) = self.discovery.notice(&found) else { return };
+        if change.is_other_version {
+            info!(version = found.version, "The server has changed");
+            self.planner.forget_server();
+        }
+        self.planner.outdate();
+    }
+
     /// Asks the server for its resources again, if they may have changed.
     pub(super) async fn discover_when_due(&mut self) {
         let waits =
@@ -69,15 +106,9 @@ impl Controller {
             }
         }
         (self.discovery.is_owed, self.discovery.gone_since) = (false, None);
-        if found.version != before.version {
-            info!(version = found.version, "The server has changed");
-            self.planner.forget_server();
-        }
-        self.planner.outdate();
-        let is_same = |name: &&str| before.registration(name) == found.registration(name);
-        self.discovery.is_served_otherwise |= !resources::ALL.iter().all(is_same);
         self.operator.set_capabilities(found);
         self.operator.set_groups(groups);
+        self.notice_capabilities();
     }
 
     /// The groups of the kinds that policies target, or that are watched because objects may wait in them.
@@ -85,5 +116,28 @@ impl Controller {
         let snapshot = self.snapshots.borrow();
         let targeted = snapshot.policies.iter().flat_map(|policy| &policy.kinds);
         targeted.chain(self.watches.kinds()).filter(|kind| !kind.is_in_table()).map(|kind| kind.group.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_part_of_the_process_has_found_is_noticed_once() {
+        const WEBHOOKS: (&str, &str, &str, &str) =
+            ("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration");
+        let mut discovery = Discovery::new(Arc::new(Capabilities::of(30, &[])));
+        assert_eq!(discovery.notice(&discovery.noticed.clone()), None);
+        for (found, change, is_served_otherwise) in [
+            (Capabilities::of(30, &[]), Change { is_other_version: false }, false),
+            (Capabilities::of(30, &[WEBHOOKS]), Change { is_other_version: false }, true),
+            (Capabilities::of(31, &[WEBHOOKS]), Change { is_other_version: true }, false),
+        ] {
+            let found = Arc::new(found);
+            assert_eq!(discovery.notice(&found), Some(change));
+            assert_eq!(std::mem::take(&mut discovery.is_served_otherwise), is_served_otherwise);
+            assert_eq!(discovery.notice(&found), None);
+        }
     }
 }

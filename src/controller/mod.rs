@@ -128,17 +128,17 @@ impl Controller {
         let operator = workloads.operator.clone();
         Self {
             snapshots: operator.snapshots(),
-            operator,
             workloads,
             worker,
             settings,
             ready,
-            discovery: Discovery::default(),
+            discovery: Discovery::new(operator.capabilities()),
             planner: Planner::default(),
             watches: Watches::default(),
             registrations: Registrations::default(),
             statuses: Statuses::default(),
             tasks: Tasks { running: JoinSet::new(), room: Arc::new(Semaphore::new(TRIALS)) },
+            operator,
         }
     }
 
@@ -301,6 +301,7 @@ impl Controller {
         self.ask_again();
         self.planner.tick(Instant::now());
         self.discover_when_due().await;
+        self.notice_capabilities();
         self.recount_when_due();
         self.gauge();
     }
