@@ -100,8 +100,13 @@ pub async fn template(
     let stand_in = stand_in(kind, &object).zip(stand_in(kind, &workload.body));
     let stand_in = stand_in.map(|((resource, object), (_, without))| (resource, object, without));
     for (resource, object, without) in [(resource.clone(), object, workload.body)].into_iter().chain(stand_in) {
-        let tried = create(client, &resource, namespace, &object, Strictness::Strict).await;
-        let Err(error) = tried else { continue };
+        let error = match create(client, &resource, namespace, &object, Strictness::Strict).await {
+            Ok(stored) => match dropped(&object, &stored, template, kind) {
+                None => continue,
+                Some(field) => return Err(behind_a_gate(&field)),
+            },
+            Err(error) => error,
+        };
         match error.code() {
             0 => return Err(error.into()),
             // With these codes the server has not looked at the object, unless another webhook denied it.
@@ -123,6 +128,80 @@ pub async fn template(
         }
     }
     Ok(())
+}
+
+/// The first field of `template` that the server knows and dropped from a trial object of `kind`, because its feature gate is off:
+/// `containers[envoy].resizePolicy`.
+fn dropped(sent: &Value, stored: &Value, template: &Template, kind: &Kind) -> Option<String> {
+    let spec = |object: &Value| {
+        let path = kind.pod_path.as_deref().unwrap_or_default();
+        path.iter().fold(object, |at, step| &at[step.as_str()])["spec"].clone()
+    };
+    // A custom resource has a schema of its own.
+    if !kind.is_in_table() {
+        return None;
+    }
+    let (sent, stored) = (spec(sent), spec(stored));
+    let names = |items: &[Map<String, Value>]| items.iter().filter_map(|item| item.get("name").cloned()).collect();
+    let own: [(&str, Vec<Value>); 4] = [
+        ("containers", names(&template.spec.containers)),
+        ("initContainers", names(&template.spec.containers)),
+        ("initContainers", names(&template.spec.init_containers)),
+        ("volumes", names(&template.spec.volumes)),
+    ];
+    let of_own = own.iter().find_map(|(list, names)| {
+        names.iter().find_map(|name| {
+            let (sent, stored) = (named(&sent[list], name)?, named(&stored[list], name)?);
+            Some(format!("{list}[{}].{}", name.as_str()?, missing(sent, stored)?))
+        })
+    });
+    // The first container is that of the workload: it gets variables and mounts.
+    of_own.or_else(|| {
+        let in_user_container = |list: &&str| missing(&sent["containers"][0][list], &stored["containers"][0][list]);
+        let list = ["env", "envFrom", "volumeMounts"].into_iter().find(|list| in_user_container(list).is_some())?;
+        Some(format!("{list}{}", in_user_container(&list)?))
+    })
+}
+
+/// The item of `list` with that name.
+fn named<'a>(list: &'a Value, name: &Value) -> Option<&'a Value> {
+    list.as_array()?.iter().find(|item| item["name"] == *name)
+}
+
+/// The path of the first field of `sent` that `stored` lacks. A field without content may be left out.
+fn missing(sent: &Value, stored: &Value) -> Option<String> {
+    let is_empty = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(true) => false,
+    };
+    match (sent, stored) {
+        (Value::Object(sent), Value::Object(stored)) => {
+            sent.iter().filter(|(_, value)| !is_empty(value)).find_map(|(field, value)| match stored.get(field) {
+                None => Some(field.clone()),
+                Some(stored) => missing(value, stored).map(|rest| match rest.starts_with('[') {
+                    true => format!("{field}{rest}"),
+                    false => format!("{field}.{rest}"),
+                }),
+            })
+        }
+        // Other admission may add items, so only lists of the same length are compared.
+        (Value::Array(sent), Value::Array(stored)) if sent.len() == stored.len() => {
+            let pairs = sent.iter().zip(stored).enumerate();
+            pairs.into_iter().find_map(|(at, (sent, stored))| Some(format!("[{at}].{}", missing(sent, stored)?)))
+        }
+        _ => None,
+    }
+}
+
+fn behind_a_gate(field: &str) -> Unavailable {
+    let message = format!(
+        "spec.template: this server drops `{field}` from new workloads, because the feature gate of that field is off; remove the field, or start the API server with the gate on"
+    );
+    Unavailable::new(Code::UnknownTemplateField, message)
 }
 
 /// A Deployment with the same pods if `object` is a StatefulSet. Old servers, such as 1.13, accept any pod template in a
@@ -193,6 +272,39 @@ pub fn refused(error: &CallError, resource: &ApiResource, namespace: &str) -> Re
             let why = why.strip_prefix("Internal error occurred: ").unwrap_or(&why);
             let why = why.split_once(&format!("\"{NAME}\" is forbidden: ")).map_or(why, |(_, why)| why);
             Ok(format!("not proven: a {} in `{namespace}`, a trial, was refused: {why}", resource.kind))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_the_server_drops_is_found_and_what_it_adds_or_leaves_out_empty_is_not() {
+        let sent = json!({
+            "name": "a", "image": "i:1", "tty": false, "args": [], "resources": {},
+            "ports": [{ "containerPort": 80, "name": "http" }],
+            "lifecycle": { "preStop": { "sleep": { "seconds": 1 } } },
+        });
+        for (stored, expected) in [
+            (sent.clone(), None),
+            (
+                json!({ "name": "a", "image": "other", "ports": sent["ports"], "lifecycle": sent["lifecycle"], "more": 1 }),
+                None,
+            ),
+            (json!({ "name": "a", "image": "i:1", "lifecycle": sent["lifecycle"] }), Some("ports")),
+            (
+                json!({ "name": "a", "image": "i:1", "ports": [{ "name": "http" }], "lifecycle": sent["lifecycle"] }),
+                Some("ports[0].containerPort"),
+            ),
+            (
+                json!({ "name": "a", "image": "i:1", "ports": sent["ports"], "lifecycle": { "preStop": {} } }),
+                Some("lifecycle.preStop.sleep"),
+            ),
+            (json!({ "name": "a", "image": "i:1", "ports": [{}, {}], "lifecycle": sent["lifecycle"] }), None),
+        ] {
+            assert_eq!(missing(&sent, &stored).as_deref(), expected, "{stored}");
         }
     }
 }

@@ -21,6 +21,7 @@ crate::tests![
     without_the_plugin_of_initializers_the_webhook_serves_what_names_no_engine_but_nothing_that_must_refuse,
     a_webhook_that_the_server_cannot_reach_is_told_in_its_own_words,
     a_template_that_the_server_refuses_is_told_and_nothing_of_it_is_registered,
+    a_field_whose_feature_gate_is_off_is_reported_and_never_dropped,
     an_edit_is_told_to_be_in_force_only_once_it_is,
     a_secret_of_which_nothing_can_be_used_is_made_anew,
     what_is_posted_to_the_webhook_and_is_no_review_is_told_and_keeps_nobody_from_his_sidecar,
@@ -310,6 +311,31 @@ async fn a_webhook_that_the_server_cannot_reach_is_told_in_its_own_words() -> Re
         in_force(&world.cluster, "auto").await?;
         assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app"]);
         assert_eq!(containers(&world.create_promptly(STATEFULSETS, &statefulset("db")).await?), ["app", "auto"]);
+    }
+    Ok(())
+}
+
+async fn a_field_whose_feature_gate_is_off_is_reported_and_never_dropped() -> Result<()> {
+    let rules = json!([{ "action": "Restart", "exitCodes": { "operator": "In", "values": [42] } }]);
+    let resize = json!([{ "resourceName": "cpu", "restartPolicy": "NotRequired" }]);
+    for (version, fields, dropped) in [
+        (Version::V1_30, json!({ "resizePolicy": resize }), "resizePolicy"),
+        (Version::V1_34, json!({ "restartPolicy": "Never", "restartPolicyRules": rules }), "restartPolicy"),
+    ] {
+        let world = world(version).await?;
+        let _operator = Operator::ready(&world.cluster, &[]).await?;
+        world.policy("plain", sidecar("plain")).await?;
+        let (mut gated, fields) = (sidecar("gated"), fields.as_object().context("fields")?.clone());
+        gated["template"]["containers"][0].as_object_mut().context("a container")?.extend(fields);
+        world.policy("gated", gated).await?;
+        let message = refused(&world, "gated", "Programmed", "UnknownTemplateField").await?;
+        assert!(message.contains(&format!("drops `containers[gated].{dropped}`")), "{version}: {message}");
+        in_force(&world.cluster, "plain").await?;
+        shows(&world, &["app", "plain"]).await?;
+        // Without the field the policy takes effect.
+        world.edit_policy("gated", sidecar("gated")).await?;
+        in_force(&world.cluster, "gated").await?;
+        shows(&world, &["app", "gated", "plain"]).await?;
     }
     Ok(())
 }

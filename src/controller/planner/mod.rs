@@ -106,7 +106,7 @@ impl Trial {
         match tried {
             Ok(()) => Self::Passed,
             Err(reason) => {
-                let is_invalid = reason.code == Code::TemplateInvalid;
+                let is_invalid = matches!(reason.code, Code::TemplateInvalid | Code::UnknownTemplateField);
                 let pause = if is_invalid { timing.verify_again } else { timing.retry };
                 Self::Failed(reason, now + pause)
             }
