@@ -109,12 +109,10 @@ impl Engine for MutatingAdmissionPolicy {
 fn flags(minor: u32) -> Flags {
     match minor {
         0..=31 => Flags::Never("MutatingAdmissionPolicies came with 1.32, and are stable from 1.36"),
-        32..=33 => Flags::Needed(
-            "`--feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1alpha1=true`; the operator uses them in version v1 only, from 1.36",
-        ),
-        34..=35 => Flags::Needed(
-            "`--feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1beta1=true`; the operator uses them in version v1 only, from 1.36",
-        ),
+        // As alpha or beta they can be switched on, which would change nothing here.
+        32..=35 => {
+            Flags::Never("the operator uses MutatingAdmissionPolicies in version v1, which servers have from 1.36 on")
+        }
         _ => Flags::Default(
             "`MutatingAdmissionPolicy` must not be false in `--feature-gates`, nor be in `--disable-admission-plugins`",
         ),

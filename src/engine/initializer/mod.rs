@@ -164,7 +164,7 @@ fn flags(minor: u32) -> Flags {
 pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
     if cluster.at_least(1, 14) {
         let message = format!(
-            "this server is {}; Initializers were removed in 1.14: use `spec.engine: Auto`, `MutatingAdmissionPolicy` or `Webhook`",
+            "this server is {}; Initializers were removed in 1.14: use `spec.engine: Auto`, which takes an engine of this server",
             cluster.version
         );
         return Err(Unavailable::new(Code::EngineUnavailable, message));
