@@ -70,7 +70,7 @@ codes! {
     /// The initializer name may not be used.
     23 InvalidInitializerName "Use a name of three or more segments under `scpol.dev`, or give it to the operator with `--initializer-name`.";
     /// The template has a field that this server does not know: it would be dropped without a word.
-    26 UnknownTemplateField "Remove the field, correct its spelling, or upgrade the server.";
+    26 UnknownTemplateField "Remove the field, correct its spelling, upgrade the server, or switch on the feature gate of the field.";
     /// The server has no such resource.
     27 TargetNotServed "Correct group, version or resource; `kubectl api-resources` lists what the server has.";
     /// Another policy uses the same initializer name, and used it first.
