@@ -254,7 +254,8 @@ async fn register_all(world: &World, mut objects: Vec<Value>, cluster: &Capabili
 }
 
 async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    // A busy machine compiles the expressions of a scene for minutes, and a request that timed out begins again.
+    let world = World::with(ControlPlane::builder(Version::V1_36).extra_arg("--request-timeout=5m")).await?;
     corpus::define(&world).await?;
     let cluster = world.capabilities().await?;
     let (mut differences, mut posted, mut injected, mut stored) = (Vec::new(), 0, 0, 0);
