@@ -1,4 +1,4 @@
-//! One watch of each resource in the process, for all who listen to it.
+//! One watch of each resource in the process, shared by all listeners.
 
 use super::client;
 use super::object::Object;
@@ -73,7 +73,7 @@ impl Hub {
             return;
         }
         let (join, joined) = mpsc::unbounded_channel();
-        // The receiver is there: the task has not begun.
+        // The task has not begun, so the receiver exists.
         drop(join.send(listener));
         let api = Api::<Object>::all_with(self.client.clone(), &resource);
         let config = match whose {
@@ -85,7 +85,7 @@ impl Hub {
     }
 }
 
-/// Watches until nobody listens.
+/// Watches until no listener is left.
 async fn feed(
     name: &'static str,
     api: Api<Object>,
@@ -96,21 +96,24 @@ async fn feed(
 ) {
     let (mut listeners, renew): (Vec<UnboundedSender<Seen>>, _) = (Vec::new(), Arc::new(Notify::new()));
     let mut events = pin!(client::renewable_watch(&api, &config, resync, timing, renew.clone()));
+    let mut has_begun = false;
     loop {
         tokio::select! {
-            // Whoever joins gets a whole list.
+            // A new listener is known before the next event.
             biased;
             Some(listener) = joined.recv() => {
-                if !listeners.is_empty() {
+                // It gets a whole list.
+                if has_begun {
                     renew.notify_one();
                 }
                 listeners.push(listener);
             }
             Some(event) = events.next(), if !listeners.is_empty() => {
+                has_begun = true;
                 let event = event.map_err(Arc::new);
                 listeners.retain(|listener| listener.send((name, event.clone())).is_ok());
                 if listeners.is_empty() {
-                    // Who has joined meanwhile is heard all the same; who comes later begins a new watch.
+                    // A listener that has joined in the meantime is served. A later one starts a new watch.
                     joined.close();
                 }
             }
