@@ -86,8 +86,11 @@ impl Operator {
         self.capabilities.load_full()
     }
 
-    /// Records the result of a discovery.
+    /// Records the result of a discovery. An equal result keeps the old one, so that everything rendered with it stays valid.
     pub fn set_capabilities(&self, capabilities: Capabilities) {
+        if *self.capabilities() == capabilities {
+            return;
+        }
         let native_sidecars = capabilities.native_sidecars;
         if self.site().native_sidecars != native_sidecars {
             self.site.store(Arc::new(Site { native_sidecars, ..Site::clone(&self.site()) }));

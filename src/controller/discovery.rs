@@ -109,6 +109,8 @@ impl Controller {
         self.operator.set_capabilities(found);
         self.operator.set_groups(groups);
         self.notice_capabilities();
+        // A plan that waits for the server is drawn again, even if nothing has changed.
+        self.planner.outdate();
     }
 
     /// The groups of the kinds that policies target, or that are watched because objects may wait in them.

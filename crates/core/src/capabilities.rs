@@ -47,7 +47,7 @@ pub mod registration {
 type Name = (String, String, String);
 
 /// A resource in discovery.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Served {
     kind: String,
     short_names: Vec<String>,
@@ -70,7 +70,7 @@ impl Served {
 const VERBS: [&str; 3] = ["list", "watch", "patch"];
 
 /// The parts of discovery that the operator uses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// The version as the server prints it, for example `v1.13.5`.
     pub version: String,
