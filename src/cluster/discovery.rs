@@ -11,7 +11,7 @@ use kube::{Api, Client};
 /// The version of the server, and nothing else.
 ///
 /// # Errors
-/// If it does not tell.
+/// If the server does not answer.
 pub async fn version(client: &Client) -> Result<Capabilities, CallError> {
     let version = call(client.apiserver_version()).await?;
     let minor = numbers(&version.major, &version.minor);
@@ -20,11 +20,11 @@ pub async fn version(client: &Client) -> Result<Capabilities, CallError> {
     Ok(found)
 }
 
-/// Asks the server, beyond the groups of the built-in kinds about those for which `is_wanted` is true.
+/// What the server serves, in the groups of the built-in kinds and in those for which `is_wanted` is true.
 ///
 /// # Errors
-/// If the server cannot be reached, refuses discovery, or cannot tell now: "not served" is never guessed of what it serves itself.
-/// A group that another server behind it does not serve at the moment counts as not served.
+/// If the server cannot be reached, rejects discovery, or cannot answer now. A failed request never means "not served", except for the
+/// group of another server behind the API server.
 pub async fn discover(client: &Client, is_wanted: impl Fn(&str) -> bool) -> Result<Capabilities, CallError> {
     let mut found = version(client).await?;
     let groups = call(client.list_api_groups()).await?;
@@ -60,12 +60,12 @@ async fn read(found: &mut Capabilities, client: &Client, group_version: &str) ->
     Ok(())
 }
 
-/// True if it is one of the groups that we ask for, and that no other server behind the API server serves.
+/// Whether the API server itself serves the group, and engines or built-in kinds need it.
 fn is_of_server(group: &str) -> bool {
     group == registration::GROUP || KINDS.iter().any(|kind| kind.is_in(group))
 }
 
-/// True if and only if every kubelet is known to be of 1.29 or later: whoever may not read Nodes does not know.
+/// Whether every kubelet is known to be of 1.29 or later. Without the right to read Nodes no version is known.
 async fn kubelets_have_native_sidecars(client: &Client) -> Result<bool, CallError> {
     let mut nodes = Pages::new(Api::<Node>::all(client.clone()), ListParams::default());
     let is_young = |node: &Node| {

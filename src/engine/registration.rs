@@ -37,7 +37,7 @@ impl From<CallError> for Unavailable {
 }
 
 /// Whether we made the object with this `metadata`.
-pub fn is_ours(metadata: &ObjectMeta) -> bool {
+fn is_ours(metadata: &ObjectMeta) -> bool {
     metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED_BY)).is_some_and(|manager| manager == MANAGER)
 }
 
@@ -54,10 +54,10 @@ pub fn is_ours_of(object: &Value) -> bool {
 /// Whether `stored` has everything that we `wanted` and no mark of removal. Fields that the server added do not matter.
 /// `apiVersion` and `kind` are not compared, because the items of a list lack them.
 pub fn is_as(stored: &Value, wanted: &Value) -> bool {
-    let parts =
+    let mut parts =
         wanted.as_object().into_iter().flatten().filter(|(part, _)| !["apiVersion", "kind"].contains(&part.as_str()));
     stored["metadata"]["annotations"].get(REMOVING).is_none()
-        && parts.into_iter().all(|(part, wanted)| covers(&stored[part.as_str()], wanted))
+        && parts.all(|(part, wanted)| covers(&stored[part.as_str()], wanted))
 }
 
 /// Creates or replaces a registration of ours. Returns the stored object.

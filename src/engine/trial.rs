@@ -182,16 +182,16 @@ fn missing(sent: &Value, stored: &Value) -> Option<String> {
         (Value::Object(sent), Value::Object(stored)) => {
             sent.iter().filter(|(_, value)| !is_empty(value)).find_map(|(field, value)| match stored.get(field) {
                 None => Some(field.clone()),
-                Some(stored) => missing(value, stored).map(|rest| match rest.starts_with('[') {
-                    true => format!("{field}{rest}"),
-                    false => format!("{field}.{rest}"),
+                Some(stored) => missing(value, stored).map(|rest| {
+                    let dot = if rest.starts_with('[') { "" } else { "." };
+                    format!("{field}{dot}{rest}")
                 }),
             })
         }
         // Other admission may add items, so only lists of the same length are compared.
         (Value::Array(sent), Value::Array(stored)) if sent.len() == stored.len() => {
-            let pairs = sent.iter().zip(stored).enumerate();
-            pairs.into_iter().find_map(|(at, (sent, stored))| Some(format!("[{at}].{}", missing(sent, stored)?)))
+            let mut pairs = sent.iter().zip(stored).enumerate();
+            pairs.find_map(|(at, (sent, stored))| Some(format!("[{at}].{}", missing(sent, stored)?)))
         }
         _ => None,
     }

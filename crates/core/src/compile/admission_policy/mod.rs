@@ -19,7 +19,7 @@
 //! # Files
 //! - [`render`]: all objects of one resource. [`validating`]: those that reject. [`objects`]: what both kinds share.
 //! - [`rows`]: rows 1 to 7. [`expressions`]: the users' own. [`conflict`], [`equal`], [`needs`]: row 8. [`delivery`]: native sidecars.
-//! - [`additions`]: the patch and the markers. [`fresh`]: the same where the workload has nothing yet of what is added. [`own`]: the user's own containers.
+//! - [`additions`]: the patch and the markers. [`fresh`]: the same for a workload without any of the added content. [`own`]: the user's own containers.
 //! - [`access`]: where things lie in a workload. [`cel`], [`variables`]: text.
 
 #![allow(rustdoc::private_intra_doc_links, reason = "the map of files is for those who work on them")]
@@ -73,7 +73,7 @@ pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
     Ok(())
 }
 
-/// What of a policy cannot be said in CEL.
+/// The part of a policy that CEL cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Inexpressible(String);
 
