@@ -19,6 +19,7 @@ pub mod webhook;
 
 pub use sidecar_policy_core::Unavailable;
 
+use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::Capabilities;
 use crate::cluster::client::CallError;
@@ -122,6 +123,27 @@ pub trait Engine: Sync {
         _surroundings: &Surroundings<'_>,
     ) -> Option<Vec<Value>> {
         None
+    }
+
+    /// The match conditions of a webhook for workloads that this engine left out, because another API server of the cluster does
+    /// not run it; none if the engine cannot tell.
+    fn left_out(&self, _kind: &Arc<Kind>, _policies: &[Arc<Policy>]) -> Option<Value> {
+        None
+    }
+
+    /// The object by which API servers call this operator for workloads with `match_conditions` only; none if this engine cannot
+    /// stand by, or if no policy injects.
+    ///
+    /// # Errors
+    /// Why it cannot stand by yet.
+    fn render_standby(
+        &self,
+        _match_conditions: &Value,
+        _kind: &Arc<Kind>,
+        _policies: &[Arc<Policy>],
+        _surroundings: &Surroundings<'_>,
+    ) -> Result<Option<Value>, Unavailable> {
+        Ok(None)
     }
 
     /// The objects that register `policies` on `kind`, with the address of the operator taken from `stored`, one of these
@@ -237,7 +259,11 @@ pub fn drafts(
     let engine = engine.engine();
     let objects = engine.render(kind, policies, surroundings)?;
     if !engine.needs_operator() {
-        return Ok(vec![objects]);
+        let with_standby = standby(engine, kind, policies, surroundings)?.map(|standby| {
+            // It is written first: until the others follow, it replaces what they inject in an earlier form.
+            std::iter::once(standby).chain(objects.iter().cloned()).collect()
+        });
+        return Ok(with_standby.into_iter().chain([objects]).collect());
     }
     // An API server that rejects by itself is better, because it always answers.
     let rejecting = all().find_map(|other| other.render_rejecting(kind, policies, surroundings));
@@ -246,6 +272,30 @@ pub fn drafts(
         injecting.cloned().chain(rejecting).collect()
     });
     Ok(better.into_iter().chain([objects]).collect())
+}
+
+/// The object that injects what `engine` leaves out, where the policies let the operator choose: without it, a workload that is
+/// created through an API server of an older version would have no sidecar during an upgrade or after a downgrade.
+///
+/// # Errors
+/// That this operator does not answer yet.
+fn standby(
+    engine: &dyn Engine,
+    kind: &Arc<Kind>,
+    policies: &[Arc<Policy>],
+    surroundings: &Surroundings<'_>,
+) -> Result<Option<Value>, Unavailable> {
+    if policies.iter().any(|policy| policy.spec.engine != EngineChoice::Auto) {
+        return Ok(None);
+    }
+    let Some(conditions) = engine.left_out(kind, policies) else { return Ok(None) };
+    let rendered = all().map(|other| other.render_standby(&conditions, kind, policies, surroundings));
+    match rendered.collect::<Result<Vec<_>, _>>() {
+        Ok(rendered) => Ok(rendered.into_iter().flatten().next()),
+        Err(reason) if reason.code == Code::Reconciling => Err(reason),
+        // The engine serves without it.
+        Err(_) => Ok(None),
+    }
 }
 
 /// The revision that a trial shows for `object`, which any engine rendered or the server stored.

@@ -493,8 +493,12 @@ async fn show(
     objects: &[&Value],
     shows: Shows,
 ) -> Result<Option<Unverified>, Unavailable> {
-    // A binding has no revision of its own.
-    let Some(revision) = objects.iter().find_map(|object| revision_of(object)) else { return Ok(None) };
+    // A binding has no revision of its own, and what stands by has no effect on a probe.
+    let revision = match shows {
+        Shows::Injects => objects.iter().find_map(|object| engine.engine().revision_of(object)),
+        Shows::Refuses => objects.iter().find_map(|object| revision_of(object)),
+    };
+    let Some(revision) = revision else { return Ok(None) };
     let since = Instant::now();
     loop {
         match probe(registrar, engine, &revision, shows).await? {

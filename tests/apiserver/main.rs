@@ -50,6 +50,7 @@ mod shared_servers;
 mod status;
 mod trust;
 mod uninstall;
+mod upgrade;
 mod webhook;
 mod webhook_scene;
 mod world;
@@ -89,6 +90,7 @@ const TESTS: &[&[runner::Test]] = &[
     status::TESTS,
     trust::TESTS,
     uninstall::TESTS,
+    upgrade::TESTS,
     webhook::TESTS,
 ];
 

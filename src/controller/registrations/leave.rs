@@ -1,5 +1,6 @@
 //! Unregisters when the last replica stops.
 
+use crate::capabilities::registration as resources;
 use crate::cluster::policies::Stored;
 use crate::controller::Controller;
 use crate::engine::lifecycle::Registration;
@@ -46,13 +47,27 @@ impl Controller {
         let named = policies.into_iter().filter_map(|name| Some((name, stored.get(name)?))).collect();
         let message = "the operator stopped in good order and unregistered its webhook; start it again";
         self.tell_stopped(named, message, until).await;
-        let removals = open.iter().map(|(kind, _)| async {
-            let keys: Vec<RegistrationKey> = self.registrations.registered(&Slot::of_kind(kind)).into_iter().collect();
-            if let Err(error) = registration::unregister(&self.registrar_of(kind), &keys).await {
+        let whole = open.iter().map(|(kind, _)| (kind, self.registrations.registered(&Slot::of_kind(kind))));
+        let removals = whole.chain(self.standbys()).map(|(kind, keys)| (self.registrar_of(kind), kind, keys));
+        let removals = removals.map(|(registrar, kind, keys)| async move {
+            if let Err(error) = registration::unregister(&registrar, &Vec::from_iter(keys)).await {
                 warn!(resource = kind.resource, %error, "Cannot unregister the webhook; creates of its targets take longer until the operator is back");
             }
         });
         futures::future::join_all(removals).await;
+    }
+
+    /// The objects that call this process beside an engine that needs no process: what they stand by for goes on without them.
+    fn standbys(&self) -> impl Iterator<Item = (&Arc<Kind>, BTreeSet<RegistrationKey>)> {
+        let is_served = |state: &Registration| {
+            state.in_effect().is_some_and(|in_effect| !in_effect.wanted.engine.engine().needs_operator())
+        };
+        let kinds = self.registrations.of_kinds().filter(move |(_, state)| is_served(state));
+        kinds.map(|(kind, _)| {
+            let mut keys = self.registrations.registered(&Slot::of_kind(kind));
+            keys.retain(|(resource, _)| needs_operator(resource) && !resources::refuses(resource));
+            (kind, keys)
+        })
     }
 
     /// The same for registrations of single policies.

@@ -6,7 +6,7 @@ use super::{Engine, EngineName, Surroundings, Unavailable};
 use crate::api::code::Code;
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::{Capabilities, registration};
-use crate::compile::admission_policy::{check, render, revision_of, validating};
+use crate::compile::admission_policy::{check, left_out, render, revision_of, validating};
 use crate::naming::{IGNORING, shared_name};
 use crate::policy::{Policy, Site};
 use crate::workload::Kind;
@@ -60,6 +60,10 @@ impl Engine for MutatingAdmissionPolicy {
         surroundings: &Surroundings<'_>,
     ) -> Result<Vec<Value>, Unavailable> {
         render(kind, policies, surroundings.cluster, surroundings.site)
+    }
+
+    fn left_out(&self, kind: &Arc<Kind>, policies: &[Arc<Policy>]) -> Option<Value> {
+        left_out(kind, policies)
     }
 
     fn render_rejecting(

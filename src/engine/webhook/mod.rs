@@ -87,6 +87,22 @@ impl Engine for Webhook {
         compiled::render(kind, policies, cluster, site, &reach.endpoint, reach.ca_bundle.as_deref())
     }
 
+    fn render_standby(
+        &self,
+        match_conditions: &Value,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        surroundings: &Surroundings<'_>,
+    ) -> Result<Option<Value>, Unavailable> {
+        let Surroundings { cluster, site, reach, is_readable } = surroundings;
+        if !is_readable(registration::MUTATING_WEBHOOKS) {
+            return Ok(None);
+        }
+        let reach = (*reach).clone()?;
+        let bundle = reach.ca_bundle.as_deref();
+        compiled::standby(kind, policies, match_conditions, cluster, site, &reach.endpoint, bundle)
+    }
+
     fn render_as(
         &self,
         _: &str,

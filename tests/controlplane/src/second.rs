@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use kube::{Client, Config};
 
+use crate::assets::Assets;
 use crate::process::Process;
 use crate::ready::{is_clash, probe, wait_ready};
-use crate::{ControlPlane, User, free_port};
+use crate::{ControlPlane, User, Version, free_port};
 
 /// The number of tries of ports that were free a moment ago.
 const TRIES: usize = 5;
@@ -34,7 +35,7 @@ impl ApiServer {
         Client::try_from(self.config.clone()).expect("the same configuration was used to wait for the server")
     }
 
-    async fn start(plane: &ControlPlane, etcd: SocketAddr) -> Result<Self> {
+    async fn start(plane: &ControlPlane, etcd: SocketAddr, version: Version) -> Result<Self> {
         let port = free_port();
         let url = format!("https://127.0.0.1:{port}");
         let audit = plane.dir().join(Self::AUDIT_LOG);
@@ -45,12 +46,12 @@ impl ApiServer {
             _ => arg.clone(),
         };
         let args: Vec<String> = plane.files.args.iter().map(other).collect();
-        let program = plane.assets.path("kube-apiserver");
+        let program = Assets::of(version).await?.path("kube-apiserver");
         let process = Process::start("kube-apiserver-second", &program, &args, plane.dir())?;
         let mut config = plane.client_config(User::Admin);
         config.cluster_url = url.parse().context("the URL of the second API server")?;
         let client = Client::try_from(config.clone())?;
-        wait_ready(&process, || probe(&client, plane.version)).await?;
+        wait_ready(&process, || probe(&client, version)).await?;
         Ok(Self { _process: process, url, config })
     }
 }
@@ -62,13 +63,26 @@ impl ControlPlane {
     /// # Errors
     /// If the server is not ready within 60 s. The error has the end of its log.
     pub async fn second_apiserver(&self, etcd: SocketAddr) -> Result<ApiServer> {
+        self.another_apiserver(etcd, self.version()).await
+    }
+
+    /// Starts another API server of this control plane, of another version, with the same users and flags. It must be dropped
+    /// before the control plane.
+    ///
+    /// # Errors
+    /// If the server is not ready within 60 s. The error has the end of its log.
+    pub async fn apiserver_of(&self, version: Version) -> Result<ApiServer> {
+        self.another_apiserver(self.etcd_address().parse()?, version).await
+    }
+
+    async fn another_apiserver(&self, etcd: SocketAddr, version: Version) -> Result<ApiServer> {
         self.spoil();
         let mut tries = 0;
         loop {
             tries += 1;
-            match ApiServer::start(self, etcd).await {
+            match ApiServer::start(self, etcd, version).await {
                 Err(error) if tries < TRIES && is_clash(&error) => {}
-                started => return started.context("starting a second API server"),
+                started => return started.with_context(|| format!("starting another API server, of {version}")),
             }
         }
     }

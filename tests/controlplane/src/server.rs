@@ -160,6 +160,17 @@ impl ControlPlane {
         self.restart_apiserver().await
     }
 
+    /// Kills the API server and starts one of another version on the same port and data, with the same arguments.
+    ///
+    /// # Errors
+    /// If the server cannot be built, or is not ready in time.
+    pub async fn change_apiserver(&mut self, version: Version) -> Result<()> {
+        let assets = Assets::of(version).await?;
+        self.stop_apiserver().await;
+        (self.assets, self.version) = (assets, version);
+        self.start_apiserver().await
+    }
+
     /// Kills the API server. etcd keeps running.
     pub async fn stop_apiserver(&self) {
         self.spoil();

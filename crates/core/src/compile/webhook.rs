@@ -100,18 +100,26 @@ pub fn render(
     endpoint: &Endpoint,
     ca_bundle: Option<&[u8]>,
 ) -> Result<Vec<Value>, Unavailable> {
-    check_server(cluster)?;
-    let targeting = policies.iter().filter(|policy| policy.targets_of(kind).next().is_some());
-    let by_name: BTreeMap<&str, &Policy> = targeting.map(|policy| (policy.name.as_str(), policy.as_ref())).collect();
-    let policies: Vec<&Policy> = by_name.into_values().collect();
-    policies.iter().try_for_each(|policy| check(policy, cluster))?;
-    check_port(endpoint, cluster)?;
-    let scene = Scene { kind, cluster, site, endpoint, ca_bundle };
-    let injecting: Vec<&Policy> = policies.iter().copied().filter(|policy| policy.injects()).collect();
-    let judging: Vec<&Policy> = policies.into_iter().filter(|policy| policy.judges()).collect();
-    let registrations = [(&MUTATING, injecting), (&VALIDATING, judging)];
-    let needed = registrations.iter().filter(|(_, policies)| !policies.is_empty());
-    Ok(needed.map(|(what, policies)| scene.registration(what, policies)).collect())
+    Scene { kind, cluster, site, endpoint, ca_bundle, match_conditions: None }.render(policies)
+}
+
+/// The registration of a webhook that stands by: API servers call it only for workloads for which `match_conditions` are
+/// true. It can reject nothing. None if none of `policies` injects.
+///
+/// # Errors
+/// As in [`render`].
+pub fn standby(
+    kind: &Kind,
+    policies: &[Arc<Policy>],
+    match_conditions: &Value,
+    cluster: &Capabilities,
+    site: &Site,
+    endpoint: &Endpoint,
+    ca_bundle: Option<&[u8]>,
+) -> Result<Option<Value>, Unavailable> {
+    let match_conditions = Some(match_conditions);
+    let rendered = Scene { kind, cluster, site, endpoint, ca_bundle, match_conditions }.render(policies)?;
+    Ok(rendered.into_iter().find(|object| object["kind"] == "MutatingWebhookConfiguration"))
 }
 
 /// The revision of a rendered or stored registration, which is the last segment of the called URL. It is the first 16
@@ -224,9 +232,27 @@ struct Scene<'a> {
     site: &'a Site,
     endpoint: &'a Endpoint,
     ca_bundle: Option<&'a [u8]>,
+    /// The match conditions of a webhook that stands by; none for one that is called for every workload.
+    match_conditions: Option<&'a Value>,
 }
 
 impl Scene<'_> {
+    /// See [`render`].
+    fn render(&self, policies: &[Arc<Policy>]) -> Result<Vec<Value>, Unavailable> {
+        check_server(self.cluster)?;
+        let targeting = policies.iter().filter(|policy| policy.targets_of(self.kind).next().is_some());
+        let by_name: BTreeMap<&str, &Policy> =
+            targeting.map(|policy| (policy.name.as_str(), policy.as_ref())).collect();
+        let policies: Vec<&Policy> = by_name.into_values().collect();
+        policies.iter().try_for_each(|policy| check(policy, self.cluster))?;
+        check_port(self.endpoint, self.cluster)?;
+        let injecting: Vec<&Policy> = policies.iter().copied().filter(|policy| policy.injects()).collect();
+        let judging: Vec<&Policy> = policies.into_iter().filter(|policy| policy.judges()).collect();
+        let registrations = [(&MUTATING, injecting), (&VALIDATING, judging)];
+        let needed = registrations.iter().filter(|(_, policies)| !policies.is_empty());
+        Ok(needed.map(|(what, policies)| self.registration(what, policies)).collect())
+    }
+
     fn registration(&self, what: &What, policies: &[&Policy]) -> Value {
         let mut registration = self.at_revision(what, policies, "");
         let revision = crate::digest::short(registration.to_string());
@@ -258,7 +284,10 @@ impl Scene<'_> {
         if let Some(selector) = self.objects(policies) {
             main["objectSelector"] = selector;
         }
-        if !has_probe(self.cluster) {
+        if let Some(conditions) = self.match_conditions {
+            main["matchConditions"] = conditions.clone();
+        }
+        if self.match_conditions.is_some() || !has_probe(self.cluster) {
             return vec![main];
         }
         let mut probe = self.entry(what, PROBE_ENTRY, policies, revision);

@@ -41,7 +41,7 @@ mod validating;
 mod variables;
 
 pub use objects::revision_of;
-pub use render::render;
+pub use render::{left_out, render};
 pub use validating::validating;
 
 use crate::Unavailable;

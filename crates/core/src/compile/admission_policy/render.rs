@@ -90,6 +90,17 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     }))
 }
 
+/// The match conditions of a webhook that injects `policies` into what the MutatingAdmissionPolicy left out: API servers of
+/// another version do not run it. None if they are too long, or if the policies disagree on the pod.
+pub fn left_out(kind: &Kind, policies: &[Arc<Policy>]) -> Option<Value> {
+    let injecting: Vec<&Policy> = policies.iter().map(AsRef::as_ref).filter(|policy| policy.injects()).collect();
+    agree_on_the_pod(kind, &injecting).ok()?;
+    let kind = kind_of(kind, &injecting);
+    let access = Access::of(kind, &mut Variables::default());
+    let expression = rows::is_left(&Rows { access: &access, kind }, &injecting)?;
+    Some(json!([{ "name": "left-out", "expression": expression }]))
+}
+
 /// `kind` with the pod path of `policies`.
 fn kind_of<'a>(kind: &'a Kind, policies: &[&'a Policy]) -> &'a Kind {
     policies.iter().flat_map(|policy| &policy.kinds).find(|own| ***own == *kind).map_or(kind, AsRef::as_ref)

@@ -4,7 +4,7 @@
 
 use super::Inexpressible;
 use super::access::{Access, Shape};
-use super::cel::{all, any, list, matches_one, not, quoted};
+use super::cel::{all, any, list, matches_one, not, optional, quoted};
 use super::expressions;
 use super::variables::Variables;
 use crate::api::INJECT_KEY;
@@ -30,6 +30,14 @@ pub(super) fn conditions(rows: &Rows<'_>, policies: &[&Policy], site: &Site) -> 
         return Vec::new();
     }
     vec![json!({ "name": "one-selects", "expression": format!("{one} || {}", is_own(site)) })]
+}
+
+/// The condition that one of `policies` may select the workload and has not been injected, for an API server that calls a
+/// webhook. It uses neither variables nor the Namespace. None if the expression is too long.
+pub(super) fn is_left(rows: &Rows<'_>, policies: &[&Policy]) -> Option<String> {
+    let one = any(&policies.iter().map(|policy| all(&rows.left_by(policy))).collect::<Vec<_>>());
+    let one = all(&[every(is_ordinary(rows.kind)), one]);
+    (one.len() <= MAX_CONDITION).then_some(one)
 }
 
 /// A condition on a workload.
@@ -139,8 +147,7 @@ impl Rows<'_> {
 
     /// Row 6: true where the pod has no marker of `policy` with the current hash.
     pub(super) fn is_unmarked(&self, policy: &Policy, variables: &mut Variables) -> Term {
-        let key = quoted(&policy.template.marker_key);
-        let current = quoted(&format!("{}{}{}", marker::BEGINNING, policy.template.hash, marker::ADDED));
+        let (key, current) = (quoted(&policy.template.marker_key), current_marker(policy));
         let is_ours =
             |value: &str| format!("{value}.startsWith({current}) && {value}.matches({})", quoted(&marker::pattern()));
         match self.access.shape {
@@ -194,6 +201,24 @@ impl Rows<'_> {
         terms
     }
 
+    /// Rows 4 to 7 as far as they need no variables.
+    fn left_by(&self, policy: &Policy) -> Vec<String> {
+        let mut terms = self.at_hand(policy);
+        if self.access.shape == Shape::Typed {
+            let mut unused = Variables::default();
+            let mut open = self.is_open(policy, &mut unused);
+            open.push(self.is_unmarked(policy, &mut unused));
+            terms.push(every(open));
+            return terms;
+        }
+        let path = self.kind.pod_path.iter().flatten();
+        let pod = path.fold("object".to_owned(), |at, step| optional(&at, step));
+        let key = quoted(&policy.template.marker_key);
+        let marker = format!("{pod}.?metadata.?annotations[?{key}].orValue(\"\")");
+        terms.push(not(&format!("{marker}.startsWith({})", current_marker(policy))));
+        terms
+    }
+
     /// The part of row 7 about the request: the version and the namespace.
     fn request(&self, policy: &Policy) -> Vec<String> {
         let mut terms: Vec<String> = self.version(policy).into_iter().collect();
@@ -218,6 +243,11 @@ impl Rows<'_> {
         };
         Some(any(&named.iter().map(posted).collect::<Vec<_>>()))
     }
+}
+
+/// The beginning of the marker of `policy` with the current hash.
+fn current_marker(policy: &Policy) -> String {
+    quoted(&format!("{}{}{}", marker::BEGINNING, policy.template.hash, marker::ADDED))
 }
 
 /// The condition that the map at the path `map` has an entry `key` for which `is_so` is true. The entry is nearly
