@@ -3,10 +3,10 @@
 
 use crate::capabilities::Capabilities;
 use crate::cluster::client::{CallError, Progress};
-use crate::cluster::discovery;
 use crate::cluster::hub::Hub;
 use crate::cluster::namespaces::{self, Namespaces};
 use crate::cluster::policies::Snapshot;
+use crate::cluster::servers::Servers;
 use crate::metrics::Metrics;
 use crate::policy::Site;
 use crate::survival::{self, lock};
@@ -25,6 +25,7 @@ use tracing::warn;
 pub struct Operator {
     /// The connection for every request.
     pub client: Client,
+    servers: Servers,
     /// The counters of the scrape.
     pub metrics: Arc<Metrics>,
     /// The period after which every watch lists its objects again.
@@ -46,9 +47,9 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// An operator without knowledge about the cluster. `snapshots` are the stored policies.
+    /// An operator without knowledge about the cluster of `servers`. `snapshots` are the stored policies.
     pub fn new(
-        client: Client,
+        servers: Servers,
         site: Arc<Site>,
         metrics: Arc<Metrics>,
         snapshots: watch::Receiver<Snapshot>,
@@ -56,8 +57,9 @@ impl Operator {
         timing: &'static Timing,
     ) -> Self {
         Self {
-            hub: Hub::new(client.clone(), resync, &timing.watch),
-            client,
+            hub: Hub::new(servers.client.clone(), resync, &timing.watch),
+            client: servers.client.clone(),
+            servers,
             metrics,
             resync,
             timing,
@@ -123,7 +125,7 @@ impl Operator {
     /// # Errors
     /// If the server does not answer.
     pub async fn discover(&self, groups: &BTreeSet<String>) -> Result<Capabilities, CallError> {
-        let discovered = discovery::discover(&self.client, |group| groups.contains(group)).await;
+        let discovered = self.servers.discover(|group| groups.contains(group)).await;
         *lock(&self.discovered) = Instant::now();
         discovered
     }

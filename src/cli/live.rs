@@ -11,6 +11,7 @@ use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
 use crate::cluster::policies;
+use crate::cluster::servers::Servers;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{KINDS, Kind, Workload};
@@ -19,7 +20,7 @@ use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::core::ApiResource;
-use kube::{Api, Client};
+use kube::{Api, Client, Config};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -183,12 +184,21 @@ pub(super) struct Known {
 
 /// A client of the selected cluster, and the namespace of its context.
 pub(super) async fn connect(cluster: &Cluster) -> Result<(Client, String)> {
+    let config = logged_in(cluster).await?;
+    let namespace = config.default_namespace.clone();
+    Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
+}
+
+/// All API servers of the cluster.
+pub(super) async fn servers(cluster: &Cluster) -> Result<Servers> {
+    Servers::connect(logged_in(cluster).await?, Arc::new(Metrics::new()))
+}
+
+async fn logged_in(cluster: &Cluster) -> Result<Config> {
     if let Some(limit) = cluster.request_timeout {
         client::limit_requests(limit);
     }
-    let config = client::logged_in(cluster.access().config()?).await?;
-    let namespace = config.default_namespace.clone();
-    Ok((client::connect(config, &Arc::new(Metrics::new()))?, namespace))
+    client::logged_in(cluster.access().config()?).await
 }
 
 /// The requested workloads, by kind, namespace and name.

@@ -16,6 +16,7 @@ pub async fn version(client: &Client) -> Result<Capabilities, CallError> {
     let version = call(client.apiserver_version()).await?;
     let minor = numbers(&version.major, &version.minor);
     let mut found = Capabilities::default();
+    found.versions.insert(version.git_version.clone());
     (found.minor, found.version) = (minor, version.git_version);
     Ok(found)
 }
@@ -39,6 +40,21 @@ pub async fn discover(client: &Client, is_wanted: impl Fn(&str) -> bool) -> Resu
     }
     found.initializers = found.registration(registration::INITIALIZERS).is_some();
     found.native_sidecars = found.at_least(1, 29) && kubelets_have_native_sidecars(client).await?;
+    Ok(found)
+}
+
+/// The version of the server, and what it serves of the resources that engines register.
+///
+/// # Errors
+/// As in [`discover`].
+pub async fn registrations(client: &Client) -> Result<Capabilities, CallError> {
+    let mut found = version(client).await?;
+    let groups = call(client.list_api_groups()).await?;
+    let versions = groups.groups.iter().flat_map(|group| &group.versions).map(|version| version.group_version.as_str());
+    let registered = |name: &&str| name.split_once('/').is_some_and(|(group, _)| group == registration::GROUP);
+    for group_version in versions.filter(registered) {
+        read(&mut found, client, group_version).await?;
+    }
     Ok(found)
 }
 

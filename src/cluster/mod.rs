@@ -15,3 +15,4 @@ pub mod openapi;
 pub mod pages;
 pub mod policies;
 pub mod proxy;
+pub mod servers;

@@ -67,6 +67,8 @@ impl Controller {
         let is_waiting =
             self.statuses.policies.values().any(waits) || self.planner.plan().is_some_and(|plan| plan.is_undecided());
         let timing = &self.operator.timing.controller;
+        // An upgrade of the control plane ends without a sign.
+        let is_waiting = is_waiting || self.operator.capabilities().mixed().is_some();
         let period = match (self.discovery.is_owed, is_waiting) {
             (true, _) => timing.discovery_again,
             (_, true) => timing.discovery_period,

@@ -3,8 +3,9 @@
 //! The API servers of a cluster share etcd. Clients reach them through a load balancer, which follows a list that a test
 //! changes. A create whose connection ends without an answer is tried again, as any client does.
 
+use crate::commands::scpol;
 use crate::engines::engine_of;
-use crate::support::{LIMIT, Operator, in_force, within};
+use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
@@ -21,6 +22,7 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 crate::tests![
     two_api_servers_are_upgraded_and_downgraded_one_by_one_and_no_create_is_left_out_or_refused,
     one_api_server_is_upgraded_and_downgraded_and_no_create_is_left_out_or_refused,
+    an_engine_that_one_of_two_api_servers_lacks_is_not_used_and_used_once_both_have_it,
 ];
 
 /// The fewest creates that a test must have seen.
@@ -245,4 +247,42 @@ async fn one_api_server_is_upgraded_and_downgraded_and_no_create_is_left_out_or_
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
     creators.ended(&["app", "envoy", "proxy"]).await
+}
+
+/// Writes the addresses of API servers as they do themselves.
+async fn list_servers(cluster: &ControlPlane, urls: &[&str]) -> Result<()> {
+    let subset = |url: &&str| {
+        let address = address_of(url)?;
+        Ok(json!({ "addresses": [{ "ip": address.ip() }], "ports": [{ "name": "https", "port": address.port() }] }))
+    };
+    let subsets = urls.iter().map(subset).collect::<Result<Vec<_>>>()?;
+    let metadata = json!({ "name": "kubernetes", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z", "uid": "1" });
+    let listed = json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets });
+    cluster.store("services/endpoints/default/kubernetes", &listed).await
+}
+
+async fn an_engine_that_one_of_two_api_servers_lacks_is_not_used_and_used_once_both_have_it() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let older = world.cluster.apiserver_of(Version::V1_34).await?;
+    list_servers(&world.cluster, &[world.cluster.url(), older.url()]).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    assert_eq!(engine_of(&world, "envoy").await?, "Webhook");
+    let registered = world.registered().await?;
+    assert!(registered.iter().all(|name| name.starts_with("mutatingwebhook")), "{registered:?}");
+    let mut named = sidecar("proxy");
+    (named["engine"], named["targets"]) =
+        (json!("MutatingAdmissionPolicy"), json!([{ "group": "apps", "resource": "statefulsets" }]));
+    world.policy("proxy", named).await?;
+    let refused = wait_condition(&world.cluster, "proxy", "Ready", "False", "AdmissionPolicyApiOff").await?;
+    let told = refused["message"].as_str().unwrap_or_default();
+    assert!(told.contains("not every API server (v1.34.9, v1.36.3) serves `mutatingadmissionpolicies`"), "{told}");
+    let (_, told) = scpol(&world.cluster, &["check"]).await?;
+    assert!(told.contains("of different versions (v1.34.9, v1.36.3)"), "{told}");
+
+    drop(older);
+    list_servers(&world.cluster, &[world.cluster.url()]).await?;
+    engine_is(&world, "MutatingAdmissionPolicy").await?;
+    in_force(&world.cluster, "proxy").await
 }

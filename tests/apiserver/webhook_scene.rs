@@ -11,6 +11,7 @@ use sidecar_policy::api::trust::Trust;
 use sidecar_policy::capabilities::Capabilities;
 use sidecar_policy::cluster::discovery;
 use sidecar_policy::cluster::policies::Snapshot;
+use sidecar_policy::cluster::servers::Servers;
 use sidecar_policy::compile::webhook::Endpoint;
 use sidecar_policy::compile::webhook::{render, revision_of};
 use sidecar_policy::engine::webhook::authority::Lifetimes;
@@ -80,7 +81,7 @@ impl Scene {
         certificates.refresh().await?;
         let (_, snapshots) = watch::channel(Snapshot::default());
         let (client, resync) = (world.admin.clone(), Duration::from_secs(900));
-        let operator = Operator::new(client, Arc::new(site), metrics, snapshots, resync, timing());
+        let operator = Operator::new(Servers::one(client), Arc::new(site), metrics, snapshots, resync, timing());
         let webhook = Arc::new(Webhook::new(Arc::new(operator)));
         let (stop, stopped) = watch::channel(false);
         let counted = Arc::new(Counted { certificates: certificates.clone(), handshakes: AtomicUsize::new(0) });

@@ -72,8 +72,10 @@ const VERBS: [&str; 3] = ["list", "watch", "patch"];
 /// The parts of discovery that the operator uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The version as the server prints it, for example `v1.13.5`.
+    /// The version as the server prints it, for example `v1.13.5`. Of several API servers, that of the oldest.
     pub version: String,
+    /// The versions of all API servers of the cluster that could be asked.
+    pub versions: BTreeSet<String>,
     /// Major and minor number; (0, 0) if the version has no readable numbers.
     pub minor: (u32, u32),
     /// Whether the server serves `initializerconfigurations` of `admissionregistration.k8s.io/v1alpha1`.
@@ -105,6 +107,24 @@ impl Capabilities {
             verbs: resource.verbs,
         };
         self.served.insert((group.to_owned(), version.to_owned(), resource.name), served);
+    }
+
+    /// Leaves what `other`, another API server of the same cluster, offers as well: no engine may need more than every server has.
+    /// Only the version and the resources that engines register are compared, because servers read all others from one etcd.
+    pub fn limit_to(&mut self, other: &Self) {
+        self.versions.extend(other.versions.iter().cloned());
+        if other.minor < self.minor {
+            (self.version, self.minor) = (other.version.clone(), other.minor);
+        }
+        self.served.retain(|name, _| name.0 != registration::GROUP || other.served.contains_key(name));
+        self.initializers &= self.registration(registration::INITIALIZERS).is_some();
+        self.native_sidecars &= self.at_least(1, 29);
+    }
+
+    /// The versions of all API servers, if they differ.
+    pub fn mixed(&self) -> Option<String> {
+        let versions: Vec<&str> = self.versions.iter().map(String::as_str).collect();
+        (versions.len() > 1).then(|| versions.join(", "))
     }
 
     /// Whether this has a resource of one of `groups` that `other` lacks.

@@ -16,7 +16,6 @@ use super::output::Output;
 use super::{Cluster, End, live};
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::Capabilities;
-use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::engine::EngineName;
 use crate::policy::{Policies, Site};
@@ -74,13 +73,14 @@ impl Subject<'_> {
 }
 
 pub(super) async fn run(options: CheckOptions, out: &mut impl Write) -> Result<End> {
-    let (client, _) = live::connect(&options.cluster).await?;
+    let servers = live::servers(&options.cluster).await?;
+    let client = servers.client.clone();
     let site = options.site.site()?;
     // The checks of policies report a missing right to read them.
     let stored = live::stored(&client).await;
     let known = live::known(stored.as_ref().ok().and_then(Option::as_ref).map_or(&[], Vec::as_slice), &site);
     let groups: BTreeSet<&str> = known.policies.kinds().map(|kind| kind.group.as_str()).collect();
-    let server = discovery::discover(&client, |group| groups.contains(group)).await.context(live::ASKING)?;
+    let server = servers.discover(|group| groups.contains(group)).await.context(live::ASKING)?;
     let installed = Installed { client: &client, server: &server, namespace: &site.operator_namespace };
     let (policies, stored) = (&known.policies, stored.map(Option::unwrap_or_default));
     let subject = Subject { installed, site: &site, stored: stored.as_deref().unwrap_or_default(), policies };

@@ -16,7 +16,14 @@ const FIRST: u32 = 12;
 const NAMED: usize = 3;
 
 pub(super) async fn check(subject: &Subject<'_>, is_early: bool) -> Vec<Item> {
-    vec![version(&subject.server().version, subject.server().minor), definition(subject, is_early).await]
+    let server = subject.server();
+    let mixed = server.mixed().map(|versions| {
+        let message =
+            format!("they are of different versions ({versions}); an engine is used once all of them can serve it");
+        Item::ok("API servers", message)
+    });
+    let version = version(&server.version, server.minor);
+    [version].into_iter().chain(mixed).chain([definition(subject, is_early).await]).collect()
 }
 
 fn version(version: &str, (major, minor): (u32, u32)) -> Item {

@@ -5,10 +5,10 @@ use super::reach;
 use super::term::Term;
 use crate::capabilities::Capabilities;
 use crate::cli::End;
-use crate::cluster::client;
 use crate::cluster::events::Recorder;
 use crate::cluster::lease::{Lease, Role};
 use crate::cluster::policies::{self, Snapshot};
+use crate::cluster::servers::Servers;
 use crate::controller;
 use crate::engine;
 use crate::engine::process::Serving;
@@ -70,11 +70,12 @@ pub(super) struct Process {
 impl Process {
     /// Connects to the API server, and checks the preconditions.
     pub(super) async fn start(options: &RunOptions) -> Result<Self> {
-        let Base { client, site, metrics, health, capabilities, identity, lease } = Base::reach(options).await?;
+        let Base { servers, site, metrics, health, capabilities, identity, lease } = Base::reach(options).await?;
         let timing = options.waiting.timing();
+        let client = servers.client.clone();
         let (recorder, recording) = Recorder::new(client.clone(), identity, metrics.clone());
         let snapshots = follow_policies(&client, &site, &metrics, options.resync, timing);
-        let operator = Arc::new(Operator::new(client, site, metrics, snapshots, options.resync, timing));
+        let operator = Arc::new(Operator::new(servers, site, metrics, snapshots, options.resync, timing));
         operator.set_capabilities(capabilities);
         let followed = operator.clone();
         tokio::spawn(async move { followed.follow_namespaces().await });
@@ -225,7 +226,7 @@ impl Process {
 
 /// The parts that all others need.
 struct Base {
-    client: Client,
+    servers: Servers,
     site: Arc<Site>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
@@ -245,22 +246,22 @@ impl Base {
         let metrics = Arc::new(Metrics::new());
         let config = options.kubeconfig.access().config()?;
         let timing = options.waiting.timing();
-        let client = client::connect(config, &metrics)?;
+        let servers = Servers::connect(config, metrics.clone())?;
         let health = Arc::new(Health::new(&timing.process));
         let listener = TcpListener::bind(options.listen)
             .await
             .with_context(|| format!("--listen {} cannot be used", options.listen))?;
         info!(address = %listener.local_addr()?, "Serving");
         tokio::spawn(serving::serve(listener, metrics.clone(), health.clone()));
-        let capabilities = health.alive(reach::server(&client, &timing.process)).await?;
+        let capabilities = health.alive(reach::server(&servers, &timing.process)).await?;
         let version = capabilities
             .lease_version
             .clone()
             .context("this server has no Leases (coordination.k8s.io), which it needs from Kubernetes 1.12")?;
         info!(server = capabilities.version, operator = env!("CARGO_PKG_VERSION"), namespace, identity, "Connected");
         let duration = options.lease_duration;
-        let lease = Lease::new(client.clone(), &version, &namespace, &identity, duration, &timing.process);
-        Ok(Self { client, site, metrics, health, capabilities, identity, lease })
+        let lease = Lease::new(servers.client.clone(), &version, &namespace, &identity, duration, &timing.process);
+        Ok(Self { servers, site, metrics, health, capabilities, identity, lease })
     }
 }
 

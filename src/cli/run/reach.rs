@@ -2,9 +2,9 @@
 
 use crate::capabilities::Capabilities;
 use crate::cluster::client::{CallError, call};
-use crate::cluster::discovery;
 use crate::cluster::object::Object;
 use crate::cluster::policies;
+use crate::cluster::servers::Servers;
 use crate::timing;
 use anyhow::{Result, anyhow};
 use kube::api::ListParams;
@@ -16,12 +16,12 @@ use tracing::warn;
 const UNREACHED_REMINDER: Duration = Duration::from_secs(60);
 
 /// Waits for the server. Fails if waiting does not help.
-pub(super) async fn server(client: &Client, timing: &timing::Process) -> Result<Capabilities> {
+pub(super) async fn server(servers: &Servers, timing: &timing::Process) -> Result<Capabilities> {
     let since = Instant::now();
     let mut said: Option<(String, Instant)> = None;
     loop {
-        let found = match discovery::discover(client, |_| false).await {
-            Ok(capabilities) => check_policies(client).await.map(|()| capabilities),
+        let found = match servers.discover(|_| false).await {
+            Ok(capabilities) => check_policies(&servers.client).await.map(|()| capabilities),
             Err(error) => Err(error),
         };
         match found {

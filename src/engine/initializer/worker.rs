@@ -690,6 +690,7 @@ mod tests {
     use super::*;
     use crate::cluster::events::Recorder;
     use crate::cluster::policies::Snapshot;
+    use crate::cluster::servers::Servers;
     use crate::policy::Site;
     use crate::timing::Timing;
     use http::Response;
@@ -702,7 +703,8 @@ mod tests {
         let (recorder, _) = Recorder::new(client.clone(), "test".to_owned(), Arc::default());
         let (_policies, snapshots) = watch::channel(Snapshot::default());
         let (site, resync) = (Arc::new(Site::new("scpol-system", [], [])), Duration::from_secs(900));
-        let operator = Arc::new(Operator::new(client, site, Arc::default(), snapshots, resync, Timing::short()));
+        let operator =
+            Arc::new(Operator::new(Servers::one(client), site, Arc::default(), snapshots, resync, Timing::short()));
         let settings = Settings {
             workers: 1,
             priority_lane: false,

@@ -456,6 +456,7 @@ fn is_too_large(error: &axum::Error) -> bool {
 mod tests {
     use super::*;
     use crate::cluster::policies::Snapshot;
+    use crate::cluster::servers::Servers;
     use crate::policy::{Policy, Site};
     use crate::timing::Timing;
     use kube::Client;
@@ -477,7 +478,7 @@ mod tests {
         });
         let (client, (_, snapshots)) = (Client::new(silent, "default"), watch::channel(Snapshot::default()));
         let (metrics, resync) = (Arc::default(), Duration::from_secs(900));
-        let operator = Operator::new(client, Arc::new(site), metrics, snapshots, resync, Timing::short());
+        let operator = Operator::new(Servers::one(client), Arc::new(site), metrics, snapshots, resync, Timing::short());
         let webhook = Webhook::new(Arc::new(operator));
         webhook.policies.store(Arc::new(Policies::new([Arc::new(policy)])));
         Arc::new(webhook)

@@ -111,6 +111,11 @@ impl Etcd {
         Ok(())
     }
 
+    /// Writes one value.
+    pub(crate) async fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.commit(&[put(key, value)]).await
+    }
+
     /// Makes `snapshot` the exact content, and waits until the API server must have seen it, and all other changes
     /// until `since`.
     pub(crate) async fn restore(&self, snapshot: &Snapshot, since: std::time::Instant) -> Result<()> {

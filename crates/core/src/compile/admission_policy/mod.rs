@@ -63,10 +63,15 @@ const MAX_OBJECT: usize = 1 << 20;
 pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
     for resource in [registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS] {
         if cluster.registration(resource).is_none_or(|served| served.version != "v1") {
-            let message = format!(
-                "this server ({}) does not serve `{resource}` of `{API}`; use `spec.engine: Webhook`, or a server of 1.36 or later",
-                cluster.version
-            );
+            let message = match cluster.mixed() {
+                Some(versions) => format!(
+                    "not every API server ({versions}) serves `{resource}` of `{API}`; use `spec.engine: Auto` until all are of 1.36 or later"
+                ),
+                None => format!(
+                    "this server ({}) does not serve `{resource}` of `{API}`; use `spec.engine: Webhook`, or a server of 1.36 or later",
+                    cluster.version
+                ),
+            };
             return Err(Unavailable::new(Code::AdmissionPolicyApiOff, message));
         }
     }
