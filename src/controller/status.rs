@@ -94,9 +94,7 @@ impl Controller {
         let on_pods =
             own.is_some_and(|own| own.wanted.kinds.iter().any(|kind| kind.group.is_empty() && kind.resource == "pods"));
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
-        let lasting = self
-            .workloads
-            .ledger(|ledger| ledger.lasting(name, Instant::now(), self.operator.timing.workloads.trouble));
+        let lasting = self.workloads.ledger(|ledger| ledger.lasting(name, Instant::now()));
         let degraded = lasting.or(restriction);
         let degraded = degraded.or_else(|| self.doubt(name)).or_else(|| self.trouble_of_webhook(name));
         let instead = passed_over.map(|Unavailable { code, message }| {

@@ -4,7 +4,7 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::Failure;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The number of failures in a status.
 const SAMPLES: usize = 5;
@@ -37,6 +37,7 @@ pub struct Ledger {
     /// The stored objects that each policy missed because of a failure. There may be many.
     missed: BTreeMap<String, HashSet<Hashes>>,
     hasher: RandomState,
+    /// Each with the time at which it ends, unless it recurs.
     troubles: BTreeMap<String, (Code, String, Instant)>,
     /// What a policy in Audit mode would do to one workload, with the hash of the policy's spec. The first sample stays, so
     /// that the status does not change without need.
@@ -108,16 +109,16 @@ impl Ledger {
         (self.hasher.hash_one(kind), self.hasher.hash_one((namespace, name)))
     }
 
-    /// Records a trouble that keeps `policy` from working fully, and that may last.
-    pub fn trouble(&mut self, policy: &str, code: Code, mut message: String, now: Instant) {
+    /// Records a trouble that keeps `policy` from working fully, and that ends at `until` unless it recurs.
+    pub fn trouble(&mut self, policy: &str, code: Code, mut message: String, until: Instant) {
         shorten(&mut message);
-        self.troubles.insert(policy.to_owned(), (code, message, now));
+        self.troubles.insert(policy.to_owned(), (code, message, until));
     }
 
-    /// The trouble of `policy`, if it is younger than `limit`.
-    pub fn lasting(&self, policy: &str, now: Instant, limit: Duration) -> Option<(Code, String)> {
-        let (code, message, since) = self.troubles.get(policy)?;
-        (now.duration_since(*since) < limit).then(|| (*code, message.clone()))
+    /// The trouble of `policy` that lasts `now`.
+    pub fn lasting(&self, policy: &str, now: Instant) -> Option<(Code, String)> {
+        let (code, message, until) = self.troubles.get(policy)?;
+        (now < *until).then(|| (*code, message.clone()))
     }
 
     /// Records the effect that `policy`, whose spec has that hash, would have on a workload, unless a sample exists.

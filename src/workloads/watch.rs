@@ -15,7 +15,7 @@ use kube::runtime::watcher::{self, Event};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
@@ -32,7 +32,8 @@ pub async fn follow(
     let settings = if kind.is_in_table() { settings } else { settings.timeout(of_custom_resources) };
     let events = watched(&api, &settings, timing);
     pin_mut!(events);
-    let mut watch = Watch { workloads, kind, resource, listing: None, waiting: HashSet::new() };
+    let refusals = Refusals::default();
+    let mut watch = Watch { workloads, kind, resource, listing: None, waiting: HashSet::new(), refusals };
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {
@@ -61,6 +62,26 @@ struct Watch<'a> {
     listing: Option<Listing>,
     /// The objects of that list that wait.
     waiting: HashSet<ObjectRef>,
+    refusals: Refusals,
+}
+
+/// The refusals of a watch. A watch that goes on after one shows no event until an object changes, so only the time between
+/// refusals tells that they have ended.
+#[derive(Default)]
+struct Refusals {
+    /// The first and the last one without a longer pause between two.
+    streak: Option<(Instant, Instant)>,
+}
+
+impl Refusals {
+    /// Records a refusal. Returns whether a right is missing: an API server that has just started refuses for up to `limit`,
+    /// because it has not read its roles.
+    fn note(&mut self, now: Instant, limit: Duration) -> bool {
+        let goes_on = self.streak.filter(|(_, last)| now.duration_since(*last) <= limit);
+        let since = goes_on.map_or(now, |(since, _)| since);
+        self.streak = Some((since, now));
+        now.duration_since(since) >= limit
+    }
 }
 
 impl Watch<'_> {
@@ -108,20 +129,20 @@ impl Watch<'_> {
         info!(resource = self.kind.resource, waiting = waiting.len(), "Watch is in sync");
     }
 
-    fn failed(&self, error: &watcher::Error) {
+    fn failed(&mut self, error: &watcher::Error) {
         let Self { workloads, kind, .. } = self;
         if is_not_found(error) {
             workloads.is_unserved.store(true, Ordering::Relaxed);
         }
-        if !is_refused(error) {
+        let (now, limit) = (Instant::now(), workloads.operator.timing.watch.refused);
+        if !is_refused(error) || !self.refusals.note(now, limit) {
             return;
         }
         // The registration stays, but waiting objects are not seen.
         let message = format!("cannot list and watch {}: {}", kind.resource, why(error));
         let policies = workloads.operator.snapshot().policies;
         for policy in policies.iter().filter(|policy| policy.kinds.contains(*kind)) {
-            let (code, now) = (Code::MissingRight, Instant::now());
-            workloads.ledger(|ledger| ledger.trouble(&policy.name, code, message.clone(), now));
+            workloads.ledger(|ledger| ledger.trouble(&policy.name, Code::MissingRight, message.clone(), now + limit));
         }
     }
 }
@@ -196,4 +217,19 @@ pub async fn recount(workloads: &Workloads, kind: &Arc<Kind>) -> Vec<ObjectRef> 
         }
     }
     untold
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_right_is_missing_once_a_watch_is_refused_again_and_again() {
+        let (mut refusals, begin, limit) = (Refusals::default(), Instant::now(), Duration::from_secs(10));
+        let mut note = |second| refusals.note(begin + Duration::from_secs(second), limit);
+        assert_eq!([0, 3, 6, 9].map(&mut note), [false; 4], "the server has just started");
+        assert_eq!([12, 15].map(&mut note), [true; 2]);
+        assert_eq!([60, 63].map(&mut note), [false; 2], "it was allowed in between");
+        assert!(note(70));
+    }
 }

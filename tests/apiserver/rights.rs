@@ -1,7 +1,8 @@
 //! The shipped rights are exactly the used ones, by the audit log of real servers.
 
 use crate::engines::{break_glass, by};
-use crate::support::{LIMIT, Operator, bundle, file, in_force, within};
+use crate::support::{LIMIT, Operator, bundle, condition, file, in_force, timing, wait_condition, within};
+use crate::upgrade::list_servers;
 use crate::world::{World, pod_template, request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
@@ -11,6 +12,7 @@ use std::collections::BTreeSet;
 crate::tests![
     every_right_of_the_file_for_old_servers_is_used_and_none_is_missing,
     every_right_of_the_file_for_current_servers_is_used_and_none_is_missing,
+    a_right_that_is_back_is_no_longer_reported_as_missing,
 ];
 
 /// A verb on a resource.
@@ -132,7 +134,9 @@ struct Scenario {
 
 impl Scenario {
     async fn new(version: Version) -> Result<Self> {
-        Ok(Self { world: World::with(ControlPlane::builder(version).audit_log()).await?, created: 0 })
+        let world = World::with(ControlPlane::builder(version).audit_log()).await?;
+        list_servers(&world.cluster, &[world.cluster.url()]).await?;
+        Ok(Self { world, created: 0 })
     }
 
     fn targets(except: &[&str]) -> Value {
@@ -334,4 +338,25 @@ async fn every_right_of_the_file_for_current_servers_is_used_and_none_is_missing
         scenario.emergency(engine).await?;
     }
     scenario.restarted(operator, &flags).await
+}
+
+async fn a_right_that_is_back_is_no_longer_reported_as_missing() -> Result<()> {
+    const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/scpol";
+    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let rules = world.get(ROLE).await?.context("the role")?["rules"].take();
+    let others = rules.as_array().into_iter().flatten().filter(|rule| rule["apiGroups"] != json!(["apps"]));
+    let others: Value = others.cloned().collect();
+    world.patch(ROLE, &json!([{ "op": "replace", "path": "/rules", "value": others }])).await?;
+    // A server that has started anew refuses the watches that were open.
+    world.cluster.restart_apiserver().await?;
+    wait_condition(&world.cluster, "envoy", "Degraded", "True", "MissingRight").await?;
+    world.patch(ROLE, &json!([{ "op": "replace", "path": "/rules", "value": rules }])).await?;
+    within(timing().workloads.trouble / 2, "nothing is missing", || async {
+        let degraded = condition(&world.cluster, "envoy", "Degraded").await?;
+        Ok(degraded.is_none_or(|degraded| degraded["status"] == "False"))
+    })
+    .await
 }

@@ -250,7 +250,7 @@ async fn one_api_server_is_upgraded_and_downgraded_and_no_create_is_left_out_or_
 }
 
 /// Writes the addresses of API servers as they do themselves.
-async fn list_servers(cluster: &ControlPlane, urls: &[&str]) -> Result<()> {
+pub(crate) async fn list_servers(cluster: &ControlPlane, urls: &[&str]) -> Result<()> {
     let subset = |url: &&str| {
         let address = address_of(url)?;
         Ok(json!({ "addresses": [{ "ip": address.ip() }], "ports": [{ "name": "https", "port": address.port() }] }))

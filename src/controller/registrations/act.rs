@@ -249,8 +249,9 @@ impl Controller {
                 info!(resource, name, "The registration was edited; repairing it");
                 for policy in wanted.policies.iter().filter(|_| matches!(slot, Slot::Kind(_))) {
                     let message = format!("{resource} `{name}` was edited by hand, and has been repaired");
-                    let (code, now) = (Code::RegistrationEdited, Instant::now());
-                    self.workloads.ledger(|ledger| ledger.trouble(&policy.name, code, message, now));
+                    let until = Instant::now() + self.operator.timing.workloads.trouble;
+                    self.workloads
+                        .ledger(|ledger| ledger.trouble(&policy.name, Code::RegistrationEdited, message, until));
                 }
             }
             Report::NotUnregistered(error) => {

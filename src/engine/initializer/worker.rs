@@ -643,13 +643,14 @@ fn is_gone(status: &Status) -> bool {
 /// the priority lane is closed.
 fn foresee(run: &Run, refused_for: Duration) {
     let now = Instant::now();
+    let until = now + run.operator().timing.workloads.trouble;
     match &run.completer.lane {
         Some(lane) if lane.is_open(now) => return,
         Some(_) => {
             let message = "the API server refuses the priority lane: apply `config/rbac/priority-lane`, or do without `--priority-lane`";
             run.workloads.ledger(|ledger| {
                 for policy in run.operator().snapshot().policies.iter() {
-                    ledger.trouble(&policy.name, Code::MissingRight, message.to_owned(), now);
+                    ledger.trouble(&policy.name, Code::MissingRight, message.to_owned(), until);
                 }
             });
         }
@@ -662,7 +663,7 @@ fn foresee(run: &Run, refused_for: Duration) {
     }
     run.workloads.ledger(|ledger| {
         for policy in blocked.keys() {
-            ledger.trouble(policy, Code::TooManyRequests, CROWDED.to_owned(), now);
+            ledger.trouble(policy, Code::TooManyRequests, CROWDED.to_owned(), until);
         }
     });
 }
@@ -679,9 +680,10 @@ fn note_trouble(run: &Run, decision: &Decision, refused: &Refusal) {
         403 | 422 => Code::AdmissionDenied,
         _ => return,
     };
+    let until = Instant::now() + run.operator().timing.workloads.trouble;
     let asked = decision.inject.iter().chain(decision.rest.iter().map(|left| &left.policy));
     for policy in asked {
-        run.workloads.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message.clone(), Instant::now()));
+        run.workloads.ledger(|ledger| ledger.trouble(&policy.name, code, refused.message.clone(), until));
     }
 }
 
