@@ -5,7 +5,7 @@ use crate::support::{LIMIT, Operator, bundle, condition, file, in_force, timing,
 use crate::upgrade::list_servers;
 use crate::world::{World, pod_template, request, sidecar};
 use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ControlPlane, Feature, User, Version};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -149,7 +149,7 @@ impl Scenario {
 
     /// Creates one object of each of `kinds` in `namespace`.
     async fn create(&mut self, namespace: &str, except: &[&str], annotations: &Value) -> Result<()> {
-        let column = usize::from(self.world.cluster.version() == Version::V1_36);
+        let column = usize::from(self.world.cluster.version().has(Feature::CronJobV1));
         for (_, resource, kind, versions) in WORKLOADS.iter().filter(|(_, resource, ..)| !except.contains(resource)) {
             self.created += 1;
             let version = versions[column];
