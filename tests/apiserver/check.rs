@@ -72,7 +72,7 @@ pub(crate) async fn check(cluster: &ControlPlane, arguments: &[&str]) -> Result<
 
 impl World {
     /// Writes the status of the operator's Deployment as the controllers of a real cluster would.
-    async fn replicas_ready(&self, ready: i64) -> Result<()> {
+    pub(crate) async fn replicas_ready(&self, ready: i64) -> Result<()> {
         let status = [("replicas", 2), ("readyReplicas", ready)];
         let status =
             status.map(|(field, value)| json!({ "op": "add", "path": format!("/status/{field}"), "value": value }));

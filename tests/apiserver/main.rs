@@ -21,6 +21,7 @@ mod burst;
 mod cel;
 mod check;
 mod commands;
+mod conformance;
 mod controller;
 mod corpus;
 mod crd;
@@ -34,7 +35,6 @@ mod initializer;
 mod install;
 mod language;
 mod malformed;
-mod matrix;
 mod migrate;
 mod neighbours;
 mod others;
@@ -78,7 +78,6 @@ const TESTS: &[&[runner::Test]] = &[
     install::TESTS,
     language::TESTS,
     malformed::TESTS,
-    matrix::TESTS,
     migrate::TESTS,
     neighbours::TESTS,
     others::TESTS,

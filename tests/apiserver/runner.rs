@@ -1,6 +1,6 @@
 //! The test runner: many tests at once, the longest first, each with its duration.
 
-use crate::{chaos, support};
+use crate::{chaos, conformance, support};
 use anyhow::Result;
 use controlplane::{pool, seconds};
 use futures::future::LocalBoxFuture;
@@ -40,7 +40,7 @@ macro_rules! tests {
     };
 }
 
-/// Runs `tests` and the cases of [`chaos`] according to the arguments of this process.
+/// Runs `tests`, the cases of [`chaos`] and those of [`conformance`] according to the arguments of this process.
 pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
     pool::share();
     let mut arguments = Arguments::from_args();
@@ -50,7 +50,14 @@ pub(crate) fn run(tests: Vec<Test>) -> ExitCode {
         let name = test.name.split_once("::").map_or(test.name, |(_, name)| name);
         trial(name.to_owned(), test.run)
     });
-    let mut trials: Vec<Trial> = of_files.chain(chaos::trials()).collect();
+    let of_versions = match conformance::trials() {
+        Ok(trials) => trials,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut trials: Vec<Trial> = of_files.chain(chaos::trials()).chain(of_versions).collect();
     // Tests that are not in the list are short.
     let longest: Vec<&str> = include_str!("longest.txt").lines().collect();
     let is_there = |name: &&str| trials.iter().any(|trial| trial.name() == *name);

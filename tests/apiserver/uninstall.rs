@@ -63,7 +63,7 @@ impl World {
     }
 
     /// Checks that only the definition, its policies, and a terminating Namespace are left.
-    async fn is_clean(&self) -> Result<()> {
+    pub(crate) async fn is_clean(&self) -> Result<()> {
         assert_eq!(listed(self).await?, [""; 0]);
         let namespace = self.get("/api/v1/namespaces/scpol-system").await?;
         ensure!(
