@@ -1,0 +1,98 @@
+# Replicas that come and go, while clients create Deployments all the time. The API server calls the webhook by its Service.
+
+under_creates() { # failurePolicy
+    quietly kubectl create namespace creates
+    policy "$here/policies/creates.yaml" "s/Ignore/$1/"
+    creates_begin agent
+}
+no_more_creates() {
+    without_policies
+    quietly kubectl delete namespace creates
+}
+nothing_lost() { is '0 refused, 0 without sidecar' "$refused refused, $missed without sidecar"; }
+restarted() { # replica
+    kubectl -n scpol-system get pod "$1" -o 'jsonpath={.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}'
+}
+
+# Both replicas are replaced until there were 500 creates: none is lost.
+rolling_restart() {
+    under_creates Fail
+    while
+        quietly kubectl -n scpol-system rollout restart deployment/scpol
+        quietly kubectl -n scpol-system rollout status deployment/scpol --timeout=90s
+        (($(created) < 500))
+    do :; done
+    creates_end 500
+    nothing_lost
+    no_more_creates
+}
+
+# The leader is deleted until there were 500 creates: none is lost, and another one leads.
+leader_deleted() {
+    local old
+    becomes 60 'true true' replicas_ready
+    under_creates Fail
+    while
+        old=$(leader)
+        quietly kubectl -n scpol-system delete pod "$old"
+        becomes 60 'true true' replicas_ready
+        [ "$(leader)" != "$old" ] || fail "$old is deleted and still leads"
+        (($(created) < 500))
+    do :; done
+    creates_end 500
+    nothing_lost
+    no_more_creates
+}
+
+# `kubectl drain` evicts one replica, and the other one later, because the PodDisruptionBudget keeps one. This cluster has one node: it
+# takes pods again as soon as the first replica is evicted. Nothing is lost.
+drained() {
+    local drain log=$NODE_DIR/log/drain.log
+    under_creates Fail
+    kubectl drain node-1 --force --pod-selector=app.kubernetes.io/name=scpol --timeout=120s > "$log" 2>&1 &
+    drain=$!
+    becomes 30 true kubectl get node node-1 -o 'jsonpath={.spec.unschedulable}'
+    sleep 3
+    quietly kubectl uncordon node-1
+    wait "$drain" || fail "$(tail -n 3 "$log")"
+    grep -q "violate the pod's disruption budget" "$log" || fail 'both replicas were evicted at once'
+    becomes 60 'true true' replicas_ready
+    creates_end 500
+    nothing_lost
+    no_more_creates
+}
+
+# `kill -9` of the leader, under Ignore: no create is refused, the kubelet restarts the leader, and then none is without sidecar.
+leader_killed() {
+    local old
+    under_creates Ignore
+    old=$(leader)
+    kill -9 "$(process_of "$old")"
+    becomes 60 '1 true' restarted "$old"
+    creates_end 500
+    is 0 "$refused"
+    ((missed < made / 10)) || fail 'too many without sidecar: the other replica was there'
+    creates_begin agent
+    creates_end 100
+    nothing_lost
+    no_more_creates
+}
+
+# A frozen leader, under Ignore: no create is refused or takes longer than the webhook's time limit of 3 s. Once the replica is not
+# ready, no create is without sidecar. The kubelet restarts it.
+leader_frozen() {
+    local old restarts
+    under_creates Ignore
+    old=$(leader)
+    restarts=$(restarted "$old")
+    kill -STOP "$(process_of "$old")"
+    becomes 60 "${restarts% *} false" restarted "$old"
+    creates_end 100
+    is 0 "$refused"
+    awk -v slowest="$slowest" 'BEGIN { exit !(slowest < 4) }' || fail 'slower than the time limit'
+    creates_begin agent
+    becomes 120 "$((${restarts% *} + 1)) true" restarted "$old"
+    creates_end 500
+    nothing_lost
+    no_more_creates
+}
