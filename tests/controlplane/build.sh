@@ -2,6 +2,7 @@
 # Builds real Kubernetes servers from published Go modules, for the tests.
 #
 #   build.sh [1.13|1.30|1.34|1.36]...      all when none is named
+#   build.sh 1.36-node                     1.36 with all that a real node runs: controllers, kubelet, kube-proxy, containerd
 #
 # Prints one folder per requested version on stdout (etcd, kube-apiserver, kubectl; for 1.36 also kube-controller-manager,
 # kube-scheduler, kwok and stages/). Progress goes to stderr. What is built lives outside the checkout, under
@@ -63,6 +64,19 @@ recipe_kubectl_1_36() { # v1.36
         -o "$out/" k8s.io/kubernetes/cmd/kubectl
 }
 
+recipe_node_1_36() { # v1.36
+    local pkg=k8s.io/component-base/version
+    go build -ldflags="-s -w -X $pkg.gitVersion=v1.36.3 -X $pkg.gitMajor=1 -X $pkg.gitMinor=36 -X $pkg.gitTreeState=clean" \
+        -o "$out/" k8s.io/kubernetes/cmd/kubelet k8s.io/kubernetes/cmd/kube-proxy
+}
+
+recipe_containerd() { # containerd
+    local pkg=github.com/containerd/containerd/v2 version
+    version=$(sed -n "s#.*$pkg \(v[0-9.]*\)\$#\1#p" go.mod)
+    go build -tags='no_btrfs no_devmapper no_zfs' -ldflags="-s -w -X $pkg/version.Version=$version" -o "$out/" \
+        "$pkg"/cmd/{containerd,containerd-shim-runc-v2,ctr}
+}
+
 recipe_kwok() { # kwok
     go build -ldflags='-s -w -X sigs.k8s.io/kwok/pkg/consts.Version=v0.8.0' -o "$out/kwok" sigs.k8s.io/kwok/cmd/kwok
     local source stage
@@ -77,11 +91,13 @@ recipe_kwok() { # kwok
 # ---- machinery -----------------------------------------------------------------------------------------------------------------
 declare -A module=(
     [etcd]=etcd [apiserver_1_13]=v1.13 [controllers_1_36]=v1.36 [kubectl_1_36]=v1.36 [kwok]=kwok
+    [node_1_36]=v1.36 [containerd]=containerd
 )
 versions='1.13 1.30 1.34 1.36'
 declare -A parts=(
     [1.13]='etcd apiserver_1_13 kubectl_1_36'
     [1.36]='etcd apiserver_1_36 kubectl_1_36 controllers_1_36 kwok'
+    [1.36-node]='etcd apiserver_1_36 kubectl_1_36 controllers_1_36 node_1_36 containerd'
 )
 for version in ${versions#1.13 }; do
     module[apiserver_${version/./_}]=v$version
@@ -193,9 +209,9 @@ main() {
     local version variable folder
     # shellcheck disable=SC2086 # one word for each
     (($#)) || set -- $versions
-    for version; do [[ -n ${parts[$version]:-} ]] || die 2 "unknown version '$version': one of $versions"; done
+    for version; do [[ -n ${parts[$version]:-} ]] || die 2 "unknown version '$version': one of $versions 1.36-node"; done
     for version; do
-        variable=SCPOL_ASSETS_${version/./_}
+        variable=${version/./_} variable=SCPOL_ASSETS_${variable/-node/_NODE}
         [[ $version != 1.36 || -n ${!variable:-} ]] || variable=KUBEBUILDER_ASSETS
         folder=${!variable:-}
         if [[ -n $folder ]]; then

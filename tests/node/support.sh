@@ -71,7 +71,7 @@ creates_end() { # count
             if ($1 != 201) { refused++; print body > answers } else if (!index(body, sidecar)) missed++
             if ($2 > slowest) slowest = $2
         }
-        { body = $0 }
+        /./ { body = $0 }
         END { printf "%d %d %d %.1f\n", made, refused, missed, slowest }')
     echo "    $made creates: $refused refused, $missed without sidecar, slowest $slowest s"
     ((refused == 0)) || sort "$creates/refused.txt" | uniq -c | sort -rn | head -n 3
