@@ -32,7 +32,7 @@ policy() {
 without_policies() { quietly kubectl delete scpol --all; }
 
 # ---- creates -------------------------------------------------------------------------------------------------------------------
-# Two clients create Deployments in the namespace `creates`, each one after the other, until `creates_end`. A paused Deployment makes
+# Two clients create Deployments in $namespace, each one after the other, until `creates_end`. A paused Deployment makes
 # no pods. The API server answers with what it stored.
 creates_begin() { # the sidecar that each must get
     expected_sidecar=$1 creates=$NODE_DIR/creates clients=()
@@ -52,7 +52,7 @@ client() { # number
     until [ -e "$creates/end" ]; do
         curl --silent --show-error --user-agent creates --cacert "$NODE_DIR/tls/ca.crt" --header "Authorization: Bearer $token" \
             --header 'Content-Type: application/json' --data-binary "@$creates/deployment.json" --write-out '\n%{http_code} %{time_total}\n' \
-            "$server/apis/apps/v1/namespaces/creates/deployments?fieldManager=client-$1-[1-10]" >> "$creates/$1.log" 2>&1 || true
+            "$server/apis/apps/v1/namespaces/$namespace/deployments?fieldManager=client-$1-[1-10]" >> "$creates/$1.log" 2>&1 || true
     done
 }
 created() { cat "$creates"/?.log 2> /dev/null | grep -c '^[0-9]\{3\} ' || true; }

@@ -5,7 +5,7 @@ installed() { # [install file]
     local pod at pid
     quietly kubectl apply -f "${1:-config/install.yaml}"
     quietly kubectl -n scpol-system rollout status deployment/scpol --timeout=90s
-    is 'true true' "$(replicas_ready)"
+    becomes 60 'true true' replicas_ready # those before are gone
     is '0 0' "$(operator '{.items[*].status.containerStatuses[*].restartCount}')"
     for pod in $(operator '{.items[*].metadata.name}'); do
         at=/api/v1/namespaces/scpol-system/pods/$pod:8080/proxy

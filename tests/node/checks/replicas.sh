@@ -1,13 +1,16 @@
 # Replicas that come and go, while clients create Deployments all the time. The API server calls the webhook by its Service.
 
+# Each check has a namespace of its own, because the one of the last check takes its time to go.
 under_creates() { # failurePolicy
-    quietly kubectl create namespace creates
+    namespace=creates-$((namespaces += 1))
+    quietly kubectl create namespace "$namespace"
     policy "$here/policies/creates.yaml" "s/Ignore/$1/"
     creates_begin agent
 }
+namespaces=0
 no_more_creates() {
     without_policies
-    quietly kubectl delete namespace creates
+    quietly kubectl delete namespace "$namespace" --wait=false
 }
 nothing_lost() { is '0 refused, 0 without sidecar' "$refused refused, $missed without sidecar"; }
 restarted() { # replica
