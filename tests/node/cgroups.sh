@@ -20,21 +20,25 @@ cgroups_named() { # pattern
 }
 cgroup_remove() { find "$1" -depth -type d -exec rmdir {} + 2> /dev/null || true; }
 
-# Has /sys/fs/cgroup hand on what a node wants to control. In a container it is no real root: then the processes in it move into a child
-# first, as Docker in Docker has it.
-cgroup2_delegate() {
-    local controller pid
-    if [ -e /sys/fs/cgroup/cgroup.type ] && [ -n "$(cat /sys/fs/cgroup/cgroup.procs)" ]; then
-        mkdir -p /sys/fs/cgroup/outside
-        for pid in $(cat /sys/fs/cgroup/cgroup.procs); do echo "$pid" > /sys/fs/cgroup/outside/cgroup.procs || true; done 2> /dev/null
-    fi
+# Version 2: has a cgroup hand on to its children all that a node wants to control.
+cgroup2_delegate() { # folder
+    local controller
     for controller in cpu cpuset memory pids io hugetlb; do
-        ! grep -qw "$controller" /sys/fs/cgroup/cgroup.controllers || echo "+$controller" > /sys/fs/cgroup/cgroup.subtree_control
+        ! grep -qw "$controller" "$1/cgroup.controllers" || echo "+$controller" > "$1/cgroup.subtree_control"
     done
+}
+# In a container /sys/fs/cgroup is no real root: then the processes in it move into a child first, as Docker in Docker has it.
+cgroup2_prepare() {
+    local root=/sys/fs/cgroup pid
+    if [ -e "$root/cgroup.type" ] && [ -n "$(cat "$root/cgroup.procs")" ]; then
+        mkdir -p "$root/outside"
+        for pid in $(cat "$root/cgroup.procs"); do echo "$pid" > "$root/outside/cgroup.procs" || true; done 2> /dev/null
+    fi
+    cgroup2_delegate "$root"
 }
 cgroups_make() { # name
     local parent file
-    [ -n "$(cgroup_hierarchies)" ] || cgroup2_delegate
+    [ -n "$(cgroup_hierarchies)" ] || cgroup2_prepare
     for parent in $(cgroup_parents); do
         mkdir "$parent/$1"
         # Of version 1: a new cpuset is empty, and an empty one takes no process.
@@ -48,15 +52,20 @@ cgroups_enter() { # name
     for dir in $(cgroups_named "$1"); do echo "$BASHPID" > "$dir/cgroup.procs"; done
 }
 
+# For the process that has entered, and is in a cgroup namespace. Version 2: it moves on into a child, so that the root of the namespace
+# has no process, and can hand on controllers.
+cgroups_settle() { # name
+    [ -z "$(cgroup_hierarchies)" ] || return 0
+    mkdir "/sys/fs/cgroup/$1/node"
+    echo "$BASHPID" > "/sys/fs/cgroup/$1/node/cgroup.procs"
+}
+
 # Inside the namespaces: mounts the hierarchies again, with the node's cgroup as their root.
 cgroups_mount() {
     local names
     if [ -z "$(cgroup_hierarchies)" ]; then
         mount -t cgroup2 cgroup2 /sys/fs/cgroup
-        # The root of the namespace cannot have both processes and children with controllers.
-        mkdir /sys/fs/cgroup/node
-        echo $$ > /sys/fs/cgroup/node/cgroup.procs
-        sed 's/[a-z]*/+&/g' /sys/fs/cgroup/cgroup.controllers > /sys/fs/cgroup/cgroup.subtree_control
+        cgroup2_delegate /sys/fs/cgroup
         return
     fi
     mount -t tmpfs -o mode=755 cgroups /sys/fs/cgroup

@@ -196,14 +196,14 @@ user proxy system:kube-proxy ''
 export KUBECONFIG=$dir/admin.kubeconfig CONTAINERD_ADDRESS=/run/containerd/containerd.sock CONTAINERD_NAMESPACE=k8s.io
 start_containerd
 start_apiserver
-wait_for 30 'containerd is ready' ctr version
+wait_for 120 'containerd is ready' ctr version
 stand_ins
-wait_for 90 'the API server is ready' kubectl get --raw /readyz
+wait_for 300 'the API server is ready' kubectl get --raw /readyz
 start_controllers
 start_kubelet
 [ "$proxy" != 1 ] || start_proxy
 node_ready() { [ "$(kubectl get node node-1 -o 'jsonpath={.status.conditions[?(@.type=="Ready")].status}')" = True ]; }
-wait_for 90 'the node is ready' node_ready
-wait_for 30 'ServiceAccounts are made' kubectl get serviceaccount default
+wait_for 300 'the node is ready' node_ready
+wait_for 60 'ServiceAccounts are made' kubectl get serviceaccount default
 cd "$FROM"
 "$@"

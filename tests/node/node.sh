@@ -33,8 +33,10 @@ cgroups_make "$mine"
 code=0
 (
     cgroups_enter "$mine"
-    exec setpriv --pdeathsig KILL \
-        unshare --cgroup --mount --net --uts --ipc --pid --fork --kill-child --mount-proc bash "$here/inside.sh" "$@"
+    # The cgroup namespace first: its root is the cgroup of the process that makes it.
+    exec setpriv --pdeathsig KILL unshare --cgroup bash -c 'source "$1/cgroups.sh" && cgroups_settle "$2" &&
+        exec unshare --mount --net --uts --ipc --pid --fork --kill-child --mount-proc bash "$1/inside.sh" "${@:3}"' \
+        node.sh "$here" "$mine" "$@"
 ) || code=$?
 for _ in 1 2 3 4 5 6 7 8 9 10; do
     for dir in $(cgroups_named "$mine"); do cgroup_remove "$dir"; done

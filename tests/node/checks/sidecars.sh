@@ -58,7 +58,10 @@ startup_order() { # [sed script for the policy]
 not_injected() {
     policy samples/09-pods.yaml
     cat > "$NODE_DIR/static/static.yaml" << 'Y'
-{apiVersion: v1, kind: Pod, metadata: {name: static, namespace: default}, spec: {containers: [{name: c, image: "nginx:1.8.1"}]}}
+apiVersion: v1
+kind: Pod
+metadata: {name: static, namespace: default}
+spec: {containers: [{name: c, image: "nginx:1.8.1"}]}
 Y
     quietly kubectl run host --image=busybox:1.36 --overrides='{"spec": {"hostNetwork": true}}' -- sleep 1d
     becomes 60 'c Running' kubectl get pod static-node-1 -o 'jsonpath={.spec.containers[*].name} {.status.phase}'
