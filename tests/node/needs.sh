@@ -18,7 +18,7 @@ packages() {
     command -v ip > /dev/null || echo iproute2
     command -v nft > /dev/null || echo nftables
 }
-go_or_assets() { command -v go > /dev/null || [ -n "${SCPOL_ASSETS_NODE:-}" ]; }
+go_or_assets() { command -v go > /dev/null || compgen -v | grep -q '^SCPOL_ASSETS_.*_NODE$'; }
 namespaces() { unshare --cgroup --mount --net --uts --ipc --pid --fork true 2> /dev/null; }
 
 mapfile -t missing < <(packages)
@@ -33,6 +33,6 @@ lacks=()
 [ "$(uname -s)" = Linux ] || lacks+=('Linux')
 [ "$(id -u)" = 0 ] || lacks+=('root')
 ((${#missing[@]} == 0)) || lacks+=("the Debian packages ${missing[*]}")
-go_or_assets || lacks+=('Go, or SCPOL_ASSETS_NODE')
+go_or_assets || lacks+=('Go, or SCPOL_ASSETS_1_36_NODE')
 [ "$(id -u)" != 0 ] || namespaces || lacks+=('the right to make namespaces')
 (IFS=';' && sed 's/;/; /g' <<< "${lacks[*]}" | grep . || true)
