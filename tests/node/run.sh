@@ -42,7 +42,7 @@ case ${1:?short, long, a check, or -- and a command} in
         build_image
         "$here/node.sh" "$assets" "$here/checks.sh" long
         echo 'node: with kube-proxy'
-        PROXY=1 "$here/node.sh" "$assets" "$here/checks.sh" rolling_restart leader_killed
+        PROXY=1 "$here/node.sh" "$assets" "$here/checks.sh" rolling_restart leader_deleted answering_killed
         ;;
     *) "$here/node.sh" "$assets" "$here/checks.sh" "$@" ;;
 esac

@@ -65,13 +65,26 @@ drained() {
     no_more_creates
 }
 
-# `kill -9` of the leader, under Ignore: no create is refused, the kubelet restarts the leader, and then none is without sidecar.
-leader_killed() {
-    local old
+# The replica that answers the API server now. A server keeps its connection, so it is one of them.
+answering() {
+    local replica
+    for replica in $(operator '{.items[*].metadata.name}'); do
+        echo "$(kubectl -n scpol-system logs "$replica" --since=2s | grep -c '"Decided"') $replica"
+    done | sort -n | sed -n '$s/.* //p'
+}
+signal() { # signal replica
+    kill "-$1" "$(process_of "$2")"
+    echo "    SIG$1 for $2; $(leader) leads"
+}
+
+# `kill -9`, under Ignore: no create is refused, the kubelet restarts the replica, and then no create is without sidecar.
+killed() { # leader|answering
+    local old restarts
     under_creates Ignore
-    old=$(leader)
-    kill -9 "$(process_of "$old")"
-    becomes 60 '1 true' restarted "$old"
+    sleep 2
+    old=$("$1") restarts=$(restarted "$old")
+    signal KILL "$old"
+    becomes 60 "$((${restarts% *} + 1)) true" restarted "$old"
     creates_end 500
     is 0 "$refused"
     ((missed < made / 10)) || fail 'too many without sidecar: the other replica was there'
@@ -80,15 +93,17 @@ leader_killed() {
     nothing_lost
     no_more_creates
 }
+leader_killed() { killed leader; }
+answering_killed() { killed answering; }
 
-# A frozen leader, under Ignore: no create is refused or takes longer than the webhook's time limit of 3 s. Once the replica is not
+# A frozen process, under Ignore: no create is refused, or takes longer than the time limit of the webhook, 3 s. Once the replica is not
 # ready, no create is without sidecar. The kubelet restarts it.
-leader_frozen() {
+frozen() { # leader|answering
     local old restarts
     under_creates Ignore
-    old=$(leader)
-    restarts=$(restarted "$old")
-    kill -STOP "$(process_of "$old")"
+    sleep 2
+    old=$("$1") restarts=$(restarted "$old")
+    signal STOP "$old"
     becomes 60 "${restarts% *} false" restarted "$old"
     creates_end 100
     is 0 "$refused"
@@ -99,3 +114,5 @@ leader_frozen() {
     nothing_lost
     no_more_creates
 }
+leader_frozen() { frozen leader; }
+answering_frozen() { frozen answering; }
