@@ -14,18 +14,22 @@ assets: ## Build the real API servers into the cache (a second time takes no tim
 	@tests/controlplane/build.sh > /dev/null
 
 .PHONY: demo
-demo: ## Everything from a bare clone: a real API server, the operator, a sample, its sidecar in workloads; DEMO=1.37 for a current cluster
-	@if [ ! -x tests/demo/$(DEMO).sh ]; then echo "error: there is no DEMO=$(DEMO); use DEMO=1.13 or DEMO=1.37" >&2; exit 2; fi
+demo: ## Everything from a bare clone: a real API server, the operator, a sample, its sidecar in workloads; DEMO=1.37 for a current cluster, DEMO=node for a real node
+	@if [ ! -x tests/demo/$(DEMO).sh ]; then echo "error: there is no DEMO=$(DEMO); use DEMO=1.13, DEMO=1.37 or DEMO=node" >&2; exit 2; fi
+ifeq ($(DEMO),node)
+	@NODE_REQUIRED=1 tests/node/run.sh -- tests/demo/node.sh
+else
 	@tests/controlplane/build.sh $(DEMO) > /dev/null
 	@cargo build --locked --workspace --bins
 	@target/debug/controlplane run --version $(DEMO) $(if $(filter 1.37,$(DEMO)),--nodes 2) -- tests/demo/$(DEMO).sh
+endif
 
 # With --workspace everywhere: with fewer packages dependencies have fewer features, and are compiled once more.
 # Stable Rust tells the seconds of each test only to whoever asks like this.
 SECONDS_OF_TESTS := --config 'target."cfg(all())".runner = ["env", "RUSTC_BOOTSTRAP=1"]'
 
 .PHONY: test
-test: assets test-offline test-servers ## All tests, real servers included
+test: assets test-offline test-servers node-short ## All tests, real servers included, and a real node where the machine can
 
 .PHONY: test-offline
 test-offline: ## What needs no server: one to two minutes
@@ -39,6 +43,14 @@ test-offline: ## What needs no server: one to two minutes
 test-servers: assets ## What needs real servers; TESTS=author for some of it
 	@cargo $(SECONDS_OF_TESTS) test --locked --workspace --test servers -- -Z unstable-options --report-time
 	@cargo test --locked --workspace --test apiserver -- $(TESTS)
+
+.PHONY: node
+node: ## All checks on a real node (kubelet, containerd, runc); needs root and Debian packages; CHECKS="samples drained" for some
+	@tests/node/run.sh $(or $(CHECKS),long)
+
+.PHONY: node-short
+node-short: ## Those checks on a real node that are part of `make test`
+	@tests/node/run.sh short
 
 .PHONY: slowest
 slowest: ## The 30 slowest tests and starts of servers of the last run
@@ -62,7 +74,7 @@ mutants: ## Whether a change of the code that decides or injects is noticed by a
 
 .PHONY: bench
 bench: ## Throughput, latency and memory against the floor, as ratios; PARTS="webhook force" for some of it
-	@tests/controlplane/build.sh 1.13 1.36 > /dev/null
+	@tests/controlplane/build.sh 1.13 1.37 > /dev/null
 	@cargo bench --locked --bench bench -- $(PARTS)
 
 .PHONY: soak

@@ -4,7 +4,7 @@
 #   build.sh                     the versions that `make test` takes
 #   build.sh 1.28 1.33           others of versions.txt
 #   build.sh --all               all of them
-#   build.sh 1.36-node           1.36 with its controllers, kubelet and kube-proxy: what a real node needs
+#   build.sh 1.36-node           1.36 with its controllers, kubelet, kube-proxy and containerd: what a real node needs
 #
 # Prints one folder per requested version on stdout: etcd, kube-apiserver, kubectl; for the newest version also
 # kube-controller-manager, kube-scheduler, kwok and stages/. Progress goes to stderr. What is built lives outside the checkout, under
@@ -52,6 +52,13 @@ recipe_openapi() { # command...
         -p k8s.io/kubernetes/pkg/generated/openapi -O zz_generated.openapi
     cp generated/k8s.io/kubernetes/pkg/generated/openapi/*.go vendor/k8s.io/kubernetes/pkg/generated/openapi/
     recipe_kubernetes "$@"
+}
+
+recipe_containerd() { # containerd
+    local pkg=github.com/containerd/containerd/v2 version
+    version=$(sed -n "s#.*$pkg \(v[0-9.]*\)\$#\1#p" go.mod)
+    go build -tags='no_btrfs no_devmapper no_zfs' -ldflags="-s -w -X $pkg/version.Version=$version" -o "$out/" \
+        "$pkg"/cmd/{containerd,containerd-shim-runc-v2,ctr}
 }
 
 recipe_kwok() { # kwok
@@ -108,7 +115,7 @@ SCPOL_ASSETS_1_30, .. (or KUBEBUILDER_ASSETS for $newest) at a folder with etcd 
 choose() { # version
     local version=${1%-node} controllers=''
     [[ $1 == "$newest" ]] && controllers="controllers_$newest kwok"
-    [[ $1 == *-node ]] && controllers="controllers_$version node_$version"
+    [[ $1 == *-node ]] && controllers="controllers_$version node_$version containerd"
     parts="etcd apiserver_$version kubectl_$newest $controllers"
     parts=${parts//./_}
 }
