@@ -124,7 +124,7 @@ async fn rival(registrations: &[(String, Value)]) -> Result<Pods> {
 }
 
 async fn world() -> Result<World> {
-    World::with(ControlPlane::builder(Version::V1_36).extra_arg("--delete-collection-workers=16")).await
+    World::with(ControlPlane::builder(Version::NEWEST).extra_arg("--delete-collection-workers=16")).await
 }
 
 fn pod(name: &str) -> Value {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const RUNS: usize = 9;
 const ENGINES: [(Version, &[&str]); 2] =
-    [(Version::V1_13, &["Initializer", "Webhook"]), (Version::V1_36, &["Webhook", "MutatingAdmissionPolicy"])];
+    [(Version::V1_13, &["Initializer", "Webhook"]), (Version::NEWEST, &["Webhook", "MutatingAdmissionPolicy"])];
 /// The largest time from an apply to the first injected pod, in seconds.
 const BAR: f64 = 2.0;
 

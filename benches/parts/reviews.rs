@@ -114,7 +114,7 @@ fn review(pod: &Value) -> Vec<u8> {
 
 /// The operator's memory after many reviews by TLS.
 pub(super) async fn memory(figures: &mut Vec<Figure>) -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
     let operator = operator(&world.cluster, &[]).await?;
     let targets = json!([{ "group": "", "resource": "pods" }]);
     world

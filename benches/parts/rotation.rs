@@ -9,7 +9,7 @@ const CREATES: usize = 10_000;
 
 /// See the module.
 pub(super) async fn rotation(figures: &mut Vec<Figure>) -> Result<()> {
-    for version in [Version::V1_13, Version::V1_36] {
+    for version in [Version::V1_13, Version::NEWEST] {
         let Rotation { created, failed, late, handshakes } = Rotation::run(version, CREATES).await?;
         for failure in failed.iter().take(5) {
             eprintln!("rotation, {version}: {failure}");

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Both servers, because together they have every engine.
-const VERSIONS: [Version; 2] = [Version::V1_13, Version::V1_36];
+const VERSIONS: [Version; 2] = [Version::V1_13, Version::NEWEST];
 const RESOURCES: &[&str] = &["deployments", "statefulsets"];
 /// The number of workloads at a time under the steady load.
 const POOL: usize = 1000;

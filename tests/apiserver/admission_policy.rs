@@ -255,7 +255,7 @@ async fn register_all(world: &World, mut objects: Vec<Value>, cluster: &Capabili
 
 async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> Result<()> {
     // A busy machine compiles the expressions of a scene for minutes, and a request that timed out begins again.
-    let world = World::with(ControlPlane::builder(Version::V1_36).extra_arg("--request-timeout=5m")).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST).extra_arg("--request-timeout=5m")).await?;
     corpus::define(&world).await?;
     let cluster = world.capabilities().await?;
     let (mut differences, mut posted, mut injected, mut stored) = (Vec::new(), 0, 0, 0);
@@ -314,7 +314,7 @@ async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> 
 
 /// The message of a rejected create; and an expression that fails at run time rejects only under `Fail`.
 async fn a_refusal_names_the_policy_the_code_and_the_reason() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
     let cluster = world.capabilities().await?;
     let pods = json!([{ "group": "", "resource": "pods" }]);
     let judging = |expression: &str, message: Value, failure_policy: &str| {
@@ -365,7 +365,7 @@ async fn a_refusal_names_the_policy_the_code_and_the_reason() -> Result<()> {
 
 /// All policies in the documentation, in effect together.
 async fn the_server_takes_what_becomes_of_the_samples() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
     let cluster = world.capabilities().await?;
     let mut policies = Vec::new();
     for entry in std::fs::read_dir(crate::support::file("samples"))? {

@@ -138,7 +138,7 @@ fn long(count: usize) -> Vec<String> {
 }
 
 async fn a_policy_injects_only_where_its_author_may_create_pods() -> Result<()> {
-    injects_only_where_its_author_may_create_pods(By::Policy, Version::V1_36).await
+    injects_only_where_its_author_may_create_pods(By::Policy, Version::NEWEST).await
 }
 
 async fn the_webhook_judges_authors_alike_on_old_servers() -> Result<()> {
@@ -146,7 +146,7 @@ async fn the_webhook_judges_authors_alike_on_old_servers() -> Result<()> {
 }
 
 async fn the_webhook_judges_authors_alike_on_current_servers() -> Result<()> {
-    injects_only_where_its_author_may_create_pods(By::Webhook, Version::V1_36).await
+    injects_only_where_its_author_may_create_pods(By::Webhook, Version::NEWEST).await
 }
 
 async fn injects_only_where_its_author_may_create_pods(by: By, version: Version) -> Result<()> {
@@ -185,7 +185,7 @@ async fn injects_only_where_its_author_may_create_pods(by: By, version: Version)
 }
 
 async fn an_edit_is_judged_by_who_makes_it_unless_the_spec_stays_as_it_is() -> Result<()> {
-    is_judged_by_who_edits(By::Policy, Version::V1_36).await
+    is_judged_by_who_edits(By::Policy, Version::NEWEST).await
 }
 
 async fn the_webhook_judges_edits_alike_on_old_servers() -> Result<()> {

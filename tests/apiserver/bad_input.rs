@@ -158,13 +158,16 @@ async fn with_the_api_off_or_the_plugin_off_nothing_is_registered_and_the_flag_i
 }
 
 async fn what_a_current_server_has_no_more_is_said() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
     let mut operator = Operator::ready(&world.cluster, &[]).await?;
     let mut named = sidecar("envoy");
     named["engine"] = json!("Initializer");
     world.policy("envoy", named).await?;
     let condition = wait_condition(&world.cluster, "envoy", "Programmed", "False", "EngineUnavailable").await?;
-    assert!(condition["message"].as_str().unwrap_or_default().contains("v1.36.3"), "{condition}");
+    assert!(
+        condition["message"].as_str().unwrap_or_default().contains(&format!("v{}", Version::NEWEST)),
+        "{condition}"
+    );
     wait_condition(&world.cluster, "envoy", "Stalled", "True", "EngineUnavailable").await?;
     // Generic tools read the conditions.
     let wait = ["wait", "--for=condition=Stalled", "sidecarpolicy/envoy", "--timeout=30s"];

@@ -114,7 +114,7 @@ async fn before_the_installation_it_tells_what_the_server_must_be_started_with()
 }
 
 async fn on_a_current_server_it_tells_which_engines_there_are() -> Result<()> {
-    let cluster = ControlPlane::builder(Version::V1_36).start().await?;
+    let cluster = ControlPlane::builder(Version::NEWEST).start().await?;
     let found = check(&cluster, &["--pre"]).await?;
     assert_eq!((found.code, found.bad()), (0, vec![]), "{}", found.printed);
     assert_eq!(found.of("engine Initializer"), [("Info", "-")]);
@@ -303,7 +303,7 @@ fn configuration(ca: &str) -> Value {
 async fn a_webhook_needs_a_certificate_that_the_server_trusts_and_somebody_behind_its_service() -> Result<()> {
     const WEBHOOK: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     const SECRETS: &str = "/api/v1/namespaces/scpol-system/secrets";
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
     let [ca, crt, key] = certificate()?;
     let [other, ..] = certificate()?;
     world
@@ -385,7 +385,7 @@ fn edits_by_hand() -> [(&'static str, &'static str, Value, &'static str); 4] {
 
 async fn what_policies_share_is_compared_with_what_the_operator_would_register() -> Result<()> {
     const ROOT: &str = "/apis/admissionregistration.k8s.io/v1";
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
     let spec = |engine: &str, group: &str, resource: &str| {
         let targets = json!([{ "group": group, "resource": resource }]);

@@ -249,9 +249,9 @@ async fn explain_diff_and_status_read_what_each_engine_has_made() -> Result<()> 
     const REGISTERED: [(Version, &str, &[&str], &str); 4] = [
         (Version::V1_13, "Initializer", &["initializerconfigurations"], "scpol-envoy"),
         (Version::V1_13, "Webhook", &["mutatingwebhookconfigurations"], "scpol-deployments.apps"),
-        (Version::V1_36, "Webhook", &["mutatingwebhookconfigurations"], "scpol-deployments.apps"),
+        (Version::NEWEST, "Webhook", &["mutatingwebhookconfigurations"], "scpol-deployments.apps"),
         (
-            Version::V1_36,
+            Version::NEWEST,
             "MutatingAdmissionPolicy",
             &["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"],
             "scpol-deployments.apps",

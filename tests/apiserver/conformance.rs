@@ -3,7 +3,10 @@
 
 use crate::check::check;
 use crate::commands::scpol;
+use crate::engine::EngineName;
 use crate::engines::{by, engine_of, shows};
+use crate::exceptions::Setup;
+use crate::parity::stores_the_corpus;
 use crate::rights::{self, WORKLOADS, workload};
 use crate::runner::trial;
 use crate::status::report;
@@ -31,6 +34,8 @@ const CHECKS: &[(&str, Check)] = checks![
     an_operator_that_is_killed_is_replaced_and_what_was_missed_is_counted,
     the_operator_needs_no_right_that_it_lacks,
     nothing_is_left_after_an_uninstall,
+    a_webhook_stores_the_corpus_as_scpol_inject_says,
+    mutating_admission_policies_store_the_corpus_as_scpol_inject_says,
 ];
 
 /// The checks of every version.
@@ -40,7 +45,8 @@ const CHECKS: &[(&str, Check)] = checks![
 pub(crate) fn trials() -> Result<Vec<Trial>> {
     let versions = Version::matrix()?;
     let all = versions.into_iter().flat_map(|version| {
-        CHECKS.iter().map(move |(name, check)| {
+        let has = move |name: &str| !name.starts_with("mutating") || version.has(Feature::MutatingAdmissionPolicy);
+        CHECKS.iter().filter(move |(name, _)| has(name)).map(move |(name, check)| {
             let check = *check;
             trial(format!("conformance::{name}@{}", version.short()), move || check(version))
         })
@@ -305,4 +311,12 @@ async fn nothing_is_left_after_an_uninstall(version: Version) -> Result<()> {
     ensure!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?) == ["app"]);
     drop(operator);
     world.is_clean().await
+}
+
+async fn a_webhook_stores_the_corpus_as_scpol_inject_says(version: Version) -> Result<()> {
+    stores_the_corpus(Setup { engine: EngineName::Webhook, version }).await
+}
+
+async fn mutating_admission_policies_store_the_corpus_as_scpol_inject_says(version: Version) -> Result<()> {
+    stores_the_corpus(Setup { engine: EngineName::MutatingAdmissionPolicy, version }).await
 }

@@ -20,7 +20,7 @@ crate::tests![
 
 /// The engines of a server version, as policies name them.
 pub(crate) const ENGINES: [(Version, &[&str]); 2] =
-    [(Version::V1_13, &["Webhook"]), (Version::V1_36, &["Webhook", "MutatingAdmissionPolicy"])];
+    [(Version::V1_13, &["Webhook"]), (Version::NEWEST, &["Webhook", "MutatingAdmissionPolicy"])];
 
 async fn world(version: Version) -> Result<World> {
     World::with(ControlPlane::builder(version)).await
@@ -138,7 +138,7 @@ async fn the_one_command_of_the_break_glass_page_lets_creates_go_with_the_operat
 
 async fn a_suspended_policy_does_not_end_the_hold_for_others_of_its_resource_and_a_resumed_one_does() -> Result<()> {
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
-        let world = world(Version::V1_36).await?;
+        let world = world(Version::NEWEST).await?;
         let operator = Operator::ready(&world.cluster, &[]).await?;
         for name in ["envoy", "shipper", "off"] {
             let mut policy = by(engine, sidecar(name));
@@ -245,7 +245,7 @@ async fn create_until(
 async fn going_from_engine_to_engine_leaves_no_gap_and_injects_nothing_twice() -> Result<()> {
     let ways: [(Version, &[&str]); 2] = [
         (Version::V1_13, &["Initializer", "Webhook", "Initializer"]),
-        (Version::V1_36, &["Webhook", "MutatingAdmissionPolicy", "Webhook", "MutatingAdmissionPolicy"]),
+        (Version::NEWEST, &["Webhook", "MutatingAdmissionPolicy", "Webhook", "MutatingAdmissionPolicy"]),
     ];
     for (version, engines) in ways {
         let world = world(version).await?;
@@ -285,7 +285,7 @@ async fn going_from_engine_to_engine_leaves_no_gap_and_injects_nothing_twice() -
 }
 
 async fn without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterwards() -> Result<()> {
-    let world = world(Version::V1_36).await?;
+    let world = world(Version::NEWEST).await?;
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
         let operator = Operator::ready(&world.cluster, &[]).await?;
         world.policy("envoy", by(engine, sidecar("envoy"))).await?;
@@ -330,7 +330,7 @@ async fn without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterw
 }
 
 async fn a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine() -> Result<()> {
-    let world = world(Version::V1_36).await?;
+    let world = world(Version::NEWEST).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
     let mut conflicting = deployment("conflicting");
     conflicting["spec"]["template"]["spec"]["containers"][0]["name"] = json!("envoy");

@@ -63,7 +63,7 @@ async fn refused(world: &World, policy: &str, condition: &str, reason: &str) -> 
 }
 
 async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unless_the_engine_is_named() -> Result<()> {
-    let world = world(Version::V1_36).await?;
+    let world = world(Version::NEWEST).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("plain", sidecar("plain")).await?;
     in_force(&world.cluster, "plain").await?;
@@ -121,7 +121,7 @@ async fn what_cannot_be_expressed_takes_all_of_its_resource_to_the_webhook_unles
 }
 
 async fn policies_of_one_resource_that_name_different_engines_are_told_which_came_first() -> Result<()> {
-    let world = world(Version::V1_36).await?;
+    let world = world(Version::NEWEST).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("a", by("Webhook", sidecar("a"))).await?;
     world.policy("b", by("MutatingAdmissionPolicy", sidecar("b"))).await?;
@@ -176,7 +176,7 @@ const SWITCHED: [Switched; 4] = [
 
 async fn an_engine_that_is_switched_off_is_passed_over_and_where_it_is_named_the_flag_is() -> Result<()> {
     for Switched { argument, auto, policies, webhooks } in SWITCHED {
-        let world = World::with(ControlPlane::builder(Version::V1_36).extra_arg(argument)).await?;
+        let world = World::with(ControlPlane::builder(Version::NEWEST).extra_arg(argument)).await?;
         // Detected before there is an operator.
         for (engine, off) in [("MutatingAdmissionPolicy", policies), ("Webhook", webhooks)] {
             let found = check(&world.cluster, &["--pre", "--engine", engine]).await?;
@@ -225,13 +225,13 @@ async fn an_engine_that_is_switched_off_is_passed_over_and_where_it_is_named_the
 /// it off, and the one that switches it on. The webhook serves in between.
 const SWITCHED_LATER: [(Version, &str, &str, &str); 3] = [
     (
-        Version::V1_36,
+        Version::NEWEST,
         "MutatingAdmissionPolicy",
         "--feature-gates=MutatingAdmissionPolicy=false",
         "--feature-gates=MutatingAdmissionPolicy=true",
     ),
     (
-        Version::V1_36,
+        Version::NEWEST,
         "MutatingAdmissionPolicy",
         "--disable-admission-plugins=ServiceAccount,MutatingAdmissionPolicy",
         "--disable-admission-plugins=ServiceAccount",
@@ -295,7 +295,7 @@ async fn without_the_plugin_of_initializers_the_webhook_serves_what_names_no_eng
 }
 
 async fn a_webhook_that_the_server_cannot_reach_is_told_in_its_own_words() -> Result<()> {
-    for version in [Version::V1_13, Version::V1_36] {
+    for version in [Version::V1_13, Version::NEWEST] {
         let world = world(version).await?;
         // Nothing listens there.
         let _operator = Operator::ready(&world.cluster, &["--webhook-url", "https://127.0.0.1:1"]).await?;
@@ -372,7 +372,7 @@ async fn a_template_that_the_server_refuses_is_told_and_nothing_of_it_is_registe
 /// An edited policy keeps its old form until the edit is in effect. A rejected edit never takes effect.
 async fn an_edit_is_told_to_be_in_force_only_once_it_is() -> Result<()> {
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
-        let world = World::with(ControlPlane::builder(Version::V1_36).audit_log()).await?;
+        let world = World::with(ControlPlane::builder(Version::NEWEST).audit_log()).await?;
         let _operator = Operator::ready(&world.cluster, &[]).await?;
         world.policy("envoy", by(engine, sidecar("envoy"))).await?;
         in_force(&world.cluster, "envoy").await?;
@@ -403,7 +403,7 @@ async fn a_secret_of_which_nothing_can_be_used_is_made_anew() -> Result<()> {
         ("wrong-key", [&ca, &ca_key, &crt, &other_key]),
         ("wrong-authority-key", [&ca, &other_key, &crt, &other_key]),
     ];
-    for version in [Version::V1_13, Version::V1_36] {
+    for version in [Version::V1_13, Version::NEWEST] {
         let world = world(version).await?;
         world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
         for (name, files) in &cases {
@@ -425,7 +425,7 @@ async fn a_secret_of_which_nothing_can_be_used_is_made_anew() -> Result<()> {
 }
 
 async fn what_is_posted_to_the_webhook_and_is_no_review_is_told_and_keeps_nobody_from_his_sidecar() -> Result<()> {
-    for version in [Version::V1_13, Version::V1_36] {
+    for version in [Version::V1_13, Version::NEWEST] {
         let world = world(version).await?;
         let operator = Operator::ready(&world.cluster, &[]).await?;
         world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
@@ -463,7 +463,7 @@ fn write(folder: &Path, [ca, _, crt, key]: &[String; 4]) -> Result<()> {
 }
 
 async fn certificate_files_that_cannot_be_used_are_told_and_taken_once_they_can() -> Result<()> {
-    let world = world(Version::V1_36).await?;
+    let world = world(Version::NEWEST).await?;
     let good = certificate(&NAMES, 2090)?;
     let [.., other_key] = certificate(&NAMES, 2090)?;
     let [ca, ca_key, crt, _] = good.clone();
@@ -526,8 +526,8 @@ async fn operator_may(world: &World, verb: &str, resource: &str, allowed: bool) 
 const RIGHTS: [(Version, &str, &str, &str, &str); 4] = [
     (Version::V1_13, "Initializer", "scpol-initializer", "initializerconfigurations", "Webhook"),
     (Version::V1_13, "Webhook", "scpol-webhook", "mutatingwebhookconfigurations", "Initializer"),
-    (Version::V1_36, "MutatingAdmissionPolicy", "scpol-admission-policy", "mutatingadmissionpolicies", "Webhook"),
-    (Version::V1_36, "Webhook", "scpol-webhook", "mutatingwebhookconfigurations", "MutatingAdmissionPolicy"),
+    (Version::NEWEST, "MutatingAdmissionPolicy", "scpol-admission-policy", "mutatingadmissionpolicies", "Webhook"),
+    (Version::NEWEST, "Webhook", "scpol-webhook", "mutatingwebhookconfigurations", "MutatingAdmissionPolicy"),
 ];
 
 async fn an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_are_granted() -> Result<()> {
@@ -573,7 +573,7 @@ async fn an_engine_whose_rights_are_missing_is_passed_over_and_used_once_they_ar
 
 async fn without_the_rights_to_the_secret_of_the_certificate_the_webhook_is_not_registered_and_says_why() -> Result<()>
 {
-    for version in [Version::V1_13, Version::V1_36] {
+    for version in [Version::V1_13, Version::NEWEST] {
         let world = world(version).await?;
         world.delete("/apis/rbac.authorization.k8s.io/v1/namespaces/scpol-system/rolebindings/scpol-webhook").await?;
         let _operator = Operator::start(&world.cluster, &[])?;
@@ -599,7 +599,7 @@ async fn a_job_is_injected_by_every_engine_but_initializers() -> Result<()> {
     let mut spec = sidecar("envoy");
     spec["targets"] = json!([{ "group": "batch", "resource": "jobs" }, { "group": "apps", "resource": "deployments" }]);
     spec["jobs"] = json!("Inject");
-    for (version, engines) in [(Version::V1_13, "Initializer,Webhook"), (Version::V1_36, "MutatingAdmissionPolicy")] {
+    for (version, engines) in [(Version::V1_13, "Initializer,Webhook"), (Version::NEWEST, "MutatingAdmissionPolicy")] {
         let world = world(version).await?;
         let _operator = Operator::ready(&world.cluster, &[]).await?;
         world.policy("envoy", spec.clone()).await?;

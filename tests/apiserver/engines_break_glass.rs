@@ -120,7 +120,7 @@ fn spoilt(engine: &str) -> (&'static str, serde_json::Value) {
 
 async fn where_creates_are_refused_and_the_operator_may_not_repair_it_one_command_lets_them_go() -> Result<()> {
     for engine in ["Webhook", "MutatingAdmissionPolicy"] {
-        let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+        let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
         let operator = Operator::ready(&world.cluster, &[]).await?;
         let mut spec = by(engine, sidecar("envoy"));
         spec["failurePolicy"] = json!("Fail");

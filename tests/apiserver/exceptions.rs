@@ -5,7 +5,7 @@ use crate::corpus;
 use crate::engine::EngineName;
 use crate::support::file;
 use anyhow::{Context, Result, bail, ensure};
-use controlplane::Version;
+use controlplane::{Feature, Version};
 use serde::Deserialize;
 use sidecar_policy::api::code::Code;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,20 +25,23 @@ const BEGIN: &str = "<!-- begin: tests/apiserver/exceptions.yaml -->\n";
 const END: &str = "<!-- end: tests/apiserver/exceptions.yaml -->\n";
 
 /// An engine on a server.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     pub(crate) engine: EngineName,
     pub(crate) version: Version,
 }
 
 impl Setup {
-    pub(crate) const ALL: [Self; 4] = [
-        Self { engine: EngineName::Initializer, version: Version::V1_13 },
-        Self { engine: EngineName::Webhook, version: Version::V1_13 },
-        Self { engine: EngineName::Webhook, version: Version::V1_36 },
-        Self { engine: EngineName::MutatingAdmissionPolicy, version: Version::V1_36 },
-    ];
+    /// Every engine on every version that has it.
+    fn all() -> impl Iterator<Item = Self> {
+        let has = |engine, version: Version| match engine {
+            EngineName::Initializer => version.has_initializers(),
+            EngineName::Webhook => true,
+            EngineName::MutatingAdmissionPolicy => version.has(Feature::MutatingAdmissionPolicy),
+        };
+        let of = move |version| EngineName::ALL.iter().map(move |engine| Self { engine: *engine, version });
+        Version::all().flat_map(of).filter(move |setup| has(setup.engine, setup.version))
+    }
 }
 
 impl fmt::Display for Setup {
@@ -47,12 +50,48 @@ impl fmt::Display for Setup {
     }
 }
 
-impl TryFrom<String> for Setup {
+/// An engine on some versions: `Webhook 1.13`, `Webhook 1.16-1.20`, or `Webhook 1.36+`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+struct Setups {
+    engine: EngineName,
+    /// The first minor version.
+    first: u32,
+    /// The last minor version; none for all later ones.
+    last: Option<u32>,
+}
+
+impl Setups {
+    fn has(&self, setup: Setup) -> bool {
+        let minor = setup.version.minor();
+        self.engine == setup.engine && self.first <= minor && self.last.is_none_or(|last| minor <= last)
+    }
+
+    fn versions(&self) -> String {
+        match self.last {
+            None => format!("from 1.{} on", self.first),
+            Some(last) if last == self.first => format!("on 1.{last}"),
+            Some(last) => format!("from 1.{} to 1.{last}", self.first),
+        }
+    }
+}
+
+impl TryFrom<String> for Setups {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let known = Self::ALL.into_iter().find(|setup| setup.to_string() == text);
-        known.ok_or_else(|| format!("`{text}` is none of {}", Self::ALL.map(|setup| setup.to_string()).join(", ")))
+        let read = || {
+            let (engine, versions) = text.split_once(' ')?;
+            let engine = *EngineName::ALL.iter().find(|known| known.name() == engine)?;
+            let minor = |version: &str| version.strip_prefix("1.")?.parse().ok();
+            let (first, last) = match (versions.strip_suffix('+'), versions.split_once('-')) {
+                (Some(first), _) => (minor(first)?, None),
+                (_, Some((first, last))) => (minor(first)?, Some(minor(last)?)),
+                _ => (minor(versions)?, Some(minor(versions)?)),
+            };
+            Some(Self { engine, first, last })
+        };
+        read().ok_or_else(|| format!("`{text}` is not like `Webhook 1.13`, `Webhook 1.16-1.20` or `Webhook 1.36+`"))
     }
 }
 
@@ -96,7 +135,7 @@ impl TryFrom<String> for Verdict {
 #[serde(deny_unknown_fields)]
 struct Exception {
     reason: String,
-    setups: Vec<Setup>,
+    setups: Vec<Setups>,
     verdict: Verdict,
     cases: Vec<String>,
 }
@@ -115,7 +154,8 @@ pub(crate) struct Exceptions {
 impl Exceptions {
     pub(crate) fn of(setup: Setup) -> Result<Self> {
         let mut expected = BTreeMap::new();
-        for exception in read()?.into_iter().filter(|exception| exception.setups.contains(&setup)) {
+        for exception in read()?.into_iter().filter(|exception| exception.setups.iter().any(|setups| setups.has(setup)))
+        {
             for case in exception.cases {
                 expected.insert(case, (exception.verdict, exception.reason.clone()));
             }
@@ -164,7 +204,7 @@ async fn every_exception_names_a_case_and_a_reason_and_stands_once() -> Result<(
         ensure!(!reason.is_empty() && !setups.is_empty() && !named.is_empty(), "{FILE}: \"{reason}\" is incomplete");
         for case in named {
             ensure!(cases.contains(&case), "{FILE}: \"{reason}\": tests/golden has no case `{case}`");
-            for setup in &setups {
+            for setup in Setup::all().filter(|setup| setups.iter().any(|setups| setups.has(*setup))) {
                 ensure!(seen.insert((case.clone(), setup.to_string())), "{FILE}: `{case}` stands twice for {setup}");
             }
         }
@@ -173,7 +213,7 @@ async fn every_exception_names_a_case_and_a_reason_and_stands_once() -> Result<(
 }
 
 async fn a_new_difference_and_an_exception_that_no_longer_holds_are_faults() -> Result<()> {
-    let setup = Setup::ALL[0];
+    let setup = Setup { engine: EngineName::Webhook, version: Version::NEWEST };
     let known = [("differs", Verdict::Differs), ("unserved", Verdict::NotServed(Code::FailNotSafe))];
     let expected = known.map(|(case, verdict)| (case.to_owned(), (verdict, "why".to_owned())));
     let exceptions = Exceptions { setup, expected: expected.into() };
@@ -223,22 +263,26 @@ fn table(exceptions: &[Exception]) -> Result<String> {
 }
 
 /// The setups in as few words as possible.
-fn places(setups: &[Setup]) -> String {
-    let is_all = |version: Option<Version>| {
-        let mut meant = Setup::ALL.into_iter().filter(|setup| version.is_none_or(|version| setup.version == version));
-        meant.clone().next().is_some() && meant.all(|setup| setups.contains(&setup))
-    };
-    if is_all(None) {
+fn places(setups: &[Setups]) -> String {
+    let is_meant = |setup: &Setup| setups.iter().any(|setups| setups.has(*setup));
+    if Setup::all().all(|setup| is_meant(&setup)) {
         return "all".to_owned();
     }
-    let mut places = Vec::new();
-    for version in Version::all() {
-        if is_all(Some(version)) {
-            places.push(format!("all on {version}"));
-            continue;
+    let mut places: Vec<String> = Vec::new();
+    for own in setups {
+        let is_whole = Setup::all()
+            .filter(|setup| {
+                setups.iter().any(|other| other.first == own.first && other.last == own.last) && {
+                    let minor = setup.version.minor();
+                    own.first <= minor && own.last.is_none_or(|last| minor <= last)
+                }
+            })
+            .all(|setup| is_meant(&setup));
+        let engine = if is_whole { "all" } else { own.engine.name() };
+        let place = format!("{engine} {}", own.versions());
+        if !places.contains(&place) {
+            places.push(place);
         }
-        let here = setups.iter().filter(|setup| setup.version == version);
-        places.extend(here.map(|setup| format!("{} on {version}", setup.engine)));
     }
     places.join(", ")
 }

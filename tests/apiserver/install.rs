@@ -54,7 +54,7 @@ async fn the_file_for_old_servers_installs_everything_and_a_second_time_nothing(
 }
 
 async fn the_file_for_current_servers_installs_everything_and_a_second_time_nothing() -> Result<()> {
-    let cluster = ControlPlane::builder(Version::V1_36).start().await?;
+    let cluster = ControlPlane::builder(Version::NEWEST).start().await?;
     applies_twice(&cluster, "config/install.yaml").await?;
     let deployment =
         request(&cluster.admin(), "GET", "/apis/apps/v1/namespaces/scpol-system/deployments/scpol", &Value::Null)

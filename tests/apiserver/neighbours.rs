@@ -129,7 +129,7 @@ async fn beside(world: &World, neighbour: &str, work: impl Future<Output = Resul
 }
 
 async fn a_policy_that_must_takes_nobody_out_of_force() -> Result<()> {
-    for version in [Version::V1_30, Version::V1_34, Version::V1_36] {
+    for version in [Version::V1_30, Version::V1_34, Version::NEWEST] {
         let world = World::with(ControlPlane::builder(version)).await?;
         let _operator = Operator::ready(&world.cluster, &[]).await?;
         world.policy("plain", without_forbidden(sidecar("plain"))).await?;
@@ -214,11 +214,11 @@ async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_1_34() -> 
 }
 
 async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_a_webhook_of_1_36() -> Result<()> {
-    answers(Version::V1_36, "Webhook").await
+    answers(Version::NEWEST, "Webhook").await
 }
 
 async fn what_the_server_answers_to_one_policy_is_told_of_that_one_on_admission_policies() -> Result<()> {
-    answers(Version::V1_36, "MutatingAdmissionPolicy").await
+    answers(Version::NEWEST, "MutatingAdmissionPolicy").await
 }
 
 /// What becomes of a write about `faulty`: every answer of the server, and every broken connection.

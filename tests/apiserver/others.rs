@@ -194,7 +194,7 @@ async fn no_strict_policy(world: &World, name: &str) -> Result<()> {
 }
 
 async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alone() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     // The policy rejects every trial, so no trial is possible.
     strict_policy(&world, "strict", "object.metadata.?labels.team.hasValue()").await?;

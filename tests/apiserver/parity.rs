@@ -20,33 +20,16 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-crate::tests![
-    initializers_of_1_13_store_the_corpus_as_scpol_inject_says,
-    a_webhook_of_1_13_stores_the_corpus_as_scpol_inject_says,
-    a_webhook_of_1_36_stores_the_corpus_as_scpol_inject_says,
-    mutating_admission_policies_of_1_36_store_the_corpus_as_scpol_inject_says,
-];
+crate::tests![initializers_store_the_corpus_as_scpol_inject_says,];
 
 /// The time limit for the operator to register hundreds of policies.
 const SETTLED: Duration = Duration::from_secs(120);
 
-async fn initializers_of_1_13_store_the_corpus_as_scpol_inject_says() -> Result<()> {
+async fn initializers_store_the_corpus_as_scpol_inject_says() -> Result<()> {
     stores_the_corpus(Setup { engine: Initializer, version: Version::V1_13 }).await
 }
 
-async fn a_webhook_of_1_13_stores_the_corpus_as_scpol_inject_says() -> Result<()> {
-    stores_the_corpus(Setup { engine: Webhook, version: Version::V1_13 }).await
-}
-
-async fn a_webhook_of_1_36_stores_the_corpus_as_scpol_inject_says() -> Result<()> {
-    stores_the_corpus(Setup { engine: Webhook, version: Version::V1_36 }).await
-}
-
-async fn mutating_admission_policies_of_1_36_store_the_corpus_as_scpol_inject_says() -> Result<()> {
-    stores_the_corpus(Setup { engine: MutatingAdmissionPolicy, version: Version::V1_36 }).await
-}
-
-async fn stores_the_corpus(setup: Setup) -> Result<()> {
+pub(crate) async fn stores_the_corpus(setup: Setup) -> Result<()> {
     let (cases, exceptions) = (corpus::cases(setup.version)?, Exceptions::of(setup)?);
     let world = match setup.engine {
         Initializer => World::with(ControlPlane::builder(setup.version)).await?,

@@ -66,7 +66,7 @@ async fn servers_of_1_34_refuse_what_an_injection_without_a_look_would_make() ->
 }
 
 async fn servers_of_1_36_refuse_what_an_injection_without_a_look_would_make() -> Result<()> {
-    refuse(Version::V1_36).await
+    refuse(Version::NEWEST).await
 }
 
 /// Without an operator, everything is merged by hand. The server must reject that, but accept the workload alone.
@@ -196,7 +196,7 @@ async fn an_initializer_lets_them_through_and_tells_why() -> Result<()> {
 }
 
 async fn a_webhook_lets_them_through_and_tells_why() -> Result<()> {
-    let_through(Setup { engine: Webhook, version: Version::V1_36 }).await
+    let_through(Setup { engine: Webhook, version: Version::NEWEST }).await
 }
 
 async fn a_webhook_of_1_30_lets_them_through_and_tells_why() -> Result<()> {
@@ -208,7 +208,7 @@ async fn a_webhook_of_1_34_lets_them_through_and_tells_why() -> Result<()> {
 }
 
 async fn a_mutating_admission_policy_lets_them_through_and_tells_why() -> Result<()> {
-    let_through(Setup { engine: MutatingAdmissionPolicy, version: Version::V1_36 }).await
+    let_through(Setup { engine: MutatingAdmissionPolicy, version: Version::NEWEST }).await
 }
 
 async fn let_through(setup: Setup) -> Result<()> {

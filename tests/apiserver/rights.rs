@@ -335,7 +335,7 @@ async fn every_right_of_the_file_for_old_servers_is_used_and_none_is_missing() -
 }
 
 async fn every_right_of_the_file_for_current_servers_is_used_and_none_is_missing() -> Result<()> {
-    let mut scenario = Scenario::new(Version::V1_36).await?;
+    let mut scenario = Scenario::new(Version::NEWEST).await?;
     let flags = ["--repair-hold=4s"];
     let operator = Operator::ready(&scenario.world.cluster, &flags).await?;
     for engine in ["MutatingAdmissionPolicy", "Webhook"] {
@@ -347,7 +347,7 @@ async fn every_right_of_the_file_for_current_servers_is_used_and_none_is_missing
 
 async fn a_right_that_is_back_is_no_longer_reported_as_missing() -> Result<()> {
     const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/scpol";
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;

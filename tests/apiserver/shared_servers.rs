@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 crate::tests![
     on_1_13_nothing_is_left_of_the_test_before,
-    on_1_36_nothing_is_left_of_the_test_before,
+    on_the_newest_nothing_is_left_of_the_test_before,
     what_a_test_has_stopped_or_frozen_is_not_handed_on,
 ];
 
@@ -92,12 +92,12 @@ async fn on_1_13_nothing_is_left_of_the_test_before() -> Result<()> {
     nothing_is_left(Version::V1_13).await
 }
 
-async fn on_1_36_nothing_is_left_of_the_test_before() -> Result<()> {
-    nothing_is_left(Version::V1_36).await
+async fn on_the_newest_nothing_is_left_of_the_test_before() -> Result<()> {
+    nothing_is_left(Version::NEWEST).await
 }
 
 async fn what_a_test_has_stopped_or_frozen_is_not_handed_on() -> Result<()> {
-    let servers = || ControlPlane::builder(Version::V1_36).extra_arg("--v=2");
+    let servers = || ControlPlane::builder(Version::NEWEST).extra_arg("--v=2");
     let frozen = servers().start().await?;
     let pids = frozen.pids();
     frozen.freeze();

@@ -161,13 +161,13 @@ async fn what_is_to_be_done_about_a_missed_workload_has_it_injected() -> Result<
 }
 
 async fn without_the_definition_it_says_so_and_without_an_operator_it_counts() -> Result<()> {
-    let bare = ControlPlane::builder(Version::V1_36).start().await?;
+    let bare = ControlPlane::builder(Version::NEWEST).start().await?;
     let (code, told) = scpol(&bare, &["status"]).await?;
     assert!(
         code == 2 && told.contains("the server has no SidecarPolicies: install the operator first"),
         "{code}: {told}"
     );
-    let world = World::with(ControlPlane::builder(Version::V1_36)).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     world.create(DEPLOYMENTS, &deployment("web")).await?;
     let (code, one) = report(&world, &["envoy"]).await?;

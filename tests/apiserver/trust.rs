@@ -135,7 +135,7 @@ fn pod(template: &Value) -> Value {
 }
 
 async fn a_server_with_pod_security_refuses_just_those_templates_that_we_refuse() -> Result<()> {
-    let cluster = ControlPlane::builder(Version::V1_36).start().await?;
+    let cluster = ControlPlane::builder(Version::NEWEST).start().await?;
     let admin = cluster.admin();
     for level in LEVELS {
         let labels = json!({ "pod-security.kubernetes.io/enforce": level.as_str() });
@@ -179,7 +179,7 @@ fn of_image(image: &str) -> Value {
 }
 
 async fn what_a_template_may_hold_is_what_the_operator_was_told() -> Result<()> {
-    for version in [Version::V1_13, Version::V1_36] {
+    for version in [Version::V1_13, Version::NEWEST] {
         let world = World::with(ControlPlane::builder(version)).await?;
         let flags = ["--privileged-namespaces=logging,default", "--allowed-images=registry.example.com/mesh"];
         let operator = Operator::ready(&world.cluster, &flags).await?;

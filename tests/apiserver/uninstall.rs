@@ -249,7 +249,7 @@ async fn an_operator_that_is_installed_again_takes_it_for_no_emergency_brake() -
 }
 
 async fn on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_not_ours_stays() -> Result<()> {
-    let world = World::with(ControlPlane::builder(Version::V1_36).audit_log()).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST).audit_log()).await?;
     world.install_all().await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
     let must = |engine: &str, group: &str, resource: &str| {
@@ -338,7 +338,7 @@ async fn everything(world: &World) -> Result<BTreeSet<String>> {
 
 /// The versions with their install files, and the engines that are used.
 const INSTALLS: [(Version, [&str; 2]); 2] =
-    [(Version::V1_13, ["Initializer", "Webhook"]), (Version::V1_36, ["MutatingAdmissionPolicy", "Webhook"])];
+    [(Version::V1_13, ["Initializer", "Webhook"]), (Version::NEWEST, ["MutatingAdmissionPolicy", "Webhook"])];
 
 /// The number of rounds on one server: one, or `SCPOL_UNINSTALLS`.
 fn installations() -> Result<usize> {

@@ -44,7 +44,7 @@ async fn what_matches_gets_its_sidecar_at_create_on_1_13() -> Result<()> {
 }
 
 async fn what_matches_gets_its_sidecar_at_create_on_1_36() -> Result<()> {
-    what_matches_gets_its_sidecar_at_create(Version::V1_36).await
+    what_matches_gets_its_sidecar_at_create(Version::NEWEST).await
 }
 
 async fn what_matches_gets_its_sidecar_at_create(version: Version) -> Result<()> {
@@ -118,7 +118,7 @@ fn policies_that_refuse() -> Result<Vec<Policy>> {
 }
 
 async fn what_must_not_be_stored_is_refused_with_the_reason() -> Result<()> {
-    let scene = Scene::new(Version::V1_36, site()).await?;
+    let scene = Scene::new(Version::NEWEST, site()).await?;
     let world = &scene.world;
     scene.register(policies_that_refuse()?).await?;
     let labelled = |name: &str, value: &str| {
@@ -235,7 +235,7 @@ fn malformed(good: &Value) -> [(Vec<u8>, u16, &'static str); 8] {
 }
 
 async fn whatever_is_posted_gets_its_answer_and_nothing_of_it_stops_the_server() -> Result<()> {
-    let scene = Scene::new(Version::V1_36, site()).await?;
+    let scene = Scene::new(Version::NEWEST, site()).await?;
     scene.register(vec![simple("envoy", &json!({}))?]).await?;
     let client = caller(&scene)?;
     let path = "/mutate/0123456789abcdef";
@@ -304,7 +304,7 @@ async fn no_create_fails_while_the_certificates_are_renewed_on_1_13() -> Result<
 }
 
 async fn no_create_fails_while_the_certificates_are_renewed_on_1_36() -> Result<()> {
-    no_create_fails_while_the_certificates_are_renewed(Version::V1_36).await
+    no_create_fails_while_the_certificates_are_renewed(Version::NEWEST).await
 }
 
 /// `SCPOL_ROTATION_CREATES` sets the least number of creates.

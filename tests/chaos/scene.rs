@@ -26,7 +26,7 @@ const CREATORS: usize = 8;
 fn version(engine: Engine) -> Version {
     match engine {
         Engine::Initializer => Version::V1_13,
-        Engine::Webhook | Engine::MutatingAdmissionPolicy => Version::V1_36,
+        Engine::Webhook | Engine::MutatingAdmissionPolicy => Version::NEWEST,
     }
 }
 
