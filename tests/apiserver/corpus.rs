@@ -288,7 +288,7 @@ pub(crate) fn is_beyond(version: Version, policy: &Value) -> bool {
     let template = &policy["spec"]["template"];
     let init = template["initContainers"].as_array().into_iter().flatten();
     let is_unknown = |violation: &Violation| violation.code == Code::UnknownTemplateField;
-    in_template(template, Some(version.minor())).iter().any(is_unknown) && version < Version::NEWEST
+    in_template(template, Some(version.minor())).iter().any(is_unknown) && version < Version::V1_36
         || !version.has(Feature::NativeSidecars)
             && init.into_iter().any(|container| container["restartPolicy"] == "Always")
 }
