@@ -52,6 +52,10 @@ node: ## All checks on a real node (kubelet, containerd, runc); needs root and D
 node-short: ## Those checks on a real node that are part of `make test`
 	@tests/node/run.sh short
 
+.PHONY: matrix
+matrix: ## The conformance checks on every version of Kubernetes, some 3 minutes each; VERSIONS="1.28 1.33" for some; writes the tables of versions
+	@tests/matrix.sh $(VERSIONS)
+
 .PHONY: slowest
 slowest: ## The 30 slowest tests and starts of servers of the last run
 	@tests/slowest.sh

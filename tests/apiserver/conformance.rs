@@ -17,6 +17,7 @@ use controlplane::{ControlPlane, Feature, Version};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
+use std::path::Path;
 
 type Check = fn(Version) -> LocalBoxFuture<'static, Result<()>>;
 
@@ -69,6 +70,13 @@ fn preferred(version: Version) -> &'static str {
     }
 }
 
+/// Records what a check saw, for the table that `make matrix` writes.
+fn saw(version: Version, what: &str, value: &str) -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/matrix").join(version.short());
+    std::fs::create_dir_all(&folder)?;
+    Ok(std::fs::write(folder.join(what), format!("{value}\n"))?)
+}
+
 async fn world(version: Version) -> Result<World> {
     World::with(ControlPlane::builder(version)).await
 }
@@ -88,7 +96,10 @@ async fn the_install_file_is_applied_twice_and_check_finds_nothing_wrong(version
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;
-    ensure!(engine_of(&world, "envoy").await? == preferred(version), "{}", engine_of(&world, "envoy").await?);
+    let engine = engine_of(&world, "envoy").await?;
+    ensure!(engine == preferred(version), "{engine}");
+    saw(version, "version", &version.to_string())?;
+    saw(version, "engine", engine.as_str().unwrap_or_default())?;
     world.replicas_ready(2).await?;
     let found = check(&world.cluster, &["--strict"]).await?;
     ensure!(found.code == 0, "{}", found.printed);
@@ -115,6 +126,11 @@ async fn every_kind_of_workload_is_injected_validated_and_refused(version: Versi
         });
         world.policy("envoy", by(engine, policy)).await?;
         in_force(&world.cluster, "envoy").await?;
+        let registered = world.registered().await?;
+        let by = ["ValidatingAdmissionPolicy", "validating webhook", "nothing: `Fail` is refused"];
+        let has = |resource: &str| registered.iter().any(|name| name.starts_with(resource));
+        let is_so = [has("validatingadmissionpolicies/"), has("validatingwebhookconfigurations/") && refuses, true];
+        saw(version, "refuses", by.into_iter().zip(is_so).find(|(_, is_so)| *is_so).map_or("", |(by, _)| by))?;
         for (_, resource, kind, versions) in WORKLOADS {
             let api = versions[usize::from(version.has(Feature::CronJobV1))];
             let root = if api.contains('/') { "apis" } else { "api" };
@@ -264,6 +280,7 @@ async fn a_job_has_a_native_sidecar_where_every_kubelet_knows_it(version: Versio
             Ok(is_native == expected)
         })
         .await?;
+        saw(version, "native", if has_them { "yes" } else { "no" })?;
         operator.stop().await?;
         for number in 0..kubelets.len() {
             world.delete(&format!("/api/v1/nodes/node-{number}")).await?;
