@@ -1,5 +1,5 @@
-//! Our CEL compared with a real 1.36 server: every entry of the corpus has the same verdict, except for the recorded
-//! differences.
+//! Our CEL compared with real servers: every entry of the corpus has the verdict of each version, except for the recorded
+//! differences. `UPDATE=1` writes the verdicts of the servers into the corpus.
 //!
 //! The server evaluates ValidatingAdmissionPolicies that warn. A false validation warns with its message, and a failing
 //! one with its error. One that does not compile makes the whole policy invalid, with its index.
@@ -17,9 +17,15 @@ use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
-crate::tests![expressions_mean_what_they_mean_to_the_server,];
+crate::tests![
+    expressions_mean_what_they_mean_to_a_server_of_1_30,
+    expressions_mean_what_they_mean_to_a_server_of_1_34,
+    expressions_mean_what_they_mean_to_a_server_of_1_36,
+    expressions_mean_what_they_mean_to_a_server_of_1_37,
+];
 
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
 const GROUP: &str = "/apis/cel.scpol.dev/v1";
@@ -33,39 +39,50 @@ const PARALLEL: usize = 4;
 /// A text in a message that shows that the policy is in effect.
 const SENTINEL: &str = "sentinel";
 
-fn entries() -> Vec<Entry> {
-    corpus_files::entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/admission-cel"))
+/// The verdicts of each server that this program has asked, by minor version.
+static ASKED: Mutex<BTreeMap<u32, Vec<&str>>> = Mutex::new(BTreeMap::new());
+
+fn package() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/admission-cel")
 }
 
-async fn expressions_mean_what_they_mean_to_the_server() -> Result<()> {
-    let cluster = ControlPlane::builder(Version::V1_36).start().await?;
-    let server = Server::new(&cluster).await?;
-    let entries = entries();
-    let mut verdicts = BTreeMap::new();
-    let all: Vec<usize> = (0..entries.len()).collect();
-    for chunk in all.chunks(COMPILED) {
-        for refused in server.refused(&entries, chunk).await? {
-            verdicts.insert(refused, "refused");
-        }
+/// The entries before any update.
+static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| corpus_files::entries(&package()));
+
+async fn expressions_mean_what_they_mean_to_a_server_of_1_30() -> Result<()> {
+    expressions_mean_what_they_mean_to(Version::V1_30).await
+}
+
+async fn expressions_mean_what_they_mean_to_a_server_of_1_34() -> Result<()> {
+    expressions_mean_what_they_mean_to(Version::V1_34).await
+}
+
+async fn expressions_mean_what_they_mean_to_a_server_of_1_36() -> Result<()> {
+    expressions_mean_what_they_mean_to(Version::V1_36).await
+}
+
+async fn expressions_mean_what_they_mean_to_a_server_of_1_37() -> Result<()> {
+    expressions_mean_what_they_mean_to(Version::V1_37).await
+}
+
+async fn expressions_mean_what_they_mean_to(version: Version) -> Result<()> {
+    let cluster = ControlPlane::builder(version).start().await?;
+    let entries = ENTRIES.as_slice();
+    let verdicts = Server::new(&cluster).await?.verdicts(entries).await?;
+    if std::env::var_os("UPDATE").is_some() {
+        let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.insert(version.minor(), verdicts);
+        let of_entry = |index: usize| asked.iter().map(|(minor, of)| (*minor, of[index].to_owned())).collect();
+        let by_entry: Vec<BTreeMap<u32, String>> = (0..entries.len()).map(of_entry).collect();
+        corpus_files::write(&package(), entries, &by_entry);
+        return Ok(());
     }
-    let compiled: Vec<usize> = all.into_iter().filter(|index| !verdicts.contains_key(index)).collect();
-    let groups = groups(&entries, &compiled);
-    // All are registered before the first request, so that one wait is enough.
-    let register = groups.iter().enumerate().map(|(number, group)| server.register(number, &entries, group));
-    stream::iter(register).buffered(PARALLEL).try_collect::<()>().await?;
-    let (server, entries) = (&server, &entries);
-    let judge = groups.iter().enumerate().map(|(number, group)| async move {
-        server.judged(number, entries, group).await.with_context(|| entries[group[0]].name.clone())
-    });
-    let judged: Vec<_> = stream::iter(judge).buffered(PARALLEL).try_collect().await?;
-    verdicts.extend(judged.into_iter().flatten());
+    let minor = version.minor();
     let mut wrong = Vec::new();
-    for (index, entry) in entries.iter().enumerate() {
-        let wanted = entry.differs.as_ref().map_or(entry.expect.as_str(), |differs| differs.server.as_str());
-        let found = verdicts.get(&index).copied().unwrap_or("not judged");
+    for (entry, found) in entries.iter().zip(verdicts) {
+        let wanted = entry.of_server().at(minor);
         if found != wanted {
-            let is_gone = entry.differs.is_some() && found == entry.expect;
-            let hint = if is_gone { ": the difference is gone, remove `differs`" } else { "" };
+            let hint = if found == entry.expect.at(minor) { ": is this no difference any more?" } else { "" };
             wrong.push(format!(
                 "{}: {}\n  {}\n  the server says {found}, not {wanted}{hint}",
                 entry.file, entry.name, entry.expression
@@ -104,7 +121,7 @@ impl Server {
             .await?;
         }
         let mut namespaces = BTreeSet::new();
-        for namespace in entries().iter().filter_map(|entry| entry.namespace.as_ref()) {
+        for namespace in ENTRIES.iter().filter_map(|entry| entry.namespace.as_ref()) {
             if namespaces.insert(namespace["metadata"]["name"].to_string()) {
                 let mut namespace = namespace.clone();
                 namespace["status"].take();
@@ -112,6 +129,28 @@ impl Server {
             }
         }
         Ok(Self { admin })
+    }
+
+    /// The verdict on each entry.
+    async fn verdicts(&self, entries: &[Entry]) -> Result<Vec<&'static str>> {
+        let mut verdicts = BTreeMap::new();
+        let all: Vec<usize> = (0..entries.len()).collect();
+        for chunk in all.chunks(COMPILED) {
+            for refused in self.refused(entries, chunk).await? {
+                verdicts.insert(refused, "refused");
+            }
+        }
+        let compiled: Vec<usize> = all.iter().copied().filter(|index| !verdicts.contains_key(index)).collect();
+        let groups = groups(entries, &compiled);
+        // All are registered before the first request, so that one wait is enough.
+        let register = groups.iter().enumerate().map(|(number, group)| self.register(number, entries, group));
+        stream::iter(register).buffered(PARALLEL).try_collect::<()>().await?;
+        let judge = groups.iter().enumerate().map(|(number, group)| async move {
+            self.judged(number, entries, group).await.with_context(|| entries[group[0]].name.clone())
+        });
+        let judged: Vec<_> = stream::iter(judge).buffered(PARALLEL).try_collect().await?;
+        verdicts.extend(judged.into_iter().flatten());
+        all.iter().map(|index| verdicts.get(index).copied().context("an entry is not judged")).collect()
     }
 
     /// The entries that do not compile.
