@@ -14,11 +14,11 @@ assets: ## Build the real API servers into the cache (a second time takes no tim
 	@tests/controlplane/build.sh > /dev/null
 
 .PHONY: demo
-demo: ## Everything from a bare clone: a real API server, the operator, a sample, its sidecar in workloads; DEMO=1.36 for a current cluster
-	@if [ ! -x tests/demo/$(DEMO).sh ]; then echo "error: there is no DEMO=$(DEMO); use DEMO=1.13 or DEMO=1.36" >&2; exit 2; fi
+demo: ## Everything from a bare clone: a real API server, the operator, a sample, its sidecar in workloads; DEMO=1.37 for a current cluster
+	@if [ ! -x tests/demo/$(DEMO).sh ]; then echo "error: there is no DEMO=$(DEMO); use DEMO=1.13 or DEMO=1.37" >&2; exit 2; fi
 	@tests/controlplane/build.sh $(DEMO) > /dev/null
 	@cargo build --locked --workspace --bins
-	@target/debug/controlplane run --version $(DEMO) $(if $(filter 1.36,$(DEMO)),--nodes 2) -- tests/demo/$(DEMO).sh
+	@target/debug/controlplane run --version $(DEMO) $(if $(filter 1.37,$(DEMO)),--nodes 2) -- tests/demo/$(DEMO).sh
 
 # With --workspace everywhere: with fewer packages dependencies have fewer features, and are compiled once more.
 # Stable Rust tells the seconds of each test only to whoever asks like this.

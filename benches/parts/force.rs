@@ -112,7 +112,7 @@ async fn untouched(world: &World) -> Result<()> {
 
 /// The path for dry-run creates of pods that wait for no initializer.
 fn tried(world: &World) -> String {
-    let waits = if world.cluster.version() == Version::V1_13 { "&includeUninitialized=1" } else { "" };
+    let waits = if world.cluster.version().has_initializers() { "&includeUninitialized=1" } else { "" };
     format!("{PODS}?dryRun=All{waits}")
 }
 
@@ -126,7 +126,7 @@ fn pod() -> Value {
 /// The smallest hand-written registration for pods: path and object.
 fn by_hand(engine: &str, version: Version, nothing: &Nothing) -> Vec<(String, Value)> {
     let rule = json!({ "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"] });
-    let api = if version == Version::V1_13 { "v1beta1" } else { "v1" };
+    let api = version.registration();
     match engine {
         "Initializer" => {
             let rule = json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"] });

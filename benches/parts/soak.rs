@@ -48,9 +48,10 @@ pub(super) async fn soak(figures: &mut Vec<Figure>) -> Result<()> {
 
 /// The engine of the policy, which depends on its resource.
 fn engine(version: Version, policy: usize) -> &'static str {
-    match version {
-        Version::V1_13 => "Initializer",
-        _ => ["MutatingAdmissionPolicy", "Webhook"][policy % RESOURCES.len()],
+    if version.has_initializers() {
+        "Initializer"
+    } else {
+        ["MutatingAdmissionPolicy", "Webhook"][policy % RESOURCES.len()]
     }
 }
 

@@ -1,5 +1,5 @@
-//! Our CEL compared with real servers: every entry of the corpus has the verdict of each version, except for the recorded
-//! differences. `UPDATE=1` writes the verdicts of the servers into the corpus.
+//! Our CEL compared with real servers of the versions of `SCPOL_MATRIX`: every entry of the corpus has the verdict of each
+//! version, except for the recorded differences. `UPDATE=1` writes the verdicts of the servers into the corpus.
 //!
 //! The server evaluates ValidatingAdmissionPolicies that warn. A false validation warns with its message, and a failing
 //! one with its error. One that does not compile makes the whole policy invalid, with its index.
@@ -10,7 +10,7 @@ mod corpus_files;
 use crate::support::{LIMIT, within};
 use crate::world::request;
 use anyhow::{Context, Result, bail, ensure};
-use controlplane::{ControlPlane, Version};
+use controlplane::{ControlPlane, Feature, Version};
 use corpus_files::Entry;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
@@ -18,14 +18,9 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 
-crate::tests![
-    expressions_mean_what_they_mean_to_a_server_of_1_30,
-    expressions_mean_what_they_mean_to_a_server_of_1_34,
-    expressions_mean_what_they_mean_to_a_server_of_1_36,
-    expressions_mean_what_they_mean_to_a_server_of_1_37,
-];
+crate::tests![expressions_mean_what_they_mean_to_each_server,];
 
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
 const GROUP: &str = "/apis/cel.scpol.dev/v1";
@@ -39,58 +34,45 @@ const PARALLEL: usize = 4;
 /// A text in a message that shows that the policy is in effect.
 const SENTINEL: &str = "sentinel";
 
-/// The verdicts of each server that this program has asked, by minor version.
-static ASKED: Mutex<BTreeMap<u32, Vec<&str>>> = Mutex::new(BTreeMap::new());
+static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| corpus_files::entries(&package()));
 
 fn package() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/admission-cel")
 }
 
-/// The entries before any update.
-static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| corpus_files::entries(&package()));
-
-async fn expressions_mean_what_they_mean_to_a_server_of_1_30() -> Result<()> {
-    expressions_mean_what_they_mean_to(Version::V1_30).await
-}
-
-async fn expressions_mean_what_they_mean_to_a_server_of_1_34() -> Result<()> {
-    expressions_mean_what_they_mean_to(Version::V1_34).await
-}
-
-async fn expressions_mean_what_they_mean_to_a_server_of_1_36() -> Result<()> {
-    expressions_mean_what_they_mean_to(Version::V1_36).await
-}
-
-async fn expressions_mean_what_they_mean_to_a_server_of_1_37() -> Result<()> {
-    expressions_mean_what_they_mean_to(Version::V1_37).await
-}
-
-async fn expressions_mean_what_they_mean_to(version: Version) -> Result<()> {
-    let cluster = ControlPlane::builder(version).start().await?;
+async fn expressions_mean_what_they_mean_to_each_server() -> Result<()> {
     let entries = ENTRIES.as_slice();
-    let verdicts = Server::new(&cluster).await?.verdicts(entries).await?;
+    let mut asked: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    for version in Version::matrix()?.into_iter().filter(|version| version.has(Feature::ValidatingAdmissionPolicy)) {
+        let cluster = ControlPlane::builder(version).start().await?;
+        asked.insert(version.minor(), Server::new(&cluster).await?.verdicts(entries).await?);
+    }
+    ensure!(!asked.is_empty(), "no version with ValidatingAdmissionPolicies was asked");
     if std::env::var_os("UPDATE").is_some() {
-        let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.insert(version.minor(), verdicts);
         let of_entry = |index: usize| asked.iter().map(|(minor, of)| (*minor, of[index].to_owned())).collect();
         let by_entry: Vec<BTreeMap<u32, String>> = (0..entries.len()).map(of_entry).collect();
         corpus_files::write(&package(), entries, &by_entry);
         return Ok(());
     }
-    let minor = version.minor();
+    let wrong: Vec<_> = asked.iter().flat_map(|(minor, verdicts)| differences(entries, *minor, verdicts)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// The entries on which the server of a version has another verdict than the corpus says.
+fn differences(entries: &[Entry], minor: u32, verdicts: &[&str]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (entry, found) in entries.iter().zip(verdicts) {
         let wanted = entry.of_server().at(minor);
-        if found != wanted {
-            let hint = if found == entry.expect.at(minor) { ": is this no difference any more?" } else { "" };
+        if *found != wanted {
+            let hint = if *found == entry.expect.at(minor) { ": is this no difference any more?" } else { "" };
             wrong.push(format!(
-                "{}: {}\n  {}\n  the server says {found}, not {wanted}{hint}",
+                "{}: {}\n  {}\n  the server of 1.{minor} says {found}, not {wanted}{hint}",
                 entry.file, entry.name, entry.expression
             ));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    Ok(())
+    wrong
 }
 
 /// Groups of entries that can share a policy: about the same object, and within the cost limit of a policy.

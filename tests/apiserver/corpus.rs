@@ -5,7 +5,7 @@
 use crate::support::{LIMIT, TRUSTING, within};
 use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
-use controlplane::Version;
+use controlplane::{Feature, Version};
 use kube::Client;
 use kube::core::Status;
 use serde_json::{Map, Value, json};
@@ -64,19 +64,14 @@ pub async fn define(world: &World) -> Result<()> {
 /// The definition in the form for that version. All fields of its objects are kept.
 fn definition(version: Version, group: &str, kind: &str, plural: &str) -> Value {
     let mut spec = json!({ "group": group, "scope": "Namespaced", "names": { "kind": kind, "plural": plural } });
-    let api = match version {
-        Version::V1_13 => {
-            spec["version"] = json!("v1");
-            "apiextensions.k8s.io/v1beta1"
-        }
-        _ => {
-            let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
-            let version =
-                json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
-            spec["versions"] = json!([version]);
-            "apiextensions.k8s.io/v1"
-        }
-    };
+    if version.has(Feature::RegistrationV1) {
+        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let version = json!({ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } });
+        spec["versions"] = json!([version]);
+    } else {
+        spec["version"] = json!("v1");
+    }
+    let api = format!("apiextensions.k8s.io/{}", version.registration());
     let metadata = json!({ "name": format!("{plural}.{group}") });
     json!({ "apiVersion": api, "kind": "CustomResourceDefinition", "metadata": metadata, "spec": spec })
 }
@@ -246,10 +241,7 @@ fn case(version: Version, number: usize, name: &str) -> Result<Case> {
     }
     labels["case"] = json!(id);
     if workload["kind"] == "CronJob" {
-        workload["apiVersion"] = match version {
-            Version::V1_13 => json!("batch/v1beta1"),
-            _ => json!("batch/v1"),
-        };
+        workload["apiVersion"] = json!(if version.has(Feature::CronJobV1) { "batch/v1" } else { "batch/v1beta1" });
     }
     Ok(Case { name: name.to_owned(), id, policies, workload, enforces, injected: None })
 }
@@ -296,8 +288,9 @@ pub(crate) fn is_beyond(version: Version, policy: &Value) -> bool {
     let template = &policy["spec"]["template"];
     let init = template["initContainers"].as_array().into_iter().flatten();
     let is_unknown = |violation: &Violation| violation.code == Code::UnknownTemplateField;
-    in_template(template, Some(version.minor())).iter().any(is_unknown) && version != Version::V1_36
-        || version == Version::V1_13 && init.into_iter().any(|container| container["restartPolicy"] == "Always")
+    in_template(template, Some(version.minor())).iter().any(is_unknown) && version < Version::V1_36
+        || !version.has(Feature::NativeSidecars)
+            && init.into_iter().any(|container| container["restartPolicy"] == "Always")
 }
 
 /// Sets the result of `scpol inject` for each workload. One call serves all cases, because a policy selects its own

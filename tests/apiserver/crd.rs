@@ -5,7 +5,7 @@ use crate::policies;
 use crate::support::{LIMIT, file, within};
 use crate::world::request;
 use anyhow::{Context, Result};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ControlPlane, Feature, User, Version};
 use futures::{StreamExt, TryStreamExt};
 use kube::Client;
 use serde_json::{Value, json};
@@ -21,15 +21,14 @@ const PARALLEL: usize = 8;
 /// A server with only the definition, applied as users do.
 async fn server(version: Version) -> Result<ControlPlane> {
     let cluster = ControlPlane::builder(version).start().await?;
-    let (path, group) = match version {
-        Version::V1_13 => ("crds/sidecarpolicies.v1beta1.yaml", "v1beta1"),
-        _ => ("crds/sidecarpolicies.yaml", "v1"),
-    };
-    let path = file(path).display().to_string();
+    let name =
+        if version.has(Feature::RegistrationV1) { "sidecarpolicies.yaml" } else { "sidecarpolicies.v1beta1.yaml" };
+    let path = file("crds").join(name).display().to_string();
     let apply = ["apply", "--validate=false", "-f", &path];
     let applied = cluster.kubectl_output(User::Admin, &apply).await?;
     assert!(applied.contains("created"), "{applied}");
     let admin = cluster.admin();
+    let group = version.registration();
     let address = format!("/apis/apiextensions.k8s.io/{group}/customresourcedefinitions/sidecarpolicies.scpol.dev");
     within(LIMIT, "the definition is established, and nothing is wrong with it", || async {
         let definition = request(&admin, "GET", &address, &Value::Null).await?;

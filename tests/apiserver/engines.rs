@@ -4,7 +4,7 @@ use crate::status::report;
 use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
 use anyhow::{Context, Result};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ControlPlane, Feature, User, Version};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,7 @@ async fn the_one_command_of_the_break_glass_page_lets_creates_go_with_the_operat
             let operator = Operator::ready(&world.cluster, &[]).await?;
             let policy = json!({
                 "engine": engine, "template": sidecar("envoy")["template"],
-                "failurePolicy": if version == Version::V1_13 { "Ignore" } else { "Fail" },
+                "failurePolicy": if version.has(Feature::NamespaceNames) { "Fail" } else { "Ignore" },
             });
             world.policy("envoy", policy).await?;
             in_force(&world.cluster, "envoy").await?;
@@ -207,7 +207,7 @@ async fn what_is_registered_is_repaired_when_edited_and_held_back_when_deleted_w
 /// A registered object, and edits that each break its effect.
 fn edits(version: Version, engine: &str) -> (String, Vec<Value>) {
     let root = "/apis/admissionregistration.k8s.io";
-    let api = if version == Version::V1_13 { "v1beta1" } else { "v1" };
+    let api = version.registration();
     match engine {
         "Webhook" => (
             format!("{root}/{api}/mutatingwebhookconfigurations/scpol-deployments.apps"),

@@ -430,7 +430,7 @@ async fn what_is_posted_to_the_webhook_and_is_no_review_is_told_and_keeps_nobody
         let operator = Operator::ready(&world.cluster, &[]).await?;
         world.policy("envoy", by("Webhook", sidecar("envoy"))).await?;
         shows(&world, &["app", "envoy"]).await?;
-        let api = if version == Version::V1_13 { "v1beta1" } else { "v1" };
+        let api = version.registration();
         let path =
             format!("/apis/admissionregistration.k8s.io/{api}/mutatingwebhookconfigurations/scpol-deployments.apps");
         let registered = world.get(&path).await?.context("it is registered")?;

@@ -232,7 +232,7 @@ fn places(setups: &[Setup]) -> String {
         return "all".to_owned();
     }
     let mut places = Vec::new();
-    for version in Version::ALL {
+    for version in Version::all() {
         if is_all(Some(version)) {
             places.push(format!("all on {version}"));
             continue;

@@ -34,6 +34,7 @@ mod initializer;
 mod install;
 mod language;
 mod malformed;
+mod matrix;
 mod migrate;
 mod neighbours;
 mod others;
@@ -76,6 +77,7 @@ const TESTS: &[&[runner::Test]] = &[
     install::TESTS,
     language::TESTS,
     malformed::TESTS,
+    matrix::TESTS,
     migrate::TESTS,
     neighbours::TESTS,
     others::TESTS,

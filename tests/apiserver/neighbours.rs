@@ -9,7 +9,7 @@ use crate::engines::{by, engine_of};
 use crate::support::{LIMIT, Operator, Surroundings, condition, in_force, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
 use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Version};
+use controlplane::{ControlPlane, Feature, Version};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -89,6 +89,11 @@ async fn tried(world: &World, name: &str) -> kube::Result<Value> {
     }
 }
 
+/// Whether policies can reject workloads there: a webhook with `Fail` names the namespaces that it leaves out.
+fn may_refuse(world: &World) -> bool {
+    world.cluster.version().has(Feature::NamespaceNames)
+}
+
 /// Creates Deployments during `work`. Each must have the sidecar `neighbour`. If that policy judges, the name
 /// `forbidden` must be rejected.
 async fn beside(world: &World, neighbour: &str, work: impl Future<Output = Result<()>>) -> Result<()> {
@@ -96,13 +101,14 @@ async fn beside(world: &World, neighbour: &str, work: impl Future<Output = Resul
     let creates = async {
         while !is_over.get() {
             // A dry run would wait in vain if the sidecar comes after the create.
-            let made = match world.cluster.version() {
-                Version::V1_13 => world.create_promptly(DEPLOYMENTS, &deployment(&fresh_name())).await?,
-                _ => tried(world, "probe").await?,
+            let made = if world.cluster.version().has_initializers() {
+                world.create_promptly(DEPLOYMENTS, &deployment(&fresh_name())).await?
+            } else {
+                tried(world, "probe").await?
             };
             let containers = containers(&made);
             ensure!(containers.iter().any(|name| name == neighbour), "create {}: {containers:?}", created.get());
-            if world.cluster.version() != Version::V1_13 {
+            if may_refuse(world) {
                 is_forbidden(world).await?;
             }
             created.set(created.get() + 1);
@@ -235,8 +241,9 @@ async fn answers(version: Version, engine: &str) -> Result<()> {
     let proxy = Proxy::start(&world.cluster, 1).await?;
     let mut operator = Operator::start_in(&world.cluster, &proxy.kubeconfig, &[], &Surroundings::default())?;
     operator.wait_ready().await?;
-    let may_refuse = version != Version::V1_13;
-    world.policy("neighbour", by(engine, if may_refuse { judging("neighbour") } else { sidecar("neighbour") })).await?;
+    world
+        .policy("neighbour", by(engine, if may_refuse(&world) { judging("neighbour") } else { sidecar("neighbour") }))
+        .await?;
     in_force(&world.cluster, "neighbour").await?;
     for (round, does) in ANSWERS.into_iter().enumerate() {
         // What was deleted may still be drained.
@@ -266,8 +273,7 @@ fn answering(does: &Does) -> Rule {
 
 /// A policy on `engine` that rejects what lacks its sidecar, where the server can do so.
 fn policy(world: &World, engine: &str, name: &str) -> Value {
-    let may_refuse = world.cluster.version() != Version::V1_13;
-    by(engine, if may_refuse { demanding(name) } else { sidecar(name) })
+    by(engine, if may_refuse(world) { demanding(name) } else { sidecar(name) })
 }
 
 /// `faulty` is reported as not in effect while `later` and the neighbour are, and follows once the server answers again.

@@ -17,7 +17,6 @@ crate::tests![
     what_the_garbage_collector_takes_with_a_policy_that_is_made_again_is_no_removal_by_hand,
 ];
 
-const WEBHOOKS: [&str; 2] = ["v1beta1", "v1"];
 /// The time after which a state is not temporary: a trial without an answer ends with [`CALL_LIMIT`].
 const STEADY: Duration = CALL_LIMIT.saturating_add(Duration::from_secs(1));
 /// The time limit of the garbage collector, which looks for new kinds of owners every 30 s.
@@ -30,7 +29,7 @@ fn tried_again() -> Duration {
 
 /// The path of webhook configurations on a server of that version.
 fn webhooks(version: Version) -> String {
-    let served = WEBHOOKS[usize::from(version == Version::V1_36)];
+    let served = version.registration();
     format!("/apis/admissionregistration.k8s.io/{served}/validatingwebhookconfigurations")
 }
 
@@ -41,7 +40,7 @@ async fn register(world: &World, group: &str, resource: &str, url: &str) -> Resu
     let mut webhook = json!({
         "name": "silent.example.com", "failurePolicy": "Fail", "rules": rules, "clientConfig": { "url": url }, "sideEffects": "None",
     });
-    let served = WEBHOOKS[usize::from(world.cluster.version() == Version::V1_36)];
+    let served = world.cluster.version().registration();
     if served == "v1" {
         webhook["admissionReviewVersions"] = json!(["v1"]);
     }
@@ -235,7 +234,7 @@ async fn what_others_refuse_is_not_the_templates_fault_unless_they_refuse_it_alo
 
 async fn what_the_garbage_collector_takes_with_a_policy_that_is_made_again_is_no_removal_by_hand() -> Result<()> {
     // With controllers, which collect garbage.
-    let world = World::with(ControlPlane::builder(Version::V1_36).nodes(1)).await?;
+    let world = World::with(ControlPlane::builder(Version::NEWEST).nodes(1)).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
     for engine in ["MutatingAdmissionPolicy", "Webhook"] {
         let spec = by(engine, sidecar("envoy"));

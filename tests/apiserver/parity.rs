@@ -9,7 +9,7 @@ use crate::support::{Operator, TRUSTING, policies};
 use crate::webhook_scene::{OPERATOR, Scene, policy, site};
 use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ControlPlane, Feature, User, Version};
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::Client;
 use serde_json::{Value, json};
@@ -244,7 +244,8 @@ async fn unserved(world: &World, expected: &[Code]) -> Result<BTreeMap<String, C
 /// The webhook of the library, in this process.
 async fn webhook(world: World, cases: &[Case]) -> Result<Engine> {
     let version = world.cluster.version();
-    let site = Site { native_sidecars: version == Version::V1_36, minor: Some(version.minor()), ..site() };
+    let native_sidecars = version.has(Feature::NativeSidecars);
+    let site = Site { native_sidecars, minor: Some(version.minor()), ..site() };
     let scene = Scene::with(world, site, |group| group.starts_with("example.")).await?;
     let native = scene.webhook.operator.site().native_sidecars;
     let (mut served, mut unserved) = (Vec::new(), BTreeMap::new());

@@ -4,7 +4,7 @@ use crate::engines::{break_glass, by};
 use crate::support::{LIMIT, Operator, bundle, file, in_force, within};
 use crate::world::{World, pod_template, request, sidecar};
 use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, User, Version};
+use controlplane::{ControlPlane, Feature, User, Version};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
@@ -145,7 +145,7 @@ impl Scenario {
 
     /// Creates one object of each of `kinds` in `namespace`.
     async fn create(&mut self, namespace: &str, except: &[&str], annotations: &Value) -> Result<()> {
-        let column = usize::from(self.world.cluster.version() == Version::V1_36);
+        let column = usize::from(self.world.cluster.version().has(Feature::CronJobV1));
         for (_, resource, kind, versions) in WORKLOADS.iter().filter(|(_, resource, ..)| !except.contains(resource)) {
             self.created += 1;
             let version = versions[column];

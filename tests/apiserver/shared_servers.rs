@@ -24,11 +24,8 @@ async fn spoil(world: &World) -> Result<()> {
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;
     world.create(DEPLOYMENTS, &deployment("web")).await?;
-    let (registrations, foreign) = match world.cluster.version() {
-        Version::V1_13 => ("v1beta1", true),
-        _ => ("v1", false),
-    };
-    if foreign {
+    let version = world.cluster.version();
+    if version.has_initializers() {
         world.foreign("foreign", "foreign.example.org").await?;
     }
     let webhook = json!({
@@ -36,7 +33,7 @@ async fn spoil(world: &World) -> Result<()> {
         "sideEffects": "None", "admissionReviewVersions": ["v1beta1", "v1"],
         "rules": [{ "apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["deployments"] }],
     });
-    let api = format!("admissionregistration.k8s.io/{registrations}");
+    let api = format!("admissionregistration.k8s.io/{}", version.registration());
     let webhooks = json!({
         "apiVersion": api, "kind": "ValidatingWebhookConfiguration", "metadata": { "name": "foreign" }, "webhooks": [webhook],
     });
@@ -48,9 +45,8 @@ async fn spoil(world: &World) -> Result<()> {
     world.delete("/api/v1/namespaces/shop").await?; // nothing ends it here
     world.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system-aggregate-to-edit").await?;
     corpus::define(world).await?;
-    let definitions = if foreign { "v1beta1" } else { "v1" };
     let policies = "customresourcedefinitions/sidecarpolicies.scpol.dev";
-    world.delete(&format!("/apis/apiextensions.k8s.io/{definitions}/{policies}")).await?;
+    world.delete(&format!("/apis/apiextensions.k8s.io/{}/{policies}", version.registration())).await?;
     std::fs::write(world.cluster.dir().join("left"), "something")?;
     Ok(())
 }
@@ -79,7 +75,7 @@ async fn nothing_is_left(version: Version) -> Result<()> {
     let listed = world.get("/apis/scpol.dev/v1alpha1/sidecarpolicies").await?.context("the definition is back")?;
     assert_eq!(listed["items"].as_array().map(Vec::len), Some(1));
     assert_eq!(world.get("/apis/example.org/v1/rollouts").await?, None);
-    if version == Version::V1_13 {
+    if version.has_initializers() {
         let configurations = request(&world.admin, "GET", CONFIGURATIONS, &Value::Null).await?;
         assert_eq!(configurations["items"].as_array().map(Vec::len), Some(0));
     }

@@ -1,12 +1,12 @@
 //! `scpol uninstall`: nothing is left, and no create hangs or is rejected meanwhile.
 
 use crate::commands::scpol;
-use crate::support::{self, LIMIT, Operator, file, in_force, wait_condition, within};
+use crate::support::{self, LIMIT, Operator, in_force, wait_condition, within};
 use crate::world::{
     CONFIGURATIONS, DEPLOYMENTS, World, containers, deployment, path, pending, request, sidecar, waiting,
 };
 use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Version};
+use controlplane::{ControlPlane, Feature, Version};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,11 +39,13 @@ const OURS: [&str; 10] = [
 async fn listed(world: &World) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for list in OURS {
-        let current = list
-            .replace("policy/v1beta1", "policy/v1")
-            .replace("coordination.k8s.io/v1beta1", "coordination.k8s.io/v1");
-        let list = if world.cluster.version() == Version::V1_36 { &current } else { list };
-        let found = request(&world.admin, "GET", list, &Value::Null).await?;
+        let mut list = list.to_owned();
+        for (feature, group) in [(Feature::DisruptionBudgetV1, "policy"), (Feature::LeaseV1, "coordination.k8s.io")] {
+            if world.cluster.version().has(feature) {
+                list = list.replace(&format!("{group}/v1beta1"), &format!("{group}/v1"));
+            }
+        }
+        let found = request(&world.admin, "GET", &list, &Value::Null).await?;
         let items = found["items"].as_array().with_context(|| format!("{list} is no list"))?;
         names.extend(items.iter().map(|item| format!("{} {}", found["kind"], item["metadata"]["name"])));
     }
@@ -53,9 +55,11 @@ async fn listed(world: &World) -> Result<Vec<String>> {
 impl World {
     /// Installs everything, including the Deployment. No controller makes pods of it here.
     pub(crate) async fn install_all(&self) -> Result<()> {
-        let bundle = file(support::bundle(self.cluster.version()));
-        within(LIMIT, "the install file is applied", || async { Ok(self.cluster.apply_file(&bundle).await.is_ok()) })
-            .await
+        let manifests = support::install_manifests(self.cluster.version())?;
+        within(LIMIT, "the install file is applied", || async {
+            Ok(self.cluster.apply_manifests(&manifests).await.is_ok())
+        })
+        .await
     }
 
     /// Checks that only the definition, its policies, and a terminating Namespace are left.

@@ -4,7 +4,7 @@
 
 use crate::support::{self, LIMIT, policies, within};
 use anyhow::{Context, Result, ensure};
-use controlplane::{Builder, ControlPlane, User, Version};
+use controlplane::{Builder, ControlPlane, Feature, User, Version};
 use http::Request;
 use k8s_openapi::ByteString;
 use kube::Client;
@@ -188,25 +188,19 @@ impl World {
 
     /// All registrations of ours, of any engine, as `resource/name` with the object.
     async fn registrations(&self) -> Result<Vec<(String, Value)>> {
-        let resources: &[(&str, &str)] = match self.cluster.version() {
-            Version::V1_13 => &[
-                ("v1alpha1", "initializerconfigurations"),
-                ("v1beta1", "mutatingwebhookconfigurations"),
-                ("v1beta1", "validatingwebhookconfigurations"),
-            ],
-            _ => &[
-                ("v1", "mutatingwebhookconfigurations"),
-                ("v1", "validatingwebhookconfigurations"),
-                ("v1", "validatingadmissionpolicies"),
-                ("v1", "validatingadmissionpolicybindings"),
-                // From 1.36.
-                ("v1", "mutatingadmissionpolicies"),
-                ("v1", "mutatingadmissionpolicybindings"),
-            ],
-        };
+        let version = self.cluster.version();
+        let api = version.registration();
+        let mut resources = vec![(api, "mutatingwebhookconfigurations"), (api, "validatingwebhookconfigurations")];
+        if version.has_initializers() {
+            resources.push(("v1alpha1", "initializerconfigurations"));
+        }
+        if version.has(Feature::ValidatingAdmissionPolicy) {
+            resources.extend([(api, "validatingadmissionpolicies"), (api, "validatingadmissionpolicybindings")]);
+        }
+        if version.has(Feature::MutatingAdmissionPolicy) {
+            resources.extend([(api, "mutatingadmissionpolicies"), (api, "mutatingadmissionpolicybindings")]);
+        }
         let mut registered = Vec::new();
-        let has_all = [Version::V1_13, Version::V1_36].contains(&self.cluster.version());
-        let resources = if has_all { resources } else { &resources[..resources.len() - 2] };
         for (version, resource) in resources {
             let path = format!(
                 "/apis/admissionregistration.k8s.io/{version}/{resource}?labelSelector=app.kubernetes.io/managed-by=scpol"

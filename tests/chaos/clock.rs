@@ -4,7 +4,7 @@ use crate::chaos::scene::{RECOVERY, Scene, first};
 use crate::chaos::stories::{in_force, leads, some_looks, well};
 use crate::support::{Operator, Surroundings, wait_condition, within};
 use anyhow::{Context, Result, ensure};
-use controlplane::{User, Version, free_port};
+use controlplane::{Feature, User, free_port};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -180,7 +180,7 @@ pub(crate) async fn stays_held(scene: &Scene) -> Result<()> {
 
 /// Waits until the lease is renewed by a clock with this offset in hours.
 async fn shows(scene: &Scene, hours: i64) -> Result<()> {
-    let version = if scene.world.cluster.version() == Version::V1_13 { "v1beta1" } else { "v1" };
+    let version = if scene.world.cluster.version().has(Feature::LeaseV1) { "v1" } else { "v1beta1" };
     let lease = format!("/apis/coordination.k8s.io/{version}/namespaces/scpol-system/leases/scpol");
     within(RECOVERY, &format!("the lease is renewed by a clock {hours} h off"), || async {
         let lease = scene.world.get(&lease).await?.context("no lease")?;

@@ -336,13 +336,14 @@ impl Scene {
         let mut lists = vec![("Deployment", "apps/v1", "/apis/apps/v1/deployments".to_owned())];
         lists.push(("Pod", "v1", "/api/v1/pods".into()));
         lists.push(("SidecarPolicy", "scpol.dev/v1alpha1", "/apis/scpol.dev/v1alpha1/sidecarpolicies".into()));
-        let registrations: &[(&str, &str, &str)] = match version(self.engine) {
-            Version::V1_13 => &[("InitializerConfiguration", "v1alpha1", "initializerconfigurations")],
-            _ => &[
+        let registrations: &[(&str, &str, &str)] = if version(self.engine).has_initializers() {
+            &[("InitializerConfiguration", "v1alpha1", "initializerconfigurations")]
+        } else {
+            &[
                 ("MutatingWebhookConfiguration", "v1", "mutatingwebhookconfigurations"),
                 ("MutatingAdmissionPolicy", "v1", "mutatingadmissionpolicies"),
                 ("MutatingAdmissionPolicyBinding", "v1", "mutatingadmissionpolicybindings"),
-            ],
+            ]
         };
         for (kind, version, resource) in registrations {
             lists.push((kind, "admissionregistration.k8s.io", format!("{admission}/{version}/{resource}")));

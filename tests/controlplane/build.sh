@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
 # Builds real Kubernetes servers from published Go modules, for the tests.
 #
-#   build.sh [1.13|1.30|1.34|1.36]...      all when none is named
+#   build.sh                     the versions that `make test` takes
+#   build.sh 1.28 1.33           others of versions.txt
+#   build.sh --all               all of them
+#   build.sh 1.36-node           1.36 with its controllers, kubelet and kube-proxy: what a real node needs
 #
-# Prints one folder per requested version on stdout (etcd, kube-apiserver, kubectl; for 1.36 also kube-controller-manager,
-# kube-scheduler, kwok and stages/). Progress goes to stderr. What is built lives outside the checkout, under
+# Prints one folder per requested version on stdout: etcd, kube-apiserver, kubectl; for the newest version also
+# kube-controller-manager, kube-scheduler, kwok and stages/. Progress goes to stderr. What is built lives outside the checkout, under
 # ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/controlplane, and is built again only when its recipe changes: its go.mod and
-# go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13 (1_30, ..) or KUBEBUILDER_ASSETS (1.36) is used
-# as it is, without Go.
+# go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13 (1_28, ..) or KUBEBUILDER_ASSETS (the newest) is
+# used as it is, without Go.
 set -euo pipefail
 export LC_ALL=C
 
-modules=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/modules
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+modules=$here/modules
 
 # ---- recipes -------------------------------------------------------------------------------------------------------------------
 # Each runs in a scratch folder that holds its module's go.mod and go.sum, and leaves its files in $out.
@@ -21,46 +25,33 @@ recipe_etcd() { # etcd
     go build -ldflags='-s -w' -o "$out/etcd" go.etcd.io/etcd/server/v3
 }
 
-recipe_apiserver_1_13() { # v1.13
-    # The server's OpenAPI definitions are generated, not committed, so it is built from a vendor folder that they are added to.
+# Commands of Kubernetes, of the version in go.mod.
+recipe_kubernetes() { # command...
+    local version minor stamp='' pkg
+    version=$(sed -n 's/^.*k8s\.io\/kubernetes \(v[0-9.]*\).*$/\1/p' go.mod)
+    minor=${version#v1.} minor=${minor%%.*}
+    # An unstamped server reports a version that no client can parse. Which package holds it depends on the version.
+    for pkg in k8s.io/component-base/version k8s.io/kubernetes/pkg/version k8s.io/client-go/pkg/version; do
+        stamp+=" -X $pkg.gitVersion=$version -X $pkg.gitMajor=1 -X $pkg.gitMinor=$minor -X $pkg.gitTreeState=clean"
+    done
+    # Dependencies of old versions reach into the runtime by linkname.
+    go build -ldflags="-s -w -checklinkname=0$stamp" -o "$out/" "${@/#/k8s.io/kubernetes/cmd/}"
+}
+
+# The same where the OpenAPI definitions are generated, not published: from a vendor folder that they are added to.
+recipe_openapi() { # command...
     go mod vendor
-    go build -mod=vendor -ldflags=-checklinkname=0 -o openapi-gen k8s.io/kube-openapi/cmd/openapi-gen
+    GOFLAGS+=' -mod=vendor'
+    go build -ldflags=-checklinkname=0 -o openapi-gen k8s.io/kube-openapi/cmd/openapi-gen
     local dirs
-    dirs=$(cd vendor && grep -rl --include='*.go' '+k8s:openapi-gen=true' \
+    dirs=$(cd vendor && { grep -rls --include='*.go' '+k8s:openapi-gen=true' \
         k8s.io/{api,apimachinery,apiserver,apiextensions-apiserver,kube-aggregator,csi-api} \
-        k8s.io/client-go/pkg/version k8s.io/kubernetes/pkg/version | xargs -n1 dirname | sort -u | paste -sd, -)
+        k8s.io/client-go/pkg/version k8s.io/kubernetes/pkg/version || true; } | xargs -n1 dirname | sort -u | paste -sd, -)
     mkdir gopath && ln -s ../vendor gopath/src && : >header.txt
     GOPATH=$PWD/gopath GO111MODULE=off GOFLAGS='' ./openapi-gen -i "$dirs" -h header.txt -r report.txt -o generated \
         -p k8s.io/kubernetes/pkg/generated/openapi -O zz_generated.openapi
     cp generated/k8s.io/kubernetes/pkg/generated/openapi/*.go vendor/k8s.io/kubernetes/pkg/generated/openapi/
-
-    # Old dependencies reach into the runtime by linkname. An unstamped server reports a version no client can parse.
-    local stamp='' pkg
-    for pkg in k8s.io/kubernetes/pkg/version k8s.io/client-go/pkg/version; do
-        stamp+=" -X $pkg.gitVersion=v1.13.5 -X $pkg.gitMajor=1 -X $pkg.gitMinor=13 -X $pkg.gitTreeState=clean"
-    done
-    go build -mod=vendor -ldflags="-s -w -checklinkname=0$stamp" -o "$out/kube-apiserver" k8s.io/kubernetes/cmd/kube-apiserver
-}
-
-# Of every current version: its module's name is the version, and its go.mod names the patch.
-recipe_apiserver() { # v1.30, v1.34, v1.36
-    local pkg=k8s.io/component-base/version patch minor
-    patch=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
-    minor=${patch#v1.} minor=${minor%%.*}
-    go build -ldflags="-s -w -X $pkg.gitVersion=$patch -X $pkg.gitMajor=1 -X $pkg.gitMinor=$minor -X $pkg.gitTreeState=clean" \
-        -o "$out/" k8s.io/kubernetes/cmd/kube-apiserver
-}
-
-recipe_controllers_1_36() { # v1.36
-    local pkg=k8s.io/component-base/version
-    go build -ldflags="-s -w -X $pkg.gitVersion=v1.36.3 -X $pkg.gitMajor=1 -X $pkg.gitMinor=36 -X $pkg.gitTreeState=clean" \
-        -o "$out/" k8s.io/kubernetes/cmd/kube-controller-manager k8s.io/kubernetes/cmd/kube-scheduler
-}
-
-recipe_kubectl_1_36() { # v1.36
-    local pkg=k8s.io/component-base/version
-    go build -ldflags="-s -w -X $pkg.gitVersion=v1.36.3 -X $pkg.gitMajor=1 -X $pkg.gitMinor=36 -X $pkg.gitTreeState=clean" \
-        -o "$out/" k8s.io/kubernetes/cmd/kubectl
+    recipe_kubernetes "$@"
 }
 
 recipe_kwok() { # kwok
@@ -75,18 +66,17 @@ recipe_kwok() { # kwok
 }
 
 # ---- machinery -----------------------------------------------------------------------------------------------------------------
-declare -A module=(
-    [etcd]=etcd [apiserver_1_13]=v1.13 [controllers_1_36]=v1.36 [kubectl_1_36]=v1.36 [kwok]=kwok
+declare -A quirks=() # version -> words
+all='' suite='' newest=''
+while read -r version _ in_suite words; do
+    [[ $version == [0-9]* ]] || continue
+    quirks[$version]=$words newest=$version all+=" $version"
+    [[ $in_suite != yes ]] || suite+=" $version"
+done <"$here/versions.txt"
+# What is built at once. `etcd` and `kwok` have modules of their own, the others are `apiserver_1_13` and so on.
+declare -A commands=(
+    [apiserver]=kube-apiserver [controllers]='kube-controller-manager kube-scheduler' [kubectl]=kubectl [node]='kubelet kube-proxy'
 )
-versions='1.13 1.30 1.34 1.36'
-declare -A parts=(
-    [1.13]='etcd apiserver_1_13 kubectl_1_36'
-    [1.36]='etcd apiserver_1_36 kubectl_1_36 controllers_1_36 kwok'
-)
-for version in ${versions#1.13 }; do
-    module[apiserver_${version/./_}]=v$version
-    : "${parts[$version]:=etcd apiserver_${version/./_} kubectl_1_36}"
-done
 declare -A place=() # component -> folder, named after the hash of its recipe
 work=''             # scratch folder of the build that is under way
 logfile=''          # what Go said during it
@@ -99,7 +89,7 @@ digest() { local sum; sum=$(sha256sum); printf '%s' "${sum:0:16}"; }
 # Go, set up so that neither the user's settings nor the surrounding workspace changes what is built.
 prepare_go() {
     command -v go >/dev/null || die 2 "Go is not installed: install Go 1.26 or later, or point SCPOL_ASSETS_1_13, \
-SCPOL_ASSETS_1_30, .. (or KUBEBUILDER_ASSETS for 1.36) at a folder with etcd and kube-apiserver"
+SCPOL_ASSETS_1_30, .. (or KUBEBUILDER_ASSETS for $newest) at a folder with etcd and kube-apiserver"
     export GOFLAGS="-buildvcs=false -trimpath" GOWORK=off GO111MODULE=on CGO_ENABLED=0
     unset GOOS GOARCH GOROOT GOEXPERIMENT
     mkdir -p "$cache"
@@ -114,34 +104,53 @@ SCPOL_ASSETS_1_30, .. (or KUBEBUILDER_ASSETS for 1.36) at a folder with etcd and
     fi
 }
 
-# The function that builds a component.
-recipe_of() { # component
-    if declare -F "recipe_$1" >/dev/null; then printf 'recipe_%s' "$1"; else printf 'recipe_%s' "${1%%_*}"; fi
+# The components of a version, in `parts`.
+choose() { # version
+    local version=${1%-node} controllers=''
+    [[ $1 == "$newest" ]] && controllers="controllers_$newest kwok"
+    [[ $1 == *-node ]] && controllers="controllers_$version node_$version"
+    parts="etcd apiserver_$version kubectl_$newest $controllers"
+    parts=${parts//./_}
+}
+
+# Where a component is built and how, in `dir`, `recipe` and `arguments`.
+look_up() { # component
+    local name=${1%%_*} version=''
+    if [[ $1 == *_* ]]; then version=${1#*_} version=${version/_/.}; fi
+    dir=$modules/${version:+v}${version:-$name} recipe=recipe_$name arguments=${commands[$name]:-}
+    [[ -z $arguments ]] || recipe=recipe_kubernetes
+    [[ $name != apiserver || ,${quirks[$version]}, != *,openapi,* ]] || recipe=recipe_openapi
 }
 
 locate() { # component
-    local dir=$modules/${module[$1]}
-    place[$1]=$cache/$1-$({ cat "$dir/go.mod" "$dir/go.sum"; declare -f "$(recipe_of "$1")"; echo "$goversion"; } | digest)
+    local dir recipe arguments text
+    look_up "$1"
+    text=$(declare -f "$recipe")
+    [[ $recipe != recipe_openapi ]] || text+=$(declare -f recipe_kubernetes)
+    [[ -z $arguments ]] || text+=$'\n'$arguments
+    place[$1]=$cache/$1-$({ cat "$dir/go.mod" "$dir/go.sum"; printf '%s\n' "$text" "$goversion"; } | digest)
 }
 
 # The folder of a version: links to its components, named after all of their hashes.
 assembled() { # version
-    local part all=''
-    for part in ${parts[$1]}; do all+="${place[$part]##*/} "; done
-    printf '%s/%s-%s' "$cache" "$1" "$(printf '%s' "$all" | digest)"
+    local part names=''
+    for part in $parts; do names+="${place[$part]##*/} "; done
+    printf '%s/%s-%s' "$cache" "$1" "$(printf '%s' "$names" | digest)"
 }
 
 build() { # component
     [[ -d ${place[$1]} ]] && return
     work=$cache/.tmp.$1.$$ logfile=$cache/$1.log
-    local started=$SECONDS out=$work/out
+    local started=$SECONDS out=$work/out dir recipe arguments
+    look_up "$1"
     say "building ${1//_/ } (log: $logfile)"
     mkdir -p "$work/src" "$out"
-    cp "$modules/${module[$1]}"/go.{mod,sum} "$work/src/"
+    cp "$dir"/go.{mod,sum} "$work/src/"
     # In a process group of its own, so that an interrupt ends Go at once; not inside an `if` or `||`, where bash forgets `set -e`.
     local code=0
     set -m
-    (set -e; cd "$work/src"; "$(recipe_of "$1")") >"$logfile" 2>&1 </dev/null 9>&- &
+    # shellcheck disable=SC2086 # one word for each argument
+    (set -e; cd "$work/src"; "$recipe" $arguments) >"$logfile" 2>&1 </dev/null 9>&- &
     child=$!
     set +m
     wait "$child" || code=$?
@@ -155,21 +164,22 @@ build() { # component
 assemble() { # version folder
     local part file tmp=$cache/.tmp.$1.$$
     rm -rf "$tmp" && mkdir "$tmp"
-    for part in ${parts[$1]}; do
+    for part in $parts; do
         for file in "${place[$part]}"/*; do ln -s "../${file#"$cache"/}" "$tmp/"; done
     done
     mv -T "$tmp" "$2"
 }
 
 ensure() { # version
-    local part folder
-    for part in ${parts[$1]}; do locate "$part"; done
+    local part folder parts
+    choose "$1"
+    for part in $parts; do locate "$part"; done
     folder=$(assembled "$1")
     if [[ ! -d $folder ]]; then
         exec 9>"$cache/.lock"
         flock -n 9 || { say "waiting for another build to end"; flock 9; }
         rm -rf "$cache"/.tmp.* # left by an interrupted build: the lock is ours
-        for part in ${parts[$1]}; do build "$part"; done
+        for part in $parts; do build "$part"; done
         [[ -d $folder ]] || assemble "$1" "$folder"
         exec 9>&-
     fi
@@ -192,11 +202,13 @@ cleanup() {
 main() {
     local version variable folder
     # shellcheck disable=SC2086 # one word for each
-    (($#)) || set -- $versions
-    for version; do [[ -n ${parts[$version]:-} ]] || die 2 "unknown version '$version': one of $versions"; done
+    (($#)) || set -- $suite
+    # shellcheck disable=SC2086
+    [[ $1 != --all ]] || set -- $all
+    for version; do [[ -n ${quirks[${version%-node}]:-} ]] || die 2 "unknown version '$version': one of$all"; done
     for version; do
-        variable=SCPOL_ASSETS_${version/./_}
-        [[ $version != 1.36 || -n ${!variable:-} ]] || variable=KUBEBUILDER_ASSETS
+        variable=${version/./_} variable=SCPOL_ASSETS_${variable/-node/_NODE}
+        [[ $version != "$newest" || -n ${!variable:-} ]] || variable=KUBEBUILDER_ASSETS
         folder=${!variable:-}
         if [[ -n $folder ]]; then
             given "$version" "$folder" "$variable"

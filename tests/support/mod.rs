@@ -4,7 +4,7 @@
 #![allow(unreachable_pub, reason = "shared between test programs")]
 
 use anyhow::{Context, Result, bail, ensure};
-use controlplane::{Builder, ControlPlane, Snapshot, User, Version, free_port};
+use controlplane::{Builder, ControlPlane, Feature, Snapshot, User, Version, free_port};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, api::DynamicObject};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -57,10 +57,15 @@ pub fn file(path: &str) -> PathBuf {
 
 /// The install file for a version.
 pub fn bundle(version: Version) -> &'static str {
-    match version {
-        Version::V1_13 => "config/install-legacy.yaml",
-        _ => "config/install.yaml",
-    }
+    if version.has(Feature::RegistrationV1) { "config/install.yaml" } else { "config/install-legacy.yaml" }
+}
+
+/// The install file as users of that version apply it: docs/operations.md.
+pub fn install_manifests(version: Version) -> Result<String> {
+    let bundle = bundle(version);
+    let text = std::fs::read_to_string(file(bundle)).with_context(|| bundle.to_owned())?;
+    let is_current = version.has(Feature::DisruptionBudgetV1);
+    Ok(if is_current { text } else { text.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n") })
 }
 
 /// A control plane of `builder` with everything that users install except the Deployment. The operator runs as a
@@ -103,8 +108,7 @@ async fn installed_state(version: Version) -> Result<Snapshot> {
 
 /// Applies the install file without the Deployment.
 pub async fn apply_without_deployment(cluster: &ControlPlane) -> Result<()> {
-    let bundle = bundle(cluster.version());
-    let bundle = std::fs::read_to_string(file(bundle)).with_context(|| bundle.to_owned())?;
+    let bundle = install_manifests(cluster.version())?;
     let without_deployment: Vec<&str> =
         bundle.split("\n---\n").filter(|document| !document.contains("\nkind: Deployment\n")).collect();
     cluster.apply_manifests(&without_deployment.join("\n---\n")).await.map(drop)

@@ -1,7 +1,9 @@
 //! The location of the server binaries.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,8 +12,9 @@ use tokio::sync::OnceCell;
 
 use crate::Version;
 
-/// The assets of each version in [`Version::ALL`].
-static FOLDERS: [OnceCell<Assets>; Version::ALL.len()] = [const { OnceCell::const_new() }; Version::ALL.len()];
+/// The assets of each version.
+static FOLDERS: LazyLock<BTreeMap<Version, OnceCell<Assets>>> =
+    LazyLock::new(|| Version::all().map(|version| (version, OnceCell::new())).collect());
 
 /// A folder in envtest's layout: `etcd`, `kube-apiserver`, `kubectl`, ...
 #[derive(Clone, Debug)]
@@ -20,8 +23,7 @@ pub(crate) struct Assets(PathBuf);
 impl Assets {
     /// The assets of `version` from `build.sh`, which builds missing ones, once per process and version.
     pub(crate) async fn of(version: Version) -> Result<Self> {
-        let index = Version::ALL.iter().position(|known| *known == version).context("a version that is not built")?;
-        FOLDERS[index].get_or_try_init(|| build(version)).await.cloned()
+        FOLDERS[&version].get_or_try_init(|| build(version)).await.cloned()
     }
 
     pub(crate) fn dir(&self) -> &Path {

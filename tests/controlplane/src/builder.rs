@@ -13,6 +13,7 @@ use crate::ready::{etcd_health, is_clash, wait_ready};
 use crate::server::{AUDIT_LOG, Files, Servers};
 use crate::snapshot::{Etcd, Snapshot};
 use crate::user::{self, User};
+use crate::version::Quirk;
 use crate::{ControlPlane, Version, free_port, nodes, pool, seconds};
 
 /// The bodies of mutating requests are logged.
@@ -90,7 +91,7 @@ impl Builder {
         self
     }
 
-    /// 1.36: also runs kube-controller-manager, kube-scheduler and kwok with `count` fake nodes, on which pods appear
+    /// [`Version::NEWEST`]: also runs kube-controller-manager, kube-scheduler and kwok with `count` fake nodes, on which pods appear
     /// to run.
     #[must_use]
     pub fn nodes(mut self, count: usize) -> Self {
@@ -123,7 +124,11 @@ impl Builder {
     /// # Errors
     /// If the build fails, or the servers are not ready within 60 s. The error then has the end of the log.
     pub async fn start(mut self) -> Result<ControlPlane> {
-        ensure!(self.nodes == 0 || self.version == Version::V1_36, "nodes need version 1.36");
+        ensure!(
+            self.nodes == 0 || self.version == Version::NEWEST,
+            "only the newest version, {}, has nodes",
+            Version::NEWEST
+        );
         let assets = Assets::of(self.version).await?;
         let servers = if pool::is_shared() {
             // So that tests with and without an audit log share servers.
@@ -234,28 +239,24 @@ impl Builder {
     }
 
     fn version_args(&self, dir: &str) -> Vec<String> {
-        match self.version {
-            Version::V1_13 => {
-                let mut args = vec!["--insecure-port=0".into()];
-                if self.initializers_api {
-                    args.push("--runtime-config=admissionregistration.k8s.io/v1alpha1=true".into());
-                }
-                args
-            }
-            _ => vec![
-                format!("--service-account-signing-key-file={dir}/sa.key"),
-                "--service-account-issuer=https://kubernetes.default.svc".into(),
-            ],
+        let mut args = Vec::new();
+        if self.version.is(Quirk::InsecurePort) {
+            args.push("--insecure-port=0".into());
         }
+        if self.version.has_initializers() && self.initializers_api {
+            args.push("--runtime-config=admissionregistration.k8s.io/v1alpha1=true".into());
+        }
+        if !self.version.is(Quirk::NoIssuer) {
+            args.push(format!("--service-account-signing-key-file={dir}/sa.key"));
+            args.push("--service-account-issuer=https://kubernetes.default.svc".into());
+        }
+        args
     }
 
     fn admission_args(&self) -> Vec<String> {
         let mut enable = self.admission.clone();
-        if self.version == Version::V1_13 {
-            if self.initializers_plugin {
-                enable.push("Initializers".into());
-            }
-            enable.extend(["MutatingAdmissionWebhook".into(), "ValidatingAdmissionWebhook".into()]);
+        if self.version.has_initializers() && self.initializers_plugin {
+            enable.push("Initializers".into());
         }
         let mut args = Vec::new();
         if !enable.iter().any(|p| p == "ServiceAccount") {

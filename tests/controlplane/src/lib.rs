@@ -1,5 +1,5 @@
-//! Real Kubernetes API servers for tests: etcd and kube-apiserver 1.13.5 or 1.36.3 on free loopback ports, over TLS,
-//! with RBAC and fixed users. All processes end with the process that started them, however it ends.
+//! Real Kubernetes API servers for tests: etcd and kube-apiserver, of any version in `versions.txt`, on free
+//! loopback ports, over TLS, with RBAC and fixed users. All processes end with the process that started them, however it ends.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -35,4 +35,4 @@ pub use second::ApiServer;
 pub use server::{ControlPlane, Servers};
 pub use snapshot::Snapshot;
 pub use user::User;
-pub use version::Version;
+pub use version::{Feature, Version};

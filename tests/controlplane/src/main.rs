@@ -25,7 +25,7 @@ enum Cli {
 
 #[derive(Args)]
 struct Run {
-    /// Version of Kubernetes: 1.13, 1.30, 1.34 or 1.36
+    /// Version of Kubernetes, such as 1.36
     #[arg(long)]
     version: Version,
     /// Record the requests in $SCPOL_TEST_DIR/audit.log
@@ -40,7 +40,7 @@ struct Run {
     /// 1.13: do not serve initializer configurations
     #[arg(long)]
     no_initializers_api: bool,
-    /// Also run the controllers, the scheduler and this many fake nodes (1.36)
+    /// Also run the controllers, the scheduler and this many fake nodes (the newest version)
     #[arg(long, value_name = "N", default_value_t = 0)]
     nodes: usize,
     /// An argument of kube-apiserver, as --name=value

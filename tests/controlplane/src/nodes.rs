@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::assets::Assets;
 use crate::process::Process;
 use crate::ready::wait_ready;
-use crate::{ControlPlane, User};
+use crate::{ControlPlane, User, Version};
 
 /// Starts the three programs beside `plane` and waits until `count` nodes are ready.
 pub(crate) async fn start(plane: &ControlPlane, assets: &Assets, count: usize) -> Result<Vec<Process>> {
@@ -60,7 +60,7 @@ fn node(index: usize) -> Result<Node> {
         },
         "status": {"allocatable": size, "capacity": size, "nodeInfo": {
             "architecture": "amd64", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "fake",
-            "kubeletVersion": "v1.36.3", "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": "",
+            "kubeletVersion": format!("v{}", Version::NEWEST), "machineID": "", "operatingSystem": "linux", "osImage": "", "systemUUID": "",
         }},
     }))?)
 }

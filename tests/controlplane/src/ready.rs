@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::Version;
 use crate::process::Process;
+use crate::version::Quirk;
 
 /// The time limit for a server to become ready.
 pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -49,10 +50,7 @@ pub(crate) async fn etcd_health(port: u16) -> Result<()> {
 /// Checks that the API server is healthy and has its RBAC API and the namespace `default`. It answers plain requests
 /// before RBAC is served.
 pub(crate) async fn probe(client: &Client, version: Version) -> Result<()> {
-    let path = match version {
-        Version::V1_13 => "/healthz",
-        _ => "/readyz",
-    };
+    let path = if version.is(Quirk::NoReadyz) { "/healthz" } else { "/readyz" };
     let health = client.request_text(http::Request::get(path).body(Vec::new())?).await?;
     ensure!(health == "ok", "{path}: {health}");
     let groups = client.list_api_groups().await?.groups;

@@ -14,8 +14,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// The key range of API servers: its beginning, and the first key after it.
 const ALL: (&[u8], &[u8]) = (b"/registry/", b"/registry0");
 /// The keys that servers write about themselves while they run. They are not part of a state.
-const OWN: [&str; 3] =
-    ["/registry/leases/kube-system/apiserver-", "/registry/masterleases/", "/registry/peerserverleases/"];
+const OWN: [&str; 4] = [
+    "/registry/leases/kube-system/apiserver-",
+    "/registry/leases/kube-system/kube-apiserver-", // 1.26
+    "/registry/masterleases/",
+    "/registry/peerserverleases/",
+];
 /// The keys whose values servers reconcile themselves, with their own port and served APIs.
 const RECONCILED: [&str; 2] =
     ["/registry/services/specs/default/kubernetes", "/registry/apiregistration.k8s.io/apiservices/"];

@@ -1,4 +1,4 @@
-//! Both versions start, serve, keep their data over restarts, and leave no processes and files.
+//! Servers start, serve, keep their data over restarts, and leave no processes and files.
 
 #![allow(clippy::unwrap_used)]
 
@@ -228,7 +228,7 @@ async fn the_binary_passes_on_signals_and_exit_codes() -> Result<()> {
 
 #[tokio::test]
 async fn pods_run_on_fake_nodes() -> Result<()> {
-    let server = ControlPlane::builder(Version::V1_36).enable_admission(&["ServiceAccount"]).nodes(2).start().await?;
+    let server = ControlPlane::builder(Version::NEWEST).enable_admission(&["ServiceAccount"]).nodes(2).start().await?;
     let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: default}\n\
         spec:\n  replicas: 3\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    \
         spec: {containers: [{name: web, image: example.org/web}]}\n";
@@ -245,7 +245,7 @@ async fn pods_run_on_fake_nodes() -> Result<()> {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let nodes = server.kubectl_output(User::Admin, &["get", "nodes", "--no-headers"]).await?;
-    assert_eq!(nodes.matches("v1.36.3").count(), 2, "{nodes}");
+    assert_eq!(nodes.matches(&format!("v{}", Version::NEWEST)).count(), 2, "{nodes}");
     let (pids, dir) = (server.pids(), server.dir().to_owned());
     drop(server);
     assert_eq!(pids.len(), 5);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The demo on a current cluster, run by `DEMO=1.36 make demo`: a real API server, controllers and scheduler, and simulated nodes on
+# The demo on a current cluster, run by `DEMO=1.37 make demo`: a real API server, controllers and scheduler, and simulated nodes on
 # which pods seem to run.
 source "$(dirname "$0")/common.sh"
 
