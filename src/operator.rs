@@ -93,9 +93,9 @@ impl Operator {
         if *self.capabilities() == capabilities {
             return;
         }
-        let native_sidecars = capabilities.native_sidecars;
-        if self.site().native_sidecars != native_sidecars {
-            self.site.store(Arc::new(Site { native_sidecars, ..Site::clone(&self.site()) }));
+        let (site, native_sidecars, minor) = (self.site(), capabilities.native_sidecars, capabilities.known_minor());
+        if (site.native_sidecars, site.minor) != (native_sidecars, minor) {
+            self.site.store(Arc::new(Site { native_sidecars, minor, ..Site::clone(&site) }));
         }
         self.capabilities.store(Arc::new(capabilities));
     }

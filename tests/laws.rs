@@ -5,6 +5,7 @@
 use crate::kept::is_kept;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
+use sidecar_policy::api::pod_security::Standard;
 use sidecar_policy::api::v1alpha1::{self, EnvPlace, Place, Position, RawObject};
 use sidecar_policy::inject::{self, Conflict, Template, marker};
 use sidecar_policy::workload::{KINDS, Kind, Workload};
@@ -28,7 +29,7 @@ proptest! {
     fn a_plan_applies_adds_only_and_nothing_of_the_users_is_changed((workload, templates) in scene()) {
         let all: Vec<&Template> = templates.iter().collect();
         let templates = rest(&workload, &all);
-        if let Ok(patch) = inject::plan(&workload, &templates, &all) {
+        if let Ok(patch) = inject::plan(&workload, &templates, &all, Standard::NEWEST) {
             for operation in serde_json::to_value(&patch).unwrap().as_array().unwrap() {
                 prop_assert_eq!(&operation["op"], "add");
             }
@@ -43,7 +44,7 @@ proptest! {
     fn who_conflicts_with_nobody_is_injected((workload, templates) in scene()) {
         let all: Vec<&Template> = templates.iter().collect();
         let templates = rest(&workload, &all);
-        if let Err(conflict) = inject::plan(&workload, &templates, &all) {
+        if let Err(conflict) = inject::plan(&workload, &templates, &all, Standard::NEWEST) {
             prop_assert_eq!(&workload.pod().unwrap()["spec"]["hostNetwork"], true, "{}", conflict);
         }
     }
@@ -54,9 +55,9 @@ proptest! {
         let templates = rest(&workload, &all);
         if let Some(after) = injected(&workload, &templates, &all) {
             let after = Workload::new(&workload.kind, after);
-            prop_assert_eq!(inject::plan(&after, &templates, &all), Ok(json_patch::Patch(Vec::new())));
+            prop_assert_eq!(inject::plan(&after, &templates, &all, Standard::NEWEST), Ok(json_patch::Patch(Vec::new())));
             for template in &templates {
-                prop_assert_eq!(inject::plan(&after, &[*template], &all), Ok(json_patch::Patch(Vec::new())));
+                prop_assert_eq!(inject::plan(&after, &[*template], &all, Standard::NEWEST), Ok(json_patch::Patch(Vec::new())));
             }
         }
     }
@@ -124,7 +125,7 @@ proptest! {
             let stored = without_markers(&Workload::new(&workload.kind, as_stored(after, &workload)), &templates);
             let stored = Workload::new(&workload.kind, stored);
             for template in &templates {
-                prop_assert_eq!(inject::check(&stored, template, &all), Ok(()));
+                prop_assert_eq!(inject::check(&stored, template, &all, Standard::NEWEST), Ok(()));
             }
             let again = Workload::new(&workload.kind, injected(&stored, &templates, &all).unwrap());
             for template in &templates {
@@ -138,13 +139,13 @@ proptest! {
     fn no_object_is_too_strange(workload in strange(), (_, templates) in scene()) {
         let templates: Vec<&Template> = templates.iter().collect();
         for template in &templates {
-            let _ = inject::check(&workload, template, &templates);
+            let _ = inject::check(&workload, template, &templates, Standard::NEWEST);
             let _ = marker::read(&workload, &template.policy);
         }
-        if let Ok(patch) = inject::plan(&workload, &templates[..1], &templates) {
+        if let Ok(patch) = inject::plan(&workload, &templates[..1], &templates, Standard::NEWEST) {
             let mut after = workload.body.clone();
             json_patch::patch(&mut after, &patch).unwrap();
-            let again = inject::plan(&Workload::new(&workload.kind, after), &templates[..1], &templates);
+            let again = inject::plan(&Workload::new(&workload.kind, after), &templates[..1], &templates, Standard::NEWEST);
             prop_assert_eq!(again, Ok(json_patch::Patch(Vec::new())));
         }
     }
@@ -154,16 +155,15 @@ proptest! {
 fn rest<'a>(workload: &Workload, templates: &[&'a Template]) -> Vec<&'a Template> {
     let out: BTreeSet<usize> =
         inject::collisions(templates).into_iter().flat_map(|(one, other, _)| [one, other]).collect();
-    let rest = templates
-        .iter()
-        .enumerate()
-        .filter(|(index, template)| !out.contains(index) && inject::check(workload, template, templates).is_ok());
+    let rest = templates.iter().enumerate().filter(|(index, template)| {
+        !out.contains(index) && inject::check(workload, template, templates, Standard::NEWEST).is_ok()
+    });
     rest.map(|(_, template)| *template).collect()
 }
 
 fn injected(workload: &Workload, templates: &[&Template], matching: &[&Template]) -> Option<Value> {
     let mut after = workload.body.clone();
-    json_patch::patch(&mut after, &inject::plan(workload, templates, matching).ok()?).unwrap();
+    json_patch::patch(&mut after, &inject::plan(workload, templates, matching, Standard::NEWEST).ok()?).unwrap();
     Some(after)
 }
 

@@ -6,6 +6,7 @@ use controlplane::Version;
 use regex::Regex;
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
+use sidecar_policy::api::pod_security::Standard;
 use sidecar_policy::decision::Decision;
 use sidecar_policy::inject;
 use sidecar_policy::policy::{Policies, Policy, Site, Verdict, decide};
@@ -500,7 +501,7 @@ fn containers(policy: &str, workload_name: &str, namespace: &str) -> Vec<String>
     let (policy, mut workload) = (sample(policy), workload(workload_name));
     workload.body["metadata"]["namespace"] = json!(namespace);
     if decide(&policy, &workload, &site()) == Verdict::Inject {
-        let patch = inject::plan(&workload, &[&policy.template], &[&policy.template]).unwrap();
+        let patch = inject::plan(&workload, &[&policy.template], &[&policy.template], Standard::NEWEST).unwrap();
         json_patch::patch(&mut workload.body, &patch).unwrap();
     }
     let containers = workload.body.pointer(&format!("{}/spec/containers", workload.pod_pointer())).unwrap();

@@ -17,6 +17,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
+use sidecar_policy::api::pod_security::Standard;
 use sidecar_policy::engine::webhook::authority::{self, Action, Lifetimes, Stored};
 use sidecar_policy::inject;
 use sidecar_policy::policy::{Policy, Site};
@@ -43,7 +44,7 @@ pub(super) fn parsed(policy: &Value) -> Result<Policy> {
 /// The operator's patch of `workload` by `policy`.
 pub(super) fn planned(policy: &Policy, workload: &Workload) -> Result<Patch> {
     let template = [&policy.template];
-    inject::plan(workload, &template, &template).map_err(|conflict| anyhow!(conflict.message))
+    inject::plan(workload, &template, &template, Standard::NEWEST).map_err(|conflict| anyhow!(conflict.message))
 }
 
 /// A webhook that answers every review with the same patch, as long as this value lives.

@@ -160,6 +160,8 @@ impl Asked {
 pub(super) struct Stored {
     pub(super) workloads: Vec<Workload>,
     pub(super) native_sidecars: bool,
+    /// As [`Capabilities::known_minor`](crate::capabilities::Capabilities::known_minor).
+    pub(super) minor: Option<u32>,
     /// The searched namespace; none for all namespaces.
     pub(super) namespace: Option<String>,
     /// The error if the Namespaces are unreadable. Policies that need a Namespace report it for each workload.
@@ -233,7 +235,8 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope)
                 .map(|object| Workload::new(kind, object.value()).within(namespaces.get(object.namespace()).cloned())),
         );
     }
-    Ok(Stored { workloads, native_sidecars: server.native_sidecars, namespace, unread })
+    let (native_sidecars, minor) = (server.native_sidecars, server.known_minor());
+    Ok(Stored { workloads, native_sidecars, minor, namespace, unread })
 }
 
 /// The API of `resource` in `namespace`, or in all namespaces.

@@ -2,6 +2,7 @@
 
 use super::Unavailable;
 use crate::api::code::Code;
+use crate::api::pod_security::Standard;
 use crate::cluster::client::{CallError, call};
 use crate::inject::{self, Template};
 use crate::workload::{Kind, Workload};
@@ -95,7 +96,7 @@ pub async fn template(
 ) -> Result<(), Unavailable> {
     let mut workload = Workload::new(kind, sample(kind, resource));
     add_volumes(&mut workload, template);
-    let Ok(patch) = inject::plan(&workload, &[template], &[template]) else { return Ok(()) };
+    let Ok(patch) = inject::plan(&workload, &[template], &[template], Standard::NEWEST) else { return Ok(()) };
     let object = workload.patched(&patch);
     let stand_in = stand_in(kind, &object).zip(stand_in(kind, &workload.body));
     let stand_in = stand_in.map(|((resource, object), (_, without))| (resource, object, without));

@@ -1,5 +1,5 @@
-//! Our CEL compared with a real 1.36 server: every entry of the corpus has the same verdict, except for the recorded
-//! differences.
+//! Our CEL compared with real servers of the versions of `SCPOL_MATRIX`: every entry of the corpus has the verdict of each
+//! version, except for the recorded differences. `UPDATE=1` writes the verdicts of the servers into the corpus.
 //!
 //! The server evaluates ValidatingAdmissionPolicies that warn. A false validation warns with its message, and a failing
 //! one with its error. One that does not compile makes the whole policy invalid, with its index.
@@ -10,16 +10,17 @@ mod corpus_files;
 use crate::support::{LIMIT, within};
 use crate::world::request;
 use anyhow::{Context, Result, bail, ensure};
-use controlplane::{ControlPlane, Version};
+use controlplane::{ControlPlane, Feature, Version};
 use corpus_files::Entry;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-crate::tests![expressions_mean_what_they_mean_to_the_server,];
+crate::tests![expressions_mean_what_they_mean_to_each_server,];
 
 const REGISTRATION: &str = "/apis/admissionregistration.k8s.io/v1";
 const GROUP: &str = "/apis/cel.scpol.dev/v1";
@@ -33,47 +34,45 @@ const PARALLEL: usize = 4;
 /// A text in a message that shows that the policy is in effect.
 const SENTINEL: &str = "sentinel";
 
-fn entries() -> Vec<Entry> {
-    corpus_files::entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/admission-cel"))
+static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| corpus_files::entries(&package()));
+
+fn package() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/admission-cel")
 }
 
-async fn expressions_mean_what_they_mean_to_the_server() -> Result<()> {
-    let cluster = ControlPlane::builder(Version::V1_36).start().await?;
-    let server = Server::new(&cluster).await?;
-    let entries = entries();
-    let mut verdicts = BTreeMap::new();
-    let all: Vec<usize> = (0..entries.len()).collect();
-    for chunk in all.chunks(COMPILED) {
-        for refused in server.refused(&entries, chunk).await? {
-            verdicts.insert(refused, "refused");
-        }
+async fn expressions_mean_what_they_mean_to_each_server() -> Result<()> {
+    let entries = ENTRIES.as_slice();
+    let mut asked: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    for version in Version::matrix()?.into_iter().filter(|version| version.has(Feature::ValidatingAdmissionPolicy)) {
+        let cluster = ControlPlane::builder(version).start().await?;
+        asked.insert(version.minor(), Server::new(&cluster).await?.verdicts(entries).await?);
     }
-    let compiled: Vec<usize> = all.into_iter().filter(|index| !verdicts.contains_key(index)).collect();
-    let groups = groups(&entries, &compiled);
-    // All are registered before the first request, so that one wait is enough.
-    let register = groups.iter().enumerate().map(|(number, group)| server.register(number, &entries, group));
-    stream::iter(register).buffered(PARALLEL).try_collect::<()>().await?;
-    let (server, entries) = (&server, &entries);
-    let judge = groups.iter().enumerate().map(|(number, group)| async move {
-        server.judged(number, entries, group).await.with_context(|| entries[group[0]].name.clone())
-    });
-    let judged: Vec<_> = stream::iter(judge).buffered(PARALLEL).try_collect().await?;
-    verdicts.extend(judged.into_iter().flatten());
+    ensure!(!asked.is_empty(), "no version with ValidatingAdmissionPolicies was asked");
+    if std::env::var_os("UPDATE").is_some() {
+        let of_entry = |index: usize| asked.iter().map(|(minor, of)| (*minor, of[index].to_owned())).collect();
+        let by_entry: Vec<BTreeMap<u32, String>> = (0..entries.len()).map(of_entry).collect();
+        corpus_files::write(&package(), entries, &by_entry);
+        return Ok(());
+    }
+    let wrong: Vec<_> = asked.iter().flat_map(|(minor, verdicts)| differences(entries, *minor, verdicts)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// The entries on which the server of a version has another verdict than the corpus says.
+fn differences(entries: &[Entry], minor: u32, verdicts: &[&str]) -> Vec<String> {
     let mut wrong = Vec::new();
-    for (index, entry) in entries.iter().enumerate() {
-        let wanted = entry.differs.as_ref().map_or(entry.expect.as_str(), |differs| differs.server.as_str());
-        let found = verdicts.get(&index).copied().unwrap_or("not judged");
-        if found != wanted {
-            let is_gone = entry.differs.is_some() && found == entry.expect;
-            let hint = if is_gone { ": the difference is gone, remove `differs`" } else { "" };
+    for (entry, found) in entries.iter().zip(verdicts) {
+        let wanted = entry.of_server().at(minor);
+        if *found != wanted {
+            let hint = if *found == entry.expect.at(minor) { ": is this no difference any more?" } else { "" };
             wrong.push(format!(
-                "{}: {}\n  {}\n  the server says {found}, not {wanted}{hint}",
+                "{}: {}\n  {}\n  the server of 1.{minor} says {found}, not {wanted}{hint}",
                 entry.file, entry.name, entry.expression
             ));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    Ok(())
+    wrong
 }
 
 /// Groups of entries that can share a policy: about the same object, and within the cost limit of a policy.
@@ -104,7 +103,7 @@ impl Server {
             .await?;
         }
         let mut namespaces = BTreeSet::new();
-        for namespace in entries().iter().filter_map(|entry| entry.namespace.as_ref()) {
+        for namespace in ENTRIES.iter().filter_map(|entry| entry.namespace.as_ref()) {
             if namespaces.insert(namespace["metadata"]["name"].to_string()) {
                 let mut namespace = namespace.clone();
                 namespace["status"].take();
@@ -112,6 +111,28 @@ impl Server {
             }
         }
         Ok(Self { admin })
+    }
+
+    /// The verdict on each entry.
+    async fn verdicts(&self, entries: &[Entry]) -> Result<Vec<&'static str>> {
+        let mut verdicts = BTreeMap::new();
+        let all: Vec<usize> = (0..entries.len()).collect();
+        for chunk in all.chunks(COMPILED) {
+            for refused in self.refused(entries, chunk).await? {
+                verdicts.insert(refused, "refused");
+            }
+        }
+        let compiled: Vec<usize> = all.iter().copied().filter(|index| !verdicts.contains_key(index)).collect();
+        let groups = groups(entries, &compiled);
+        // All are registered before the first request, so that one wait is enough.
+        let register = groups.iter().enumerate().map(|(number, group)| self.register(number, entries, group));
+        stream::iter(register).buffered(PARALLEL).try_collect::<()>().await?;
+        let judge = groups.iter().enumerate().map(|(number, group)| async move {
+            self.judged(number, entries, group).await.with_context(|| entries[group[0]].name.clone())
+        });
+        let judged: Vec<_> = stream::iter(judge).buffered(PARALLEL).try_collect().await?;
+        verdicts.extend(judged.into_iter().flatten());
+        all.iter().map(|index| verdicts.get(index).copied().context("an entry is not judged")).collect()
     }
 
     /// The entries that do not compile.

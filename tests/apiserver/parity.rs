@@ -226,7 +226,9 @@ async fn unserved(world: &World, expected: &[Code]) -> Result<BTreeMap<String, C
 
 /// The webhook of the library, in this process.
 async fn webhook(world: World, cases: &[Case]) -> Result<Engine> {
-    let site = Site { native_sidecars: world.cluster.version().has(Feature::NativeSidecars), ..site() };
+    let version = world.cluster.version();
+    let native_sidecars = version.has(Feature::NativeSidecars);
+    let site = Site { native_sidecars, minor: Some(version.minor()), ..site() };
     let scene = Scene::with(world, site, |group| group.starts_with("example.")).await?;
     let native = scene.webhook.operator.site().native_sidecars;
     let (mut served, mut unserved) = (Vec::new(), BTreeMap::new());

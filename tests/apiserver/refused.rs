@@ -53,8 +53,7 @@ const DROPPED: [(Version, &str); 7] = [
     (Version::V1_30, "refused-proc-mount"),
     (Version::V1_30, "refused-resize-policy"),
 ];
-/// Cases that the Pod Security Standards of this version do not forbid yet. The operator uses the newest version, and
-/// omits the template here too.
+/// Cases that the Pod Security Standards of this version do not forbid yet: `parity.rs` shows that they are injected.
 const LATER: [(Version, &str); 1] = [(Version::V1_30, "refused-pod-security-host-probe")];
 
 async fn servers_of_1_30_refuse_what_an_injection_without_a_look_would_make() -> Result<()> {
@@ -224,6 +223,7 @@ async fn let_through(setup: Setup) -> Result<()> {
             && !exceptions.has(&case.name)
             && knows(setup.version, case)
             && !DROPPED.contains(&(setup.version, &case.name))
+            && !LATER.contains(&(setup.version, &case.name))
     };
     let cases: Vec<Case> = cases(setup.version)?.into_iter().filter(is_served).collect();
     let world = World::with(ControlPlane::builder(setup.version)).await?;

@@ -4,7 +4,7 @@
 
 #![allow(clippy::print_stdout, reason = "the verdict goes to standard output")]
 
-use admission_cel::{Budget, Expression, Gives, Variables};
+use admission_cel::{Budget, Dialect, Expression, Gives, Variables};
 use serde_json::Value;
 use std::error::Error;
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ fn verdict(arguments: &[String]) -> Result<bool, Box<dyn Error>> {
         [source, object, namespace] => (source, json(object)?, Some(json(namespace)?)),
         _ => return Err("usage: evaluate EXPRESSION OBJECT.json [NAMESPACE.json]".into()),
     };
-    let expression = Expression::compile(source, Gives::Bool)?;
+    let expression = Expression::compile(source, Gives::Bool, Dialect::NEWEST)?;
     let variables = Variables { object: &object, namespace: namespace.as_ref() };
     Ok(expression.test(&variables, &mut Budget::validations())?)
 }

@@ -3,6 +3,7 @@
 
 use super::ast::{self, Entry, Form, Item, Kind, Literal, Node};
 use super::budget::Meter;
+use super::dialect::{CHECKED_FORMATS, COMPUTED_FORMATS, Dialect};
 use super::error::Fault;
 use super::eval::Evaluator;
 use super::functions::format;
@@ -14,6 +15,7 @@ use super::signatures::{Means, Native, Overload};
 use super::suggest::{self, closest};
 use super::types::{Bindings, Type, most_general};
 use super::value::{Outcome, Text, TypeName, Val};
+use crate::Variables;
 use serde_json::Value;
 
 /// The type that an expression must have. The server accepts no other.
@@ -37,8 +39,8 @@ const REGEX_FUNCTIONS: [&str; 3] = ["matches", "find", "findAll"];
 ///
 /// # Errors
 /// The first fault: an undeclared name, a function that does not accept the types, and so on.
-pub(super) fn check(node: &Node, gives: Gives) -> Result<Plan, Fault> {
-    let mut checker = Checker::default();
+pub(super) fn check(node: &Node, gives: Gives, dialect: Dialect) -> Result<Plan, Fault> {
+    let mut checker = Checker { dialect, ..Checker::default() };
     let (plan, found) = checker.node(node)?;
     checker.check_literals()?;
     let found = checker.bindings.resolve(&found);
@@ -61,6 +63,7 @@ type Checked = Result<(Plan, Type), Fault>;
 
 #[derive(Default)]
 struct Checker {
+    dialect: Dialect,
     bindings: Bindings,
     /// Variables of macros, innermost last.
     locals: Vec<(String, Type)>,
@@ -98,7 +101,7 @@ impl Checker {
         match name {
             "object" => Ok((Plan::Object, Type::Dyn)),
             "namespaceObject" => Ok((Plan::Namespace, Type::Object(&NAMESPACE))),
-            _ => type_name(name).ok_or_else(|| self.undeclared(at, name)),
+            _ => type_name(name, self.dialect).ok_or_else(|| self.undeclared(at, name)),
         }
     }
 
@@ -112,7 +115,7 @@ impl Checker {
     }
 
     fn select(&mut self, node: &Node, operand: &Node, field: &str, is_optional: bool) -> Checked {
-        if let Some(found) = qualified(node).as_deref().and_then(type_name) {
+        if let Some(found) = qualified(node).and_then(|name| type_name(&name, self.dialect)) {
             return Ok(found);
         }
         let (plan, of) = self.node(operand)?;
@@ -178,7 +181,7 @@ impl Checker {
         // `a.b(x)` is the function `a.b` if there is one.
         let prefix = call.arguments.first().filter(|_| call.is_member).and_then(qualified);
         let whole = prefix.map(|prefix| format!("{prefix}.{}", call.function));
-        let whole = whole.filter(|name| !library::overloads(name).is_empty());
+        let whole = whole.filter(|name| library::overloads(name, self.dialect).next().is_some());
         let (name, is_member, arguments) = match &whole {
             Some(name) => (name.as_str(), false, call.arguments.get(1..).unwrap_or_default()),
             None => (call.function.as_str(), call.is_member, call.arguments.as_slice()),
@@ -203,13 +206,13 @@ impl Checker {
         is_member: bool,
         types: &[Type],
     ) -> Result<(Vec<&'static Overload>, Type), Fault> {
-        let known = library::overloads(name);
+        let known: Vec<&Overload> = library::overloads(name, self.dialect).collect();
         if known.is_empty() {
-            return Err(suggest::undeclared_function(at, name, is_member));
+            return Err(suggest::undeclared_function(at, name, is_member, self.dialect));
         }
         let mut fitting = Vec::new();
         let mut gives: Option<Type> = None;
-        for overload in known.iter().filter(|overload| overload.is_member == is_member) {
+        for overload in known.iter().copied().filter(|overload| overload.is_member == is_member) {
             let first = self.bindings.fresh(overload.parameters);
             let takes: Vec<Type> = overload.takes.iter().map(|of| of.with_parameters_from(first)).collect();
             if !self.bindings.are_assignable(types, &takes) {
@@ -226,10 +229,11 @@ impl Checker {
         // If several overloads may fit, the server tries all at run time, even those that the types exclude. It always
         // does so if one implementation serves all overloads.
         if fitting.len() > 1 || (!fitting.is_empty() && is_served_by_one(name)) {
-            fitting = known.iter().filter(|overload| overload.is_member == is_member).collect();
+            fitting = known.into_iter().filter(|overload| overload.is_member == is_member).collect();
         }
         let types = || types.iter().map(|of| self.bindings.resolve(of)).collect::<Vec<_>>();
-        gives.map(|gives| (fitting, gives)).ok_or_else(|| suggest::no_matching_overload(at, name, is_member, &types()))
+        let fault = || suggest::no_matching_overload(at, name, is_member, &types(), self.dialect);
+        gives.map(|gives| (fitting, gives)).ok_or_else(fault)
     }
 
     fn planned(
@@ -240,7 +244,7 @@ impl Checker {
         arguments: &[Node],
     ) -> Result<Plan, Fault> {
         if let Some(Means::Native(native)) = overloads.first().map(|overload| overload.means) {
-            check_index(native, &plans, arguments)?;
+            check_index(native, &plans, arguments, self.dialect)?;
             return Ok(Plan::Native(native, plans));
         }
         let is_conversion = CONVERSIONS.contains(&name);
@@ -253,13 +257,14 @@ impl Checker {
             call.pattern =
                 Some(pattern.map_err(|error| Fault::new(node.at, format!("invalid {name} argument: {error}")))?);
         }
-        if name == "format" {
+        if name == "format" && self.dialect.has(CHECKED_FORMATS) {
             self.check_format(arguments)?;
         }
         let plan = Plan::Call(Box::new(call));
         if is_constant(&plan) {
             let at = arguments.first().map_or(0, |argument| argument.at);
-            constant_value(&plan).map_err(|failure| Fault::new(at, format!("invalid {name} argument: {failure}")))?;
+            constant_value(&plan, self.dialect)
+                .map_err(|failure| Fault::new(at, format!("invalid {name} argument: {failure}")))?;
         }
         Ok(plan)
     }
@@ -270,6 +275,10 @@ impl Checker {
             [Node { kind: Kind::Literal(Literal::Text(text)), .. }, Node { kind: Kind::List(_), at, .. }] => {
                 let types: Vec<Type> = self.last_list.iter().map(|(_, of)| self.bindings.resolve(of)).collect();
                 format::check(text, &types).map_err(|message| Fault::new(*at, message))
+            }
+            [Node { kind: Kind::Literal(_), .. }, _] => Ok(()),
+            [node, ..] if !self.dialect.has(COMPUTED_FORMATS) => {
+                Err(Fault::new(node.at, "the format must be a literal: others crash a server of 1.31"))
             }
             _ => Ok(()),
         }
@@ -483,8 +492,9 @@ fn literal_of(literal: &Literal) -> (Plan, Type) {
     (Plan::Constant(constant), of)
 }
 
-fn type_name(name: &str) -> Option<(Plan, Type)> {
-    let found = TypeName::DECLARED.into_iter().find(|of| of.name() == name)?;
+fn type_name(name: &str, dialect: Dialect) -> Option<(Plan, Type)> {
+    let (_, found) =
+        TypeName::DECLARED.into_iter().find(|(since, of)| dialect.is_since(*since) && of.name() == name)?;
     Some((Plan::Constant(Constant::Type(found)), Type::Meta))
 }
 
@@ -528,19 +538,20 @@ fn is_constant(plan: &Plan) -> bool {
 }
 
 /// The value of a constant, or its failure.
-fn constant_value<'a>(plan: &'a Plan) -> Outcome<'a> {
-    Evaluator::new(&Value::Null, None, Meter::at_compile_time()).value(plan)
+fn constant_value(plan: &Plan, dialect: Dialect) -> Outcome<'_> {
+    let nothing = Variables { object: &Value::Null, namespace: None };
+    Evaluator::new(&nothing, dialect, Meter::at_compile_time()).value(plan)
 }
 
 /// Checks that a constant index is valid.
-fn check_index(native: Native, plans: &[Plan], arguments: &[Node]) -> Result<(), Fault> {
+fn check_index(native: Native, plans: &[Plan], arguments: &[Node], dialect: Dialect) -> Result<(), Fault> {
     let (Native::Index | Native::OptionalIndex, [_, key], [_, node]) = (native, plans, arguments) else {
         return Ok(());
     };
     if !is_constant(key) {
         return Ok(());
     }
-    match constant_value(key) {
+    match constant_value(key, dialect) {
         Ok(Val::Text(_) | Val::Int(_) | Val::Uint(_) | Val::Bool(_) | Val::Double(_)) => Ok(()),
         Ok(other) => Err(Fault::new(node.at, format!("invalid qualifier type: {}", other.type_name().name()))),
         Err(failure) => Err(Fault::new(node.at, failure.to_string())),

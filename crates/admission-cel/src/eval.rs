@@ -2,6 +2,7 @@
 
 use super::ast::{Entry, Form, Item};
 use super::budget::Meter;
+use super::dialect::{Dialect, NESTED_OPTIONALS, OPTIONALS_BEFORE_OR};
 use super::error::Failure;
 use super::functions::{compare, lists};
 use super::patterns::Patterns;
@@ -20,6 +21,7 @@ const MAP_COST: u64 = 30;
 pub(super) struct Evaluator<'a> {
     pub(super) object: &'a Value,
     pub(super) namespace: Option<&'a Value>,
+    dialect: Dialect,
     pub(super) meter: Meter,
     /// Variables of macros, innermost last.
     locals: Vec<Val<'a>>,
@@ -27,8 +29,9 @@ pub(super) struct Evaluator<'a> {
 }
 
 impl<'a> Evaluator<'a> {
-    pub(super) fn new(object: &'a Value, namespace: Option<&'a Value>, meter: Meter) -> Self {
-        Self { object, namespace, meter, locals: Vec::new(), patterns: Patterns::default() }
+    pub(super) fn new(variables: &super::Variables<'a>, dialect: Dialect, meter: Meter) -> Self {
+        let super::Variables { object, namespace } = *variables;
+        Self { object, namespace, dialect, meter, locals: Vec::new(), patterns: Patterns::default() }
     }
 
     /// The value of `plan`.
@@ -63,11 +66,30 @@ impl<'a> Evaluator<'a> {
 
     fn local(&mut self, index: usize) -> Outcome<'a> {
         self.meter.charge(1)?;
-        self.locals.get(index).cloned().ok_or_else(Failure::no_such_overload)
+        let value = self.locals.get(index).cloned().ok_or_else(Failure::no_such_overload)?;
+        self.attribute(value)
+    }
+
+    /// The value of a variable, a condition, or the operand of a selection. Older versions look into each optional there,
+    /// and lose all but one of those that lie in each other.
+    fn attribute(&self, value: Val<'a>) -> Outcome<'a> {
+        match &value {
+            Val::Optional(Some(held))
+                if matches!(held.value, Val::Optional(_)) && !self.dialect.has(NESTED_OPTIONALS) =>
+            {
+                let mut inner = &held.value;
+                while let Val::Optional(Some(held)) = inner {
+                    inner = &held.value;
+                }
+                Val::some(if matches!(inner, Val::Optional(None)) { Val::Null } else { inner.clone() })
+            }
+            _ => Ok(value),
+        }
     }
 
     fn select(&mut self, operand: &'a Plan, field: &'a str, is_optional: bool) -> Outcome<'a> {
         let operand = self.value(operand)?;
+        let operand = self.attribute(operand)?;
         self.meter.charge(1)?;
         match operand {
             Val::Optional(None) => Ok(operand),
@@ -105,7 +127,8 @@ impl<'a> Evaluator<'a> {
         match (native, arguments) {
             (Native::Choice, [condition, yes, no]) => {
                 let choice = if self.condition(condition)? { yes } else { no };
-                self.value(choice)
+                let value = self.value(choice)?;
+                self.attribute(value)
             }
             (Native::In, [_, Plan::List(items)]) if items.is_empty() => Ok(Val::Bool(false)),
             (Native::Or | Native::OrValue, [left, right]) => self.alternative(left, right, native == Native::OrValue),
@@ -144,6 +167,8 @@ impl<'a> Evaluator<'a> {
         match self.value(left)? {
             Val::Optional(None) => self.value(right),
             Val::Optional(Some(held)) if is_value => Ok(held.value.clone()),
+            some @ Val::Optional(Some(_)) => Ok(some),
+            _ if self.dialect.has(OPTIONALS_BEFORE_OR) => Err(Failure::no_such_overload()),
             other => Ok(other),
         }
     }
@@ -183,6 +208,7 @@ impl<'a> Evaluator<'a> {
         };
         let mut work = Work {
             meter: &mut self.meter,
+            dialect: self.dialect,
             pattern: call.pattern.as_ref(),
             patterns: &mut self.patterns,
             gives: &overload.gives,
@@ -345,7 +371,8 @@ impl<'a> Evaluator<'a> {
         self.locals.push(held);
         let value = self.value(&of.body);
         self.locals.truncate(outer);
-        if of.is_flat { value } else { Val::some(value?) }
+        let value = if of.is_flat { value? } else { Val::some(value?)? };
+        self.attribute(value)
     }
 
     fn sort_by(&mut self, of: &'a SortBy) -> Outcome<'a> {

@@ -1,6 +1,7 @@
 //! Named formats: names of Kubernetes (k8s.io/apimachinery/pkg/util/validation) and formats of OpenAPI (kube-openapi's
 //! strfmt).
 
+use super::dialect::Dialect;
 use super::moment::Scan;
 use super::url::Url;
 
@@ -12,7 +13,7 @@ const MAX_SUBDOMAIN: usize = 253;
 pub(super) struct Format {
     /// The name for `format.named`.
     pub(super) name: &'static str,
-    pub(super) is_valid: fn(&str) -> bool,
+    pub(super) is_valid: fn(&str, Dialect) -> bool,
     pub(super) must: &'static str,
 }
 
@@ -27,24 +28,24 @@ const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-',
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
                            and must start and end with an alphanumeric character; no more than 63 characters";
 
-const fn format(name: &'static str, is_valid: fn(&str) -> bool, must: &'static str) -> Format {
+const fn format(name: &'static str, is_valid: fn(&str, Dialect) -> bool, must: &'static str) -> Format {
     Format { name, is_valid, must }
 }
 
 pub(super) static FORMATS: [Format; 13] = [
-    format("dns1123Label", is_label, LABEL),
-    format("dns1123Subdomain", is_subdomain, SUBDOMAIN),
-    format("dns1035Label", is_label_1035, LABEL_1035),
-    format("qualifiedName", is_qualified, QUALIFIED),
-    format("dns1123LabelPrefix", |text| is_label(&masked(text)), LABEL),
-    format("dns1123SubdomainPrefix", |text| is_subdomain(&masked(text)), SUBDOMAIN),
-    format("dns1035LabelPrefix", |text| is_label_1035(&masked(text)), LABEL_1035),
-    format("labelValue", |text| text.is_empty() || is_name(text), LABEL_VALUE),
+    format("dns1123Label", |text, _| is_label(text), LABEL),
+    format("dns1123Subdomain", |text, _| is_subdomain(text), SUBDOMAIN),
+    format("dns1035Label", |text, _| is_label_1035(text), LABEL_1035),
+    format("qualifiedName", |text, _| is_qualified(text), QUALIFIED),
+    format("dns1123LabelPrefix", |text, _| is_label(&masked(text)), LABEL),
+    format("dns1123SubdomainPrefix", |text, _| is_subdomain(&masked(text)), SUBDOMAIN),
+    format("dns1035LabelPrefix", |text, _| is_label_1035(&masked(text)), LABEL_1035),
+    format("labelValue", |text, _| text.is_empty() || is_name(text), LABEL_VALUE),
     format("uri", Url::is_request_uri, "invalid URI for request"),
-    format("uuid", is_uuid, "does not match the UUID format"),
-    format("byte", is_base64, "invalid base64"),
-    format("date", is_date, "invalid date"),
-    format("datetime", is_datetime, "invalid datetime"),
+    format("uuid", |text, _| is_uuid(text), "does not match the UUID format"),
+    format("byte", |text, _| is_base64(text), "invalid base64"),
+    format("date", |text, _| is_date(text), "invalid date"),
+    format("datetime", |text, _| is_datetime(text), "invalid datetime"),
 ];
 
 /// Replaces a trailing dash, which represents a generated suffix.

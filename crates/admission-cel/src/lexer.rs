@@ -1,5 +1,6 @@
 //! Splits source text into tokens.
 
+use super::dialect::{Dialect, NO_SURROGATES};
 use super::error::Fault;
 
 /// A token and the byte where it begins.
@@ -14,6 +15,8 @@ pub(super) struct Token {
 pub(super) enum TokenKind {
     /// A name, which may be a reserved word.
     Name(String),
+    /// A name in backticks.
+    Escaped(String),
     /// Digits of an integer, without sign; parsed with its sign.
     Int(String),
     /// An unsigned integer.
@@ -38,8 +41,8 @@ const WORDS: [&str; 4] = ["in", "true", "false", "null"];
 ///
 /// # Errors
 /// If some text is no token.
-pub(super) fn tokens(source: &str) -> Result<Vec<Token>, Fault> {
-    let mut lexer = Lexer { source, at: 0 };
+pub(super) fn tokens(source: &str, dialect: Dialect) -> Result<Vec<Token>, Fault> {
+    let mut lexer = Lexer { source, dialect, at: 0 };
     let mut tokens = Vec::new();
     loop {
         lexer.skip_space();
@@ -55,6 +58,7 @@ pub(super) fn tokens(source: &str) -> Result<Vec<Token>, Fault> {
 
 struct Lexer<'a> {
     source: &'a str,
+    dialect: Dialect,
     at: usize,
 }
 
@@ -105,12 +109,25 @@ impl<'a> Lexer<'a> {
             let word = WORDS.into_iter().find(|word| *word == name);
             return Ok(word.map_or_else(|| TokenKind::Name(name.to_owned()), TokenKind::Symbol));
         }
+        if first == '`' {
+            return self.escaped_name();
+        }
         match SYMBOLS.into_iter().find(|symbol| self.rest().starts_with(symbol)) {
             Some(symbol) => {
                 self.at += symbol.len();
                 Ok(TokenKind::Symbol(symbol))
             }
             None => Err(Fault::new(self.at, format!("Syntax error: token recognition error at: '{first}'"))),
+        }
+    }
+
+    fn escaped_name(&mut self) -> Result<TokenKind, Fault> {
+        let start = self.at;
+        self.at += 1;
+        let name = self.take(|c| c.is_ascii_alphanumeric() || "_.-/ ".contains(c)).to_owned();
+        match self.bump() {
+            Some('`') if !name.is_empty() => Ok(TokenKind::Escaped(name)),
+            _ => Err(Fault::new(start, "Syntax error: token recognition error at: '`'")),
         }
     }
 
@@ -129,7 +146,11 @@ impl<'a> Lexer<'a> {
         let start = self.at;
         self.at += prefix.len() + quote.len();
         let is_raw = prefix.contains(['r', 'R']);
-        let mut content = Content { is_bytes: prefix.contains(['b', 'B']), bytes: Vec::new() };
+        let mut content = Content {
+            is_bytes: prefix.contains(['b', 'B']),
+            replaces_surrogates: !self.dialect.has(NO_SURROGATES),
+            bytes: Vec::new(),
+        };
         while !self.rest().starts_with(quote) {
             let at = self.at;
             match self.bump() {
@@ -241,6 +262,7 @@ impl<'a> Lexer<'a> {
 /// The content of a string or bytes literal.
 struct Content {
     is_bytes: bool,
+    replaces_surrogates: bool,
     bytes: Vec<u8>,
 }
 
@@ -254,7 +276,8 @@ impl Content {
         if self.is_bytes {
             self.bytes.push(u8::try_from(number).ok()?);
         } else {
-            self.push(char::from_u32(number)?);
+            let replacement = (0xD800..0xE000).contains(&number) && self.replaces_surrogates;
+            self.push(if replacement { char::REPLACEMENT_CHARACTER } else { char::from_u32(number)? });
         }
         Some(())
     }

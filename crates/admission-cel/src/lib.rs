@@ -1,10 +1,10 @@
 //! The CEL of Kubernetes admission over JSON: the syntax, checks and semantics of a ValidatingAdmissionPolicy on a
-//! server of 1.36.
+//! server of 1.30 to 1.37.
 //!
-//! [`Expression::compile`] parses and checks an expression. [`Expression::test`] evaluates it and charges a [`Budget`].
+//! [`Expression::compile`] parses and checks an expression for one version ([`Dialect`]). [`Expression::test`] evaluates it and charges a [`Budget`].
 //!
 //! ```
-//! use admission_cel::{Budget, Expression, Gives, Variables};
+//! use admission_cel::{Budget, Dialect, Expression, Gives, Variables};
 //! use serde_json::json;
 //!
 //! let object = json!({ "spec": { "replicas": 7 } });
@@ -12,14 +12,20 @@
 //! let variables = Variables { object: &object, namespace: Some(&namespace) };
 //! let mut budget = Budget::validations();
 //!
-//! let demand = Expression::compile("object.spec.replicas <= 5 || namespaceObject.metadata.name == 'shop'", Gives::Bool)?;
+//! let newest = Dialect::NEWEST;
+//!
+//! let source = "object.spec.replicas <= 5 || namespaceObject.metadata.name == 'shop'";
+//! let demand = Expression::compile(source, Gives::Bool, newest)?;
 //! assert_eq!(demand.test(&variables, &mut budget), Ok(true));
 //!
-//! let message = Expression::compile("'found ' + string(object.spec.replicas)", Gives::String)?;
+//! let message = Expression::compile("'found ' + string(object.spec.replicas)", Gives::String, newest)?;
 //! assert_eq!(message.text(&variables, &mut budget).as_deref(), Ok("found 7"));
 //!
-//! let failing = Expression::compile("object.spec.missing == 1", Gives::Bool)?;
+//! let failing = Expression::compile("object.spec.missing == 1", Gives::Bool, newest)?;
 //! assert_eq!(failing.test(&variables, &mut budget).unwrap_err().to_string(), "no such key: missing");
+//!
+//! let older = Expression::compile("object.spec.list.sort() == []", Gives::Bool, Dialect::of(34)).unwrap_err();
+//! assert!(older.to_string().ends_with("Kubernetes has it from 1.35 on"));
 //! # Ok::<(), admission_cel::CompileError>(())
 //! ```
 //!
@@ -29,14 +35,14 @@
 //! before memory is allocated. A value that an expression builds is at most 256 levels deep. Nothing panics.
 //!
 //! # Agreement with the server
-//! `tests/corpus` has an expression for each known behaviour of the server, with its verdict. A difference is kept there by
+//! `tests/corpus` has an expression for each known behaviour of the server, with its verdict in each version. A difference is kept there by
 //! name and reason (`differs`). The README lists versions, differences, and what is not covered.
 //!
 //! # Files
 //! - Source to plan: [`lexer`], [`parser`] with [`macros`] into [`ast`], [`check`] with [`types`], [`namespace`] and
 //!   [`suggest`] into [`plan`].
 //! - The places of a variable in an expression: [`places`].
-//! - Every function and operator: the table of [`library`], of [`signatures`].
+//! - Every function and operator: the table of [`library`], of [`signatures`]. What changed between versions: [`dialect`].
 //! - Evaluation: [`eval`] over [`value`], paid from [`budget`]; [`error`].
 //! - What functions and operators do: [`functions`], with [`patterns`] for regular expressions.
 //! - Types that JSON does not have: [`formats`], [`moment`], [`network`], [`quantity`], [`semver`], [`url`].
@@ -47,6 +53,7 @@
 mod ast;
 mod budget;
 mod check;
+mod dialect;
 mod error;
 mod eval;
 mod formats;
@@ -79,6 +86,7 @@ struct Readme;
 
 pub use budget::{Budget, COST_OF_MATCH_CONDITIONS, COST_OF_VALIDATIONS, COST_PER_EXPRESSION};
 pub use check::Gives;
+pub use dialect::Dialect;
 pub use error::{CompileError, Failure};
 pub use places::Place;
 
@@ -91,6 +99,7 @@ use value::Val;
 #[derive(Debug)]
 pub struct Expression {
     source: String,
+    dialect: Dialect,
     plan: Plan,
 }
 
@@ -104,14 +113,19 @@ pub struct Variables<'a> {
 }
 
 impl Expression {
-    /// Parses and checks `source`.
+    /// Parses and checks `source` as a server of a version does.
     ///
     /// # Errors
     /// If the server would reject it: the position, the fault, and a fix if possible.
-    pub fn compile(source: &str, gives: Gives) -> Result<Self, CompileError> {
-        let plan = parser::parse(source).and_then(|node| check::check(&node, gives));
+    pub fn compile(source: &str, gives: Gives, dialect: Dialect) -> Result<Self, CompileError> {
+        let plan = parser::parse(source, dialect).and_then(|node| check::check(&node, gives, dialect));
         let plan = plan.map_err(|fault| CompileError::new(source, fault))?;
-        Ok(Self { source: source.to_owned(), plan })
+        Ok(Self { source: source.to_owned(), dialect, plan })
+    }
+
+    /// The version that the expression was compiled for.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
     }
 
     /// The source text.
@@ -122,7 +136,7 @@ impl Expression {
     /// Every place that reads `object`, with the fields selected there, in the order of the source.
     pub fn places_of_object(&self) -> Vec<Place> {
         // Never an error, because `compile` has parsed the same source.
-        parser::parse(&self.source).map(|node| places::of(&node, "object")).unwrap_or_default()
+        parser::parse(&self.source, self.dialect).map(|node| places::of(&node, "object")).unwrap_or_default()
     }
 
     /// The verdict of an expression that was compiled as [`Gives::Bool`].
@@ -154,7 +168,7 @@ impl Expression {
         budget: &mut Budget,
         read: fn(&Val<'_>) -> Option<T>,
     ) -> Result<T, Failure> {
-        let mut evaluator = Evaluator::new(variables.object, variables.namespace, budget.meter());
+        let mut evaluator = Evaluator::new(variables, self.dialect, budget.meter());
         let value = evaluator.value(&self.plan);
         budget.spend(&evaluator.meter);
         read(&value?).ok_or_else(Failure::no_such_overload)

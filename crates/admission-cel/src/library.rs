@@ -1,9 +1,10 @@
 //! The table of all functions and operators. The checker reads the types, and the evaluator the implementations.
 //!
-//! The rows are those of a server of 1.36 (k8s.io/apiserver/pkg/cel/environment/base.go): cel-go's standard library
+//! The rows are those of servers (k8s.io/apiserver/pkg/cel/environment/base.go): cel-go's standard library
 //! (common/stdlib/standard.go), its extensions strings v2, lists v3, sets, optionals, two-variable comprehensions, and
-//! Kubernetes' own (pkg/cel/library).
+//! Kubernetes' own (pkg/cel/library). [`super::dialect`] says from which version on a server has what was added.
 
+use super::dialect::Dialect;
 use super::functions::{
     arithmetic, compare, convert, format, formats, lists, moment, network, optional, quantity, regexes, semver, sets,
     strings, url,
@@ -113,8 +114,6 @@ const ROWS: &[Row] = &[
     run("string(int) -> string", convert::to_text),
     run("string(timestamp) -> string", convert::to_text),
     run("string(uint) -> string", convert::to_text),
-    run("string(ip) -> string", convert::to_text),
-    run("string(cidr) -> string", convert::to_text),
     run("timestamp(timestamp) -> timestamp", convert::to_timestamp),
     run("timestamp(int) -> timestamp", convert::to_timestamp),
     run("timestamp(string) -> timestamp", convert::to_timestamp),
@@ -192,13 +191,6 @@ const ROWS: &[Row] = &[
     run("list<S>.sum() -> S", lists::sum),
     run("list<C>.max() -> C", lists::max),
     run("list<C>.min() -> C", lists::min),
-    run("list<A>.slice(int, int) -> list<A>", lists::slice),
-    ("list<list<A>>.flatten() -> list<A>", Means::Unguarded(lists::flatten)),
-    run("list<dyn>.flatten(int) -> list<dyn>", lists::flatten),
-    run("list<C>.sort() -> list<C>", lists::sort),
-    run("lists.range(int) -> list<int>", lists::range),
-    run("list<A>.reverse() -> list<A>", lists::reverse),
-    run("list<A>.distinct() -> list<A>", lists::distinct),
     run("sets.contains(list<A>, list<A>) -> bool", sets::contains),
     run("sets.equivalent(list<A>, list<A>) -> bool", sets::equivalent),
     run("sets.intersects(list<A>, list<A>) -> bool", sets::intersects),
@@ -210,10 +202,6 @@ const ROWS: &[Row] = &[
     run("optional<A>.hasValue() -> bool", optional::has_value),
     native("optional<A>.or(optional<A>) -> optional<A>", Native::Or),
     native("optional<A>.orValue(A) -> A", Native::OrValue),
-    run("list<A>.first() -> optional<A>", optional::first),
-    run("list<A>.last() -> optional<A>", optional::last),
-    run("optional.unwrap(list<optional<A>>) -> list<A>", optional::unwrap),
-    run("list<optional<A>>.unwrapOpt() -> list<A>", optional::unwrap),
     // Quantities
     run("quantity(string) -> quantity", quantity::quantity),
     run("isQuantity(string) -> bool", quantity::is_quantity),
@@ -237,7 +225,10 @@ const ROWS: &[Row] = &[
     run("url.getPort() -> string", url::port),
     run("url.getEscapedPath() -> string", url::escaped_path),
     run("url.getQuery() -> map<string, list<string>>", url::query),
-    // Addresses
+];
+
+/// IP addresses and ranges.
+const SINCE_1_31: &[Row] = &[
     run("ip(string) -> ip", network::ip),
     run("isIP(string) -> bool", network::is_ip),
     run("ip.isCanonical(string) -> bool", network::is_canonical),
@@ -256,7 +247,12 @@ const ROWS: &[Row] = &[
     run("<cidr>.ip() -> ip", network::ip_of_cidr),
     run("<cidr>.prefixLength() -> int", network::prefix_length),
     run("<cidr>.masked() -> cidr", network::masked),
-    // Named formats
+    run("string(ip) -> string", convert::to_text),
+    run("string(cidr) -> string", convert::to_text),
+];
+
+/// Named formats.
+const SINCE_1_32: &[Row] = &[
     run("format.named(string) -> optional<format>", formats::named),
     run("format.dns1123Label() -> format", formats::dns1123_label),
     run("format.dns1123Subdomain() -> format", formats::dns1123_subdomain),
@@ -272,7 +268,18 @@ const ROWS: &[Row] = &[
     run("format.date() -> format", formats::date),
     run("format.datetime() -> format", formats::datetime),
     run("<format>.validate(string) -> optional<list<string>>", formats::validate),
-    // Semantic versions
+];
+
+/// Optionals and lists: version 2 of the optionals of cel-go, which came with its 0.23.
+const SINCE_1_33: &[Row] = &[
+    run("list<A>.first() -> optional<A>", optional::first),
+    run("list<A>.last() -> optional<A>", optional::last),
+    run("optional.unwrap(list<optional<A>>) -> list<A>", optional::unwrap),
+    run("list<optional<A>>.unwrapOpt() -> list<A>", optional::unwrap),
+];
+
+/// Semantic versions.
+const SINCE_1_34: &[Row] = &[
     run("semver(string) -> semver", semver::semver),
     run("semver(string, bool) -> semver", semver::semver),
     run("isSemver(string) -> bool", semver::is_semver),
@@ -284,6 +291,21 @@ const ROWS: &[Row] = &[
     run("semver.minor() -> int", semver::minor),
     run("semver.patch() -> int", semver::patch),
 ];
+
+/// Lists v3.
+const SINCE_1_35: &[Row] = &[
+    run("list<A>.slice(int, int) -> list<A>", lists::slice),
+    ("list<list<A>>.flatten() -> list<A>", Means::Unguarded(lists::flatten)),
+    run("list<dyn>.flatten(int) -> list<dyn>", lists::flatten),
+    run("list<C>.sort() -> list<C>", lists::sort),
+    run("lists.range(int) -> list<int>", lists::range),
+    run("list<A>.reverse() -> list<A>", lists::reverse),
+    run("list<A>.distinct() -> list<A>", lists::distinct),
+];
+
+/// All rows, by the first minor version that has them.
+const BY_VERSION: [(u32, &[Row]); 6] =
+    [(0, ROWS), (31, SINCE_1_31), (32, SINCE_1_32), (33, SINCE_1_33), (34, SINCE_1_34), (35, SINCE_1_35)];
 
 /// Letters for several types, with one row for each type.
 const CLASSES: [(&str, &[&str]); 7] = [
@@ -323,20 +345,32 @@ const TYPES: [(&str, Type); 17] = [
 
 static TABLE: LazyLock<HashMap<String, Vec<Overload>>> = LazyLock::new(|| {
     let mut table: HashMap<String, Vec<Overload>> = HashMap::new();
-    for (signature, means) in ROWS {
+    for (since, signature, means) in rows() {
         for signature in expanded(signature) {
             // A test checks that every row is readable.
-            if let Some((name, overload)) = read(&signature, *means) {
-                table.entry(name).or_default().push(overload);
+            if let Some((name, overload)) = read(&signature, means) {
+                table.entry(name).or_default().push(Overload { since, ..overload });
             }
         }
     }
     table
 });
 
-/// The overloads of a function; empty if the function does not exist.
-pub(super) fn overloads(function: &str) -> &'static [Overload] {
-    TABLE.get(function).map_or(&[], Vec::as_slice)
+fn rows() -> impl Iterator<Item = (u32, &'static str, Means)> {
+    BY_VERSION
+        .into_iter()
+        .flat_map(|(since, rows)| rows.iter().map(move |(signature, means)| (since, *signature, *means)))
+}
+
+/// The overloads of a function; none if the function does not exist in this version.
+pub(super) fn overloads(function: &str, dialect: Dialect) -> impl Iterator<Item = &'static Overload> + use<> {
+    let overloads = TABLE.get(function).map_or(&[][..], Vec::as_slice);
+    overloads.iter().filter(move |overload| dialect.is_since(overload.since))
+}
+
+/// The first minor version with a function, if some version has it.
+pub(super) fn since(function: &str) -> Option<u32> {
+    TABLE.get(function)?.iter().map(|overload| overload.since).min()
 }
 
 /// The names of all functions.
@@ -376,8 +410,14 @@ fn read(signature: &str, means: Means) -> Option<(String, Overload)> {
         takes.push(type_of(argument)?);
     }
     let parameters = ["A", "B"].into_iter().filter(|letter| words(signature).any(|word| word == *letter)).count();
-    let overload =
-        Overload { is_member: function.len() != name.len(), takes, gives: type_of(gives)?, parameters, means };
+    let overload = Overload {
+        is_member: function.len() != name.len(),
+        takes,
+        gives: type_of(gives)?,
+        parameters,
+        means,
+        since: 0,
+    };
     Some((name.to_owned(), overload))
 }
 
@@ -433,9 +473,9 @@ mod tests {
 
     #[test]
     fn every_row_is_readable() {
-        for (signature, means) in ROWS {
+        for (_, signature, means) in rows() {
             for signature in expanded(signature) {
-                let (name, overload) = read(&signature, *means).expect(&signature);
+                let (name, overload) = read(&signature, means).expect(&signature);
                 let dots = signature.split('(').next().expect("a name").contains('.');
                 assert_eq!(overload.is_member, dots && !name.contains('.'), "{signature}: {name}");
                 let names_parameter = |of: &Type| format!("{of:?}").contains("Parameter(1)");

@@ -1,7 +1,9 @@
 //! Macros: calls whose arguments are not values, but names and expressions over them.
 
 use super::ast::{Call, Comprehension, Form, Kind, Node, OptionalMap, SortBy};
+use super::dialect::Dialect;
 use super::error::Fault;
+use super::suggest;
 
 /// A macro of one or two iteration variables.
 struct Macro {
@@ -9,10 +11,13 @@ struct Macro {
     form: Form,
     variables: usize,
     has_filter: bool,
+    /// The first minor version that has it.
+    since: u32,
 }
 
+/// Two variables came with Kubernetes 1.32.
 const fn comprehension(name: &'static str, form: Form, variables: usize, has_filter: bool) -> Macro {
-    Macro { name, form, variables, has_filter }
+    Macro { name, form, variables, has_filter, since: if variables == 2 { 33 } else { 0 } }
 }
 
 /// The macros, by name and number of arguments.
@@ -35,6 +40,9 @@ const COMPREHENSIONS: [Macro; 16] = [
     comprehension("transformMapEntry", Form::MapEntry, 2, true),
 ];
 
+/// The first minor version with `sortBy`, as of the other functions of lists v3.
+const SORT_BY: u32 = 35;
+
 /// `function(arguments)`.
 ///
 /// # Errors
@@ -56,10 +64,20 @@ pub(super) fn global(at: usize, function: String, mut arguments: Vec<Node>) -> R
 ///
 /// # Errors
 /// If this is a macro with invalid arguments.
-pub(super) fn member(at: usize, target: Node, function: &str, arguments: Vec<Node>) -> Result<Node, Fault> {
+pub(super) fn member(
+    at: usize,
+    target: Node,
+    function: &str,
+    arguments: Vec<Node>,
+    dialect: Dialect,
+) -> Result<Node, Fault> {
     let takes = |of: &&Macro| of.name == function && of.variables + usize::from(of.has_filter) + 1 == arguments.len();
     if let Some(of) = COMPREHENSIONS.iter().find(takes) {
-        return expand(at, of, target, arguments);
+        return if dialect.is_since(of.since) {
+            expand(at, of, target, arguments)
+        } else {
+            Err(suggest::younger_function(at, function, of.since))
+        };
     }
     match (function, <[Node; 2]>::try_from(arguments)) {
         ("optMap" | "optFlatMap", Ok([variable, body])) => {
@@ -70,6 +88,7 @@ pub(super) fn member(at: usize, target: Node, function: &str, arguments: Vec<Nod
                 Kind::OptionalMap(Box::new(OptionalMap { target, variable, body, is_flat: function != "optMap" })),
             )
         }
+        ("sortBy", Ok(_)) if !dialect.is_since(SORT_BY) => Err(suggest::younger_function(at, function, SORT_BY)),
         ("sortBy", Ok([variable, key])) => sort_by(at, target, &variable, key),
         (_, Ok(arguments)) => plain(at, target, function, arguments.into()),
         (_, Err(arguments)) => plain(at, target, function, arguments),

@@ -1,6 +1,7 @@
 //! Parses tokens into nodes, by recursive descent over the grammar of cel-go (parser/gen/CEL.g4).
 
 use super::ast::{Call, Entry, Item, Kind, Literal, MAX_DEPTH, Node, too_deep};
+use super::dialect::{Dialect, ESCAPED_FIELDS};
 use super::error::Fault;
 use super::lexer::{self, Token, TokenKind};
 use super::macros;
@@ -51,11 +52,12 @@ const BINARY: [(&str, &str, u8); 14] = [
 ///
 /// # Errors
 /// If the text is no expression, or is too long or too deep.
-pub(super) fn parse(source: &str) -> Result<Node, Fault> {
+pub(super) fn parse(source: &str, dialect: Dialect) -> Result<Node, Fault> {
     if source.len() > MAX_LENGTH && source.chars().count() > MAX_LENGTH {
         return Err(Fault::new(0, format!("expression code point size exceeds limit: limit {MAX_LENGTH}")));
     }
-    let mut parser = Parser { tokens: lexer::tokens(source)?.into_iter().peekable(), depth: 0, end: source.len() };
+    let mut parser =
+        Parser { tokens: lexer::tokens(source, dialect)?.into_iter().peekable(), dialect, depth: 0, end: source.len() };
     let node = parser.expression()?;
     match parser.next() {
         Token { kind: TokenKind::End, .. } => Ok(node),
@@ -66,6 +68,7 @@ pub(super) fn parse(source: &str) -> Result<Node, Fault> {
 fn unexpected(token: &Token, expected: &str) -> Fault {
     let found = match &token.kind {
         TokenKind::Name(name) => format!("'{name}'"),
+        TokenKind::Escaped(name) => format!("'`{name}`'"),
         TokenKind::Int(digits) => format!("'{digits}'"),
         TokenKind::Uint(value) => format!("'{value}u'"),
         TokenKind::Double(value) => format!("'{value}'"),
@@ -79,6 +82,7 @@ fn unexpected(token: &Token, expected: &str) -> Fault {
 
 struct Parser {
     tokens: std::iter::Peekable<std::vec::IntoIter<Token>>,
+    dialect: Dialect,
     depth: u16,
     end: usize,
 }
@@ -211,12 +215,22 @@ impl Parser {
     fn dot(&mut self, at: usize, operand: Node) -> Result<Node, Fault> {
         let is_optional = self.skip("?");
         let token = self.next();
-        let TokenKind::Name(field) = token.kind else { return Err(unexpected(&token, "the name of a field")) };
+        let field = match token.kind {
+            TokenKind::Name(field) => field,
+            TokenKind::Escaped(field) if self.dialect.has(ESCAPED_FIELDS) => {
+                return Node::new(at, Kind::Select { operand: Box::new(operand), field, is_optional });
+            }
+            TokenKind::Escaped(_) => {
+                let message = format!("unsupported syntax: '`'; Kubernetes has it from 1.{} on", ESCAPED_FIELDS.0);
+                return Err(Fault::new(token.at, message));
+            }
+            _ => return Err(unexpected(&token, "the name of a field")),
+        };
         if is_optional || !self.skip("(") {
             return Node::new(at, Kind::Select { operand: Box::new(operand), field, is_optional });
         }
         let arguments = self.arguments()?;
-        macros::member(at, operand, &field, arguments)
+        macros::member(at, operand, &field, arguments, self.dialect)
     }
 
     /// Parses arguments up to the closing parenthesis.

@@ -81,10 +81,10 @@ impl Walk<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Expression, Gives};
+    use crate::{Dialect, Expression, Gives};
 
     fn places(source: &str) -> Vec<(usize, String)> {
-        let expression = Expression::compile(source, Gives::Bool).unwrap();
+        let expression = Expression::compile(source, Gives::Bool, Dialect::NEWEST).unwrap();
         expression.places_of_object().into_iter().map(|place| (place.at, place.fields.join("."))).collect()
     }
 

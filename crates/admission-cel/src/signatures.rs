@@ -2,6 +2,7 @@
 //! themselves are in [`library`](super::library).
 
 use super::budget::Meter;
+use super::dialect::Dialect;
 use super::patterns::{Pattern, Patterns};
 use super::types::{Opaque, Type};
 use super::value::{Outcome, Val};
@@ -10,6 +11,7 @@ use super::value::{Outcome, Val};
 pub(super) struct Work<'w> {
     /// Pays for the call.
     pub(super) meter: &'w mut Meter,
+    pub(super) dialect: Dialect,
     /// The pattern of this call, if it is constant.
     pub(super) pattern: Option<&'w Pattern>,
     /// The cache for non-constant patterns.
@@ -54,6 +56,8 @@ pub(super) struct Overload {
     /// The number of type parameters.
     pub(super) parameters: usize,
     pub(super) means: Means,
+    /// The first minor version that has it.
+    pub(super) since: u32,
 }
 
 impl Overload {

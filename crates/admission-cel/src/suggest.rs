@@ -1,5 +1,6 @@
 //! Faults of calls, with suggestions.
 
+use super::dialect::Dialect;
 use super::error::Fault;
 use super::library;
 use super::signatures::Overload;
@@ -13,17 +14,25 @@ const MAX_EDITS: usize = 2;
 const MAX_NAME: usize = 64;
 
 /// The fault of an unknown function.
-pub(super) fn undeclared_function(at: usize, name: &str, is_member: bool) -> Fault {
+pub(super) fn undeclared_function(at: usize, name: &str, is_member: bool, dialect: Dialect) -> Fault {
+    if let Some(since) = library::since(name) {
+        return younger_function(at, name, since);
+    }
     let known = library::functions()
-        .filter(|known| library::overloads(known).iter().any(|overload| overload.is_member == is_member));
+        .filter(|known| library::overloads(known, dialect).any(|overload| overload.is_member == is_member));
     let meant = closest(name, known).map(|meant| format!(", did you mean '{meant}'?")).unwrap_or_default();
     Fault::new(at, format!("undeclared reference to '{name}' (in container ''){meant}"))
 }
 
+/// The fault of a function that this version does not have yet.
+pub(super) fn younger_function(at: usize, name: &str, since: u32) -> Fault {
+    Fault::new(at, format!("undeclared reference to '{name}' (in container ''): Kubernetes has it from 1.{since} on"))
+}
+
 /// The fault of a function that does not accept the arguments.
-pub(super) fn no_matching_overload(at: usize, name: &str, is_member: bool, types: &[Type]) -> Fault {
+pub(super) fn no_matching_overload(at: usize, name: &str, is_member: bool, types: &[Type], dialect: Dialect) -> Fault {
     let given = call(is_member, types);
-    let known: Vec<String> = library::overloads(name).iter().map(|overload| shown(name, overload)).collect();
+    let known: Vec<String> = library::overloads(name, dialect).map(|overload| shown(name, overload)).collect();
     let mut shown = known.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     if known.len() > SHOWN {
         shown.push_str(", …");

@@ -1,12 +1,12 @@
 //! Laws of the whole crate: bounds for any expression, and properties that callers rely on. The corpus `tests/corpus`
 //! covers the meaning of single expressions.
 
-use super::{Budget, COST_PER_EXPRESSION, Expression, Failure, Gives, Variables};
+use super::{Budget, COST_PER_EXPRESSION, Dialect, Expression, Failure, Gives, Variables};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 fn compile(source: &str) -> Expression {
-    Expression::compile(source, Gives::Bool).unwrap_or_else(|error| panic!("{source}: {error}"))
+    Expression::compile(source, Gives::Bool, Dialect::NEWEST).unwrap_or_else(|error| panic!("{source}: {error}"))
 }
 
 fn test(source: &str, object: &Value) -> Result<bool, Failure> {
@@ -14,7 +14,7 @@ fn test(source: &str, object: &Value) -> Result<bool, Failure> {
 }
 
 fn refusal(source: &str) -> String {
-    Expression::compile(source, Gives::Bool).map(|_| ()).expect_err(source).to_string()
+    Expression::compile(source, Gives::Bool, Dialect::NEWEST).map(|_| ()).expect_err(source).to_string()
 }
 
 /// Long enough for a debug build on a busy machine. A release build needs a twentieth.
@@ -36,7 +36,8 @@ fn an_expression_can_be_used_by_several_threads() {
 fn a_message_gives_a_text_and_nothing_else() {
     let object = json!({ "metadata": { "name": "web" } });
     let variables = Variables { object: &object, namespace: None };
-    let message = Expression::compile("'no ' + object.metadata.name", Gives::String).expect("a message");
+    let message =
+        Expression::compile("'no ' + object.metadata.name", Gives::String, Dialect::NEWEST).expect("a message");
     assert_eq!(message.source(), "'no ' + object.metadata.name");
     assert_eq!(message.text(&variables, &mut Budget::validations()), Ok("no web".to_owned()));
     assert_eq!(message.test(&variables, &mut Budget::validations()), Err(Failure::no_such_overload()));
@@ -44,7 +45,7 @@ fn a_message_gives_a_text_and_nothing_else() {
         ("1", "1:1: must evaluate to string but got int"),
         ("object.metadata.name", "1:7: must evaluate to string but got dyn; convert it, as in `string(…)`"),
     ] {
-        let error = Expression::compile(source, Gives::String).map(|_| ()).expect_err(source);
+        let error = Expression::compile(source, Gives::String, Dialect::NEWEST).map(|_| ()).expect_err(source);
         assert!(error.to_string().contains(refused.split_once(' ').expect("a space").1), "{error}");
     }
 }
@@ -127,7 +128,7 @@ fn depth_is_bounded_and_no_stack_overflows() {
                 if source.len() > 90_000 {
                     continue;
                 }
-                match Expression::compile(&source, Gives::Bool) {
+                match Expression::compile(&source, Gives::Bool, Dialect::NEWEST) {
                     Ok(expression) => {
                         assert!(is_taken || !is_limited, "{}", &source[..80]);
                         let variables = Variables { object: &json!({}), namespace: None };
@@ -285,7 +286,7 @@ fn hostile_sources_end() {
         "'\\ud83d\\ude00' == ''".to_owned(),
     ] {
         let start = Instant::now();
-        let _ = Expression::compile(&source, Gives::Bool);
+        let _ = Expression::compile(&source, Gives::Bool, Dialect::NEWEST);
         let took = start.elapsed();
         assert!(took < LIMIT, "{took:?} {}", source.chars().take(60).collect::<String>());
     }
@@ -346,7 +347,7 @@ fn nothing_panics() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             source.push_str(PIECES[usize::try_from(state >> 33).expect("it fits") % PIECES.len()]);
         }
-        if let Ok(expression) = Expression::compile(&source, Gives::Bool) {
+        if let Ok(expression) = Expression::compile(&source, Gives::Bool, Dialect::NEWEST) {
             let _ = expression.test(&variables, &mut Budget::new(10_000));
         }
     }

@@ -1,5 +1,6 @@
 //! URLs, parsed as Go's net/url does.
 
+use super::dialect::{Dialect, ONE_COLON_IN_HOSTS};
 use std::borrow::Cow;
 
 /// The parts of a URL.
@@ -24,20 +25,20 @@ fn is_unreserved(byte: u8) -> bool {
 
 impl Url {
     /// `url.ParseRequestURI`: an absolute URL, or a path.
-    pub(super) fn is_request_uri(text: &str) -> bool {
-        Self::parse_as(text, true).is_some()
+    pub(super) fn is_request_uri(text: &str, dialect: Dialect) -> bool {
+        Self::parse_as(text, true, dialect).is_some()
     }
 
     /// Parses the argument of `url()`: it must be a request URI, and is then parsed without its fragment.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        Self::parse_as(text, true)?;
+    pub(super) fn parse(text: &str, dialect: Dialect) -> Option<Self> {
+        Self::parse_as(text, true, dialect)?;
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
         unescaped(fragment.as_bytes(), |_| true)?;
-        let url = Self::parse_as(rest, false)?;
+        let url = Self::parse_as(rest, false, dialect)?;
         Some(Self { fragment: fragment.to_owned(), ..url })
     }
 
-    fn parse_as(text: &str, is_request: bool) -> Option<Self> {
+    fn parse_as(text: &str, is_request: bool, dialect: Dialect) -> Option<Self> {
         if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) || (text.is_empty() && is_request) {
             return None;
         }
@@ -61,7 +62,7 @@ impl Url {
         let path = match rest.strip_prefix("//").filter(|_| has_authority) {
             Some(rest) => {
                 let (authority, path) = rest.split_at_checked(rest.find('/').unwrap_or(rest.len()))?;
-                url.authority(authority)?;
+                url.authority(authority, dialect)?;
                 path
             }
             None => rest,
@@ -71,7 +72,7 @@ impl Url {
         Some(url)
     }
 
-    fn authority(&mut self, text: &str) -> Option<()> {
+    fn authority(&mut self, text: &str, dialect: Dialect) -> Option<()> {
         let (user, host) = text.rsplit_once('@').map_or((None, text), |(user, host)| (Some(user), host));
         if let Some(user) = user {
             let is_valid = |byte| is_unreserved(byte) || b":!$&'()*+,;=%@".contains(&byte);
@@ -79,7 +80,7 @@ impl Url {
             unescaped(user.as_bytes(), |_| true)?;
             self.user = Some(user.to_owned());
         }
-        self.host = parse_host(host)?;
+        self.host = parse_host(host, dialect)?;
         Some(())
     }
 
@@ -133,7 +134,7 @@ fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn parse_host(text: &str) -> Option<String> {
+fn parse_host(text: &str, dialect: Dialect) -> Option<String> {
     if text.starts_with('[') {
         let end = text.rfind(']')?;
         let (address, port) = text.split_at_checked(end + 1)?;
@@ -144,7 +145,7 @@ fn parse_host(text: &str) -> Option<String> {
         is_port(port).then_some(())?;
     }
     let host = String::from_utf8_lossy(&host_bytes(text)?).into_owned();
-    (host.matches(':').count() < 2).then_some(host)
+    (host.matches(':').count() < 2 || !dialect.has(ONE_COLON_IN_HOSTS)).then_some(host)
 }
 
 /// `[address]` or `[address%25zone]`.

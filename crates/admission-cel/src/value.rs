@@ -170,23 +170,23 @@ pub(super) enum TypeName {
 }
 
 impl TypeName {
-    /// The types that expressions may name. The others have functions only.
-    pub(super) const DECLARED: [Self; 15] = [
-        Self::Null,
-        Self::Bool,
-        Self::Int,
-        Self::Uint,
-        Self::Double,
-        Self::Text,
-        Self::Bytes,
-        Self::List,
-        Self::Map,
-        Self::Timestamp,
-        Self::Duration,
-        Self::Type,
-        Self::Optional,
-        Self::Opaque(Opaque::Ip),
-        Self::Opaque(Opaque::Cidr),
+    /// The types that expressions may name, by the first minor version. The others have functions only.
+    pub(super) const DECLARED: [(u32, Self); 15] = [
+        (0, Self::Null),
+        (0, Self::Bool),
+        (0, Self::Int),
+        (0, Self::Uint),
+        (0, Self::Double),
+        (0, Self::Text),
+        (0, Self::Bytes),
+        (0, Self::List),
+        (0, Self::Map),
+        (0, Self::Timestamp),
+        (0, Self::Duration),
+        (0, Self::Type),
+        (31, Self::Optional),
+        (31, Self::Opaque(Opaque::Ip)),
+        (31, Self::Opaque(Opaque::Cidr)),
     ];
 
     pub(super) const fn name(self) -> &'static str {

@@ -2,18 +2,18 @@
 
 mod corpus_files;
 
-use admission_cel::{Budget, Expression, Gives, Variables};
-use corpus_files::Entry;
+use admission_cel::{Budget, Dialect, Expression, Gives, Variables};
+use corpus_files::{Entry, NEWEST, OLDEST};
 use std::path::Path;
 
 fn entries() -> Vec<Entry> {
     corpus_files::entries(Path::new(env!("CARGO_MANIFEST_DIR")))
 }
 
-/// Our verdict on an entry, and its reason.
-fn verdict(entry: &Entry) -> (&'static str, String) {
+/// Our verdict on an entry as of a version, and its reason.
+fn verdict(entry: &Entry, dialect: Dialect) -> (&'static str, String) {
     let variables = Variables { object: &entry.object, namespace: entry.namespace.as_ref() };
-    match Expression::compile(&entry.expression, Gives::Bool) {
+    match Expression::compile(&entry.expression, Gives::Bool, dialect) {
         Err(error) => ("refused", error.to_string()),
         Ok(expression) => match expression.test(&variables, &mut Budget::validations()) {
             Ok(true) => ("true", String::new()),
@@ -24,20 +24,28 @@ fn verdict(entry: &Entry) -> (&'static str, String) {
 }
 
 #[test]
-fn every_expression_has_its_verdict() {
+fn every_expression_has_its_verdict_in_every_version() {
     let entries = entries();
     assert!(entries.len() > 800, "{} entries", entries.len());
     let mut wrong = Vec::new();
     for entry in &entries {
-        let (verdict, why) = verdict(entry);
-        if verdict != entry.expect {
-            wrong.push(format!(
-                "{}: {}\n  {}\n  expected {}, found {verdict} {why}",
-                entry.file, entry.name, entry.expression, entry.expect
-            ));
+        for minor in OLDEST..=NEWEST {
+            let (verdict, why) = verdict(entry, Dialect::of(minor));
+            let expected = entry.expect.at(minor);
+            if verdict != expected {
+                wrong.push(format!(
+                    "{}: {}\n  {}\n  1.{minor}: expected {expected}, found {verdict} {why}",
+                    entry.file, entry.name, entry.expression
+                ));
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_corpus_has_every_version() {
+    assert_eq!((Dialect::OLDEST, Dialect::NEWEST), (Dialect::of(OLDEST), Dialect::of(NEWEST)));
 }
 
 #[test]

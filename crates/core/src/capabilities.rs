@@ -199,6 +199,15 @@ impl Capabilities {
         self.best(&kind.group, &kind.resource, |_, served| served.obstacle().is_none())
     }
 
+    /// The number after `1.`, if it is known; `u32::MAX` for a later major version.
+    pub fn known_minor(&self) -> Option<u32> {
+        match self.minor {
+            (0, _) => None,
+            (1, minor) => Some(minor),
+            _ => Some(u32::MAX),
+        }
+    }
+
     /// Whether the version is known and is at least `major.minor`.
     pub fn at_least(&self, major: u32, minor: u32) -> bool {
         self.minor >= (major, minor)

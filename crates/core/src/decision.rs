@@ -6,10 +6,11 @@
 //! nothing.
 
 use crate::api::code::Code;
+use crate::api::pod_security::Standard;
 use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
 use crate::inject::{self, Conflict, Template};
 use crate::policy::checks::{self, Common};
-use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide_with};
+use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide_with, dialect};
 use crate::workload::Workload;
 use admission_cel::Budget;
 use json_patch::Patch;
@@ -65,6 +66,8 @@ pub struct Decision {
     judges: Vec<Arc<Policy>>,
     /// Whether containers can be delivered as native sidecars.
     native_sidecars: bool,
+    /// The minor version of the server, as in [`Site`].
+    minor: Option<u32>,
     /// The patch of [`Self::inject`]; none after a policy was removed from it.
     planned: Option<Patch>,
 }
@@ -75,7 +78,7 @@ impl Decision {
     /// # Guarantees
     /// Pure. Policies that are suspended or in Audit mode add nothing, and conflict with none.
     pub fn of(policies: &Policies, workload: &Workload, site: &Site) -> Self {
-        let mut decision = Self { native_sidecars: site.native_sidecars, ..Self::default() };
+        let mut decision = Self { native_sidecars: site.native_sidecars, minor: site.minor, ..Self::default() };
         let common = Common::of(workload, site);
         for policy in policies.iter() {
             decision.ask(policy, &policy.view(workload), site, &common);
@@ -84,6 +87,10 @@ impl Decision {
         let workload = decision.view(workload);
         decision.leave_out_conflicts(&workload);
         decision
+    }
+
+    fn standard(&self) -> Standard {
+        Standard::of(self.minor)
     }
 
     /// `workload` with its pod at the path that the injected policies give.
@@ -145,7 +152,7 @@ impl Decision {
         let templates = self.templates(&matching, workload);
         let templates = references(&templates);
         // First, because there is nearly always no conflict, and then the work is done.
-        if let Ok(patch) = inject::plan(workload, &templates, &templates) {
+        if let Ok(patch) = inject::plan(workload, &templates, &templates, self.standard()) {
             self.planned = Some(patch);
             return;
         }
@@ -159,7 +166,7 @@ impl Decision {
         }
         for (policy, template) in matching.iter().zip(&templates) {
             if self.injects(policy)
-                && let Err(conflict) = inject::check(workload, template, &templates)
+                && let Err(conflict) = inject::check(workload, template, &templates, self.standard())
             {
                 self.fail(policy.clone(), conflict.into());
             }
@@ -244,7 +251,7 @@ impl Decision {
 
     fn plan_anew(&mut self, workload: &Workload) -> Patch {
         let (inject, matching) = (self.templates(&self.inject, workload), self.templates(&self.matching, workload));
-        match inject::plan(workload, &references(&inject), &references(&matching)) {
+        match inject::plan(workload, &references(&inject), &references(&matching), self.standard()) {
             Ok(patch) => patch,
             Err(conflict) => {
                 for policy in self.inject.clone() {
@@ -263,13 +270,15 @@ impl Decision {
             return;
         }
         let stored = workload.with_body(workload.patched(patch));
-        let variables = checks::variables(&stored);
+        let (variables, dialect) = (checks::variables(&stored), dialect(self.minor));
         for policy in self.judges.clone() {
             let mut budget = Budget::validations();
             for demand in &policy.validations {
-                let (outcome, code, detail) = match demand.expression.test(&variables, &mut budget) {
+                let (outcome, code, detail) = match demand.expression.on(dialect).test(&variables, &mut budget) {
                     Ok(true) => continue,
-                    Ok(false) => (Outcome::Rejected, Code::ValidationFailed, demand.told(&variables, &mut budget)),
+                    Ok(false) => {
+                        (Outcome::Rejected, Code::ValidationFailed, demand.told(&variables, &mut budget, dialect))
+                    }
                     Err(failure) => {
                         let outcome = if policy.refuses() { Outcome::Rejected } else { Outcome::Failed };
                         let detail = format!("validation `{}` failed: {failure}", demand.expression.source().trim());

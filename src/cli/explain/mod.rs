@@ -93,7 +93,7 @@ async fn in_cluster(
     }
     let found = live::workloads(&options.cluster, &asked, &options.scope).await?;
     if !options.site.names_version() {
-        site.native_sidecars = found.native_sidecars;
+        (site.native_sidecars, site.minor) = (found.native_sidecars, found.minor);
     }
     Ok((found.workloads.into_iter().map(Subject::stored).collect(), found.namespace))
 }

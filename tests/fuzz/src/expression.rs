@@ -1,6 +1,6 @@
 //! Expressions: compilation, and evaluation within a budget.
 
-use admission_cel::{Budget, COST_PER_EXPRESSION, Expression, Failure, Gives, Variables};
+use admission_cel::{Budget, COST_PER_EXPRESSION, Dialect, Expression, Failure, Gives, Variables};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ const LITTLE: u64 = 10_000;
 pub(crate) fn run(bytes: &[u8]) {
     let Ok(source) = std::str::from_utf8(bytes) else { return };
     for gives in [Gives::Bool, Gives::String] {
-        match Expression::compile(source, gives) {
+        match Expression::compile(source, gives, Dialect::NEWEST) {
             Ok(expression) => {
                 // More than the server's limit for one expression, so that our own limit applies.
                 for ((object, namespace), units) in OBJECTS.iter().zip([2 * COST_PER_EXPRESSION, LITTLE, LITTLE]) {

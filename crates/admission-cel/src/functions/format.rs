@@ -3,6 +3,7 @@
 use super::convert::{double_text, text_of};
 use super::strings::escape;
 use crate::budget::Meter;
+use crate::dialect::NARROW_EXPONENTS;
 use crate::error::Failure;
 use crate::moment::duration_text;
 use crate::signatures::Work;
@@ -26,7 +27,11 @@ enum Part<'f> {
 pub(crate) fn format<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(format), Val::List(arguments)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(format.len())?;
-    let mut out = Out { meter: work.meter, text: String::new() };
+    let mut out = Out {
+        meter: work.meter,
+        cross: if work.dialect.has(NARROW_EXPONENTS) { "×" } else { "\u{202f}×\u{202f}" },
+        text: String::new(),
+    };
     let mut next = 0;
     for part in parts(format) {
         match part.map_err(Failure::new)? {
@@ -135,6 +140,8 @@ fn refusal(verb: char, of: &str) -> String {
 /// The output.
 struct Out<'m> {
     meter: &'m mut Meter,
+    /// The sign between the digits and the power of ten of `%e`.
+    cross: &'static str,
     text: String,
 }
 
@@ -160,7 +167,7 @@ impl Out<'_> {
             ('b', Val::Bool(value)) => Some(u8::from(*value).to_string()),
             ('f' | 'e', value) => match double(value) {
                 Some(value) if verb == 'f' => Some(self.fixed(value, precision.unwrap_or(DECIMALS))?),
-                Some(value) => Some(scientific(value, precision.unwrap_or(DECIMALS))),
+                Some(value) => Some(scientific(value, self.cross, precision.unwrap_or(DECIMALS))),
                 None => None,
             },
             ('x' | 'X', Val::Text(text)) => Some(self.hex(text.as_bytes())?),
@@ -300,7 +307,7 @@ fn grouped(digits: &str) -> String {
 }
 
 /// The format of the locale: `2.718280×10⁰⁰`. The precision acts as a width, because the server leaves out a dot.
-fn scientific(value: f64, width: usize) -> String {
+fn scientific(value: f64, cross: &str, width: usize) -> String {
     const DIGITS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     if !value.is_finite() {
         return not_finite(value).to_owned();
@@ -312,7 +319,7 @@ fn scientific(value: f64, width: usize) -> String {
         .chars()
         .filter_map(|digit| DIGITS.get(usize::try_from(digit.to_digit(10)?).ok()?))
         .collect();
-    let written = format!("{digits}×10{sign}{raised}");
+    let written = format!("{digits}{cross}10{sign}{raised}");
     let missing = width.min(MAX_DECIMALS).saturating_sub(written.chars().count());
     " ".repeat(missing) + &written
 }

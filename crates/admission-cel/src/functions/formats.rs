@@ -14,7 +14,7 @@ pub(crate) fn named<'a>(_: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
 pub(crate) fn validate<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Format(format), Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge(text_cost(text.len()).saturating_mul(4))?;
-    if (format.is_valid)(text) {
+    if (format.is_valid)(text, work.dialect) {
         return Ok(Val::Optional(None));
     }
     Val::some(Val::list(vec![Val::text(format.must)])?)

@@ -4,6 +4,7 @@ use super::arithmetic;
 use super::compare;
 use super::moment;
 use crate::budget::Meter;
+use crate::dialect::NO_NEGATIVE_RANGES;
 use crate::error::Failure;
 use crate::signatures::Work;
 use crate::types::Type;
@@ -170,6 +171,9 @@ fn flatten_into<'a>(meter: &mut Meter, items: &mut Vec<Val<'a>>, list: &List<'a>
 
 pub(crate) fn range<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Int(end)] = values else { return Err(Failure::no_such_overload()) };
+    if *end < 0 && work.dialect.has(NO_NEGATIVE_RANGES) {
+        return Err(Failure::new(format!("lists.range: size must be non-negative, got {end}")));
+    }
     work.meter.charge_items(usize::try_from(*end).unwrap_or(0))?;
     Val::list((0..*end).map(Val::Int).collect())
 }

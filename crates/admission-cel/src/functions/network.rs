@@ -1,5 +1,6 @@
 //! The functions of IP addresses and of ranges.
 
+use crate::dialect::RANGES_IN_RANGES;
 use crate::error::Failure;
 use crate::network::{Cidr, parse_ip};
 use crate::signatures::Work;
@@ -114,7 +115,11 @@ pub(crate) fn contains_cidr<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outc
         }
         _ => return Err(Failure::no_such_overload()),
     };
-    Ok(Val::Bool(inner.length >= outer.length && outer.contains(inner.ip)))
+    let is_within = match work.dialect.has(RANGES_IN_RANGES) {
+        true => outer.contains(inner.ip),
+        false => outer.masked() == Cidr { length: outer.length, ..inner },
+    };
+    Ok(Val::Bool(inner.length >= outer.length && is_within))
 }
 
 fn of<'v>(values: &'v [Val<'_>]) -> Result<&'v Cidr, Failure> {

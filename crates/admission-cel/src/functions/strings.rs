@@ -1,5 +1,6 @@
 //! Functions over strings. Positions count characters, not bytes.
 
+use crate::dialect::{LAST_INDEX_IN_NOTHING, OFFSETS_BEYOND_THE_END, OFFSETS_OF_NOTHING};
 use crate::error::Failure;
 use crate::signatures::Work;
 use crate::value::{Outcome, Text, Val};
@@ -75,24 +76,43 @@ pub(crate) fn index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'
     let (text, wanted, offset) = search(work, values)?;
     let offset = offset.unwrap_or(0);
     if wanted.is_empty() {
-        return Ok(Val::Int(offset));
+        return index_of_nothing(work, offset, text.chars().count());
     }
     let start = usize::try_from(offset).map_err(|_| out_of_range(offset))?;
-    let Ok(byte) = byte_of(text, offset) else { return Ok(Val::Int(-1)) };
+    let byte = match byte_of(text, offset) {
+        Ok(byte) if byte < text.len() => byte,
+        _ => return beyond_the_end(work, offset),
+    };
     let found = text.get(byte..).and_then(|rest| Some(rest.get(..rest.find(wanted)?)?.chars().count()));
     Ok(found.map_or(Val::Int(-1), |found| position(start + found)))
+}
+
+/// The position of an empty string that is searched from an offset.
+fn index_of_nothing<'a>(work: &Work<'_>, offset: i64, length: usize) -> Outcome<'a> {
+    match usize::try_from(offset) {
+        _ if !work.dialect.has(OFFSETS_OF_NOTHING) => Ok(Val::Int(offset)),
+        Ok(offset) => Ok(position(offset.min(length))),
+        Err(_) => Err(out_of_range(offset)),
+    }
+}
+
+fn beyond_the_end<'a>(work: &Work<'_>, offset: i64) -> Outcome<'a> {
+    if work.dialect.has(OFFSETS_BEYOND_THE_END) { Ok(Val::Int(-1)) } else { Err(out_of_range(offset)) }
 }
 
 pub(crate) fn last_index_of<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let (text, wanted, offset) = search(work, values)?;
     let length = text.chars().count();
     if wanted.is_empty() {
-        return Ok(offset.map_or(position(length), Val::Int));
+        return offset.map_or_else(|| Ok(position(length)), |offset| index_of_nothing(work, offset, length));
     }
     let end = match offset {
+        None if length == 0 && !work.dialect.has(LAST_INDEX_IN_NOTHING) => return Err(out_of_range(-1)),
         None => text.len(),
         Some(offset) if offset < 0 => return Err(out_of_range(offset)),
-        Some(offset) if usize::try_from(offset).is_ok_and(|offset| offset >= length) => return Ok(Val::Int(-1)),
+        Some(offset) if usize::try_from(offset).is_ok_and(|offset| offset >= length) => {
+            return beyond_the_end(work, offset);
+        }
         // The end of a match that begins at the offset or before.
         Some(offset) => byte_of(text, offset)?.saturating_add(wanted.len()).min(text.len()),
     };

@@ -10,14 +10,15 @@ use std::rc::Rc;
 pub(crate) fn url<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(text.len() * 2)?;
-    let url = Url::parse(text).ok_or_else(|| Failure::new("URL parse error during conversion from string"))?;
+    let url =
+        Url::parse(text, work.dialect).ok_or_else(|| Failure::new("URL parse error during conversion from string"))?;
     Ok(Val::Url(Rc::new(url)))
 }
 
 pub(crate) fn is_url<'a>(work: &mut Work<'_>, values: &[Val<'a>]) -> Outcome<'a> {
     let [Val::Text(text)] = values else { return Err(Failure::no_such_overload()) };
     work.meter.charge_text(text.len())?;
-    Ok(Val::Bool(Url::is_request_uri(text)))
+    Ok(Val::Bool(Url::is_request_uri(text, work.dialect)))
 }
 
 fn part<'a>(values: &[Val<'a>], of: impl Fn(&Url) -> String) -> Outcome<'a> {

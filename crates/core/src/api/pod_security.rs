@@ -1,9 +1,23 @@
 //! The Pod Security Standards, for the fields that a template can have: one row for each control.
 //!
-//! The controls and values are those of `k8s.io/pod-security-admission` of Kubernetes 1.36. [`breaches`] checks a
+//! The controls and values are those of `k8s.io/pod-security-admission` of Kubernetes 1.37. [`breaches`] checks a
 //! template alone, by the latest version and by controls that only older versions have (seccomp by annotation, up to
-//! 1.18). [`demands`] returns the breaches for a pod in a Namespace: with the versions that have the control, and the
-//! fields of the pod that lift it. Fields of the pod itself have no row: host namespaces and sysctls. See
+//! 1.18): a limit that the operator's owner sets does not change with the server. [`demands`] returns the breaches for a
+//! pod in a Namespace: with the versions that have the control, and the fields of the pod that lift it. The label of the
+//! Namespace names a version, and the server applies the newest one that it knows up to there ([`Standard`]). What
+//! changed since 1.22:
+//!
+//! | control | change | by |
+//! |---|---|---|
+//! | Running as Non-root user | new in 1.23 | version |
+//! | Windows pods | lift controls from 1.25 on | version |
+//! | AppArmor | field `appArmorProfile` from 1.30 on; older servers drop it | server |
+//! | SELinux | type `container_engine_t` from 1.31 on | version |
+//! | Volume Types | `image` from 1.33 on | server |
+//! | Host Probes / Lifecycle Hooks | new in 1.34 | version |
+//! | /proc Mount Type, Running as Non-root | lifted in user namespaces from 1.35 on; before, by an alpha gate | version |
+//! | Sysctls | more in 1.27, 1.29, 1.32 and 1.37 | version |
+//! Fields of the pod itself have no row: host namespaces and sysctls. See
 //! <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.
 
 use super::v1alpha1::{RawObject, Template};
@@ -79,10 +93,19 @@ pub struct Demand {
     pub level: Level,
     /// The minor versions of the standard that have it.
     pub versions: Range<u32>,
+    /// The minor versions of servers that apply it, whatever version of the standard is named.
+    pub servers: Range<u32>,
     /// The pods that are exempt, whatever their containers set.
     pub lifted: Lifted,
     /// The field of the pod's `spec` that replaces a container's missing field, and the values that do.
     pub inherits: Option<(&'static [&'static str], Inherited)>,
+}
+
+impl Demand {
+    /// Whether current servers apply it.
+    pub fn is_current(&self) -> bool {
+        self.servers.contains(&LATEST)
+    }
 }
 
 /// Pods that a control does not apply to.
@@ -112,13 +135,35 @@ pub enum Inherited {
     OneOf(&'static [&'static str]),
 }
 
+/// What a server knows of the standard: the versions up to its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standard {
+    minor: u32,
+}
+
+/// The first minor version of servers that enforce the labels by default. For older ones, admission webhooks do: those
+/// are not bound to a version.
+const ENFORCED_SINCE: u32 = 23;
+
+impl Standard {
+    /// The newest one.
+    pub const NEWEST: Self = Self { minor: LATEST };
+
+    /// The standard of a server of Kubernetes 1.`minor`, the newest one if that is unknown.
+    pub fn of(minor: Option<u32>) -> Self {
+        minor.filter(|minor| *minor >= ENFORCED_SINCE).map_or(Self::NEWEST, |minor| Self { minor })
+    }
+}
+
 /// The level that a Namespace enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enforced {
     /// The level.
     pub level: Level,
-    /// The minor version of the standard; [`LATEST`] if the label is missing or unreadable.
+    /// The minor version of the standard: [`LATEST`], or that of the server, if the label is missing or unreadable.
     pub minor: u32,
+    /// The minor version of the server.
+    server: u32,
 }
 
 /// The label of a Namespace that names the level.
@@ -133,7 +178,7 @@ pub const LATEST: u32 = 1_000_000;
 impl Enforced {
     /// The level that `namespace`, a whole object, enforces by its labels; none without a label. An invalid level means
     /// `restricted`, as on the API server. The server's own configuration is unknown here.
-    pub fn by(namespace: &Value) -> Option<Self> {
+    pub fn by(namespace: &Value, standard: Standard) -> Option<Self> {
         let labels = namespace.get("metadata")?.get("labels")?;
         let level = match labels.get(ENFORCE)?.as_str()? {
             "privileged" => return None,
@@ -141,7 +186,13 @@ impl Enforced {
             _ => Level::Restricted,
         };
         let named = labels.get(ENFORCE_VERSION).and_then(Value::as_str).and_then(minor);
-        Some(Self { level, minor: named.unwrap_or(LATEST) })
+        let server = standard.minor;
+        Some(Self { level, minor: named.unwrap_or(LATEST).min(server), server })
+    }
+
+    /// Whether `demand` is one of this level, as far as its level and versions tell.
+    pub fn has(&self, demand: &Demand) -> bool {
+        self.level <= demand.level && demand.versions.contains(&self.minor) && demand.servers.contains(&self.server)
     }
 }
 
@@ -165,6 +216,7 @@ pub fn demands(template: &Template) -> Vec<Demand> {
                 control: control.name,
                 level: control.level,
                 versions: control.versions.clone(),
+                servers: control.servers.clone(),
                 lifted: control.lifted,
                 inherits,
             };
@@ -201,6 +253,8 @@ struct Control {
     is_required: bool,
     /// The minor versions of the standard that have the control.
     versions: Range<u32>,
+    /// The minor versions of servers that have it.
+    servers: Range<u32>,
     /// Whether later versions replace it with another control, so that it counts only for a given version.
     is_superseded: bool,
     lifted: Lifted,
@@ -227,6 +281,7 @@ const fn optional(
         fields,
         is_required: false,
         versions: 0..u32::MAX,
+        servers: 0..u32::MAX,
         is_superseded: false,
         lifted: Lifted::Never,
         inherits: None,
@@ -255,6 +310,11 @@ impl Control {
     /// The control for versions before `minor`.
     const fn until(self, minor: u32) -> Self {
         Self { versions: self.versions.start..minor, ..self }
+    }
+
+    /// The control for servers before `minor`.
+    const fn on_servers_until(self, minor: u32) -> Self {
+        Self { servers: self.servers.start..minor, ..self }
     }
 
     const fn superseded(self) -> Self {
@@ -419,6 +479,9 @@ static CONTROLS: &[Control] = {
              or `secret`",
             |key, _| key == "name" || VOLUME_TYPES.contains(&key),
         ),
+        optional(Restricted, "Volume Types", Volumes, &["image"], "no such volume", |_, _| false)
+            .on_servers_until(33)
+            .superseded(),
         required("Privilege Escalation", &["securityContext.allowPrivilegeEscalation"], "`false`", is_false)
             .since(8)
             .lifted(Lifted::Windows),

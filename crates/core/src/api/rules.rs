@@ -11,7 +11,7 @@ use super::schema::{self, Fault, FaultKind};
 use super::targets;
 use super::trust::Trust;
 use super::v1alpha1::{EngineChoice, Operator, RawObject, Requirement, SidecarPolicySpec, Template};
-use admission_cel::{Expression, Gives};
+use admission_cel::{Dialect, Expression, Gives};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
@@ -663,7 +663,7 @@ fn faulty_expressions(policy: &Subject<'_>) -> Vec<Finding> {
             .collect::<Vec<_>>()
     });
     let faulty = conditions.chain(validations).filter_map(|(field, source, gives)| {
-        let fault = Expression::compile(source, gives).err()?;
+        let fault = Expression::compile(source, gives, Dialect::NEWEST).err()?;
         Some(Finding::with(format!("spec.{field}"), fault.to_string()))
     });
     faulty.collect()

@@ -7,6 +7,7 @@ use super::pod::{Network, Own, Pod};
 use super::{equal, needs, unmet};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
+use crate::api::pod_security::Standard;
 use crate::api::v1alpha1::RawObject;
 use serde_json::Value;
 use std::fmt;
@@ -25,7 +26,12 @@ pub(crate) fn collisions(templates: &[&Template], network: Network) -> Vec<(usiz
 
 /// The first thing that `template` would change in `pod` or lacks there. `matching` are the templates of all policies
 /// that match.
-pub(super) fn check(pod: &Pod<'_>, template: &Template, matching: &[&Template]) -> Result<(), Conflict> {
+pub(super) fn check(
+    pod: &Pod<'_>,
+    template: &Template,
+    matching: &[&Template],
+    standard: Standard,
+) -> Result<(), Conflict> {
     let name_conflict = || {
         LISTS
             .iter()
@@ -39,7 +45,7 @@ pub(super) fn check(pod: &Pod<'_>, template: &Template, matching: &[&Template]) 
         .or_else(|| host_port_conflict(pod, template))
         .or_else(|| missing_volume(pod, template))
         .or_else(|| own.iter().find_map(|own| mount_conflict(own, template)))
-        .or_else(|| unmet::first(pod, template));
+        .or_else(|| unmet::first(pod, template, standard));
     conflict.map_or(Ok(()), Err)
 }
 
@@ -507,7 +513,7 @@ mod tests {
         let body = json!({"spec": {"volumeClaimTemplates": [{"metadata": {"name": "data"}}], "template": {"spec": {"containers": []}}}});
         let check_in = |resource| {
             let workload = Workload::new(Kind::find("apps", resource).unwrap(), body.clone());
-            check(&Pod::of(&workload).unwrap(), &claim, &[&claim]).map_err(|conflict| conflict.code)
+            check(&Pod::of(&workload).unwrap(), &claim, &[&claim], Standard::NEWEST).map_err(|conflict| conflict.code)
         };
         assert_eq!(check_in("statefulsets"), Err(Code::NameConflict));
         assert_eq!(check_in("deployments"), Ok(()));
@@ -521,7 +527,7 @@ mod tests {
         );
         let body = json!({"spec": {"containers": [{"name": "app", "image": "a"}]}});
         let workload = Workload::new(Kind::find("", "pods").unwrap(), body);
-        let conflict = check(&Pod::of(&workload).unwrap(), &both, &[&both]).unwrap_err();
+        let conflict = check(&Pod::of(&workload).unwrap(), &both, &[&both], Standard::NEWEST).unwrap_err();
         assert_eq!(conflict.code, Code::NameConflict);
         assert_eq!(conflict.to_string(), "container `app` exists with another `image`: `a` here, `b` in the template");
     }

@@ -20,6 +20,7 @@ pub(crate) mod unmet;
 pub use obstacle::Conflict;
 pub use undo::{Cause, Leftover, Undone, undo, undo_anywhere};
 
+use crate::api::pod_security::Standard;
 use crate::api::v1alpha1;
 use crate::api::v1alpha1::{Place, Position};
 use crate::workload::Workload;
@@ -139,16 +140,22 @@ pub fn collisions(templates: &[&Template]) -> Vec<(usize, usize, Conflict)> {
 
 /// Whether `template` can be injected into `workload` without a change of existing content. `matching` are the
 /// templates of all policies that match, this one included: containers that they name are not the user's own.
+/// `standard` is what the server knows of the Pod Security Standards.
 ///
 /// # Errors
 /// The first obstacle: a name, path or host port that the workload uses differently; a mounted volume that exists
 /// nowhere; a rule of the API server that both break together; or a pod template that is missing or malformed.
-pub fn check(workload: &Workload, template: &Template, matching: &[&Template]) -> Result<(), Conflict> {
-    conflict::check(&Pod::of(workload)?, template, matching)
+pub fn check(
+    workload: &Workload,
+    template: &Template,
+    matching: &[&Template],
+    standard: Standard,
+) -> Result<(), Conflict> {
+    conflict::check(&Pod::of(workload)?, template, matching, standard)
 }
 
-/// The patch that injects `templates`, which come in the order of their priority, into `workload`. `matching` as for
-/// [`check`].
+/// The patch that injects `templates`, which come in the order of their priority, into `workload`. `matching` and
+/// `standard` as for [`check`].
 ///
 /// # Guarantees
 /// - It applies to `workload`, consists of `add` operations only, and neither changes nor removes anything of the
@@ -164,7 +171,12 @@ pub fn check(workload: &Workload, template: &Template, matching: &[&Template]) -
 /// # Errors
 /// The first failure of [`collisions`] or [`check`]: then no template may be injected. Drop the templates that they
 /// name, and plan again.
-pub fn plan(workload: &Workload, templates: &[&Template], matching: &[&Template]) -> Result<Patch, Conflict> {
+pub fn plan(
+    workload: &Workload,
+    templates: &[&Template],
+    matching: &[&Template],
+    standard: Standard,
+) -> Result<Patch, Conflict> {
     if templates.is_empty() {
         return Ok(Patch::default());
     }
@@ -172,7 +184,7 @@ pub fn plan(workload: &Workload, templates: &[&Template], matching: &[&Template]
     if let Some((_, _, conflict)) = conflict::collisions(templates, pod.network()).into_iter().next() {
         return Err(conflict);
     }
-    templates.iter().try_for_each(|template| conflict::check(&pod, template, matching))?;
+    templates.iter().try_for_each(|template| conflict::check(&pod, template, matching, standard))?;
     unmet::together(&pod, templates).map_or(Ok(()), Err)?;
     // The user's containers first, because items before them change their index.
     let mut groups = inner_of(&pod, templates, matching)?;
@@ -332,7 +344,9 @@ mod tests {
     fn a_list_that_is_not_there_is_added_whole_and_one_that_is_there_item_by_item() {
         let template = template(r#"{"containers":[{"name":"x"},{"name":"y"}],"volumes":[{"name":"v"}]}"#);
         let pod = json!({"metadata": {"annotations": {}}, "spec": {"containers": [{"name": "app"}]}});
-        let patch = plan(&Workload::new(Kind::find("", "pods").unwrap(), pod), &[&template], &[&template]).unwrap();
+        let patch =
+            plan(&Workload::new(Kind::find("", "pods").unwrap(), pod), &[&template], &[&template], Standard::NEWEST)
+                .unwrap();
         let paths: Vec<String> = patch.iter().map(|operation| operation.path().to_string()).collect();
         assert_eq!(
             paths,
@@ -351,7 +365,7 @@ mod tests {
         let checked = |name: &str| {
             let pod = json!({"spec": {"containers": [{"name": name}]}});
             let pod = Workload::new(Kind::find("", "pods").unwrap(), pod);
-            check(&pod, &template, &[&template]).map_err(|conflict| conflict.code)
+            check(&pod, &template, &[&template], Standard::NEWEST).map_err(|conflict| conflict.code)
         };
         for name in ["a\u{1f}", "\n", "a\"b", "a\\b", ""] {
             assert_eq!(checked(name), Err(Code::NoPodTemplate), "{name:?}");
@@ -368,7 +382,7 @@ mod tests {
         let mut body = json!({"metadata": {"annotations": {"injected.scpol.dev/p": marker}}, "spec": {"containers": [{"name": "x"}]}});
         let plan = |body: &Value| {
             let pod = Workload::new(Kind::find("", "pods").unwrap(), body.clone());
-            plan(&pod, &[&template], &[&template]).unwrap()
+            plan(&pod, &[&template], &[&template], Standard::NEWEST).unwrap()
         };
         let patch = plan(&body);
         json_patch::patch(&mut body, &patch).unwrap();
@@ -381,7 +395,7 @@ mod tests {
         let template = template(r#"{"containers":[{"name":"x"}],"volumes":[{"name":"v"}]}"#);
         let kind = Kind::find("", "pods").unwrap();
         let inject = |mut body: Value| {
-            let patch = plan(&Workload::new(kind, body.clone()), &[&template], &[&template]).unwrap();
+            let patch = plan(&Workload::new(kind, body.clone()), &[&template], &[&template], Standard::NEWEST).unwrap();
             json_patch::patch(&mut body, &patch).unwrap();
             body
         };

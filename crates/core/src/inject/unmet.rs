@@ -7,14 +7,16 @@ use super::obstacle::Conflict;
 use super::pod::{Network, Pod};
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
-use crate::api::pod_security::{Demand, Enforced, Inherited, Level, Lifted, USER_NAMESPACES_SINCE, WINDOWS_SINCE};
+use crate::api::pod_security::{
+    Demand, Enforced, Inherited, Level, Lifted, Standard, USER_NAMESPACES_SINCE, WINDOWS_SINCE,
+};
 use crate::api::v1alpha1::{Place, RawObject};
 use crate::inject::equal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The first need of `template` that `pod` does not meet.
-pub(super) fn first(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
+pub(super) fn first(pod: &Pod<'_>, template: &Template, standard: Standard) -> Option<Conflict> {
     let needs = template.needs();
     needs
         .list
@@ -23,7 +25,7 @@ pub(super) fn first(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
         .or_else(|| other_host_process(pod, template))
         .or_else(|| exceeded(pod, &[template]))
         .or_else(|| too_large(pod, &[template]))
-        .or_else(|| forbidden(pod, template))
+        .or_else(|| forbidden(pod, template, standard))
 }
 
 /// A label of `template` that Kubernetes itself gives the pods of a Job, even if the pod has it already.
@@ -279,8 +281,8 @@ fn too_large(pod: &Pod<'_>, templates: &[&Template]) -> Option<Conflict> {
 }
 
 /// A conflict with the Pod Security level of the Namespace.
-fn forbidden(pod: &Pod<'_>, template: &Template) -> Option<Conflict> {
-    let enforced = Enforced::by(pod.workload.namespace_object.as_deref()?)?;
+fn forbidden(pod: &Pod<'_>, template: &Template, standard: Standard) -> Option<Conflict> {
+    let enforced = Enforced::by(pod.workload.namespace_object.as_deref()?, standard)?;
     let demand = template.needs().security.iter().find(|demand| is_broken(pod, demand, enforced))?;
     let message = format!(
         "`{}` is against `{}` of the Pod Security Standards: namespace `{}` enforces `{}`",
@@ -311,12 +313,13 @@ fn is_broken(pod: &Pod<'_>, demand: &Demand, enforced: Enforced) -> bool {
             })
         })
     };
-    enforced.level <= demand.level && demand.versions.contains(&enforced.minor) && !is_lifted() && !is_inherited()
+    enforced.has(demand) && !is_lifted() && !is_inherited()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::pod_security::{ENFORCE, ENFORCE_VERSION};
     use crate::api::v1alpha1::{self, Position};
     use crate::inject;
     use crate::workload::{Kind, Workload};
@@ -333,12 +336,12 @@ mod tests {
     }
 
     fn code(workload: &Workload, template: &Template) -> Option<Code> {
-        inject::check(workload, template, &[template]).err().map(|conflict| conflict.code)
+        inject::check(workload, template, &[template], Standard::NEWEST).err().map(|conflict| conflict.code)
     }
 
     /// The size of all annotations of `workload` with `template` in it.
     fn size(workload: &Workload, template: &Template) -> usize {
-        let after = workload.patched(&inject::plan(workload, &[template], &[template]).unwrap());
+        let after = workload.patched(&inject::plan(workload, &[template], &[template], Standard::NEWEST).unwrap());
         let annotations = after["metadata"]["annotations"].as_object().unwrap();
         annotations.iter().map(|(key, value)| key.len() + value.as_str().unwrap().len()).sum()
     }
@@ -369,7 +372,9 @@ mod tests {
             let size = size(&with(fits), &template);
             assert!(size <= MAX_ANNOTATIONS && size > MAX_ANNOTATIONS - 1_500, "{size}");
             // A template that is injected already takes no more room.
-            let after = pod(with(fits).patched(&inject::plan(&with(fits), &[&template], &[&template]).unwrap()));
+            let after =
+                pod(with(fits)
+                    .patched(&inject::plan(&with(fits), &[&template], &[&template], Standard::NEWEST).unwrap()));
             assert_eq!(code(&after, &template), None);
         }
     }
@@ -382,7 +387,7 @@ mod tests {
         let workload =
             pod(json!({ "metadata": { "annotations": { "k": "x".repeat(220_000) } }, "spec": { "containers": [] } }));
         assert_eq!((code(&workload, &one), code(&workload, &two)), (None, None));
-        let conflict = inject::plan(&workload, &[&one, &two], &[&one, &two]).unwrap_err();
+        let conflict = inject::plan(&workload, &[&one, &two], &[&one, &two], Standard::NEWEST).unwrap_err();
         assert_eq!(conflict.code, Code::AnnotationsTooLarge);
     }
 
@@ -425,6 +430,38 @@ mod tests {
                     let code = code(&workload, &template);
                     assert_eq!(code.is_none(), is_enough, "{cpu} {spec} {}", workload.body);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_level_holds_as_far_as_the_server_knows_it() {
+        let of = |context: Value| json!({ "containers": [{ "name": "a", "image": "a", "securityContext": context }] });
+        let engine = of(json!({ "seLinuxOptions": { "type": "container_engine_t" } }));
+        let probe = json!({ "httpGet": { "host": "x", "port": 1 } });
+        let probe = json!({ "containers": [{ "name": "a", "image": "a", "livenessProbe": probe }] });
+        let unmasked = of(json!({ "procMount": "Unmasked" }));
+        let image = json!({ "volumes": [{ "name": "v", "image": { "reference": "r" } }] });
+        for (spec, level, version, first_admitting, first_forbidding) in [
+            (&engine, "baseline", "latest", 31, 99),
+            (&engine, "baseline", "v1.34", 31, 99),
+            (&engine, "baseline", "v1.30", 99, 99),
+            (&probe, "baseline", "latest", 0, 34),
+            (&probe, "baseline", "v1.36", 0, 34),
+            (&probe, "baseline", "v1.33", 0, 99),
+            (&unmasked, "baseline", "latest", 35, 99),
+            // By the server alone, whatever version is named.
+            (&image, "restricted", "v1.30", 33, 99),
+        ] {
+            let template = template("p", spec.clone());
+            let labels = json!({ (ENFORCE): level, (ENFORCE_VERSION): version });
+            let namespace = Arc::new(json!({ "metadata": { "labels": labels } }));
+            let workload = pod(json!({ "spec": { "hostUsers": false } })).within(Some(namespace));
+            for minor in 28..40 {
+                let checked = inject::check(&workload, &template, &[&template], Standard::of(Some(minor)));
+                let is_admitted = checked.is_ok();
+                let expected = minor >= first_admitting && minor < first_forbidding;
+                assert_eq!(is_admitted, expected, "{spec} {level} {version} on 1.{minor}: {checked:?}");
             }
         }
     }

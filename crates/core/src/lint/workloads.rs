@@ -2,6 +2,7 @@
 
 use super::{Finding, Note, Subject, late_references, pairs, shared_ports, vet};
 use crate::api::code::Code;
+use crate::api::pod_security::Standard;
 use crate::decision::{Decision, Left, Outcome};
 use crate::inject;
 use crate::policy::checks::odd_values;
@@ -76,7 +77,7 @@ pub fn against(
 fn field(left: &Left, workload: &Workload) -> String {
     let whole = &left.policy.template;
     let collides = |piece: &inject::Template| {
-        inject::check(&left.policy.view(workload), piece, &[whole])
+        inject::check(&left.policy.view(workload), piece, &[whole], Standard::NEWEST)
             .is_err_and(|conflict| conflict.code == Code::NameConflict)
     };
     let found = (left.reason.code == Code::NameConflict)

@@ -296,11 +296,11 @@ pub fn variables(workload: &Workload) -> Variables<'_> {
 }
 
 /// A false condition decides even after a failed one, as on the server.
-fn conditions(policy: &Policy, workload: &Workload, _: &Site) -> Option<Verdict> {
+fn conditions(policy: &Policy, workload: &Workload, site: &Site) -> Option<Verdict> {
     let mut budget = Budget::match_conditions();
     let mut failed = None;
     for (name, expression) in &policy.conditions {
-        match expression.test(&variables(workload), &mut budget) {
+        match expression.on(site.dialect()).test(&variables(workload), &mut budget) {
             Ok(true) => {}
             Ok(false) => {
                 let detail = format!("condition `{name}` is false: {}", expression.source().trim());

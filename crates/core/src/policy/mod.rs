@@ -4,6 +4,7 @@
 //! [`checks`]; the first row that answers is the reason. Everything here is pure: no client, no clock.
 
 pub mod checks;
+mod versioned;
 
 use crate::api::code::Code;
 use crate::api::pod_schema::is_native_sidecar;
@@ -13,12 +14,14 @@ use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpe
 use crate::inject::Template;
 use crate::inject::marker::Marker;
 use crate::workload::{Kind, Workload};
-use admission_cel::{Budget, Expression, Gives, Variables};
+use admission_cel::{Budget, Dialect, Gives, Variables};
 use checks::Common;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+pub use versioned::VersionedExpression;
+pub(crate) use versioned::dialect;
 use wildmatch::WildMatch;
 
 /// Namespaces that no policy ever reaches, besides the operator's own and those that flags add.
@@ -37,7 +40,7 @@ pub struct Site {
     pub native_sidecars: bool,
     /// The allowed content of templates.
     pub trust: Trust,
-    /// The minor version of Kubernetes 1 that files are meant for. None stands for the newest.
+    /// The minor version of Kubernetes 1: of the server, or the one that files are meant for. None stands for the newest.
     pub minor: Option<u32>,
 }
 
@@ -65,6 +68,11 @@ impl Site {
     pub fn owns(&self, initializer: &str) -> bool {
         let under_ours = initializer.strip_suffix(".scpol.dev").is_some_and(|rest| !rest.is_empty());
         under_ours || self.initializer_names.contains(initializer)
+    }
+
+    /// The CEL that decisions use.
+    pub fn dialect(&self) -> Dialect {
+        versioned::dialect(self.minor)
     }
 
     /// The flags that the rules for policies depend on.
@@ -95,7 +103,7 @@ pub struct Policy {
     /// The kinds of its targets, each once, with the pod path of the target.
     pub kinds: Vec<Arc<Kind>>,
     /// `spec.matchConditions`, compiled: name and expression.
-    pub conditions: Vec<(String, Arc<Expression>)>,
+    pub conditions: Vec<(String, Arc<VersionedExpression>)>,
     /// `spec.validations`, compiled.
     pub validations: Vec<Demand>,
     namespaces: Option<Vec<WildMatch>>,
@@ -106,17 +114,17 @@ pub struct Policy {
 #[derive(Clone, Debug)]
 pub struct Demand {
     /// The expression that must be true.
-    pub expression: Arc<Expression>,
+    pub expression: Arc<VersionedExpression>,
     /// The message if it is false.
     pub message: String,
     /// An expression for the message. [`Self::message`] is the fallback.
-    pub message_expression: Option<Arc<Expression>>,
+    pub message_expression: Option<Arc<VersionedExpression>>,
 }
 
 impl Demand {
     /// The validation as it was written, if it can be compiled.
     fn compile(validation: &Validation) -> Option<Self> {
-        let expression = Expression::compile(&validation.expression, Gives::Bool).ok()?;
+        let expression = VersionedExpression::compile(&validation.expression, Gives::Bool).ok()?;
         let message = validation.message.clone();
         Some(Self {
             message: message.unwrap_or_else(|| format!("failed expression: {}", expression.source().trim())),
@@ -124,14 +132,15 @@ impl Demand {
             message_expression: validation
                 .message_expression
                 .as_ref()
-                .and_then(|source| Expression::compile(source, Gives::String).ok())
+                .and_then(|source| VersionedExpression::compile(source, Gives::String).ok())
                 .map(Arc::new),
         })
     }
 
     /// The message for the user who creates the workload.
-    pub fn told(&self, variables: &Variables<'_>, budget: &mut Budget) -> String {
-        let text = self.message_expression.as_ref().and_then(|message| message.text(variables, budget).ok());
+    pub fn told(&self, variables: &Variables<'_>, budget: &mut Budget, dialect: Dialect) -> String {
+        let message = self.message_expression.as_ref().map(|message| message.on(dialect));
+        let text = message.and_then(|message| message.text(variables, budget).ok());
         // Because the server uses the result only if it is one line and not blank.
         text.map(|text| text.trim().to_owned())
             .filter(|text| !text.is_empty() && !text.contains('\n'))
@@ -184,7 +193,7 @@ impl Policy {
                 .match_conditions
                 .iter()
                 .filter_map(|condition| {
-                    let expression = Expression::compile(&condition.expression, Gives::Bool).ok()?;
+                    let expression = VersionedExpression::compile(&condition.expression, Gives::Bool).ok()?;
                     Some((condition.name.clone(), Arc::new(expression)))
                 })
                 .collect(),
@@ -193,6 +202,14 @@ impl Policy {
             exclude_namespaces: spec.exclude_namespaces.as_ref().map(globs).unwrap_or_default(),
             spec,
         }
+    }
+
+    /// The policy's expressions, in the order of the spec.
+    pub fn expressions(&self) -> impl Iterator<Item = &Arc<VersionedExpression>> {
+        let conditions = self.conditions.iter().map(|(_, condition)| condition);
+        let demands =
+            self.validations.iter().flat_map(|demand| [Some(&demand.expression), demand.message_expression.as_ref()]);
+        conditions.chain(demands.flatten())
     }
 
     /// True if and only if the policy is neither suspended nor in Audit mode.

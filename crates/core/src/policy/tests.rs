@@ -206,7 +206,7 @@ fn a_message_that_says_nothing_or_more_than_one_line_gives_way_to_the_other() {
         let validation = json!({"expression": "false", "message": "written", "messageExpression": expression});
         let policy = policy("p", json!({"validations": [validation]}));
         let variables = Variables { object: &json!({"metadata": {"name": "web"}}), namespace: None };
-        policy.validations[0].told(&variables, &mut Budget::validations())
+        policy.validations[0].told(&variables, &mut Budget::validations(), Dialect::NEWEST)
     };
     assert_eq!(told("' not ' + object.metadata.name + ' '"), "not web");
     for expression in ["''", "'  '", r"'two\nlines'", "string(object.metadata.none)"] {

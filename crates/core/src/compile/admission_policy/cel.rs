@@ -184,13 +184,14 @@ pub(super) fn list_of(items: &[(String, String)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use admission_cel::{Budget, Expression, Gives, Variables};
+    use admission_cel::{Budget, Dialect, Expression, Gives, Variables};
     use serde_json::json;
     use wildmatch::WildMatch;
 
     /// Evaluates `source` in our own CEL, which agrees with the server's.
     fn holds(source: &str, object: &Value) -> bool {
-        let expression = Expression::compile(source, Gives::Bool).unwrap_or_else(|error| panic!("{error}: {source}"));
+        let expression = Expression::compile(source, Gives::Bool, Dialect::NEWEST)
+            .unwrap_or_else(|error| panic!("{error}: {source}"));
         let variables = Variables { object, namespace: None };
         expression.test(&variables, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}: {source}"))
     }

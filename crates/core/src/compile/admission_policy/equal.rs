@@ -193,7 +193,7 @@ fn quantity(nanos: i128, actual: &str, plain: &str) -> String {
 mod tests {
     use super::*;
     use crate::workload::Kind as Resource;
-    use admission_cel::{Budget, Expression, Gives, Variables};
+    use admission_cel::{Budget, Dialect, Expression, Gives, Variables};
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -201,7 +201,8 @@ mod tests {
         let kind = Resource::at("example.org", "rollouts", Some(vec!["spec".into()]));
         let access = Access::of(&kind, &mut crate::compile::admission_policy::variables::Variables::default());
         let source = Comparison::new(&access).fields(wanted, "object", fields, "").unwrap();
-        let expression = Expression::compile(&source, Gives::Bool).unwrap_or_else(|error| panic!("{error}\n{source}"));
+        let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST)
+            .unwrap_or_else(|error| panic!("{error}\n{source}"));
         let variables = Variables { object: actual, namespace: None };
         expression.test(&variables, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}\n{source}"))
     }

@@ -4,49 +4,21 @@
 use super::Inexpressible;
 use super::variables::Variables;
 use crate::capabilities::Capabilities;
-use crate::policy::Policy;
+use crate::policy::{Policy, VersionedExpression, dialect};
 use crate::workload::OF_THE_SERVER;
-use admission_cel::{Expression, Place};
+use admission_cel::Place;
 
-/// Words whose meaning depends on the server version. Each has the first and last minor version with the meaning of
-/// 1.36, which our CEL has. The corpus of `admission_cel` was recorded on servers of 1.30, 1.34 and 1.37.
-const DIALECTS: [(&str, u32, u32); 9] = [
-    ("format", 34, u32::MAX),
-    ("indexOf", 34, 36),
-    ("isURL", 36, u32::MAX),
-    ("lastIndexOf", 34, 36),
-    ("optFlatMap", 0, 36),
-    ("optMap", 0, 36),
-    ("orValue", 0, 36),
-    ("range", 0, 36),
-    ("url", 36, u32::MAX),
-];
-
-/// Checks that the expressions of `policy` have the same meaning on `cluster` as in our own CEL.
+/// Checks that `cluster` compiles the expressions of `policy`. Then they mean there what they mean to the operator.
 ///
 /// # Errors
-/// The first word with another meaning.
-pub(super) fn mean_the_same(policy: &Policy, cluster: &Capabilities) -> Result<(), Inexpressible> {
-    let conditions = policy.conditions.iter().map(|(_, condition)| condition);
-    let demands =
-        policy.validations.iter().flat_map(|demand| [Some(&demand.expression), demand.message_expression.as_ref()]);
-    let mut sources = conditions.chain(demands.flatten()).map(|expression| expression.source());
-    let is_unlike = |word: &str| {
-        // Without a server, expressions are for 1.36.
-        let minor = if cluster.minor == (0, 0) { 36 } else { cluster.minor.1 };
-        DIALECTS.iter().any(|(own, first, last)| *own == word && !(*first..=*last).contains(&minor))
-    };
-    let words = |source: &str| -> Option<String> {
-        let mut words = source.split(|c: char| !c.is_alphanumeric() && c != '_');
-        words.find(|word| is_unlike(word)).map(str::to_owned)
-    };
-    match sources.find_map(words) {
-        Some(word) => Err(Inexpressible::new(format!(
-            "in its expressions `{word}` means something else to this server ({})",
-            cluster.version
-        ))),
-        None => Ok(()),
-    }
+/// The first expression that it does not compile.
+pub(super) fn compile_on(policy: &Policy, cluster: &Capabilities) -> Result<(), Inexpressible> {
+    let dialect = dialect(cluster.known_minor());
+    let refused = policy.expressions().find_map(|expression| Some((expression, expression.compiled(dialect).err()?)));
+    refused.map_or(Ok(()), |(expression, error)| {
+        let (source, version) = (expression.source().trim(), &cluster.version);
+        Err(Inexpressible::new(format!("this server ({version}) does not compile its expression `{source}`: {error}")))
+    })
 }
 
 /// The field in which one mutation notes its result for later mutations.
@@ -59,7 +31,11 @@ pub(super) const NOTES: &str = "deletionGracePeriodSeconds";
 ///
 /// # Errors
 /// If the expression cannot be rewritten for the copy.
-pub(super) fn define(expression: &Expression, stem: &str, variables: &mut Variables) -> Result<String, Inexpressible> {
+pub(super) fn define(
+    expression: &VersionedExpression,
+    stem: &str,
+    variables: &mut Variables,
+) -> Result<String, Inexpressible> {
     let places = expression.places_of_object();
     if places.iter().all(|place| !sees_hidden(place)) {
         return Ok(variables.define(stem, expression.source()));
@@ -93,7 +69,7 @@ fn sees_hidden(place: &Place) -> bool {
 }
 
 /// Whether `expression` could see [`NOTES`].
-pub(super) fn sees_notes(expression: &Expression) -> bool {
+pub(super) fn sees_notes(expression: &VersionedExpression) -> bool {
     expression.places_of_object().iter().any(|place| {
         let fields: Vec<&str> = place.fields.iter().map(String::as_str).collect();
         matches!(fields[..], [] | ["metadata"] | ["metadata", NOTES, ..])
@@ -119,11 +95,11 @@ fn seen() -> String {
 mod tests {
     use super::*;
     use crate::workload::{Kind, Workload};
-    use admission_cel::{Budget, Gives, Variables as Seen};
+    use admission_cel::{Budget, Dialect, Gives, Variables as Seen};
     use serde_json::{Value, json};
 
-    fn compile(source: &str) -> Expression {
-        Expression::compile(source, Gives::Bool).unwrap()
+    fn compile(source: &str) -> VersionedExpression {
+        VersionedExpression::compile(source, Gives::Bool).unwrap()
     }
 
     #[test]
@@ -179,12 +155,15 @@ mod tests {
             with["other"] = expected;
             let expression = compile(&source);
             let variables = Seen { object: &with, namespace: None };
-            assert!(expression.test(&variables, &mut Budget::match_conditions()).unwrap(), "{source}");
+            assert!(
+                expression.on(Dialect::NEWEST).test(&variables, &mut Budget::match_conditions()).unwrap(),
+                "{source}"
+            );
         }
     }
 
     #[test]
-    fn what_means_something_else_to_a_server_is_not_said_to_it() {
+    fn what_a_server_does_not_compile_is_not_said_to_it() {
         let policy = |expression: &str| {
             let spec = json!({
                 "template": { "containers": [{ "name": "a", "image": "a:1" }] },
@@ -193,19 +172,18 @@ mod tests {
             let object = json!({ "metadata": { "name": "a" }, "spec": spec });
             Policy::parse(&object, &crate::policy::Site::new("scpol-system", [], [])).unwrap()
         };
-        let is_same = |expression: &str, minor: u32| {
-            let cluster = Capabilities::of(minor, &[]);
-            mean_the_same(&policy(expression), &cluster).is_ok()
-        };
-        for (expression, same, unlike) in [
-            ("'%e'.format([2.5]) != ''", vec![34, 36, 37], vec![30, 31, 33]),
-            ("object.metadata.name.indexOf('a', 1) > 0", vec![34, 36], vec![30, 37]),
-            ("object.?spec.?x.orValue(1) == 1", vec![30, 36], vec![37, 38]),
-            ("isURL(object.metadata.name)", vec![36, 37], vec![30, 35]),
-            ("object.metadata.name.startsWith('a')", vec![30, 34, 36, 37, 99], vec![]),
+        for (expression, first) in [
+            ("'%e'.format([2.5]) != ''", 30),
+            ("isIP(object.metadata.name)", 31),
+            ("object.metadata.labels.all(k, v, k != v)", 33),
+            ("[3, 1].sort()[0] == 1", 35),
+            ("object.metadata.`a-b` == 1", 37),
         ] {
-            assert!(same.iter().all(|minor| is_same(expression, *minor)), "{expression}");
-            assert!(!unlike.iter().any(|minor| is_same(expression, *minor)), "{expression}");
+            for minor in 30..40 {
+                let is_compiled = compile_on(&policy(expression), &Capabilities::of(minor, &[])).is_ok();
+                assert_eq!(is_compiled, minor >= first, "{expression} on 1.{minor}");
+            }
+            assert!(compile_on(&policy(expression), &Capabilities::default()).is_ok());
         }
     }
 

@@ -344,6 +344,8 @@ fn annotations(parts: &[Part<'_>], access: &Access, variables: &mut Variables) -
 
 /// The condition that the Namespace admits the template; none if every Namespace does.
 fn admitted(demands: &[Demand], access: &Access, variables: &mut Variables) -> Option<String> {
+    // MutatingAdmissionPolicies are served from 1.36 on, and controls have changed only before.
+    let demands: Vec<&Demand> = demands.iter().filter(|demand| demand.is_current()).collect();
     if demands.is_empty() {
         return None;
     }
@@ -355,7 +357,7 @@ fn admitted(demands: &[Demand], access: &Access, variables: &mut Variables) -> O
         quoted(VERSION_PATTERN)
     );
     let minor = variables.define("enforced_version", &minor);
-    let broken = demands.iter().map(|demand| is_broken(demand, &level, &minor, access));
+    let broken = demands.into_iter().map(|demand| is_broken(demand, &level, &minor, access));
     let fine = format!("{level} == \"privileged\" || {}", not(&any(&broken.collect::<Vec<_>>())));
     Some(format!("(!({key} in {labels}) || {})", variables.define("is_admitted", &fine)))
 }

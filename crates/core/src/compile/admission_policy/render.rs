@@ -56,7 +56,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
     // The conditions that are checked once, before all others.
     let mut first = rows::is_ordinary(kind);
     for policy in policies {
-        expressions::mean_the_same(policy, cluster).map_err(|what| what.of(policy))?;
+        expressions::compile_on(policy, cluster).map_err(|what| what.of(policy))?;
         let terms = does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?;
         if policies.len() == 1 {
             first.extend(terms);

@@ -224,14 +224,14 @@ fn is_decoded(value: &Value) -> bool {
 /// Whether `policy` fits `workload`, by the expressions and by [`inject::check`], for each form of its template that
 /// applies.
 fn verdicts(policy: &Policy, workload: &Workload, site: &Site) -> Vec<(bool, Result<(), Conflict>, String)> {
-    use admission_cel::{Budget, Expression, Gives, Variables as Seen};
+    use admission_cel::{Budget, Dialect, Expression, Gives, Variables as Seen};
     let mut variables = super::variables::Variables::default();
     let access = super::access::Access::of(&workload.kind, &mut variables);
     let deliveries = super::delivery::Delivery::all(policy, "true", &workload.kind, site, &access, &mut variables);
     let seen = Seen { object: &workload.body, namespace: workload.namespace_object.as_deref() };
     let ask = |expression: &str, variables: &super::variables::Variables| {
         let source = inlined(expression, variables);
-        let expression = Expression::compile(&source, Gives::Bool)
+        let expression = Expression::compile(&source, Gives::Bool, Dialect::NEWEST)
             .unwrap_or_else(|error| panic!("{error}\n{}", &source[..source.len().min(9000)]));
         expression.test(&seen, &mut Budget::match_conditions()).unwrap_or_else(|error| panic!("{error}\n{source}"))
     };

@@ -70,7 +70,7 @@ fn spec(
         let access = Access::of(own, &mut variables);
         let rows = Rows { access: &access, kind };
         let told = format!("SidecarPolicy `{}` refuses this {}", policy.name, kind_name(kind, cluster));
-        expressions::mean_the_same(policy, cluster).map_err(|what| what.of(policy))?;
+        expressions::compile_on(policy, cluster).map_err(|what| what.of(policy))?;
         let own = of_policy(policy, &rows, site, &told, &mut variables).map_err(|what| what.of(policy))?;
         if expressions::is_seen(&variables) && cluster.minor != (0, 0) && !cluster.at_least(1, 33) {
             let what = "on a server below 1.33 its expressions must not look at all of `object` or `object.metadata`, nor at what \
