@@ -153,7 +153,7 @@ mod tests {
 
     fn policy(image: &str) -> Arc<Policy> {
         let template = json!({ "containers": [{ "name": "a", "image": image }] });
-        let object = json!({ "metadata": { "name": "p", "uid": "1" }, "spec": { "template": template } });
+        let object = json!({ "metadata": { "name": "p", "uid": "1" }, "spec": { "engine": "MutatingAdmissionPolicy", "template": template } });
         Arc::new(Policy::parse(&object, &Site::new("scpol-system", [], [])).unwrap())
     }
 
