@@ -51,6 +51,9 @@ pub struct Process {
     pub stuck: Duration,
     /// The pause before a task restarts after a panic, because stored objects may make it panic again.
     pub panic_pause: Duration,
+    /// The time for which `/readyz` waits for the operator to become ready for the first time, before it answers that it is
+    /// not. It is less than the timeout of the readiness probe.
+    pub first_ready: Duration,
     /// The pause between attempts to reach the API server at the start.
     pub reach_pause: Duration,
     /// The wait for a missing right at the start. A new API server rejects every request until it has read its roles.
@@ -253,6 +256,7 @@ const DOCUMENTED: Timing = Timing {
         beat: seconds(1),
         stuck: seconds(30),
         panic_pause: seconds(1),
+        first_ready: millis(1500),
         reach_pause: seconds(1),
         rights: seconds(5),
         follower_look: seconds(1),
@@ -429,6 +433,8 @@ mod tests {
     const WEBHOOK: Duration = seconds(3);
     /// kube's margin: a watch without a message for so long after its end is dead.
     const MARGIN: Duration = seconds(5);
+    /// The timeout of the readiness probe in the install files.
+    const READINESS_PROBE: Duration = seconds(2);
     /// The default of `--shutdown-grace`.
     const GRACE: Duration = seconds(10);
 
@@ -437,6 +443,7 @@ mod tests {
         let Timing { process, watch, controller, registration, initializer, webhook, workloads, uninstall } = timing;
         vec![
             ("a loop beats before it counts as stuck", process.beat, process.stuck),
+            ("a probe gets an answer", process.first_ready, READINESS_PROBE),
             ("a call may fail before a loop counts as stuck", CALL_LIMIT, process.stuck),
             ("a follower looks twice before nobody succeeds", 2 * process.follower_look, process.successor),
             ("a replica answers until its successor leads", process.successor, process.leaving),
