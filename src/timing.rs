@@ -235,6 +235,10 @@ pub struct Workloads {
     pub event: Duration,
     /// The time for which a list of policies that was read for one decision is reused for others.
     pub policies: Duration,
+    /// The pause before the pods of a workload that lacks ready ones are listed. It doubles up to [`Self::longest_look`].
+    pub look: Duration,
+    /// The longest pause between two such lists of a workload.
+    pub longest_look: Duration,
 }
 
 /// See [`Timing::uninstall`].
@@ -328,7 +332,13 @@ const DOCUMENTED: Timing = Timing {
         bad_review: seconds(60),
         rights: seconds(2),
     },
-    workloads: Workloads { trouble: seconds(60), event: seconds(5), policies: seconds(1) },
+    workloads: Workloads {
+        trouble: seconds(60),
+        event: seconds(5),
+        policies: seconds(1),
+        look: seconds(10),
+        longest_look: seconds(60),
+    },
     uninstall: Uninstall { patience: seconds(2), pause: millis(200), rights: seconds(10), rights_pause: millis(100) },
 };
 
@@ -399,7 +409,13 @@ const SHORT: Timing = Timing {
         bad_review: seconds(6),
         ..DOCUMENTED.webhook
     },
-    workloads: Workloads { trouble: seconds(30), event: millis(1500), policies: millis(300) },
+    workloads: Workloads {
+        trouble: seconds(30),
+        event: millis(1500),
+        policies: millis(300),
+        look: millis(500),
+        longest_look: seconds(2),
+    },
     uninstall: Uninstall { patience: seconds(1), pause: millis(100), ..DOCUMENTED.uninstall },
 };
 
@@ -485,6 +501,7 @@ mod tests {
             ("an author is judged before the API server gives up", webhook.rights, WEBHOOK),
             ("connections outlast their first request", webhook.first_request + webhook.body, webhook.idle),
             ("a trouble gets into a status", controller.status_period, workloads.trouble),
+            ("pauses grow", workloads.look, workloads.longest_look),
             ("what waits is looked at more than once", uninstall.pause, uninstall.patience),
             ("rights are looked at more than once", uninstall.rights_pause, uninstall.rights),
         ]

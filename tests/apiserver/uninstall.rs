@@ -77,7 +77,7 @@ impl World {
     }
 
     /// Runs `scpol uninstall` with `arguments`, on a server that ends its Namespaces.
-    async fn uninstalls(&self, arguments: &[&str]) -> Result<(i32, String)> {
+    pub(crate) async fn uninstalls(&self, arguments: &[&str]) -> Result<(i32, String)> {
         let arguments = [&["uninstall"], arguments].concat();
         let ending = async {
             within(LIMIT, "the Namespace ends", || self.ends_namespace()).await?;
