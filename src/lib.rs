@@ -82,5 +82,6 @@ pub mod workloads;
 
 use sidecar_policy_core::digest;
 pub use sidecar_policy_core::{
-    api, capabilities, compile, convert, decision, inject, lint, manifest, naming, policy, review, targets, workload,
+    api, capabilities, compile, convert, decision, inject, lint, manifest, naming, policy, quality, review, targets,
+    workload,
 };

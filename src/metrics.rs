@@ -2,9 +2,13 @@
 
 use crate::api::code::Code;
 use crate::decision::Outcome;
+use crate::survival::lock;
 use prometheus::{
     Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
 /// Every metric of the operator.
 pub struct Metrics {
@@ -12,6 +16,9 @@ pub struct Metrics {
     injections: IntCounterVec,
     injection_duration: HistogramVec,
     pending: IntGaugeVec,
+    not_starting: IntGaugeVec,
+    /// The labels of [`Self::not_starting`] that are set: policy and container.
+    stuck: Mutex<BTreeSet<(String, String)>>,
     /// Age of the oldest object that waits for us, in seconds; 0 if none does.
     pub oldest_pending: Gauge,
     /// Age of the oldest object that waits for a foreign initializer in front of us, in seconds.
@@ -52,6 +59,12 @@ impl Metrics {
             ),
             injection_duration: register(&registry, injection_duration()),
             pending: gauges("scpol_pending_objects", "Objects that wait for us now.", &["policy"]),
+            not_starting: gauges(
+                "scpol_sidecars_not_starting",
+                "Pods in which a container of a policy does not start, by policy and container.",
+                &["policy", "container"],
+            ),
+            stuck: Mutex::default(),
             oldest_pending: seconds("scpol_oldest_pending_seconds", "Age of the oldest object that waits for us."),
             oldest_foreign_pending: seconds(
                 "scpol_oldest_foreign_pending_seconds",
@@ -89,6 +102,19 @@ impl Metrics {
     /// Sets the number of objects that wait for `policy`.
     pub fn set_pending(&self, policy: &str, objects: i64) {
         self.pending.with_label_values(&[policy]).set(objects);
+    }
+
+    /// Sets the numbers of pods in which a container does not start, by policy and container. All others are removed.
+    pub fn set_not_starting(&self, pods: BTreeMap<(String, String), i64>) {
+        let mut stuck = lock(&self.stuck);
+        for (policy, container) in stuck.iter().filter(|labels| !pods.contains_key(labels)) {
+            // An error means that there was no such gauge.
+            let _ = self.not_starting.remove_label_values(&[policy, container]);
+        }
+        for ((policy, container), count) in &pods {
+            self.not_starting.with_label_values(&[policy, container]).set(*count);
+        }
+        *stuck = pods.into_keys().collect();
     }
 
     /// Sets the numbers of policies by readiness: ready, not ready, unknown.
@@ -153,5 +179,16 @@ mod tests {
         );
         assert!(text.contains(r#"scpol_api_requests_total{code="0",verb="patch"} 1"#), "{text}");
         assert!(text.contains("scpol_build_info"), "{text}");
+    }
+
+    #[test]
+    fn a_sidecar_that_starts_again_is_not_shown() {
+        let metrics = Metrics::new();
+        let stuck = |pods| BTreeMap::from([(("envoy".to_owned(), "proxy".to_owned()), pods)]);
+        metrics.set_not_starting(stuck(3));
+        let shown = r#"scpol_sidecars_not_starting{container="proxy",policy="envoy"} 3"#;
+        assert!(metrics.render().contains(shown));
+        metrics.set_not_starting(BTreeMap::new());
+        assert!(!metrics.render().contains("scpol_sidecars_not_starting{"));
     }
 }

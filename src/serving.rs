@@ -23,6 +23,8 @@ pub struct Health {
     /// Returns the time since the worker's last cycle; none if no worker runs.
     worker: Mutex<Option<Box<dyn Fn() -> Duration + Send>>>,
     turned: Mutex<Instant>,
+    /// Whether `/readyz` has reported ready before.
+    has_been_ready: AtomicBool,
     timing: &'static timing::Process,
 }
 
@@ -35,6 +37,7 @@ impl Health {
             webhook_settled: Arc::new(AtomicBool::new(true)),
             worker: Mutex::default(),
             turned: Mutex::new(Instant::now()),
+            has_been_ready: AtomicBool::new(false),
             timing,
         }
     }
@@ -80,7 +83,10 @@ pub async fn serve(listener: TcpListener, metrics: Arc<Metrics>, health: Arc<Hea
             }),
         )
         .route("/livez", get(|State((_, health)): State<(Arc<Metrics>, Arc<Health>)>| async move { live(&health) }))
-        .route("/readyz", get(|State((_, health)): State<(Arc<Metrics>, Arc<Health>)>| async move { ready(&health) }))
+        .route(
+            "/readyz",
+            get(|State((_, health)): State<(Arc<Metrics>, Arc<Health>)>| async move { ready(&health).await }),
+        )
         .with_state((metrics, health));
     axum::serve(listener, router).await
 }
@@ -93,15 +99,65 @@ fn live(health: &Health) -> (StatusCode, String) {
     (StatusCode::OK, "ok\n".into())
 }
 
-fn ready(health: &Health) -> (StatusCode, String) {
-    if !health.policies_synced.load(Ordering::Relaxed) {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the policies have not been read yet\n".into());
+/// The interval at which a held answer of `/readyz` looks again.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The answer of `/readyz`. A new process answers once it is ready, or after [`timing::Process::first_ready`], because a
+/// readiness probe that fails at each start would be an event of the pod.
+async fn ready(health: &Health) -> (StatusCode, String) {
+    let since = Instant::now();
+    loop {
+        let Some(lacking) = lacking(health) else {
+            health.has_been_ready.store(true, Ordering::Relaxed);
+            return (StatusCode::OK, "ok\n".into());
+        };
+        if health.has_been_ready.load(Ordering::Relaxed) || since.elapsed() >= health.timing.first_ready {
+            return (StatusCode::SERVICE_UNAVAILABLE, format!("{lacking}\n"));
+        }
+        tokio::time::sleep(LOOK).await;
     }
-    if !health.role_settled.load(Ordering::Relaxed) {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the watches are not in sync yet\n".into());
+}
+
+/// What keeps the operator from being ready.
+fn lacking(health: &Health) -> Option<&'static str> {
+    let needs = [
+        (&health.policies_synced, "the policies have not been read yet"),
+        (&*health.role_settled, "the watches are not in sync yet"),
+        (&*health.webhook_settled, "the webhook has no certificate yet"),
+    ];
+    needs.into_iter().find(|(is_met, _)| !is_met.load(Ordering::Relaxed)).map(|(_, lacking)| lacking)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timing::Timing;
+
+    #[tokio::test]
+    async fn a_new_process_answers_a_readiness_probe_once_it_is_ready_and_an_old_one_at_once() {
+        let health = Health::new(&Timing::documented().process);
+        health.policies_synced.store(true, Ordering::Relaxed);
+        let since = Instant::now();
+        let becomes_ready = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            health.role_settled.store(true, Ordering::Relaxed);
+        };
+        let ((status, _), ()) = tokio::join!(ready(&health), becomes_ready);
+        assert_eq!(status, StatusCode::OK);
+        assert!(since.elapsed() >= Duration::from_millis(100));
+        health.webhook_settled.store(false, Ordering::Relaxed);
+        let since = Instant::now();
+        let (status, body) = ready(&health).await;
+        assert_eq!((status, body.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "the webhook has no certificate yet\n"));
+        assert!(since.elapsed() < health.timing.first_ready);
     }
-    if !health.webhook_settled.load(Ordering::Relaxed) {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the webhook has no certificate yet\n".into());
+
+    #[tokio::test]
+    async fn a_process_that_does_not_become_ready_says_so_in_time() {
+        let health = Health::new(&Timing::documented().process);
+        let since = Instant::now();
+        let (status, body) = ready(&health).await;
+        assert_eq!((status, body.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "the policies have not been read yet\n"));
+        assert!(since.elapsed() >= health.timing.first_ready);
     }
-    (StatusCode::OK, "ok\n".into())
 }

@@ -5,6 +5,7 @@ use crate::decision::Outcome;
 use crate::workload::Workload;
 use clap::ValueEnum;
 use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
@@ -28,13 +29,7 @@ pub enum LogFormat {
 /// # Errors
 /// If `level` cannot be parsed.
 pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
-    let mut levels: Targets = level.parse().map_err(|error| {
-        anyhow::anyhow!("--log-level `{level}` is no level such as `info` or `info,kube=debug`: {error}")
-    })?;
-    // Off, because kube logs each failed request there as an error, and the caller logs it again with its purpose.
-    if !level.contains("kube") {
-        levels = levels.with_target("kube_client::client::builder", LevelFilter::OFF);
-    }
+    let levels = levels(level)?;
     let terminal = std::io::stderr().is_terminal();
     let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(terminal);
     let lines = match (format, terminal) {
@@ -45,6 +40,48 @@ pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     };
     tracing_subscriber::registry().with(lines.with_filter(levels)).init();
     Ok(())
+}
+
+/// The libraries of the client, with the level of their messages. Those of kube are off, because it logs each failed
+/// request, and our caller logs it again with its purpose.
+const LIBRARIES: [(&str, LevelFilter); 6] = [
+    ("kube_client", LevelFilter::OFF),
+    ("kube_runtime", LevelFilter::OFF),
+    ("hyper", LevelFilter::WARN),
+    ("tower", LevelFilter::WARN),
+    ("rustls", LevelFilter::WARN),
+    ("h2", LevelFilter::WARN),
+];
+
+/// The levels of `level`, with those of [`LIBRARIES`] for the libraries that it does not name.
+fn levels(level: &str) -> anyhow::Result<Targets> {
+    let given: Targets = level.parse().map_err(|error| {
+        anyhow::anyhow!("--log-level `{level}` is no level such as `info` or `info,kube=debug`: {error}")
+    })?;
+    let names = |library: &str| given.iter().any(|(target, _)| library.starts_with(target));
+    let default = given.default_level().unwrap_or(LevelFilter::OFF);
+    let quiet = LIBRARIES.into_iter().filter(|(library, _)| !names(library));
+    Ok(given.clone().with_targets(quiet.map(|(library, level)| (library, level.min(default)))))
+}
+
+/// The time after which a repeated message is logged again.
+const REMINDER: Duration = Duration::from_secs(60);
+
+/// Tells which messages of one task are new, so that a failure that lasts is one line a minute.
+#[derive(Default)]
+pub(crate) struct Repeats {
+    last: Option<(String, Instant)>,
+}
+
+impl Repeats {
+    /// Whether to log `message`: it differs from the last one, or that one was logged a minute ago.
+    pub(crate) fn is_news(&mut self, message: &str) -> bool {
+        let is_known = self.last.as_ref().is_some_and(|(last, at)| last == message && at.elapsed() < REMINDER);
+        if !is_known {
+            self.last = Some((message.to_owned(), Instant::now()));
+        }
+        !is_known
+    }
 }
 
 /// Logs the outcome of `policy` for `workload`. A workload without a name appears by its `generateName`.
@@ -63,5 +100,41 @@ pub(crate) fn decided(workload: &Workload, policy: &str, outcome: Outcome, code:
         Outcome::Skipped => {
             debug!(policy, resource, namespace, name, result, %code, reason = code.name(), detail, "Decided");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    #[test]
+    fn libraries_are_quiet_unless_they_are_named() {
+        for (level, target, logged, silent) in [
+            ("info", "sidecar_policy::cli", Some(Level::INFO), Some(Level::DEBUG)),
+            ("info", "kube_client::client::builder", None, Some(Level::ERROR)),
+            ("debug", "kube_runtime::watcher", None, Some(Level::ERROR)),
+            ("debug", "hyper_util::client", Some(Level::WARN), Some(Level::INFO)),
+            ("error", "rustls", Some(Level::ERROR), Some(Level::WARN)),
+            ("info,kube=debug", "kube_client::client", Some(Level::DEBUG), Some(Level::TRACE)),
+            ("info,kube=debug", "hyper::proto", Some(Level::WARN), Some(Level::INFO)),
+            ("info,hyper_util=trace", "hyper_util::client", Some(Level::TRACE), None),
+        ] {
+            let levels = levels(level).expect("levels");
+            for (logs, expected) in [(logged, true), (silent, false)] {
+                let is_logged = logs.map(|logs| levels.would_enable(target, &logs));
+                assert!(is_logged.is_none_or(|is_logged| is_logged == expected), "{level} {target} {logs:?}");
+            }
+        }
+        assert!(levels("loud").is_err());
+    }
+
+    #[test]
+    fn a_message_that_repeats_is_logged_once() {
+        let mut repeats = Repeats::default();
+        let news = ["a", "a", "b", "a"].map(|message| repeats.is_news(message));
+        assert_eq!(news, [true, false, true, true]);
+        repeats.last = Instant::now().checked_sub(REMINDER).map(|at| ("a".to_owned(), at));
+        assert!(repeats.is_news("a"));
     }
 }

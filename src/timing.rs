@@ -51,6 +51,9 @@ pub struct Process {
     pub stuck: Duration,
     /// The pause before a task restarts after a panic, because stored objects may make it panic again.
     pub panic_pause: Duration,
+    /// The time for which `/readyz` waits for the operator to become ready for the first time, before it answers that it is
+    /// not. It is less than the timeout of the readiness probe.
+    pub first_ready: Duration,
     /// The pause between attempts to reach the API server at the start.
     pub reach_pause: Duration,
     /// The wait for a missing right at the start. A new API server rejects every request until it has read its roles.
@@ -232,6 +235,10 @@ pub struct Workloads {
     pub event: Duration,
     /// The time for which a list of policies that was read for one decision is reused for others.
     pub policies: Duration,
+    /// The pause before the pods of a workload that lacks ready ones are listed. It doubles up to [`Self::longest_look`].
+    pub look: Duration,
+    /// The longest pause between two such lists of a workload.
+    pub longest_look: Duration,
 }
 
 /// See [`Timing::uninstall`].
@@ -253,6 +260,7 @@ const DOCUMENTED: Timing = Timing {
         beat: seconds(1),
         stuck: seconds(30),
         panic_pause: seconds(1),
+        first_ready: millis(1500),
         reach_pause: seconds(1),
         rights: seconds(5),
         follower_look: seconds(1),
@@ -324,7 +332,13 @@ const DOCUMENTED: Timing = Timing {
         bad_review: seconds(60),
         rights: seconds(2),
     },
-    workloads: Workloads { trouble: seconds(60), event: seconds(5), policies: seconds(1) },
+    workloads: Workloads {
+        trouble: seconds(60),
+        event: seconds(5),
+        policies: seconds(1),
+        look: seconds(10),
+        longest_look: seconds(60),
+    },
     uninstall: Uninstall { patience: seconds(2), pause: millis(200), rights: seconds(10), rights_pause: millis(100) },
 };
 
@@ -395,7 +409,13 @@ const SHORT: Timing = Timing {
         bad_review: seconds(6),
         ..DOCUMENTED.webhook
     },
-    workloads: Workloads { trouble: seconds(30), event: millis(1500), policies: millis(300) },
+    workloads: Workloads {
+        trouble: seconds(30),
+        event: millis(1500),
+        policies: millis(300),
+        look: millis(500),
+        longest_look: seconds(2),
+    },
     uninstall: Uninstall { patience: seconds(1), pause: millis(100), ..DOCUMENTED.uninstall },
 };
 
@@ -429,6 +449,8 @@ mod tests {
     const WEBHOOK: Duration = seconds(3);
     /// kube's margin: a watch without a message for so long after its end is dead.
     const MARGIN: Duration = seconds(5);
+    /// The timeout of the readiness probe in the install files.
+    const READINESS_PROBE: Duration = seconds(2);
     /// The default of `--shutdown-grace`.
     const GRACE: Duration = seconds(10);
 
@@ -437,6 +459,7 @@ mod tests {
         let Timing { process, watch, controller, registration, initializer, webhook, workloads, uninstall } = timing;
         vec![
             ("a loop beats before it counts as stuck", process.beat, process.stuck),
+            ("a probe gets an answer", process.first_ready, READINESS_PROBE),
             ("a call may fail before a loop counts as stuck", CALL_LIMIT, process.stuck),
             ("a follower looks twice before nobody succeeds", 2 * process.follower_look, process.successor),
             ("a replica answers until its successor leads", process.successor, process.leaving),
@@ -478,6 +501,7 @@ mod tests {
             ("an author is judged before the API server gives up", webhook.rights, WEBHOOK),
             ("connections outlast their first request", webhook.first_request + webhook.body, webhook.idle),
             ("a trouble gets into a status", controller.status_period, workloads.trouble),
+            ("pauses grow", workloads.look, workloads.longest_look),
             ("what waits is looked at more than once", uninstall.pause, uninstall.patience),
             ("rights are looked at more than once", uninstall.rights_pause, uninstall.rights),
         ]

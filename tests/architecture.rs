@@ -14,6 +14,7 @@ const PURE: &[&str] = &[
     "controller/policy_state.rs",
     "workloads/census.rs",
     "workloads/ledger.rs",
+    "workloads/starts.rs",
     "workloads/waiting.rs",
     "engine/mod.rs",
     "engine/admission_policy",

@@ -635,6 +635,31 @@ fn explain_mentions_a_port_that_two_containers_name_and_what_made_a_pod() {
 }
 
 #[test]
+fn explain_tells_how_policies_change_the_quality_of_service_of_pods() {
+    let resources =
+        |manifest: &str, resources: &str| manifest.replace("\"}]", &format!("\", resources: {resources}}}]"));
+    let (full, requests) = ("{limits: {cpu: 1, memory: 1Gi}}", "{requests: {cpu: 50m, memory: 64Mi}}");
+    let note = |sidecar: &str, own: &str| {
+        let folder = Folder::new().with("policy.yaml", resources(POLICY, sidecar));
+        let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &resources(WEB, own));
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let note = ended.out.lines().find_map(|line| line.strip_prefix("Quality of service of its pods: "));
+        // Once it is injected, the same is told of it.
+        let injected = folder.inject(&resources(WEB, own)).out;
+        let again = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &injected);
+        assert_eq!(note.is_some_and(|note| again.out.contains(note)), note.is_some(), "{again:?}");
+        note.map(str::to_owned)
+    };
+    let told = note(requests, full).unwrap();
+    let begin =
+        "Guaranteed without the policies, Burstable with them (SCP0052): container `envoy` has no limit of cpu and";
+    assert!(told.starts_with(begin), "{told}");
+    let told = note(requests, "{}").unwrap();
+    assert!(told.starts_with("BestEffort without the policies, Burstable with them"), "{told}");
+    assert_eq!((note(full, full), note(requests, requests), note("{}", "{}")), (None, None, None));
+}
+
+#[test]
 fn explain_without_a_workload_or_a_cluster_cannot_tell() {
     let folder = with_policy();
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], CONFIG);

@@ -183,7 +183,7 @@ fn the_deployment_is_what_the_documentation_promises() {
             json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 0, "maxSurge": 1 } })
         );
         let pod = &spec["template"]["spec"];
-        assert_eq!(pod["terminationGracePeriodSeconds"], 30);
+        notices_a_frozen_process(pod);
         assert_eq!(pod["enableServiceLinks"], false);
         assert_eq!(pod["serviceAccountName"], "scpol");
         assert_eq!(pod.get("priorityClassName"), None, "the system classes are for kube-system alone below 1.17");
@@ -214,6 +214,22 @@ fn is_restricted(template: &Value, file: &str) {
     assert_eq!(container["allowPrivilegeEscalation"], false);
     assert_eq!(container["readOnlyRootFilesystem"], true);
     assert_eq!(container["capabilities"], json!({ "drop": ["ALL"] }));
+}
+
+/// Checks the times after which a frozen process is out of the endpoints, and is gone. It uses its whole grace period.
+fn notices_a_frozen_process(pod: &Value) {
+    let noticed = |probe: &str| {
+        let probe = &pod["containers"][0][probe];
+        let number = |field: &str| probe[field].as_i64().expect("a number");
+        number("periodSeconds") * number("failureThreshold") + number("timeoutSeconds")
+    };
+    let grace = pod["terminationGracePeriodSeconds"].as_i64().expect("a number");
+    assert!(noticed("readinessProbe") <= 6);
+    assert!(noticed("livenessProbe") + grace <= 35);
+    assert!(noticed("livenessProbe") >= 15, "a busy process is not killed");
+    assert!(grace > 10, "--shutdown-grace");
+    let readiness = &pod["containers"][0]["readinessProbe"];
+    assert_eq!(readiness["timeoutSeconds"], 2, "`READINESS_PROBE` in src/timing.rs");
 }
 
 fn is_our_container(container: &Value) {

@@ -2,6 +2,7 @@
 
 use super::Cluster;
 use super::files::kinds;
+use crate::api::code::Code;
 use crate::api::condition::ConditionType;
 use crate::api::rules::Violation;
 use crate::api::trust::Trust;
@@ -15,12 +16,14 @@ use crate::cluster::servers::Servers;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{KINDS, Kind, Workload};
+use crate::workloads::starts::{self, Stuck};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
-use kube::core::ApiResource;
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, Config};
+use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -158,6 +161,7 @@ impl Asked {
 
 /// Stored workloads, and the facts about their cluster that decisions need.
 pub(super) struct Stored {
+    pub(super) client: Client,
     pub(super) workloads: Vec<Workload>,
     pub(super) native_sidecars: bool,
     /// As [`Capabilities::known_minor`](crate::capabilities::Capabilities::known_minor).
@@ -166,6 +170,60 @@ pub(super) struct Stored {
     pub(super) namespace: Option<String>,
     /// The error if the Namespaces are unreadable. Policies that need a Namespace report it for each workload.
     pub(super) unread: Option<CallError>,
+}
+
+/// The most workloads whose pods are looked at.
+pub(super) const LOOKED_AT: usize = 200;
+
+/// A container of a policy that does not start in pods of a workload.
+#[derive(Serialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NotStarting {
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) policy: String,
+    pub(super) container: String,
+    /// The kubelet's word, for example `ImagePullBackOff`.
+    pub(super) reason: String,
+    pub(super) pods: usize,
+    pub(super) code: String,
+}
+
+/// The containers of `policies` that do not start in the pods of `workload`.
+///
+/// # Errors
+/// If the pods cannot be listed.
+pub(super) async fn not_starting(
+    client: &Client,
+    workload: &Workload,
+    policies: &Policies,
+) -> Result<Vec<NotStarting>> {
+    let pods = Kind::find("", "pods").expect("it is built in");
+    let stuck: Vec<Stuck> = if workload.kind == *pods {
+        starts::stuck(policies, workload).into_iter().collect()
+    } else if let Some(selector) = starts::unready_pods(workload) {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
+        let parameters = ListParams { label_selector: Some(selector), ..ListParams::default() };
+        let listed = list(&api(client, &resource, Some(workload.namespace())), parameters).await;
+        let listed = listed.with_context(|| format!("cannot list the pods of {}", workload.name()))?;
+        listed.iter().flat_map(|pod| starts::stuck(policies, &Workload::new(pods, pod.value()))).collect()
+    } else {
+        Vec::new()
+    };
+    let mut counted: BTreeMap<Stuck, usize> = BTreeMap::new();
+    stuck.into_iter().for_each(|stuck| *counted.entry(stuck).or_default() += 1);
+    let told = counted.into_iter().map(|(Stuck { policy, container, reason }, pods)| NotStarting {
+        kind: workload.kind_name().to_owned(),
+        namespace: workload.namespace().to_owned(),
+        name: workload.name().to_owned(),
+        policy: policy.to_string(),
+        container,
+        reason,
+        pods,
+        code: Code::SidecarNotStarting.to_string(),
+    });
+    Ok(told.collect())
 }
 
 /// A stored policy that is invalid.
@@ -236,7 +294,7 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope)
         );
     }
     let (native_sidecars, minor) = (server.native_sidecars, server.known_minor());
-    Ok(Stored { workloads, native_sidecars, minor, namespace, unread })
+    Ok(Stored { client, workloads, native_sidecars, minor, namespace, unread })
 }
 
 /// The API of `resource` in `namespace`, or in all namespaces.

@@ -130,7 +130,7 @@ struct Cluster {
     )]
     impersonated_groups: Vec<String>,
     /// How long one request may take, such as 5s; 0 for ever [default: 10s]
-    #[arg(help_heading = CLUSTER, long, value_name = "DURATION", env = "SCPOL_REQUEST_TIMEOUT", value_parser = request_timeout, hide_short_help = true)]
+    #[arg(help_heading = CLUSTER, long, value_name = "DURATION", env = "SCPOL_REQUEST_TIMEOUT", value_parser = duration, hide_short_help = true)]
     request_timeout: Option<Duration>,
 }
 
@@ -158,7 +158,7 @@ impl Cluster {
 }
 
 /// Parses a duration as kubectl does: a plain number is in seconds.
-fn request_timeout(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
     }
@@ -292,7 +292,7 @@ mod tests {
         for (text, expected) in
             [("5", Some(5)), ("0", Some(0)), ("1m", Some(60)), ("0s", Some(0)), ("5x", None), ("-1", None)]
         {
-            assert_eq!(request_timeout(text).ok(), expected.map(Duration::from_secs), "{text}");
+            assert_eq!(duration(text).ok(), expected.map(Duration::from_secs), "{text}");
         }
     }
 

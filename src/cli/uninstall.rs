@@ -8,7 +8,8 @@
 //! 2. The operator and its rights. From then on no operator can register, even one that still runs or starts later.
 //! 3. The first step again, for registrations made in between.
 //! 4. The policies' status becomes `Stopped`. A new operator must not take this for an emergency brake.
-//! 5. The operator's other objects, its Namespace and, on request, the CustomResourceDefinition of the policies.
+//! 5. The operator's other objects, its Namespace and, on request, the CustomResourceDefinition of the policies. The
+//!    command waits until both are gone, because the server rejects an installation until then.
 
 use super::files::Operator;
 use super::installed::{Installed, Part, Piece};
@@ -31,9 +32,9 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The number of rounds of search and release.
 const TRIES: u32 = 3;
@@ -52,6 +53,9 @@ pub(super) struct UninstallOptions {
     /// The definition of SidecarPolicies, too, and with it every policy
     #[arg(long)]
     crd: bool,
+    /// How long to wait until the Namespace is gone; 0 does not wait, and exits with 1 if it is still there
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = super::duration)]
+    timeout: Duration,
     /// How to print
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
@@ -98,6 +102,14 @@ impl Fate {
             Fate::Failed => "FAILED",
         }
     }
+}
+
+/// The answer of the server to a request to delete an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deletion {
+    Accepted,
+    /// The object is gone already, or is being deleted.
+    Needless,
 }
 
 /// One line of the report.
@@ -180,8 +192,8 @@ impl<W: Write> Removal<'_, W> {
             self.tell_unseen(&unseen);
         }
         self.tell_kept().await?;
-        let is_bad = self.items.iter().any(|item| matches!(item.result, Fate::Left | Fate::Failed));
-        Ok(if is_bad { End::Finding } else { End::Fine })
+        let is_left = |item: &Item| matches!(item.result, Fate::Left | Fate::Terminating | Fate::Failed);
+        Ok(if self.items.iter().any(is_left) { End::Finding } else { End::Fine })
     }
 
     /// Reports that waiting objects of a resource cannot be listed.
@@ -214,7 +226,8 @@ impl<W: Write> Removal<'_, W> {
     async fn carry_out(&mut self) -> Result<End> {
         let (all, look) = (self.all().await?, self.waiting().await?);
         if all.iter().all(Piece::is_terminating) && look.waiting.is_empty() {
-            return self.conclude(look).await;
+            self.remove_last().await?;
+            return self.look_again().await;
         }
         if !self.options.yes && !self.is_confirmed(all.len()).await? {
             bail!("not confirmed; nothing was done");
@@ -231,12 +244,7 @@ impl<W: Write> Removal<'_, W> {
         self.unregister().await?;
         self.tell_policies().await?;
         self.remove_part(Part::Belongings).await?;
-        self.remove_namespace().await?;
-        if self.options.crd
-            && let Some(definition) = self.installed.definition().await?
-        {
-            self.remove(&definition).await;
-        }
+        self.remove_last().await?;
         self.look_again().await
     }
 
@@ -246,13 +254,20 @@ impl<W: Write> Removal<'_, W> {
         for part in [Part::Process, Part::Rights, Part::Belongings] {
             all.extend(self.installed.part(part).await?);
         }
-        if self.installed.lodgers().await?.is_empty() {
-            all.extend(self.installed.own_namespace().await?);
-        }
-        if self.options.crd {
-            all.extend(self.installed.definition().await?);
-        }
+        all.extend(self.last().await?);
         Ok(all)
+    }
+
+    /// What is removed last: the Namespace, unless foreign objects keep it, and the definition on request.
+    async fn last(&self) -> Result<Vec<Piece>> {
+        let namespace = self.installed.own_namespace().await?;
+        let is_kept = namespace.as_ref().is_some_and(|namespace| !namespace.is_terminating())
+            && !self.installed.lodgers().await?.is_empty();
+        let mut last: Vec<_> = namespace.into_iter().filter(|_| !is_kept).collect();
+        if self.options.crd {
+            last.extend(self.installed.definition().await?);
+        }
+        Ok(last)
     }
 
     /// The objects that wait for us.
@@ -395,41 +410,82 @@ impl<W: Write> Removal<'_, W> {
         Ok(())
     }
 
-    async fn remove_namespace(&mut self) -> Result<()> {
-        let Some(namespace) = self.installed.own_namespace().await?.filter(|piece| !piece.is_terminating()) else {
-            return Ok(());
-        };
-        if self.installed.lodgers().await?.is_empty() {
-            self.remove(&namespace).await;
+    /// Deletes the Namespace and the definition, and waits for at most `--timeout` until they are gone.
+    async fn remove_last(&mut self) -> Result<()> {
+        let mut going = Vec::new();
+        for piece in self.last().await? {
+            if self.request_deletion(&piece).await.is_some() {
+                going.push(piece);
+            }
+        }
+        let since = Instant::now();
+        for piece in going {
+            let mut left = self.still_there(&piece).await?;
+            while left.is_some() && since.elapsed() < self.options.timeout {
+                tokio::time::sleep(self.options.waiting.timing().uninstall.pause).await;
+                left = self.still_there(&piece).await?;
+            }
+            match left {
+                None => self.tell(piece.title(), Fate::Deleted, None),
+                Some(left) => {
+                    let waited = humantime::format_duration(self.options.timeout);
+                    let reasons = remaining(&left.value());
+                    let message =
+                        format!("it is not gone after {waited}, and no installation works until then{reasons}");
+                    self.tell(piece.title(), Fate::Terminating, Some(message));
+                }
+            }
         }
         Ok(())
     }
 
+    /// The object of `piece`, unless it is gone.
+    async fn still_there(&self, piece: &Piece) -> Result<Option<Object>> {
+        let found = call(self.api(piece).get_opt(piece.object.name())).await;
+        let found = found.with_context(|| format!("cannot look whether {} is gone", piece.title()))?;
+        Ok(found.filter(|found| found.meta().uid == piece.object.meta().uid))
+    }
+
+    fn api(&self, piece: &Piece) -> Api<Object> {
+        let namespace = Some(piece.object.namespace()).filter(|namespace| !namespace.is_empty());
+        live::api(self.installed.client, &piece.resource, namespace)
+    }
+
     /// Deletes `piece`. Returns false if that failed.
     async fn remove(&mut self, piece: &Piece) -> bool {
-        if piece.is_terminating() {
-            return true;
+        let deletion = self.request_deletion(piece).await;
+        if deletion == Some(Deletion::Accepted) {
+            self.tell(piece.title(), Fate::Deleted, None);
         }
-        let namespace = Some(piece.object.namespace()).filter(|namespace| !namespace.is_empty());
-        let api = live::api(self.installed.client, &piece.resource, namespace);
+        deletion.is_some()
+    }
+
+    /// Asks the server to delete `piece`. Returns `None` if that failed, and reports it.
+    async fn request_deletion(&mut self, piece: &Piece) -> Option<Deletion> {
+        if piece.is_terminating() {
+            return Some(Deletion::Needless);
+        }
         // The UID protects an object that was recreated meanwhile. The next look finds it.
         let same = Preconditions { uid: piece.object.meta().uid.clone(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(same), ..DeleteParams::background() };
-        match call(api.delete(piece.object.name(), &parameters)).await {
-            Err(error) if matches!(error.code(), 404 | 409) => {}
+        match call(self.api(piece).delete(piece.object.name(), &parameters)).await {
+            Ok(_) => Some(Deletion::Accepted),
+            Err(error) if matches!(error.code(), 404 | 409) => Some(Deletion::Needless),
             Err(error) => {
                 self.tell(piece.title(), Fate::Failed, Some(error.to_string()));
-                return false;
+                None
             }
-            Ok(_) => self.tell(piece.title(), Fate::Deleted, None),
         }
-        true
     }
 
-    /// Reports everything that still exists.
+    /// Reports everything that still exists and has not been reported.
     async fn look_again(&mut self) -> Result<End> {
-        for piece in self.all().await?.into_iter().filter(|piece| !piece.is_terminating()) {
-            self.tell(piece.title(), Fate::Left, None);
+        for piece in self.all().await? {
+            let fate = if piece.is_terminating() { Fate::Terminating } else { Fate::Left };
+            let is_told = |item: &Item| item.result == fate && item.object == piece.title();
+            if !self.items.iter().any(is_told) {
+                self.tell(piece.title(), fate, None);
+            }
         }
         let look = self.waiting().await?;
         self.conclude(look).await
@@ -473,11 +529,23 @@ impl<W: Write> Removal<'_, W> {
         if self.options.output.is_written(document, self.out)? {
             return Ok(());
         }
-        if self.items.iter().all(|item| matches!(item.result, Fate::Kept | Fate::Terminating)) {
+        if self.items.iter().all(|item| item.result == Fate::Kept) {
             writeln!(self.out, "Nothing else of sidecar-policy is in this cluster.")?;
         }
         Ok(())
     }
+}
+
+/// Why the server has not removed `object` yet, as its conditions say: `; <type>: <message>` for each.
+fn remaining(object: &Value) -> String {
+    let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    let blocks = |condition: &&Value| {
+        let name = text(condition, "type");
+        condition["status"] == "True" && (name.starts_with("Namespace") || name == "Terminating")
+    };
+    let blocking = conditions.iter().filter(blocks);
+    blocking.map(|condition| format!("; {}: {}", text(condition, "type"), text(condition, "message"))).collect()
 }
 
 fn is_registration(piece: &Piece) -> bool {

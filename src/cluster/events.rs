@@ -111,7 +111,7 @@ impl Recorder {
     /// Records an event about `subject`. The message begins with `code`.
     pub fn tell(&self, subject: Subject, reason: EventReason, code: Code, message: &str) {
         if self.queue.try_send((subject, reason, format!("{code}: {message}"))).is_err() {
-            debug!("an event was dropped: too many at once");
+            debug!("An event was dropped: too many at once");
         }
     }
 }
@@ -132,11 +132,11 @@ impl Writer {
     async fn run(mut self, mut events: mpsc::Receiver<EventKey>, metrics: Arc<Metrics>) {
         while let Some(event) = events.recv().await {
             if !self.may_write() {
-                debug!("an event was dropped: over the rate");
+                debug!("An event was dropped: over the rate");
                 continue;
             }
             if let Some(Err(error)) = survival::survive(&metrics, "writing an event", self.write(event)).await {
-                warn!(%error, "an event could not be written");
+                warn!(%error, "An event could not be written");
             }
         }
     }

@@ -1,9 +1,10 @@
 //! One watch of each resource in the process, shared by all listeners.
 
-use super::client;
+use super::client::{self, why};
 use super::object::Object;
 use crate::api::{MANAGED_BY, MANAGER};
 use crate::survival::lock;
+use crate::telemetry::Repeats;
 use crate::timing;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{StreamExt, stream};
@@ -16,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tracing::warn;
 
 /// An event of the watch of a resource, and the plural name of that resource.
 pub type Seen = (&'static str, Result<Event<Object>, Arc<watcher::Error>>);
@@ -96,7 +98,7 @@ async fn feed(
 ) {
     let (mut listeners, renew): (Vec<UnboundedSender<Seen>>, _) = (Vec::new(), Arc::new(Notify::new()));
     let mut events = pin!(client::renewable_watch(&api, &config, resync, timing, renew.clone()));
-    let mut has_begun = false;
+    let (mut has_begun, mut repeats) = (false, Repeats::default());
     loop {
         tokio::select! {
             // A new listener is known before the next event.
@@ -111,6 +113,12 @@ async fn feed(
             Some(event) = events.next(), if !listeners.is_empty() => {
                 has_begun = true;
                 let event = event.map_err(Arc::new);
+                if let Err(error) = &event {
+                    let error = why(error);
+                    if repeats.is_news(&error) {
+                        warn!(resource = name, error, "Cannot follow registrations; trying again");
+                    }
+                }
                 listeners.retain(|listener| listener.send((name, event.clone())).is_ok());
                 if listeners.is_empty() {
                     // A listener that has joined in the meantime is served. A later one starts a new watch.

@@ -110,7 +110,7 @@ impl Lease {
     pub async fn release(&mut self) {
         let Some(ours) = self.stored.clone().filter(|lease| self.holds(lease)) else { return };
         if let Err(error) = self.write(ours, None).await {
-            warn!(%error, "cannot release the lease");
+            warn!(%error, "Cannot release the lease");
         }
     }
 
@@ -122,7 +122,7 @@ impl Lease {
                 && !holder(&lease).is_empty()
                 && holder(&lease) != self.identity
             {
-                info!(holder = holder(&lease), "another replica leads");
+                info!(holder = holder(&lease), "Another replica leads");
                 return true;
             }
             tokio::time::sleep(self.look / 4).await;

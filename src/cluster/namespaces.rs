@@ -1,8 +1,9 @@
 //! The cache of Namespaces, watched only while a policy selects them by more than their names.
 
-use super::client::{self, CallError, Progress, call, chain};
+use super::client::{self, CallError, Progress, call, why};
 use super::object::Object;
 use crate::survival;
+use crate::telemetry::Repeats;
 use crate::timing;
 use futures::{TryStreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Namespace;
@@ -79,7 +80,7 @@ pub async fn follow(
     let api = Api::<Object>::all_with(client, &resource());
     let events = client::watch(&api, &watcher::Config::default(), resync, timing);
     pin_mut!(events);
-    let mut listed = HashSet::new();
+    let (mut listed, mut repeats) = (HashSet::new(), Repeats::default());
     loop {
         match events.try_next().await {
             Ok(Some(watcher::Event::Init)) => listed.clear(),
@@ -100,8 +101,10 @@ pub async fn follow(
             Ok(Some(watcher::Event::Delete(object))) => drop(namespaces.state().known.remove(object.name())),
             Ok(None) => return,
             Err(error) => {
-                let message = chain(&error);
-                warn!(error = message, "Cannot follow the Namespaces; trying again");
+                let message = why(&error);
+                if repeats.is_news(&message) {
+                    warn!(error = message, "Cannot follow the Namespaces; trying again");
+                }
                 progress.send_if_modified(|progress| progress.fail(&error, message));
             }
         }

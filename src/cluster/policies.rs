@@ -1,6 +1,6 @@
 //! The stored policies, parsed once per change and shared by all readers.
 
-use super::client::{self, chain};
+use super::client::{self, why};
 use super::mirror::Mirror;
 use super::object::Object;
 use crate::api::code::Code;
@@ -8,6 +8,7 @@ use crate::api::rules::Violation;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
 use crate::survival;
+use crate::telemetry::Repeats;
 use crate::timing;
 use futures::{TryStreamExt, pin_mut};
 use kube::core::ApiResource;
@@ -63,7 +64,7 @@ pub async fn follow(
     let settings = watcher::Config::default().timeout(client::seconds(timing.duration_of_custom_resources));
     let events = client::watch(&api, &settings, resync, timing);
     pin_mut!(events);
-    let mut stored = Mirror::default();
+    let (mut stored, mut repeats) = (Mirror::default(), Repeats::default());
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {
@@ -75,7 +76,12 @@ pub async fn follow(
                 }
             }
             Ok(None) => return,
-            Err(error) => warn!(error = chain(&error), "cannot follow the policies; trying again"),
+            Err(error) => {
+                let error = why(&error);
+                if repeats.is_news(&error) {
+                    warn!(error, "Cannot follow the policies; trying again");
+                }
+            }
         }
     }
 }
@@ -98,7 +104,7 @@ fn parse(
         }
         (fresh, _) => fresh,
     };
-    debug!(policy = object.name(), generation, valid = parsed.is_ok(), "policy seen");
+    debug!(policy = object.name(), generation, valid = parsed.is_ok(), "Policy seen");
     Stored { uid, generation, status: Arc::new(value["status"].take()), parsed }
 }
 

@@ -115,6 +115,8 @@ enum Finished {
     LookedAgain(Arc<Kind>),
     /// The search for waiting objects of the kind, begun at that moment; false if it must be repeated.
     LookedFor(Arc<Kind>, Instant, bool),
+    /// The pods of workloads that lack ready ones have been listed.
+    LookedAtPods,
 }
 
 impl Controller {
@@ -294,6 +296,7 @@ impl Controller {
             Finished::Recounted(kind, untold) => self.recounted(kind, untold),
             Finished::LookedAgain(kind) => self.looked_again(kind),
             Finished::LookedFor(kind, since, is_done) => self.watches.looked_for(&kind, since, is_done),
+            Finished::LookedAtPods => self.watches.looked_at_pods(),
         }
     }
 
@@ -303,6 +306,7 @@ impl Controller {
         self.discover_when_due().await;
         self.notice_capabilities();
         self.recount_when_due();
+        self.look_at_pods_when_due();
         self.gauge();
     }
 

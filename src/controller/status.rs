@@ -13,6 +13,7 @@ use crate::engine::lifecycle::Registration;
 use crate::engine::{EngineName, Unavailable};
 use crate::policy::Policy;
 use crate::workloads::census::Counts;
+use crate::workloads::starts::{self, Starts};
 use crate::workloads::waiting::Waiting;
 use jiff::Timestamp;
 use kube::Api;
@@ -95,7 +96,9 @@ impl Controller {
             own.is_some_and(|own| own.wanted.kinds.iter().any(|kind| kind.group.is_empty() && kind.resource == "pods"));
         let restriction = on_pods.then(|| (Code::PodsCannotBypass, Code::PodsCannotBypass.meaning().to_owned()));
         let lasting = self.workloads.ledger(|ledger| ledger.lasting(name, Instant::now()));
-        let degraded = lasting.or(restriction);
+        let starts = self.workloads.starts(Starts::sums);
+        let stuck = starts.get(name).map(|sums| (Code::SidecarNotStarting, starts::message(sums)));
+        let degraded = lasting.or(stuck).or(restriction);
         let degraded = degraded.or_else(|| self.doubt(name)).or_else(|| self.trouble_of_webhook(name));
         let instead = passed_over.map(|Unavailable { code, message }| {
             let engines: Vec<_> = self.engines_of(name).into_iter().map(EngineName::as_str).collect();
@@ -251,6 +254,11 @@ impl Controller {
         }
         let age =
             |since: Option<Instant>| since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
+        let starts = self.workloads.starts(Starts::sums);
+        let stuck = starts.iter().flat_map(|(policy, sums)| {
+            sums.iter().map(|(container, sum)| ((policy.to_string(), container.clone()), sum.pods as i64))
+        });
+        metrics.set_not_starting(stuck.collect());
         metrics.oldest_pending.set(age(pending.oldest));
         metrics.oldest_foreign_pending.set(age(pending.oldest_foreign));
         let count = |wanted: fn(&Readiness) -> bool| {

@@ -9,7 +9,7 @@ use crate::policy::Policies;
 use crate::workload::{KINDS, Kind};
 use crate::workloads::Workloads;
 use crate::workloads::waiting::ObjectRef;
-use crate::workloads::watch::{follow, look_again, look_for_waiting, recount};
+use crate::workloads::watch::{follow, look_again, look_at_pods, look_for_waiting, recount};
 use kube::core::ApiResource;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -77,6 +77,8 @@ pub(super) struct Watches {
     has_looked_back: bool,
     /// The policies at the last count of workloads, by name and hash.
     counted: Vec<(String, String)>,
+    /// Whether pods are being listed.
+    looks_at_pods: bool,
 }
 
 impl Watches {
@@ -113,6 +115,11 @@ impl Watches {
         let is_new = counted != self.counted;
         self.counted = counted;
         is_new
+    }
+
+    /// Records that the pods have been listed.
+    pub(super) fn looked_at_pods(&mut self) {
+        self.looks_at_pods = false;
     }
 
     /// Forgets that objects may wait in `kind` if the search `is_done` and no registration was seen `since`.
@@ -155,7 +162,7 @@ impl Controller {
         self.watches.watched.retain(|kind, _| {
             let keep = busy || wanted.contains_key(kind);
             if !keep {
-                workloads.census(|census| census.forget(kind));
+                workloads.forget(kind);
             }
             keep
         });
@@ -201,7 +208,7 @@ impl Controller {
                 if let Some(waiting) = workloads.waiting() {
                     waiting.retain(kind, &|_| false);
                 }
-                workloads.census(|census| census.forget(kind));
+                workloads.forget(kind);
             }
             keep
         });
@@ -235,6 +242,24 @@ impl Controller {
                 Finished::Recounted(kind, untold)
             });
         }
+    }
+
+    /// Lists the pods of some workloads that lack ready ones, if that is due.
+    pub(super) fn look_at_pods_when_due(&mut self) {
+        let longest = self.operator.timing.workloads.longest_look;
+        if self.watches.looks_at_pods {
+            return;
+        }
+        let due = self.workloads.starts(|starts| starts.due(Instant::now(), longest));
+        if due.is_empty() {
+            return;
+        }
+        self.watches.looks_at_pods = true;
+        let workloads = self.workloads.clone();
+        self.tasks.spawn(async move {
+            look_at_pods(&workloads, due).await;
+            Finished::LookedAtPods
+        });
     }
 
     /// Records that `kind` has been counted. Reads the seemingly waiting objects again; the next count does not wait for that.

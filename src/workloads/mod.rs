@@ -1,18 +1,20 @@
 //! All stored workloads of the targeted kinds, for every engine. A single one is a [`crate::workload`].
 //!
 //! [`watch`] sees each new or changed object. An object that waits for this operator goes to [`waiting`]; every other one is
-//! counted in the [`census`]. The [`ledger`] has the failures. [`report`] informs users about one object. Status and metrics
+//! counted in the [`census`]. The [`ledger`] has the failures, and [`starts`] the sidecars that do not start. [`report`] informs users about one object. Status and metrics
 //! use these parts.
 
 pub mod census;
 pub mod ledger;
 pub mod report;
+pub mod starts;
 pub mod waiting;
 pub mod watch;
 
 use self::census::{Census, Pairs, Tally};
 use self::ledger::Ledger;
 use self::report::Deliverer;
+use self::starts::Starts;
 use self::waiting::{News, ObjectRef, Standing, Waiting};
 use crate::api::v1alpha1::Mode;
 use crate::cluster::events::Recorder;
@@ -26,6 +28,7 @@ use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// The leader's knowledge about the stored workloads.
 pub struct Workloads {
@@ -40,6 +43,7 @@ pub struct Workloads {
     collisions: ArcSwap<Pairs>,
     census: Mutex<Census>,
     ledger: Mutex<Ledger>,
+    starts: Mutex<Starts>,
 }
 
 /// The engine that delivers to one kind inside the API server, and the delivered policies.
@@ -72,6 +76,7 @@ impl Workloads {
             collisions: ArcSwap::default(),
             census: Mutex::default(),
             ledger: Mutex::default(),
+            starts: Mutex::default(),
         }
     }
 
@@ -88,6 +93,17 @@ impl Workloads {
     /// Runs `work` on the ledger.
     pub fn ledger<T>(&self, work: impl FnOnce(&mut Ledger) -> T) -> T {
         work(&mut lock(&self.ledger))
+    }
+
+    /// Runs `work` on the sidecars that do not start.
+    pub fn starts<T>(&self, work: impl FnOnce(&mut Starts) -> T) -> T {
+        work(&mut lock(&self.starts))
+    }
+
+    /// Forgets all workloads of a kind that is not watched any more.
+    pub fn forget(&self, kind: &Arc<Kind>) {
+        self.census(|census| census.forget(kind));
+        self.starts(|starts| starts.retain(kind, |_| false));
     }
 
     /// Whether the templates of the two policies collide.
@@ -152,6 +168,7 @@ impl Workloads {
         if fate.iter().all(|(_, tally)| *tally == Tally::Injected) {
             self.ledger(|ledger| ledger.healed(workload.kind_name(), workload.namespace(), workload.name()));
         }
+        self.note_starts(&workload, &fate, &policies, || ObjectRef::new(kind, object));
         let is_new = self.census(|census| census.count(kind, object, fate));
         if is_new
             && news == News::Fresh
@@ -159,6 +176,28 @@ impl Workloads {
         {
             report::stored(self, *deliverer, &workload, policies);
         }
+    }
+
+    /// Records whether the sidecars of `workload` start, or whether its pods must be listed to know it.
+    fn note_starts(
+        &self,
+        workload: &Workload,
+        fate: &[(Arc<str>, Tally)],
+        policies: &Policies,
+        object: impl FnOnce() -> ObjectRef,
+    ) {
+        let is_injected = fate.iter().any(|(_, tally)| matches!(tally, Tally::Injected | Tally::Outdated));
+        if is_injected && workload.kind.resource == "pods" && workload.kind.is_in("") {
+            let stuck = starts::stuck(policies, workload);
+            return self.starts(|starts| starts.seen_pod(&object(), stuck));
+        }
+        let selector = if is_injected { starts::unready_pods(workload) } else { None };
+        let first = self.operator.timing.workloads.look;
+        self.starts(|starts| {
+            if selector.is_some() || !starts.is_empty() {
+                starts.seen(object(), selector, Instant::now(), first);
+            }
+        });
     }
 
     /// Begins a list of all stored objects of `kind`.
@@ -179,6 +218,7 @@ impl Workloads {
     /// Ends a complete list.
     fn end(&self, kind: &Arc<Kind>, listing: &Listing) {
         self.census(|census| census.end(kind, listing.number));
+        self.starts(|starts| starts.retain(kind, |object| self.census(|census| census.has(kind, object.place()))));
         self.ledger(|ledger| ledger.gone(&listing.failed));
     }
 

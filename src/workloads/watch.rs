@@ -1,12 +1,13 @@
 //! Watches and lists every workload of the targeted kinds, uninitialized ones included.
 
 use super::waiting::{News, ObjectRef, Standing};
-use super::{Listing, Workloads};
+use super::{Listing, Workloads, starts};
 use crate::api::code::Code;
-use crate::cluster::client::{CallError, Progress, call, chain, is_not_found, is_refused, seconds, watched, why};
+use crate::cluster::client::{CallError, Progress, call, is_not_found, is_refused, seconds, watched, why};
 use crate::cluster::object::Object;
 use crate::cluster::pages::Pages;
-use crate::workload::Kind;
+use crate::telemetry::Repeats;
+use crate::workload::{Kind, Workload};
 use futures::{TryStreamExt, pin_mut};
 use kube::Api;
 use kube::api::ListParams;
@@ -32,7 +33,7 @@ pub async fn follow(
     let settings = if kind.is_in_table() { settings } else { settings.timeout(of_custom_resources) };
     let events = watched(&api, &settings, timing);
     pin_mut!(events);
-    let refusals = Refusals::default();
+    let (mut repeats, refusals) = (Repeats::default(), Refusals::default());
     let mut watch = Watch { workloads, kind, resource, listing: None, waiting: HashSet::new(), refusals };
     loop {
         match events.try_next().await {
@@ -45,8 +46,10 @@ pub async fn follow(
             }
             Ok(None) => return,
             Err(error) => {
-                let message = chain(&error);
-                warn!(resource = kind.resource, error = message, "Watch failed; trying again");
+                let message = why(&error);
+                if repeats.is_news(&message) {
+                    warn!(resource = kind.resource, error = message, "Watch failed; trying again");
+                }
                 watch.failed(&error);
                 progress.send_if_modified(|progress| progress.fail(&error, message));
             }
@@ -112,6 +115,7 @@ impl Watch<'_> {
                     waiting.deleted(&ObjectRef::new(kind, &object));
                 }
                 workloads.census(|census| census.remove(kind, &object));
+                workloads.starts(|starts| starts.gone(&ObjectRef::new(kind, &object)));
                 workloads.ledger(|ledger| ledger.deleted(&resource.kind, object.namespace(), object.name()));
             }
         }
@@ -189,6 +193,34 @@ pub async fn look_again(workloads: &Workloads, kind: &Arc<Kind>, untold: Vec<Obj
             Ok(None) => {}
             Err(error) => warn!(resource = kind.resource, namespace, name, %error, "Could not look at it again"),
         }
+    }
+}
+
+/// The most pods of one workload that are looked at.
+const PODS: u32 = 50;
+
+/// Lists the pods of workloads that lack ready ones, by the selectors of their pods, and records what does not start in
+/// them.
+pub async fn look_at_pods(workloads: &Workloads, due: Vec<(ObjectRef, String)>) {
+    let pods = Kind::find("", "pods").expect("it is built in");
+    let Some(resource) = workloads.operator.resource(pods) else { return };
+    for (object, selector) in due {
+        let api = Api::<Object>::namespaced_with(workloads.operator.client.clone(), &object.namespace, &resource);
+        let listed = match call(api.list(&ListParams::default().labels(&selector).limit(PODS))).await {
+            Ok(listed) => listed,
+            Err(error) => {
+                let ObjectRef { kind, namespace, name } = &object;
+                debug!(resource = kind.resource, namespace, name, %error, "Cannot list its pods");
+                continue;
+            }
+        };
+        let policies = workloads.operator.snapshot().policies;
+        let stuck = listed
+            .items
+            .iter()
+            .map(|pod| (pod.name().to_owned(), starts::stuck(&policies, &Workload::new(pods, pod.value()))));
+        let stuck: Vec<_> = stuck.collect();
+        workloads.starts(|starts| starts.listed(&object, stuck));
     }
 }
 

@@ -224,7 +224,7 @@ async fn is_judged_by_who_edits(by: By, version: Version) -> Result<()> {
     let path = format!("{POLICIES}/team/status");
     request(&office.world.admin, "PATCH", &path, &status).await?;
     // `scpol uninstall` removes the check too.
-    let (code, said) = scpol(&office.world.cluster, &["uninstall", "--yes"]).await?;
+    let (code, said) = scpol(&office.world.cluster, &["uninstall", "--yes", "--timeout=0"]).await?;
     assert!(said.contains("author.scpol.dev"), "{code} {said}");
     let check = match by {
         By::Policy => "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/author.scpol.dev",

@@ -322,7 +322,7 @@ async fn nothing_is_left_after_an_uninstall(version: Version) -> Result<()> {
     let operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;
     in_force(&world.cluster, "envoy").await?;
-    let (code, told) = scpol(&world.cluster, &["uninstall", "--yes"]).await?;
+    let (code, told) = world.uninstalls(&["--yes"]).await?;
     ensure!(code == 0, "{code}: {told}");
     ensure!(world.registered().await?.is_empty(), "{told}");
     ensure!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?) == ["app"]);

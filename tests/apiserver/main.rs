@@ -34,6 +34,7 @@ mod exceptions;
 mod initializer;
 mod install;
 mod language;
+mod logs;
 mod malformed;
 mod migrate;
 mod neighbours;
@@ -48,6 +49,7 @@ mod rows;
 mod runner;
 mod scenes;
 mod shared_servers;
+mod starts;
 mod status;
 mod trust;
 mod uninstall;
@@ -77,6 +79,7 @@ const TESTS: &[&[runner::Test]] = &[
     initializer::TESTS,
     install::TESTS,
     language::TESTS,
+    logs::TESTS,
     malformed::TESTS,
     migrate::TESTS,
     neighbours::TESTS,
@@ -88,6 +91,7 @@ const TESTS: &[&[runner::Test]] = &[
     rights::TESTS,
     rows::TESTS,
     shared_servers::TESTS,
+    starts::TESTS,
     status::TESTS,
     trust::TESTS,
     uninstall::TESTS,

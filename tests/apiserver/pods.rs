@@ -2,11 +2,16 @@
 
 use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
 use crate::world::{PODS, World, containers, pod_template, request};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
+use sidecar_policy::quality;
+use sidecar_policy::workload::{Kind, Workload};
 
-crate::tests![pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_told,];
+crate::tests![
+    pods_pass_admission_with_their_sidecar_and_what_admission_refuses_is_told,
+    servers_give_pods_the_quality_of_service_that_explain_tells,
+];
 
 fn pod(name: &str) -> Value {
     let mut pod = pod_template(name);
@@ -25,6 +30,40 @@ async fn service_account(world: &World, name: &str) -> Result<()> {
         "type": "kubernetes.io/service-account-token", "data": { "token": "dG9rZW4=" },
     });
     request(&world.admin, "POST", "/api/v1/namespaces/default/secrets", &secret).await?;
+    Ok(())
+}
+
+async fn servers_give_pods_the_quality_of_service_that_explain_tells() -> Result<()> {
+    let (full, requests) =
+        (json!({ "limits": { "cpu": 1, "memory": "1Gi" } }), json!({ "requests": { "cpu": "50m" } }));
+    let less = json!({ "limits": { "cpu": 1, "memory": "1Gi" }, "requests": { "cpu": "50m" } });
+    let zero = json!({ "limits": { "cpu": 1, "memory": "1Gi" }, "requests": { "cpu": 0 } });
+    let storage = json!({ "requests": { "ephemeral-storage": "1Gi" } });
+    let none = json!({});
+    let all = [&none, &full, &requests, &less, &zero, &storage];
+    for version in [Version::V1_13, Version::V1_36] {
+        let world = World::with(ControlPlane::builder(version)).await?;
+        let minor = if version == Version::V1_13 { 13 } else { 36 };
+        let mut seen = std::collections::BTreeSet::new();
+        for (a, b) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
+            for list in ["containers", "initContainers"] {
+                let mut pod = pod("any");
+                pod["metadata"] = json!({ "generateName": "pod-" });
+                pod["spec"]["containers"][0]["resources"] = Value::clone(a);
+                let second = json!({ "name": "second", "image": "second:1", "resources": b });
+                match list {
+                    "containers" => pod["spec"][list][1] = second,
+                    _ => pod["spec"][list] = json!([second]),
+                }
+                let kind = Kind::find("", "pods").context("pods are built in")?;
+                let told = quality::of(&Workload::new(kind, pod.clone()), Some(minor)).context("it has containers")?;
+                let created = request(&world.admin, "POST", PODS, &pod).await?;
+                assert_eq!(created["status"]["qosClass"], told.to_string(), "{version:?} {list}: {a} {b}");
+                seen.insert(told);
+            }
+        }
+        assert_eq!(seen.len(), 3, "each class is seen");
+    }
     Ok(())
 }
 

@@ -18,8 +18,11 @@ crate::tests![
     beside_an_operator_that_stands_still_creates_are_released_and_it_cannot_register_again,
     an_operator_that_is_installed_again_takes_it_for_no_emergency_brake,
     on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_not_ours_stays,
+    it_ends_when_its_namespace_is_gone_and_says_until_then_that_it_is_there,
     of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_was_injected,
 ];
+
+const NAMESPACE: &str = "/api/v1/namespaces/scpol-system";
 
 /// The lists of our objects on this server, by kind. A `/` before a name selects one object.
 const OURS: [&str; 10] = [
@@ -62,14 +65,38 @@ impl World {
         .await
     }
 
-    /// Checks that only the definition, its policies, and a terminating Namespace are left.
+    /// Ends the Namespace once it is terminating, as the missing controller-manager would. Returns whether it is gone.
+    async fn ends_namespace(&self) -> Result<bool> {
+        let Some(mut namespace) = self.get(NAMESPACE).await? else { return Ok(true) };
+        if namespace["status"]["phase"] != "Terminating" {
+            return Ok(false);
+        }
+        namespace["spec"]["finalizers"] = json!([]);
+        request(&self.admin, "PUT", &format!("{NAMESPACE}/finalize"), &namespace).await?;
+        // Old servers need a second request.
+        if self.get(NAMESPACE).await?.is_some() {
+            self.delete(NAMESPACE).await?;
+        }
+        Ok(self.get(NAMESPACE).await?.is_none())
+    }
+
+    /// Runs `scpol uninstall` with `arguments`, on a server that ends its Namespaces.
+    pub(crate) async fn uninstalls(&self, arguments: &[&str]) -> Result<(i32, String)> {
+        let arguments = [&["uninstall"], arguments].concat();
+        let ending = async {
+            within(LIMIT, "the Namespace ends", || self.ends_namespace()).await?;
+            std::future::pending::<Result<(i32, String)>>().await
+        };
+        tokio::select! {
+            ended = scpol(&self.cluster, &arguments) => ended,
+            failed = ending => failed,
+        }
+    }
+
+    /// Checks that only the definition and its policies are left.
     pub(crate) async fn is_clean(&self) -> Result<()> {
         assert_eq!(listed(self).await?, [""; 0]);
-        let namespace = self.get("/api/v1/namespaces/scpol-system").await?;
-        ensure!(
-            namespace.is_none_or(|namespace| namespace["status"]["phase"] == "Terminating"),
-            "the Namespace is left"
-        );
+        ensure!(self.get(NAMESPACE).await?.is_none(), "the Namespace is left");
         ensure!(self.get("/apis/scpol.dev/v1alpha1/sidecarpolicies").await?.is_some(), "the definition is gone");
         let (code, told) = scpol(&self.cluster, &["uninstall", "--check"]).await?;
         ensure!(code == 0 && told.contains("is kept"), "{code}: {told}");
@@ -112,10 +139,7 @@ async fn where_a_registration_cannot_be_taken_away_the_operator_stays_until_it_c
     assert_eq!(listed(&world).await?, before);
     assert_eq!(containers(&world.create_promptly(DEPLOYMENTS, &deployment("web")).await?), ["app", "envoy"]);
     world.delete(&format!("{webhooks}/keeps")).await?;
-    within(LIMIT, "it can be taken away", || async {
-        Ok(scpol(&world.cluster, &["uninstall", "--yes"]).await?.0 == 0)
-    })
-    .await?;
+    within(LIMIT, "it can be taken away", || async { Ok(world.uninstalls(&["--yes"]).await?.0 == 0) }).await?;
     world.is_clean().await
 }
 
@@ -147,7 +171,7 @@ async fn beside_an_operator_that_works_no_create_hangs_and_nothing_is_left() -> 
         anyhow::Ok(names)
     };
     let uninstalling = async {
-        let ended = scpol(&world.cluster, &["uninstall", "--yes"]).await;
+        let ended = world.uninstalls(&["--yes"]).await;
         done.store(true, Ordering::Relaxed);
         ended
     };
@@ -203,7 +227,7 @@ async fn beside_an_operator_that_stands_still_creates_are_released_and_it_cannot
             Ok(world.get(&path("stuck")).await?.is_some_and(|stuck| pending(&stuck) == ["envoy.scpol.dev"]))
         })
         .await?;
-        scpol(&world.cluster, &["uninstall", "--yes", "-o", "json"]).await
+        world.uninstalls(&["--yes", "-o", "json"]).await
     };
     let (created, ended) = tokio::join!(waits, uninstalls);
     let (code, told) = ended?;
@@ -234,12 +258,8 @@ async fn an_operator_that_is_installed_again_takes_it_for_no_emergency_brake() -
     in_force(&world.cluster, "envoy").await?;
     // It is down, as after a crash, and its registration is left.
     operator.kill().await?;
-    // Without a controller, a terminating Namespace could not be recreated here. Without labels it counts as foreign.
-    let own = json!([{ "op": "remove", "path": "/metadata/labels" }]);
-    world.patch("/api/v1/namespaces/scpol-system", &own).await?;
-    let (code, told) = scpol(&world.cluster, &["uninstall", "-y"]).await?;
+    let (code, told) = world.uninstalls(&["-y"]).await?;
     assert!(code == 0 && told.contains("SidecarPolicy envoy: status: not in force"), "{code}: {told}");
-    assert!(!told.contains("Namespace"), "{told}");
     wait_condition(&world.cluster, "envoy", "Ready", "False", "Stopped").await?;
     support::apply_without_deployment(&world.cluster).await?;
     let operator = Operator::ready(&world.cluster, &[]).await?;
@@ -297,6 +317,26 @@ async fn on_a_current_server_what_refuses_goes_before_what_injects_and_what_is_n
     let (code, told) = scpol(&world.cluster, &["uninstall", "--check", "--crd"]).await?;
     assert!(code == 0 && told.contains("Namespace scpol-system: is kept"), "{code}: {told}");
     drop(operator);
+    Ok(())
+}
+
+async fn it_ends_when_its_namespace_is_gone_and_says_until_then_that_it_is_there() -> Result<()> {
+    for version in [Version::V1_13, Version::V1_36] {
+        let world = World::with(ControlPlane::builder(version)).await?;
+        world.install_all().await?;
+        for arguments in [["uninstall", "--yes", "--timeout=500ms"], ["uninstall", "--yes", "--timeout=0"]] {
+            let (code, told) = scpol(&world.cluster, &arguments).await?;
+            let line = "Namespace scpol-system: is being deleted: it is not gone after ";
+            assert!(code == 1 && told.matches(line).count() == 1, "{version:?} {code}: {told}");
+            assert!(!told.contains("Namespace scpol-system: deleted"), "{version:?}: {told}");
+        }
+        let (code, told) = scpol(&world.cluster, &["uninstall", "--check"]).await?;
+        assert!(code == 1 && told.contains("Namespace scpol-system: is being deleted"), "{version:?} {code}: {told}");
+        let (code, told) = world.uninstalls(&["--yes"]).await?;
+        assert_eq!(code, 0, "{version:?}: {told}");
+        world.is_clean().await?;
+        world.install_all().await.context("it can be installed again at once")?;
+    }
     Ok(())
 }
 
@@ -376,7 +416,7 @@ impl World {
         Ok(operator)
     }
 
-    /// Deletes the users' objects, and ends the empty Namespace as the missing controller-manager would.
+    /// Deletes the users' objects.
     async fn forget_what_was_used(&self) -> Result<()> {
         let made = ["deployments/web", "deployments/bad", "statefulsets/web"];
         for workload in made {
@@ -385,15 +425,6 @@ impl World {
         for policy in USED {
             self.delete_policy(policy).await?;
         }
-        let path = "/api/v1/namespaces/scpol-system";
-        let mut namespace = self.get(path).await?.context("nobody ends it here")?;
-        namespace["spec"]["finalizers"] = json!([]);
-        request(&self.admin, "PUT", &format!("{path}/finalize"), &namespace).await?;
-        // Old servers need a second request.
-        if self.get(path).await?.is_some() {
-            self.delete(path).await?;
-        }
-        ensure!(self.get(path).await?.is_none(), "the Namespace does not end");
         Ok(())
     }
 }
@@ -410,7 +441,7 @@ async fn of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_
         let before = everything(&world).await?;
         for round in 1..=installations()? {
             let operator = world.install_and_use(engines).await?;
-            let (code, told) = scpol(&world.cluster, &["uninstall", "--yes"]).await?;
+            let (code, told) = world.uninstalls(&["--yes"]).await?;
             assert_eq!(code, 0, "{version:?}, round {round}: {told}");
             let left: BTreeSet<String> = &everything(&world).await? - &before;
             let left: Vec<&str> = left.iter().filter(|name| !own(name)).map(String::as_str).collect();
@@ -418,14 +449,11 @@ async fn of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_
                 "apiservices /v1alpha1.scpol.dev",
                 "customresourcedefinitions /sidecarpolicies.scpol.dev",
                 "deployments default/web",
-                "namespaces /scpol-system",
                 "sidecarpolicies /deployments",
                 "sidecarpolicies /statefulsets",
                 "statefulsets default/web",
             ];
             assert_eq!(left, expected, "{version:?}, round {round}");
-            let namespace = world.get("/api/v1/namespaces/scpol-system").await?.context("nobody ends it here")?;
-            assert_eq!(namespace["status"]["phase"], "Terminating");
             for policy in USED {
                 wait_condition(&world.cluster, policy, "Ready", "False", "Stopped").await?;
             }

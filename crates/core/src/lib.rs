@@ -13,6 +13,7 @@ pub mod lint;
 pub mod manifest;
 pub mod naming;
 pub mod policy;
+pub mod quality;
 pub mod review;
 pub mod targets;
 pub mod workload;

@@ -1,10 +1,11 @@
 //! `scpol explain`: the decision of every policy about a workload, and its reason.
 
+mod quality;
 mod report;
 mod summary;
 
 use super::files::{self, ReadOptions, SiteOptions, Subject};
-use super::live::{self, Asked, Known, Scope};
+use super::live::{self, Asked, Known, NotStarting, Scope};
 use super::output::Output;
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
@@ -45,14 +46,16 @@ pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result
     let asked = Asked::parse(&options.target)?;
     let mut site = options.site.site()?;
     let known = known(&options, &site).await?;
-    let (subjects, place) = if options.files.is_empty() {
+    let Found { subjects, not_starting, place, minor } = if options.files.is_empty() {
         in_cluster(&options, asked, &known.policies, &mut site).await?
     } else {
         let namespace = options.scope.namespace.as_deref().unwrap_or("default");
         let targets = known.policies.kinds();
-        (files::subjects(&options.files, options.reading.reading(), targets, namespace)?, None)
+        let subjects = files::subjects(&options.files, options.reading.reading(), targets, namespace)?;
+        Found { subjects, not_starting: Vec::new(), place: None, minor: site.minor }
     };
-    let reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &known, &site)).collect();
+    let mut reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &known, &site, minor)).collect();
+    reports.iter_mut().zip(not_starting).for_each(|(report, not_starting)| report.take(not_starting));
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "ExplainReport", "items": reports });
     if !options.output.is_written(document, out)? {
         match &reports[..] {
@@ -76,14 +79,24 @@ async fn known(options: &ExplainOptions, site: &Site) -> Result<Known> {
     Ok(Known { policies, ..Known::default() })
 }
 
-/// The requested stored workloads, and the single namespace that was searched. Without a kind, the workloads of every
-/// kind that a policy targets.
+/// The workloads to explain.
+struct Found {
+    subjects: Vec<Subject>,
+    /// The containers of policies that do not start in the pods of the first workloads, for each of them.
+    not_starting: Vec<Vec<NotStarting>>,
+    /// The single namespace that was searched.
+    place: Option<String>,
+    /// The minor version of their Kubernetes 1; none stands for the newest.
+    minor: Option<u32>,
+}
+
+/// The requested stored workloads. Without a kind, the workloads of every kind that a policy targets.
 async fn in_cluster(
     options: &ExplainOptions,
     mut asked: Vec<Asked>,
     policies: &Policies,
     site: &mut Site,
-) -> Result<(Vec<Subject>, Option<String>)> {
+) -> Result<Found> {
     let Scope { namespace, all_namespaces, selector } = &options.scope;
     if asked.is_empty() {
         if namespace.is_none() && !all_namespaces && selector.is_none() {
@@ -95,5 +108,11 @@ async fn in_cluster(
     if !options.site.names_version() {
         (site.native_sidecars, site.minor) = (found.native_sidecars, found.minor);
     }
-    Ok((found.workloads.into_iter().map(Subject::stored).collect(), found.namespace))
+    let minor = site.minor.or(found.minor);
+    let mut not_starting = Vec::new();
+    for workload in found.workloads.iter().take(live::LOOKED_AT) {
+        not_starting.push(live::not_starting(&found.client, workload, policies).await?);
+    }
+    let subjects = found.workloads.into_iter().map(Subject::stored).collect();
+    Ok(Found { subjects, not_starting, place: found.namespace, minor })
 }

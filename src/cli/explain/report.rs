@@ -1,8 +1,9 @@
 //! The report on one workload: the answer first, then a row for each policy.
 
+use super::quality::Change;
 use crate::api::code::Code;
 use crate::cli::files::{Subject, of_pods, other_version, plan, title};
-use crate::cli::live::{Invalid, Known, maker};
+use crate::cli::live::{Invalid, Known, NotStarting, maker};
 use crate::cli::output;
 use crate::decision::{Decision, JUDGED, Left, Outcome, rehearsal};
 use crate::inject::marker;
@@ -31,6 +32,12 @@ pub(super) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
     policies: Vec<Answer>,
+    /// The change of the class of its pods by the policies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quality_of_service: Option<Change>,
+    /// The containers of policies that do not start in its pods.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_starting: Vec<NotStarting>,
     /// Faults of the workload itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     remarks: Vec<String>,
@@ -117,8 +124,8 @@ impl Finding {
 }
 
 impl Report {
-    /// Asks the policies of `known` about `subject`.
-    pub(super) fn of(subject: Subject, known: &Known, site: &Site) -> Self {
+    /// Asks the policies of `known` about `subject`, on Kubernetes 1.`minor`.
+    pub(super) fn of(subject: Subject, known: &Known, site: &Site, minor: Option<u32>) -> Self {
         let Subject { workload, placed, source } = subject;
         let is_late = source.is_none() && workload.pending().next().is_none();
         let mut decision = Decision::of(&known.policies, &placed, site);
@@ -129,6 +136,7 @@ impl Report {
         }
         let patch = plan(&mut decision, &workload, &placed);
         let injected = workload.with_body(workload.patched(&patch));
+        let mut quality_of_service = Change::of(&workload, &injected, minor);
         let mut answers: Vec<Answer> =
             decision.inject.iter().map(|policy| Answer::injects(policy, &workload, &injected, is_late)).collect();
         let (skipped, failed): (Vec<_>, Vec<_>) =
@@ -145,6 +153,7 @@ impl Report {
         if let Some((pod, mut of_pods)) = of_pods(&known.policies, &placed, site) {
             let patch = of_pods.plan(&pod);
             let injected = pod.with_body(pod.patched(&patch));
+            quality_of_service = Change::of(&pod, &injected, minor).or(quality_of_service);
             let injects = of_pods.inject.iter().map(|policy| Answer::injects(policy, &pod, &injected, false));
             let left = of_pods.rest.iter().map(|left| Answer::left(left, &pod));
             for answer in injects.chain(left).collect::<Vec<_>>() {
@@ -165,10 +174,17 @@ impl Report {
             name: workload.name().to_owned(),
             source,
             policies: answers,
+            quality_of_service,
+            not_starting: Vec::new(),
             remarks,
             title: title(&placed),
             maker: maker(&workload).map(|(kind, name)| format!("{kind}/{name} -n {}", workload.namespace())),
         }
+    }
+
+    /// Adds the containers of policies that do not start in the pods of the workload.
+    pub(super) fn take(&mut self, not_starting: Vec<NotStarting>) {
+        self.not_starting = not_starting;
     }
 
     pub(super) fn title(&self) -> &str {
@@ -186,7 +202,7 @@ impl Report {
 
     /// Whether some policy does not work as its author intended.
     pub(super) fn is_finding(&self) -> bool {
-        self.policies.iter().any(|answer| answer.result.is_finding())
+        !self.not_starting.is_empty() || self.policies.iter().any(|answer| answer.result.is_finding())
     }
 
     fn named(&self, result: Finding) -> Vec<&str> {
@@ -245,6 +261,12 @@ impl Report {
             notes.push(format!("It was made by another object, where such policies decide: scpol explain {maker}"));
         }
         notes.extend(self.remarks.iter().cloned());
+        let not_starting = self.not_starting.iter().map(|NotStarting { policy, container, reason, pods, code, .. }| {
+            let pods = output::counted(*pods, "pod", "pods");
+            format!("{policy}: container `{container}` does not start in {pods}: {reason} ({code}); `kubectl describe pod` says why")
+        });
+        notes.extend(not_starting);
+        notes.extend(self.quality_of_service.iter().map(Change::note));
         for answer in &self.policies {
             notes.extend(answer.idle.iter().map(|why| format!("{} is not in force: {why}", answer.policy)));
             if !answer.needs.is_empty() {

@@ -17,12 +17,13 @@ use crate::operator::Operator;
 use crate::policy::Site;
 use crate::serving::{self, Health};
 use crate::survival;
+use crate::telemetry::Repeats;
 use crate::timing::Timing;
 use crate::workloads::Workloads;
 use crate::workloads::waiting::Waiting;
 use anyhow::{Context, Result, anyhow};
 use kube::Client;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -106,7 +107,7 @@ impl Process {
     pub(super) async fn run(mut self, mut signals: Signals) -> Result<End> {
         let mut term: Option<Term> = None;
         let mut role = Role::Follower;
-        let (since, mut looked) = (Instant::now(), false);
+        let (since, mut looked, mut repeats) = (Instant::now(), false, Repeats::default());
         loop {
             self.health.beat();
             match self.health.alive(self.lease.look()).await {
@@ -124,7 +125,12 @@ impl Process {
                         self.operator.site().operator_namespace
                     ));
                 }
-                Err(error) => warn!(%error, "Cannot look at the lease; going on as before"),
+                Err(error) => {
+                    let error = error.to_string();
+                    if repeats.is_news(&error) {
+                        warn!(error, "Cannot look at the lease; going on as before");
+                    }
+                }
             }
             self.operator.metrics.leader.set(i64::from(role == Role::Leader));
             match (role, &mut term) {
@@ -133,6 +139,8 @@ impl Process {
                     warn!("Another replica leads; this one follows");
                     if let Some(term) = term.take() {
                         self.health.alive(term.end()).await;
+                        // Only the leader knows.
+                        self.operator.metrics.set_not_starting(BTreeMap::new());
                     }
                     self.health.watch_worker(None);
                 }

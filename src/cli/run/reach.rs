@@ -5,20 +5,18 @@ use crate::cluster::client::{CallError, call};
 use crate::cluster::object::Object;
 use crate::cluster::policies;
 use crate::cluster::servers::Servers;
+use crate::telemetry::Repeats;
 use crate::timing;
 use anyhow::{Result, anyhow};
 use kube::api::ListParams;
 use kube::{Api, Client};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tracing::warn;
-
-/// The interval after which the same failure to reach the API server is logged again.
-const UNREACHED_REMINDER: Duration = Duration::from_secs(60);
 
 /// Waits for the server. Fails if waiting does not help.
 pub(super) async fn server(servers: &Servers, timing: &timing::Process) -> Result<Capabilities> {
     let since = Instant::now();
-    let mut said: Option<(String, Instant)> = None;
+    let mut repeats = Repeats::default();
     loop {
         let found = match servers.discover(|_| false).await {
             Ok(capabilities) => check_policies(&servers.client).await.map(|()| capabilities),
@@ -32,11 +30,8 @@ pub(super) async fn server(servers: &Servers, timing: &timing::Process) -> Resul
             }
             Err(error) => {
                 let error = error.to_string();
-                let is_known =
-                    said.as_ref().is_some_and(|(last, at)| *last == error && at.elapsed() < UNREACHED_REMINDER);
-                if !is_known {
+                if repeats.is_news(&error) {
                     warn!(error, "The API server does not answer; trying again");
-                    said = Some((error, Instant::now()));
                 }
             }
         }

@@ -5,6 +5,7 @@ use super::workloads::{Behind, Counted, Sums};
 use crate::api::v1alpha1::{Failure, SidecarPolicyStatus};
 use crate::cli::End;
 use crate::cli::installed::{Piece, needed};
+use crate::cli::live::NotStarting;
 use crate::cli::output::{self, age, place};
 use crate::cluster::client::chain;
 use crate::policy::Policy;
@@ -28,6 +29,9 @@ pub(super) struct Report {
     /// Failed injections that the operator has recorded.
     failures: Vec<Failure>,
     workloads: Vec<Behind>,
+    /// The containers of the policy that do not start.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_starting: Vec<NotStarting>,
     /// The number of further workloads behind the policy.
     more: usize,
     /// The errors of parts that could not be read.
@@ -83,6 +87,7 @@ impl Report {
             targets: Vec::new(),
             failures: status.failures.clone(),
             workloads: Vec::new(),
+            not_starting: Vec::new(),
             more: 0,
             unknown: Vec::new(),
             only_validates: policy.is_some_and(|policy| !policy.injects()),
@@ -98,7 +103,8 @@ impl Report {
     /// Adds the counts, and at most `limit` workloads; 0 means no limit.
     pub(super) fn take(&mut self, counted: Result<Counted>, limit: usize) {
         match counted {
-            Ok(Counted { sums, mut behind }) => {
+            Ok(Counted { sums, mut behind, not_starting }) => {
+                self.not_starting = not_starting;
                 let shown = if limit == 0 { behind.len() } else { limit.min(behind.len()) };
                 self.more = behind.split_off(shown).len();
                 (self.targets, self.workloads) = (sums, behind);
@@ -116,7 +122,7 @@ impl Report {
             return Err(anyhow!("{first}"));
         }
         let is_missing = self.registrations.iter().any(|registration| !registration.found);
-        let is_fine = self.ready == "True" && !is_missing && self.workloads.is_empty();
+        let is_fine = self.ready == "True" && !is_missing && self.workloads.is_empty() && self.not_starting.is_empty();
         Ok(if is_fine { End::Fine } else { End::Finding })
     }
 
@@ -150,6 +156,15 @@ impl Report {
                 [workload, failure.code.clone(), failure.message.clone()]
             });
             output::table(["COULD NOT BE INJECTED", "CODE", "WHY"], rows, out)?;
+        }
+        if !self.not_starting.is_empty() {
+            writeln!(out)?;
+            let rows = self.not_starting.iter().map(|found| {
+                let workload = place(&found.kind, &found.namespace, &found.name);
+                let (container, reason) = (found.container.clone(), found.reason.clone());
+                [workload, container, found.pods.to_string(), found.code.clone(), reason]
+            });
+            output::table(["DOES NOT START IN", "CONTAINER", "PODS", "CODE", "WHY"], rows, out)?;
         }
         self.write_workloads(out)
     }

@@ -2,13 +2,14 @@
 
 use crate::api::code::Code;
 use crate::capabilities::Capabilities;
-use crate::cli::live::{self, maker};
+use crate::cli::live::{self, NotStarting, maker};
 use crate::cluster::pages::Pages;
 use crate::decision::{Decision, Outcome};
 use crate::inject;
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{Kind, Workload};
 use crate::workloads::census::{self, Pairs, Tally};
+use crate::workloads::starts;
 use anyhow::{Context, Result};
 use kube::Client;
 use kube::api::ListParams;
@@ -79,6 +80,8 @@ impl Lag {
 pub(super) struct Counted {
     pub(super) sums: Vec<Sums>,
     pub(super) behind: Vec<Behind>,
+    /// The containers of the policy that do not start.
+    pub(super) not_starting: Vec<NotStarting>,
 }
 
 /// Counts every stored workload that may concern `policy`, one of `policies`, whether in effect or not.
@@ -98,7 +101,7 @@ pub(super) async fn count(
         found => found.unwrap_or_default(),
     };
     let pairs = Pairs::of(policies);
-    let mut counted = Counted::default();
+    let (mut counted, mut unready) = (Counted::default(), Vec::new());
     for kind in &policy.kinds {
         let Some(resource) = server.resource(kind) else { continue };
         let mut sums = Sums { resource: named(kind), ..Sums::default() };
@@ -111,6 +114,10 @@ pub(super) async fn count(
             let workload = Workload::new(kind, object.value()).within(namespace);
             let fate = census::fate(&workload, policies, site, |a, b| pairs.collide(a, b));
             let Some(&(_, tally)) = fate.iter().find(|(name, _)| **name == *policy.name) else { return };
+            let is_injected = matches!(tally, Tally::Injected | Tally::Outdated);
+            if is_injected && unready.len() < live::LOOKED_AT && may_not_start(policies, &workload) {
+                unready.push(workload.clone());
+            }
             if matches!(tally, Tally::Injected | Tally::Unknown) {
                 return sums.add(tally, false);
             }
@@ -132,10 +139,19 @@ pub(super) async fn count(
             .with_context(|| format!("cannot list {}", named(kind)))?;
         counted.sums.push(sums);
     }
+    for workload in unready {
+        let found = live::not_starting(client, &workload, policies).await?;
+        counted.not_starting.extend(found.into_iter().filter(|found| found.policy == policy.name));
+    }
     counted
         .behind
         .sort_by(|a, b| (a.result, &a.kind, &a.namespace, &a.name).cmp(&(b.result, &b.kind, &b.namespace, &b.name)));
     Ok(counted)
+}
+
+/// Whether a sidecar does not start in the pod `workload`, or may not start in its pods.
+fn may_not_start(policies: &Policies, workload: &Workload) -> bool {
+    starts::unready_pods(workload).is_some() || !starts::stuck(policies, workload).is_empty()
 }
 
 fn named(kind: &Kind) -> String {

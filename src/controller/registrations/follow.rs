@@ -1,7 +1,6 @@
 //! The watches of everything that engines register.
 
 use crate::capabilities::registration as resources;
-use crate::cluster::client::why;
 use crate::cluster::hub::{Events, Seen, Whose};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
@@ -12,7 +11,6 @@ use crate::engine::registration::{Edition, is_marked, is_ours_of};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ObjectMeta;
 use kube::runtime::watcher::Event as WatchEvent;
-use tracing::warn;
 
 use super::Registrations;
 
@@ -37,8 +35,6 @@ impl Controller {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
-                let message = why(&error);
-                warn!(resource, error = message, "Cannot follow registrations; trying again");
                 // Other engines need not wait for what this one may not do.
                 let timing = &self.operator.timing.watch;
                 if (!is_own || !self.registrations.has_read(resource))

@@ -88,6 +88,18 @@ pub enum Action {
     Replace,
 }
 
+impl std::fmt::Display for Action {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Action::Keep => "nothing",
+            Action::RenewLeaf => "a new certificate of the same authority",
+            Action::AddAuthority => "a new authority beside the old one",
+            Action::DropOld => "without the old authorities",
+            Action::Replace => "a new authority and a new certificate",
+        })
+    }
+}
+
 /// The ages of the stored data by our own monotonic clock, so that a jump of the wall clock does not hurry a change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {

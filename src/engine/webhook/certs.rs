@@ -271,7 +271,7 @@ impl Certificates {
             let fresh = authority::carry_out(action, base.as_ref(), &self.names, now, &self.lifetimes)?;
             match call(write(api, secret, &fresh)).await {
                 Ok(_) => {
-                    info!(?action, "Renewed the certificates of the webhook");
+                    info!(%action, "Renewed the certificates of the webhook");
                     return shown(fresh);
                 }
                 // Another replica was faster, so its result counts.

@@ -6,7 +6,7 @@
 
 use super::server::{Revisions, Webhook};
 use crate::capabilities::registration as resources;
-use crate::cluster::client::{chain, is_refused};
+use crate::cluster::client::is_refused;
 use crate::cluster::hub::{Seen, Whose};
 use crate::cluster::mirror::Mirror;
 use crate::cluster::policies::Snapshot;
@@ -19,7 +19,6 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tracing::warn;
 
 /// What is registered and what is stored, and so what is in force.
 #[derive(Default)]
@@ -80,7 +79,6 @@ impl Force {
                 if is_refused(&error) {
                     self.refused.entry(resource).or_insert_with(Instant::now);
                 }
-                warn!(resource, error = chain(&error), "Cannot follow registrations; trying again");
             }
         }
     }

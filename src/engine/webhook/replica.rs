@@ -136,7 +136,9 @@ impl Replica {
             tokio::spawn(self.survey()),
             tokio::spawn(self.settle(&webhook)),
         ];
-        info!(address = ?listener.local_addr().ok(), "The webhook serves");
+        if let Ok(address) = listener.local_addr() {
+            info!(%address, "The webhook serves");
+        }
         server::serve(listener, self.certificates.clone(), webhook, stop).await;
         for task in tasks {
             task.abort();

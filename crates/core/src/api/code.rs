@@ -116,6 +116,9 @@ codes! {
     50 SharedPortName "Rename the port in one of them, or leave the sidecar behind the workload's containers (`spec.position.containers`).";
     /// An environment variable refers by `$(NAME)` to a later one: the kubelet does not expand the reference.
     51 LateReference "Change the position of the added variables with `spec.position.env`.";
+    /// The containers of the template change the quality of service class of pods. A pod of class Guaranteed becomes Burstable: the kubelet evicts
+    /// it earlier, and takes away CPUs that it had for itself.
+    52 QualityOfServiceChanged "Set `resources.limits` of the container for `cpu` and `memory`, and leave `resources.requests` out or set them to the same.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";
@@ -198,6 +201,9 @@ codes! {
     229 AnnotationsTooLarge "Keep less in annotations of the pod: all of them have 256 KiB together.";
     /// The workload's Namespace enforces a level of the Pod Security Standards that does not admit the template: the pods would be refused.
     230 NamespaceForbids "Change the field that the message names, or leave the namespace out: `spec.excludeNamespaces`, `spec.namespaceSelector`.";
+    /// The workload has the sidecar, and in some of its pods the sidecar does not start: its image cannot be pulled, its configuration lacks
+    /// something, or it ends again and again.
+    231 SidecarNotStarting "See the events of a pod that the message names: `kubectl describe pod`. Correct the template, and roll out the workloads, because only creates are injected.";
     /// A defect of ours: the object is tried again; a policy is refused.
     208 Panicked "Please report it with the operator's log.";
 

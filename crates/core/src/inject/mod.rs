@@ -29,6 +29,7 @@ use json_patch::Patch;
 use marker::Marker;
 use merge::{Addition, Group, Shape};
 use needs::Needs;
+pub(crate) use needs::amounts;
 use pod::Pod;
 use serde_json::Value;
 use std::collections::BTreeSet;

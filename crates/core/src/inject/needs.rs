@@ -379,7 +379,8 @@ impl Usage {
     }
 }
 
-fn amounts(item: &RawObject, field: &str) -> BTreeMap<String, i128> {
+/// The amounts of `resources.<field>` of a container, in billionths.
+pub(crate) fn amounts(item: &RawObject, field: &str) -> BTreeMap<String, i128> {
     let amounts = at(item, &["resources", field]).and_then(Value::as_object).into_iter().flatten();
     amounts.filter_map(|(name, amount)| Some((name.clone(), equal::nanos(amount)?))).collect()
 }

@@ -57,7 +57,11 @@ impl Severity {
     fn of(code: Code) -> Self {
         match code {
             Code::DuplicatePolicy | Code::DuplicateInitializerName => Severity::Error,
-            Code::NeedsReference | Code::SharedContainerPort | Code::HostNetwork | Code::OptedOut => Severity::Info,
+            Code::NeedsReference
+            | Code::SharedContainerPort
+            | Code::QualityOfServiceChanged
+            | Code::HostNetwork
+            | Code::OptedOut => Severity::Info,
             _ => Severity::Warning,
         }
     }
@@ -193,7 +197,7 @@ impl Note {
 
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
-const CHECKS: [Check; 15] = [
+const CHECKS: [Check; 16] = [
     selection::contradictions,
     selection::namespaces,
     selection::targets,
@@ -204,6 +208,7 @@ const CHECKS: [Check; 15] = [
     expressions::constant,
     template::images,
     template::requests,
+    template::quality,
     template::deprecated,
     template::ports,
     template::without_effect,

@@ -6,6 +6,7 @@ use crate::api::pod_schema::is_native_sidecar;
 use crate::api::v1alpha1::{EngineChoice, Jobs, NativeSidecars, RawObject, SidecarPolicySpec, Template};
 use crate::inject::references;
 use crate::policy::Policy;
+use crate::quality;
 use crate::workload::Workload;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -68,6 +69,19 @@ pub(super) fn requests(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
         Some(Note::new(Code::RequestsMissing, format!("{path}.resources"), message))
     };
     spec.template.iter().flat_map(staying).filter_map(note).collect()
+}
+
+/// Containers that take the class Guaranteed from pods. [`requests`] reports those that lack a request.
+pub(super) fn quality(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
+    let counts = |path: &str| path.starts_with("spec.template.containers") || context.may_be_at_least(16);
+    let without_request = requests(spec, context);
+    let is_reported = |path: &str| without_request.iter().any(|note| note.field == format!("{path}.resources"));
+    let note = |(path, container): (String, &RawObject)| {
+        let shortfall = quality::shortfall(container).filter(|_| counts(&path) && !is_reported(&path))?;
+        let message = format!("{shortfall}: pods of the class Guaranteed become Burstable");
+        Some(Note::new(Code::QualityOfServiceChanged, format!("{path}.resources"), message))
+    };
+    spec.template.iter().flat_map(Template::all_containers).filter_map(note).collect()
 }
 
 struct Old {

@@ -6,7 +6,7 @@
 
 use crate::api::code::Code;
 use crate::capabilities::{Capabilities, registration as resources};
-use crate::cluster::client::{call, why};
+use crate::cluster::client::call;
 use crate::cluster::hub::Whose;
 use crate::cluster::mirror::Mirror;
 use crate::cluster::object::Object;
@@ -115,12 +115,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn seen(&mut self, event: Result<Event<Object>, Arc<watcher::Error>>) {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                return warn!(name = NAME, error = why(&error), "Cannot follow the registration; trying again");
-            }
-        };
+        let Ok(event) = event else { return };
         let happened = match &event {
             Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) if object.name() != NAME => return,
             Event::Delete(object) => Some(Happened::deleted(self.key(), object)),

@@ -1,0 +1,364 @@
+//! Sidecars that do not start: an image that cannot be pulled, a missing ConfigMap, a crash loop. Pure: time is passed in.
+//!
+//! A watch of all pods would cost more than everything else. The watches of workloads show which ones lack ready pods, and
+//! only the pods of those are listed, a few workloads at a time.
+
+use super::waiting::ObjectRef;
+use crate::inject::marker;
+use crate::policy::{Policies, Policy};
+use crate::workload::{Kind, Workload};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::Selector;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The most workloads that are remembered. When all pods of a cluster fail, the first ones are enough.
+const MOST: usize = 1000;
+/// The most workloads whose pods are listed at a time.
+const AT_ONCE: usize = 20;
+/// The most pods that a message names.
+const EXAMPLES: usize = 3;
+/// The reasons of a container that waits for its turn, or for its image for the first time.
+const BENIGN: [&str; 3] = ["", "ContainerCreating", "PodInitializing"];
+/// The fields of a status with the number of pods, and with the number of ready ones.
+const READINESS: [(&str, &str); 3] =
+    [("replicas", "readyReplicas"), ("desiredNumberScheduled", "numberReady"), ("active", "ready")];
+
+/// A container of a policy that does not start.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stuck {
+    pub policy: Arc<str>,
+    pub container: String,
+    /// The kubelet's word, for example `ImagePullBackOff`.
+    pub reason: String,
+}
+
+/// The containers of `pod` that do not start and that one of `policies` has added.
+pub fn stuck(policies: &Policies, pod: &Workload) -> BTreeSet<Stuck> {
+    let waiting: Vec<(&str, &str)> = ["initContainerStatuses", "containerStatuses"]
+        .iter()
+        .filter_map(|list| pod.body["status"][*list].as_array())
+        .flatten()
+        .filter_map(|status| Some((status["name"].as_str()?, status["state"]["waiting"]["reason"].as_str()?)))
+        .filter(|(_, reason)| !BENIGN.contains(reason))
+        .collect();
+    if waiting.is_empty() {
+        return BTreeSet::new();
+    }
+    let of_policy = |policy: &Arc<Policy>| {
+        let added = marker::read(pod, &policy.name).map(|marker| marker.added).unwrap_or_default();
+        let is_ours = |name: &str| added.iter().any(|pointer| container(pointer).is_some_and(|own| own == name));
+        let own = waiting.iter().filter(|(name, _)| is_ours(name));
+        let stuck = own.map(|(name, reason)| Stuck {
+            policy: Arc::from(policy.name.as_str()),
+            container: shown(policy, name).to_owned(),
+            // The kubelet alternates between the two.
+            reason: if *reason == "ErrImagePull" { "ImagePullBackOff" } else { reason }.to_owned(),
+        });
+        stuck.collect::<Vec<_>>()
+    };
+    policies.iter().flat_map(of_policy).collect()
+}
+
+/// The name of the container at `pointer` of a marker.
+fn container(pointer: &str) -> Option<String> {
+    let mut steps = pointer.rsplit('/');
+    let (name, list, parent) = (steps.next()?, steps.next()?, steps.next()?);
+    let is_container = parent == "spec" && matches!(list, "containers" | "initContainers");
+    is_container.then(|| name.replace("~1", "/").replace("~0", "~"))
+}
+
+/// `name`, if the template has such a container. The marker is not proof, and names are labels of a metric.
+fn shown<'a>(policy: &Policy, name: &'a str) -> &'a str {
+    let has =
+        |(_, container): (_, &serde_json::Map<String, Value>)| container.get("name").is_some_and(|own| own == name);
+    if policy.template.spec.all_containers().any(has) { name } else { "(of another template)" }
+}
+
+/// The label selector of the pods of `workload`, if not all of them are ready.
+pub fn unready_pods(workload: &Workload) -> Option<String> {
+    let number = |field: &str| workload.body["status"][field].as_i64().unwrap_or_default();
+    if !READINESS.iter().any(|(all, ready)| number(all) > number(ready)) {
+        return None;
+    }
+    let selector: LabelSelector = serde_json::from_value(workload.body["spec"]["selector"].clone()).ok()?;
+    let selector = Selector::try_from(selector).ok()?.to_string();
+    (!selector.is_empty()).then_some(selector)
+}
+
+/// A workload that lacks ready pods.
+struct Suspect {
+    selector: String,
+    /// When its pods are listed next.
+    due: Instant,
+    pause: Duration,
+}
+
+/// The pods of one workload with one stuck container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    stuck: Stuck,
+    pods: usize,
+    example: String,
+}
+
+/// The pods of all workloads in which one container of a policy does not start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub pods: usize,
+    pub workloads: usize,
+    pub reasons: BTreeSet<String>,
+    /// Some of the pods, as `namespace/name`.
+    pub examples: Vec<String>,
+}
+
+/// All sidecars that do not start.
+#[derive(Default)]
+pub struct Starts {
+    suspects: BTreeMap<ObjectRef, Suspect>,
+    groups: BTreeMap<ObjectRef, Vec<Group>>,
+    /// By policy and container. None if the groups have changed since.
+    sums: Option<Arc<Sums>>,
+}
+
+/// The sums by policy, and by container.
+pub type Sums = BTreeMap<Arc<str>, BTreeMap<String, Sum>>;
+
+impl Starts {
+    pub fn is_empty(&self) -> bool {
+        self.suspects.is_empty() && self.groups.is_empty()
+    }
+
+    /// Records a workload with the selector of its pods, or none if all of them are ready.
+    pub fn seen(&mut self, object: ObjectRef, selector: Option<String>, now: Instant, pause: Duration) {
+        let Some(selector) = selector else { return self.gone(&object) };
+        let is_full = self.suspects.len() >= MOST;
+        match self.suspects.get_mut(&object) {
+            Some(suspect) => suspect.selector = selector,
+            None if !is_full => {
+                self.suspects.insert(object, Suspect { selector, due: now + pause, pause });
+            }
+            None => {}
+        }
+    }
+
+    /// The workloads whose pods are to be listed now. The pause of each doubles, up to `longest`.
+    pub fn due(&mut self, now: Instant, longest: Duration) -> Vec<(ObjectRef, String)> {
+        let mut due: Vec<_> = self.suspects.iter_mut().filter(|(_, suspect)| suspect.due <= now).collect();
+        due.sort_by_key(|(_, suspect)| suspect.due);
+        let next = due.into_iter().take(AT_ONCE).map(|(object, suspect)| {
+            suspect.pause = (suspect.pause * 2).min(longest);
+            suspect.due = now + suspect.pause;
+            (object.clone(), suspect.selector.clone())
+        });
+        next.collect()
+    }
+
+    /// Records the `pods` of a workload, by name, with their stuck containers. Ignores a workload that has become ready.
+    pub fn listed(&mut self, object: &ObjectRef, pods: impl IntoIterator<Item = (String, BTreeSet<Stuck>)>) {
+        if self.suspects.contains_key(object) {
+            self.set(object, pods);
+        }
+    }
+
+    /// Records a pod that policies target themselves.
+    pub fn seen_pod(&mut self, object: &ObjectRef, stuck: BTreeSet<Stuck>) {
+        if !stuck.is_empty() || self.groups.contains_key(object) {
+            self.set(object, [(object.name.clone(), stuck)]);
+        }
+    }
+
+    fn set(&mut self, object: &ObjectRef, pods: impl IntoIterator<Item = (String, BTreeSet<Stuck>)>) {
+        let mut groups: Vec<Group> = Vec::new();
+        for (pod, stuck) in pods.into_iter().flat_map(|(pod, all)| all.into_iter().map(move |one| (pod.clone(), one))) {
+            match groups.iter_mut().find(|group| group.stuck == stuck) {
+                Some(group) => group.pods += 1,
+                None => groups.push(Group { stuck, pods: 1, example: format!("{}/{pod}", object.namespace) }),
+            }
+        }
+        let is_known = self.groups.contains_key(object);
+        if groups.is_empty() {
+            self.groups.remove(object);
+        } else if is_known || self.groups.len() < MOST {
+            self.groups.insert(object.clone(), groups);
+        }
+        self.sums = None;
+    }
+
+    /// Forgets a workload that is deleted, or whose pods are ready.
+    pub fn gone(&mut self, object: &ObjectRef) {
+        self.suspects.remove(object);
+        if self.groups.remove(object).is_some() {
+            self.sums = None;
+        }
+    }
+
+    /// Forgets the workloads of `kind` that do not `exist`.
+    pub fn retain(&mut self, kind: &Kind, exists: impl Fn(&ObjectRef) -> bool) {
+        let keeps = |object: &ObjectRef| *object.kind != *kind || exists(object);
+        self.suspects.retain(|object, _| keeps(object));
+        self.groups.retain(|object, _| keeps(object));
+        self.sums = None;
+    }
+
+    /// What does not start.
+    pub fn sums(&mut self) -> Arc<Sums> {
+        if let Some(sums) = &self.sums {
+            return sums.clone();
+        }
+        let mut sums = Sums::new();
+        for group in self.groups.values().flatten() {
+            let Stuck { policy, container, reason } = &group.stuck;
+            let sum = sums.entry(policy.clone()).or_default().entry(container.clone()).or_default();
+            sum.pods += group.pods;
+            sum.workloads += 1;
+            sum.reasons.insert(reason.clone());
+            if sum.examples.len() < EXAMPLES {
+                sum.examples.push(group.example.clone());
+            }
+        }
+        let sums = Arc::new(sums);
+        self.sums = Some(sums.clone());
+        sums
+    }
+}
+
+/// The sums of one policy as a message.
+pub fn message(sums: &BTreeMap<String, Sum>) -> String {
+    let one = |(container, sum): (&String, &Sum)| {
+        let Sum { pods, workloads, reasons, examples } = sum;
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        let reasons = reasons.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        format!(
+            "container `{container}` does not start in {pods} pod{} of {workloads} workload{} ({reasons}), such as {}",
+            plural(*pods),
+            plural(*workloads),
+            examples.join(", ")
+        )
+    };
+    sums.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Site;
+    use serde_json::json;
+
+    fn policies() -> Policies {
+        let site = Site::new("scpol-system", [], []);
+        let template = json!({ "containers": [{ "name": "proxy", "image": "envoy:1" }] });
+        let policy = json!({ "metadata": { "name": "envoy" }, "spec": { "template": template } });
+        Policies::new([Arc::new(Policy::parse(&policy, &site).expect("valid"))])
+    }
+
+    fn pod(added: &[&str], statuses: &Value) -> Workload {
+        let marker = json!({ "v": 1, "hash": "0", "added": added }).to_string();
+        let metadata = json!({ "name": "web-1", "annotations": { "injected.scpol.dev/envoy": marker } });
+        let body =
+            json!({ "metadata": metadata, "spec": { "containers": [] }, "status": { "containerStatuses": statuses } });
+        Workload::new(Kind::find("", "pods").expect("built in"), body)
+    }
+
+    fn waiting(name: &str, reason: &str) -> Value {
+        json!({ "name": name, "state": { "waiting": { "reason": reason } } })
+    }
+
+    fn object(name: &str) -> ObjectRef {
+        let kind = Kind::find("apps", "deployments").expect("built in").clone();
+        ObjectRef { kind, namespace: "shop".to_owned(), name: name.to_owned() }
+    }
+
+    fn one(reason: &str) -> Stuck {
+        Stuck { policy: Arc::from("envoy"), container: "proxy".to_owned(), reason: reason.to_owned() }
+    }
+
+    #[test]
+    fn only_what_a_marker_names_and_waits_for_no_turn_is_stuck() {
+        let own = ["/spec/template/spec/containers/proxy"];
+        let found = |added: &[&str], statuses: Value| {
+            let stuck = stuck(&policies(), &pod(added, &statuses)).into_iter();
+            stuck.map(|stuck| format!("{} {}", stuck.container, stuck.reason)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&own, json!([waiting("proxy", "ErrImagePull")])), ["proxy ImagePullBackOff"]);
+        assert_eq!(found(&own, json!([waiting("proxy", "CrashLoopBackOff")])), ["proxy CrashLoopBackOff"]);
+        for fine in [
+            waiting("proxy", "ContainerCreating"),
+            waiting("app", "CrashLoopBackOff"),
+            json!({ "name": "proxy", "state": { "running": {} } }),
+        ] {
+            assert_eq!(found(&own, json!([fine])), [""; 0], "{fine}");
+        }
+        let env = ["/spec/containers/proxy/env/A"];
+        assert_eq!(found(&env, json!([waiting("proxy", "CrashLoopBackOff")])), [""; 0], "it added a variable only");
+        let earlier = ["/spec/initContainers/old"];
+        let told = found(&earlier, json!([waiting("old", "CrashLoopBackOff")]));
+        assert_eq!(told, ["(of another template) CrashLoopBackOff"], "users can write markers, and names are labels");
+    }
+
+    #[test]
+    fn pods_are_listed_by_their_selector_if_not_all_are_ready() {
+        let selector = |status: Value| {
+            let spec = json!({ "selector": { "matchLabels": { "app": "web" } } });
+            let kind = Kind::find("apps", "deployments").expect("built in");
+            unready_pods(&Workload::new(kind, json!({ "spec": spec, "status": status })))
+        };
+        assert_eq!(selector(json!({ "replicas": 2, "readyReplicas": 1 })).as_deref(), Some("app=web"));
+        assert_eq!(selector(json!({ "desiredNumberScheduled": 1 })).as_deref(), Some("app=web"));
+        assert_eq!(selector(json!({ "active": 1, "ready": 0 })).as_deref(), Some("app=web"));
+        for ready in [json!({}), json!({ "replicas": 2, "readyReplicas": 2 }), json!({ "active": [{}] })] {
+            assert_eq!(selector(ready.clone()), None, "{ready}");
+        }
+    }
+
+    #[test]
+    fn a_suspect_is_looked_at_less_and_less_often_until_its_pods_are_ready() {
+        let (mut starts, now, second) = (Starts::default(), Instant::now(), Duration::from_secs(1));
+        let see = |starts: &mut Starts, selector: Option<&str>| {
+            starts.seen(object("web"), selector.map(str::to_owned), now, second);
+        };
+        see(&mut starts, Some("app=web"));
+        see(&mut starts, Some("app=web"));
+        let mut looks = |from: u32, to: u32| -> Vec<u32> {
+            (from..to).filter(|at| !starts.due(now + second * *at, 4 * second).is_empty()).collect()
+        };
+        assert_eq!(looks(0, 14), [1, 3, 7, 11]);
+        see(&mut starts, None);
+        assert!(starts.is_empty());
+    }
+
+    #[test]
+    fn sums_name_the_first_pods_and_vanish_with_the_trouble() {
+        let (mut starts, now) = (Starts::default(), Instant::now());
+        for name in ["a", "b", "c", "d"] {
+            starts.seen(object(name), Some("app=web".to_owned()), now, Duration::ZERO);
+            let pods = [format!("{name}-1"), format!("{name}-2")];
+            starts.listed(&object(name), pods.map(|pod| (pod, BTreeSet::from([one("ImagePullBackOff")]))));
+        }
+        starts.listed(&object("unknown"), [("x".to_owned(), BTreeSet::from([one("ImagePullBackOff")]))]);
+        let told = message(&starts.sums()["envoy"]);
+        let expected = "container `proxy` does not start in 8 pods of 4 workloads (ImagePullBackOff), such as shop/a-1, shop/b-1, shop/c-1";
+        assert_eq!(told, expected);
+        starts.listed(&object("a"), [("a-1".to_owned(), BTreeSet::new())]);
+        starts.seen(object("b"), None, now, Duration::ZERO);
+        starts.gone(&object("c"));
+        assert_eq!(starts.sums()["envoy"]["proxy"].pods, 2);
+        starts.retain(&object("d").kind, |_| false);
+        assert!(starts.sums().is_empty() && starts.is_empty());
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let (mut starts, now) = (Starts::default(), Instant::now());
+        for index in 0..2 * MOST {
+            let object = object(&format!("web-{index}"));
+            starts.seen(object.clone(), Some("app=web".to_owned()), now, Duration::ZERO);
+            starts.listed(&object, [("pod".to_owned(), BTreeSet::from([one("CrashLoopBackOff")]))]);
+            starts.seen_pod(&object, BTreeSet::from([one("CrashLoopBackOff")]));
+        }
+        assert_eq!((starts.suspects.len(), starts.groups.len()), (MOST, MOST));
+        assert_eq!(starts.due(now, Duration::ZERO).len(), AT_ONCE);
+    }
+}
