@@ -115,10 +115,13 @@ async fn balance(listener: TcpListener, backends: Backends) {
     }
 }
 
+/// The created Deployments, with their names.
+type Created = Vec<(String, Value)>;
+
 /// Clients that create Deployments until [`Creators::ended`].
 struct Creators {
     stop: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<Result<Vec<(String, Value)>>>>,
+    tasks: Vec<JoinHandle<Result<Created>>>,
 }
 
 impl Creators {
@@ -157,7 +160,7 @@ impl Creators {
 ///
 /// # Errors
 /// If a create is refused.
-async fn create_until(client: Client, creator: usize, stop: watch::Receiver<bool>) -> Result<Vec<(String, Value)>> {
+async fn create_until(client: Client, creator: usize, stop: watch::Receiver<bool>) -> Result<Created> {
     let mut created = Vec::new();
     while !*stop.borrow() {
         let name = format!("web-{creator}-{}", created.len());

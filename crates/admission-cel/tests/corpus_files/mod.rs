@@ -190,7 +190,7 @@ pub fn entries(package: &Path) -> Vec<Entry> {
 
 /// Writes the verdicts of servers into the files: for each entry of `entries`, in their order, those by minor version.
 pub fn write(package: &Path, entries: &[Entry], verdicts: &[BTreeMap<u32, String>]) {
-    let mut files: BTreeMap<&str, Vec<(&Entry, &BTreeMap<u32, String>)>> = BTreeMap::new();
+    let mut files: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     for (entry, verdicts) in entries.iter().zip(verdicts) {
         files.entry(&entry.file).or_default().push((entry, verdicts));
     }
