@@ -306,6 +306,7 @@ fn remove_empty(fields: &mut Map<String, Value>, name: &str, was: Was) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::pod_security::Standard;
     use crate::api::v1alpha1::Position;
     use crate::inject::{Template, plan};
     use proptest::prelude::*;
@@ -346,7 +347,7 @@ mod tests {
             json!({"metadata": {"annotations": null}, "spec": {"containers": [{"name": "app"}], "initContainers": null}}),
         ] {
             let mut injected = pod(original.clone());
-            let patch = plan(&injected, &[&one, &two], &[&one, &two]).unwrap();
+            let patch = plan(&injected, &[&one, &two], &[&one, &two], Standard::NEWEST).unwrap();
             json_patch::patch(&mut injected.body, &patch).unwrap();
             let undone = undo(&injected, None).unwrap();
             assert_eq!((undone.body, undone.leftovers), (original.clone(), vec![]));
@@ -511,7 +512,8 @@ mod tests {
         };
         let inject = |body: &mut Value, path: &[&str], policy: &str| {
             let template = template(policy);
-            *body = at(path, body).patched(&plan(&at(path, body), &[&template], &[&template]).unwrap());
+            *body =
+                at(path, body).patched(&plan(&at(path, body), &[&template], &[&template], Standard::NEWEST).unwrap());
         };
         let pod = json!({"spec": {"containers": [{"name": "app"}]}});
         let mut users = json!({"spec": {"blue": pod, "deep": {"green": pod}, "not/a/path": pod, "list": [pod]}});
