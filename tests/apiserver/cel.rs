@@ -11,7 +11,7 @@ use crate::support::{LIMIT, within};
 use crate::world::request;
 use anyhow::{Context, Result, bail, ensure};
 use controlplane::{ControlPlane, Feature, Version};
-use corpus_files::Entry;
+use corpus_files::{Asked, Entry};
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
 use kube::Client;
@@ -50,7 +50,7 @@ async fn expressions_mean_what_they_mean_to_each_server() -> Result<()> {
     ensure!(!asked.is_empty(), "no version with ValidatingAdmissionPolicies was asked");
     if std::env::var_os("UPDATE").is_some() {
         let of_entry = |index: usize| asked.iter().map(|(minor, of)| (*minor, of[index].to_owned())).collect();
-        let by_entry: Vec<BTreeMap<u32, String>> = (0..entries.len()).map(of_entry).collect();
+        let by_entry: Vec<Asked> = (0..entries.len()).map(of_entry).collect();
         corpus_files::write(&package(), entries, &by_entry);
         return Ok(());
     }

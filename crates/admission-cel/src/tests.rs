@@ -347,7 +347,8 @@ fn nothing_panics() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             source.push_str(PIECES[usize::try_from(state >> 33).expect("it fits") % PIECES.len()]);
         }
-        if let Ok(expression) = Expression::compile(&source, Gives::Bool, Dialect::NEWEST) {
+        let dialect = if state >> 63 == 0 { Dialect::NEWEST } else { Dialect::OLDEST };
+        if let Ok(expression) = Expression::compile(&source, Gives::Bool, dialect) {
             let _ = expression.test(&variables, &mut Budget::new(10_000));
         }
     }

@@ -24,8 +24,9 @@ const LITTLE: u64 = 10_000;
 
 pub(crate) fn run(bytes: &[u8]) {
     let Ok(source) = std::str::from_utf8(bytes) else { return };
-    for gives in [Gives::Bool, Gives::String] {
-        match Expression::compile(source, gives, Dialect::NEWEST) {
+    let forms = [(Gives::Bool, Dialect::NEWEST), (Gives::String, Dialect::NEWEST), (Gives::Bool, Dialect::OLDEST)];
+    for (gives, dialect) in forms {
+        match Expression::compile(source, gives, dialect) {
             Ok(expression) => {
                 // More than the server's limit for one expression, so that our own limit applies.
                 for ((object, namespace), units) in OBJECTS.iter().zip([2 * COST_PER_EXPRESSION, LITTLE, LITTLE]) {

@@ -51,6 +51,9 @@ impl Entry {
 #[serde(from = "WrittenVerdicts")]
 pub struct Verdicts(BTreeMap<u32, String>);
 
+/// Verdicts of servers on one entry, by minor version.
+pub type Asked = BTreeMap<u32, String>;
+
 /// The first minor version of the corpus.
 pub const OLDEST: u32 = 30;
 /// The last minor version of the corpus.
@@ -65,7 +68,7 @@ impl Verdicts {
     /// These verdicts, corrected by those of servers. Versions between two servers keep their verdicts if both servers
     /// confirm them. Otherwise they get that of the earlier server.
     #[must_use]
-    pub fn corrected(&self, servers: &BTreeMap<u32, String>) -> Self {
+    pub fn corrected(&self, servers: &Asked) -> Self {
         let is_new = |minor: u32, verdict: &str| self.at(minor) != verdict;
         let mut verdicts: BTreeMap<u32, String> =
             (OLDEST..=NEWEST).map(|minor| (minor, self.at(minor).to_owned())).collect();
@@ -189,8 +192,8 @@ pub fn entries(package: &Path) -> Vec<Entry> {
 }
 
 /// Writes the verdicts of servers into the files: for each entry of `entries`, in their order, those by minor version.
-pub fn write(package: &Path, entries: &[Entry], verdicts: &[BTreeMap<u32, String>]) {
-    let mut files: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+pub fn write(package: &Path, entries: &[Entry], verdicts: &[Asked]) {
+    let mut files: BTreeMap<&str, Vec<(&Entry, &Asked)>> = BTreeMap::new();
     for (entry, verdicts) in entries.iter().zip(verdicts) {
         files.entry(&entry.file).or_default().push((entry, verdicts));
     }
