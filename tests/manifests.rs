@@ -586,6 +586,7 @@ fn pages() -> Vec<PathBuf> {
         "SECURITY.md",
         "crates/admission-cel/README.md",
         "tests/controlplane/README.md",
+        "tests/node/README.md",
     ];
     pages.extend(others.iter().map(|page| root().join(page)));
     pages

@@ -6,6 +6,7 @@ samples() {
         sample=${sample##*/} sample=sample_${sample%.yaml}
         declare -F "${sample//-/_}" > /dev/null || fail "there is no ${sample//-/_}"
         "${sample//-/_}"
+        echo "    ${sample#sample_} runs"
         without_policies
     done
 }
@@ -38,6 +39,7 @@ sample_03_envoy() {
     policy samples/03-envoy.yaml
     is 'myapp-container envoy' "$(runs myapp-pod envoy-demo)"
     is 'hello from the sidecar' "$(from pod/myapp-pod myapp-container 80 envoy-demo)"
+    gone myapp-pod envoy-demo
     quietly kubectl delete namespace envoy-demo
 }
 sample_04_envoy_annotation() {
@@ -56,6 +58,7 @@ sample_06_test_certificate() {
     policy samples/06-test-certificate.yaml
     is nginx "$(runs nginx staging)"
     is '(a certificate in PEM)' "$(kubectl exec --namespace staging deployment/nginx -- cat /etc/ssl/test/ca.crt)"
+    gone nginx staging
     quietly kubectl delete namespace staging
 }
 sample_07_password_length() {

@@ -50,7 +50,7 @@ startup_order() { # [sed script for the policy]
     quietly kubectl wait --for='jsonpath={.status.initContainerStatuses[0].state.running}' pod/never --timeout=30s
     sleep 5 # two more than the sidecar would take
     is 'false PodInitializing' "$(kubectl get pod never -o 'jsonpath={.status.initContainerStatuses[0].started} {.status.containerStatuses[0].state.waiting.reason}')"
-    quietly kubectl delete pod behind never --now
+    quietly kubectl delete pod behind never --now --wait=false
     without_policies
 }
 
