@@ -55,9 +55,14 @@ const LIBRARIES: [(&str, LevelFilter); 6] = [
 
 /// The levels of `level`, with those of [`LIBRARIES`] for the libraries that it does not name.
 fn levels(level: &str) -> anyhow::Result<Targets> {
-    let given: Targets = level.parse().map_err(|error| {
-        anyhow::anyhow!("--log-level `{level}` is no level such as `info` or `info,kube=debug`: {error}")
-    })?;
+    let unreadable =
+        |why: &str| anyhow::anyhow!("--log-level `{level}` is no level such as `info` or `info,kube=debug`: {why}");
+    let given: Targets = level.parse().map_err(|error| unreadable(&format!("{error}")))?;
+    // A word alone would be a library with all levels.
+    let is_library = |part: &&str| !part.contains('=') && part.trim().parse::<LevelFilter>().is_err();
+    if let Some(part) = level.split(',').find(is_library) {
+        return Err(unreadable(&format!("`{part}` is none of error, warn, info, debug, trace, off")));
+    }
     let names = |library: &str| given.iter().any(|(target, _)| library.starts_with(target));
     let default = given.default_level().unwrap_or(LevelFilter::OFF);
     let quiet = LIBRARIES.into_iter().filter(|(library, _)| !names(library));

@@ -255,7 +255,7 @@ mod tests {
     }
 
     fn pod(added: &[&str], statuses: &Value) -> Workload {
-        let marker = json!({ "v": 1, "hash": "0", "added": added }).to_string();
+        let marker = format!(r#"{{"v":1,"hash":"0123456789abcdef","added":{}}}"#, json!(added));
         let metadata = json!({ "name": "web-1", "annotations": { "injected.scpol.dev/envoy": marker } });
         let body =
             json!({ "metadata": metadata, "spec": { "containers": [] }, "status": { "containerStatuses": statuses } });
