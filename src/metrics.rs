@@ -2,13 +2,12 @@
 
 use crate::api::code::Code;
 use crate::decision::Outcome;
-use crate::survival::lock;
 use prometheus::{
     Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Every metric of the operator.
 pub struct Metrics {
@@ -106,7 +105,7 @@ impl Metrics {
 
     /// Sets the numbers of pods in which a container does not start, by policy and container. All others are removed.
     pub fn set_not_starting(&self, pods: BTreeMap<(String, String), i64>) {
-        let mut stuck = lock(&self.stuck);
+        let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
         for (policy, container) in stuck.iter().filter(|labels| !pods.contains_key(labels)) {
             // An error means that there was no such gauge.
             let _ = self.not_starting.remove_label_values(&[policy, container]);

@@ -131,7 +131,7 @@ mod tests {
                 assert!(is_logged.is_none_or(|is_logged| is_logged == expected), "{level} {target} {logs:?}");
             }
         }
-        assert!(levels("loud").is_err());
+        assert!(levels("loud").is_err() && levels("info,kube=loud").is_err());
     }
 
     #[test]

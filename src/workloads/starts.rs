@@ -209,14 +209,18 @@ impl Starts {
             return sums.clone();
         }
         let mut sums = Sums::new();
-        for group in self.groups.values().flatten() {
-            let Stuck { policy, container, reason } = &group.stuck;
-            let sum = sums.entry(policy.clone()).or_default().entry(container.clone()).or_default();
-            sum.pods += group.pods;
-            sum.workloads += 1;
-            sum.reasons.insert(reason.clone());
-            if sum.examples.len() < EXAMPLES {
-                sum.examples.push(group.example.clone());
+        for groups in self.groups.values() {
+            // A workload counts once, whatever the reasons in its pods are.
+            let mut counted = BTreeSet::new();
+            for group in groups {
+                let Stuck { policy, container, reason } = &group.stuck;
+                let sum = sums.entry(policy.clone()).or_default().entry(container.clone()).or_default();
+                sum.pods += group.pods;
+                sum.workloads += usize::from(counted.insert((policy, container)));
+                sum.reasons.insert(reason.clone());
+                if sum.examples.len() < EXAMPLES {
+                    sum.examples.push(group.example.clone());
+                }
             }
         }
         let sums = Arc::new(sums);
@@ -255,7 +259,7 @@ mod tests {
     }
 
     fn pod(added: &[&str], statuses: &Value) -> Workload {
-        let marker = format!(r#"{{"v":1,"hash":"0123456789abcdef","added":{}}}"#, json!(added));
+        let marker = json!({ "v": 1, "hash": "0123456789abcdef", "added": added }).to_string();
         let metadata = json!({ "name": "web-1", "annotations": { "injected.scpol.dev/envoy": marker } });
         let body =
             json!({ "metadata": metadata, "spec": { "containers": [] }, "status": { "containerStatuses": statuses } });
@@ -341,6 +345,10 @@ mod tests {
         let told = message(&starts.sums()["envoy"]);
         let expected = "container `proxy` does not start in 8 pods of 4 workloads (ImagePullBackOff), such as shop/a-1, shop/b-1, shop/c-1";
         assert_eq!(told, expected);
+        let reasons = [("a-1", "ImagePullBackOff"), ("a-2", "CrashLoopBackOff")];
+        let pods = reasons.map(|(pod, reason)| (pod.to_owned(), BTreeSet::from([one(reason)])));
+        starts.listed(&object("a"), pods);
+        assert_eq!((starts.sums()["envoy"]["proxy"].pods, starts.sums()["envoy"]["proxy"].workloads), (8, 4));
         starts.listed(&object("a"), [("a-1".to_owned(), BTreeSet::new())]);
         starts.seen(object("b"), None, now, Duration::ZERO);
         starts.gone(&object("c"));
