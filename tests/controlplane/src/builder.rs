@@ -91,8 +91,8 @@ impl Builder {
         self
     }
 
-    /// [`Version::NEWEST`]: also runs kube-controller-manager, kube-scheduler and kwok with `count` fake nodes, on which pods appear
-    /// to run.
+    /// [`Version::NEWEST`]: also runs kube-controller-manager, kube-scheduler and kwok with `count` fake nodes, on which
+    /// pods appear to run.
     #[must_use]
     pub fn nodes(mut self, count: usize) -> Self {
         self.nodes = count;
