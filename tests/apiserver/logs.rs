@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 crate::tests![no_line_is_that_of_a_library_or_shows_a_value_as_programmers_see_it_or_repeats,];
 
 /// What Rust shows to programmers: `Option`, `Result`, structs, lists of text.
-const DEBUG: [&str; 9] = ["Some(", "None", "Ok(", "Err(", " { ", "[\"", "\\\"", "Error(", "kind: "];
+const DEBUG: [&str; 8] = ["Some(", "None", "Ok(", "Err(", " { ", "[\"", "Error(", "kind: "];
 /// How often a line may be in the log of some seconds. A failure that lasts is logged once a minute.
 const REPEATS: usize = 3;
 

@@ -161,12 +161,8 @@ async fn a_policy_that_must_takes_nobody_out_of_force() -> Result<()> {
 }
 
 async fn an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook() -> Result<()> {
-    for (version, expression) in [
-        (Version::V1_30, "[3, 1].sort()[0] == 1"),
-        (Version::V1_34, "[3, 1].sort()[0] == 1"),
-        // The expression compiles there with another meaning.
-        (Version::V1_30, "'%e'.format([2.71828]) == '2.718280×10⁰⁰'"),
-    ] {
+    for (version, expression) in [(Version::V1_30, "[3, 1].sort()[0] == 1"), (Version::V1_34, "[3, 1].sort()[0] == 1")]
+    {
         let world = World::with(ControlPlane::builder(version)).await?;
         let _operator = Operator::ready(&world.cluster, &[]).await?;
         // Below 1.33 the webhook judges by a name anyway.
@@ -177,10 +173,7 @@ async fn an_expression_that_is_younger_than_the_server_is_judged_by_the_webhook(
         in_force(&world.cluster, "plain").await?;
         beside(&world, "plain", async {
             let mut young = demanding("young");
-            // A false condition skips the validations.
-            if expression.contains("sort") {
-                young["matchConditions"] = json!([{ "name": "x", "expression": expression }]);
-            }
+            young["matchConditions"] = json!([{ "name": "x", "expression": expression }]);
             young["validations"] = json!([{ "expression": format!("{expression} && {few}"), "message": "not that" }]);
             world.policy("young", young).await?;
             in_force(&world.cluster, "young").await

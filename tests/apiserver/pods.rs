@@ -52,7 +52,7 @@ async fn servers_give_pods_the_quality_of_service_that_explain_tells() -> Result
                 pod["spec"]["containers"][0]["resources"] = Value::clone(a);
                 let second = json!({ "name": "second", "image": "second:1", "resources": b });
                 match list {
-                    "containers" => pod["spec"][list][1] = second,
+                    "containers" => pod["spec"][list].as_array_mut().context("a list")?.push(second),
                     _ => pod["spec"][list] = json!([second]),
                 }
                 let kind = Kind::find("", "pods").context("pods are built in")?;

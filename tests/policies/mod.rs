@@ -1,5 +1,5 @@
 //! The corpus of policies. `valid/*.yaml` have no fault. `invalid/*.yaml` state their faults in the first lines, in
-//! order: `# expect: SCP0019 spec.template.containers[1].name`. `# stored by: 1.13, 1.36` lists servers that accept the
+//! order: `# expect: SCP0019 spec.template.containers[1].name`. `# stored by: 1.13, 1.37` lists servers that accept the
 //! policy, so that only the operator reports it. A new case needs no Rust.
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
