@@ -103,8 +103,9 @@ impl World {
     /// Checks that the commands tell of the two pods that do not start.
     async fn is_told(&self) -> Result<()> {
         let (code, told) = scpol(&self.cluster, &["status", "envoy"]).await?;
-        let row = told.lines().find(|line| line.contains("ImagePullBackOff") && line.contains("SCP0231"));
-        ensure!(code == 1 && row.is_some_and(|row| row.starts_with("Deployment default/web")), "{code}: {told}");
+        let mut rows = told.lines().filter(|line| line.starts_with("Deployment default/web"));
+        let has_it = rows.any(|row| row.contains("ImagePullBackOff") && row.contains("SCP0231"));
+        ensure!(code == 1 && has_it, "{code}: {told}");
         let (code, told) = scpol(&self.cluster, &["explain", "deploy/web", "-n", "default"]).await?;
         let says = "envoy: container `envoy` does not start in 1 pod: ImagePullBackOff (SCP0231)";
         ensure!(code == 1 && told.contains(says), "{code}: {told}");

@@ -13,6 +13,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -121,22 +122,25 @@ type Created = Vec<(String, Value)>;
 /// Clients that create Deployments until [`Creators::ended`].
 struct Creators {
     stop: watch::Sender<bool>,
+    count: Arc<AtomicUsize>,
     tasks: Vec<JoinHandle<Result<Created>>>,
 }
 
 impl Creators {
     fn start(cluster: &ControlPlane, balancer: &Balancer) -> Result<Self> {
-        let stop = watch::Sender::new(false);
+        let (stop, count) = (watch::Sender::new(false), Arc::<AtomicUsize>::default());
         let begin = |creator| {
             let client = balancer.client(cluster, User::Creator)?;
-            Ok(tokio::spawn(create_until(client, creator, stop.subscribe())))
+            Ok(tokio::spawn(create_until(client, creator, stop.subscribe(), count.clone())))
         };
         let tasks = (0..CREATORS).map(begin).collect::<Result<_>>()?;
-        Ok(Self { stop, tasks })
+        Ok(Self { stop, count, tasks })
     }
 
     /// Sees that each created Deployment has these containers.
     async fn ended(self, expected: &[&str]) -> Result<()> {
+        within(2 * LIMIT, "there are enough creates", || async { Ok(self.count.load(Ordering::Relaxed) >= CREATES) })
+            .await?;
         self.stop.send_replace(true);
         let mut total = 0;
         for task in self.tasks {
@@ -150,7 +154,6 @@ impl Creators {
                 total += 1;
             }
         }
-        eprintln!("{total} creates");
         ensure!(total >= CREATES, "only {total} were created meanwhile");
         Ok(())
     }
@@ -160,8 +163,17 @@ impl Creators {
 ///
 /// # Errors
 /// If a create is refused.
-async fn create_until(client: Client, creator: usize, stop: watch::Receiver<bool>) -> Result<Created> {
-    let mut created = Vec::new();
+async fn create_until(
+    client: Client,
+    creator: usize,
+    stop: watch::Receiver<bool>,
+    count: Arc<AtomicUsize>,
+) -> Result<Created> {
+    let (mut created, mut told) = (Vec::new(), 0);
+    let mut seen = |total: usize| {
+        count.fetch_add(total - told, Ordering::Relaxed);
+        told = total;
+    };
     while !*stop.borrow() {
         let name = format!("web-{creator}-{}", created.len());
         match request(&client, "POST", DEPLOYMENTS, &deployment(&name)).await {
@@ -182,6 +194,7 @@ async fn create_until(client: Client, creator: usize, stop: watch::Receiver<bool
             Err(kube::Error::Api(status)) => return Err(kube::Error::Api(status)).with_context(|| name),
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
+        seen(created.len());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(created)
