@@ -127,7 +127,8 @@ async fn every_kind_of_workload_is_injected_validated_and_refused(version: Versi
         world.policy("envoy", by(engine, policy)).await?;
         in_force(&world.cluster, "envoy").await?;
         let registered = world.registered().await?;
-        let by = ["ValidatingAdmissionPolicy", "validating webhook", "nothing: `Fail` is refused"];
+        let otherwise = if version.has_initializers() { "the Initializer engine" } else { "nothing" };
+        let by = ["ValidatingAdmissionPolicy", "validating webhook", otherwise];
         let has = |resource: &str| registered.iter().any(|name| name.starts_with(resource));
         let is_so = [has("validatingadmissionpolicies/"), has("validatingwebhookconfigurations/") && refuses, true];
         saw(version, "refuses", by.into_iter().zip(is_so).find(|(_, is_so)| *is_so).map_or("", |(by, _)| by))?;
