@@ -612,13 +612,13 @@ fn anchors(page: &Path) -> BTreeSet<String> {
 
 #[test]
 fn the_tables_of_versions_have_what_make_test_takes_and_call_nothing_tested_that_was_not() {
+    let patch = Regex::new(r"1\.\d+\.\d+").unwrap();
     for page in ["README.md", "docs/versions.md"] {
         let text = read(root().join(page));
         let table = text
             .split_once("<!-- begin: make matrix -->")
             .and_then(|(_, rest)| rest.split_once("<!-- end: make matrix -->"));
         let (table, _) = table.unwrap_or_else(|| panic!("{page} has no place for the table"));
-        let patch = Regex::new(r"1\.\d+\.\d+").unwrap();
         let tested: BTreeSet<String> = patch.find_iter(table).map(|version| version.as_str().to_owned()).collect();
         let missing: Vec<_> = Version::suite().into_iter().filter(|own| !tested.contains(&own.to_string())).collect();
         assert!(missing.is_empty(), "{page} lacks {missing:?}: `make matrix VERSIONS=..` writes the table");
