@@ -259,7 +259,8 @@ mod tests {
     }
 
     fn pod(added: &[&str], statuses: &Value) -> Workload {
-        let marker = json!({ "v": 1, "hash": "0123456789abcdef", "added": added }).to_string();
+        // Its keys are in this order.
+        let marker = format!(r#"{{"v":1,"hash":"0123456789abcdef","added":{}}}"#, json!(added));
         let metadata = json!({ "name": "web-1", "annotations": { "injected.scpol.dev/envoy": marker } });
         let body =
             json!({ "metadata": metadata, "spec": { "containers": [] }, "status": { "containerStatuses": statuses } });
