@@ -93,10 +93,7 @@ impl Operator {
         if *self.capabilities() == capabilities {
             return;
         }
-        let (site, native_sidecars, minor) = (self.site(), capabilities.native_sidecars, capabilities.known_minor());
-        if (site.native_sidecars, site.minor) != (native_sidecars, minor) {
-            self.site.store(Arc::new(Site { native_sidecars, minor, ..Site::clone(&site) }));
-        }
+        self.site.store(Arc::new(self.site().on(&capabilities)));
         self.capabilities.store(Arc::new(capabilities));
     }
 

@@ -162,10 +162,9 @@ impl Asked {
 /// Stored workloads, and the facts about their cluster that decisions need.
 pub(super) struct Stored {
     pub(super) client: Client,
+    /// What the server offers.
+    pub(super) server: Capabilities,
     pub(super) workloads: Vec<Workload>,
-    pub(super) native_sidecars: bool,
-    /// As [`Capabilities::known_minor`](crate::capabilities::Capabilities::known_minor).
-    pub(super) minor: Option<u32>,
     /// The searched namespace; none for all namespaces.
     pub(super) namespace: Option<String>,
     /// The error if the Namespaces are unreadable. Policies that need a Namespace report it for each workload.
@@ -293,8 +292,7 @@ pub(super) async fn workloads(cluster: &Cluster, asked: &[Asked], scope: &Scope)
                 .map(|object| Workload::new(kind, object.value()).within(namespaces.get(object.namespace()).cloned())),
         );
     }
-    let (native_sidecars, minor) = (server.native_sidecars, server.known_minor());
-    Ok(Stored { client, workloads, native_sidecars, minor, namespace, unread })
+    Ok(Stored { client, server, workloads, namespace, unread })
 }
 
 /// The API of `resource` in `namespace`, or in all namespaces.

@@ -8,7 +8,7 @@ use crate::cli::installed::{OPERATOR, Piece, Way, needed};
 use crate::cli::status;
 use crate::engine::{self, Engine, registration, revision_of};
 use crate::naming::{kind_of, own_name};
-use crate::policy::{Policy, Site};
+use crate::policy::Policy;
 use crate::targets;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -112,9 +112,7 @@ fn is_shared_edited(subject: &Subject<'_>, piece: &Piece, engine: &dyn Engine) -
     let owners = stored["metadata"]["ownerReferences"].as_array()?;
     let is_owner = |policy: &&Arc<Policy>| owners.iter().any(|owner| owner["name"] == policy.name.as_str());
     let owners: Vec<Arc<Policy>> = subject.policies.iter().filter(is_owner).cloned().collect();
-    let server = subject.server();
-    let (native_sidecars, minor) = (server.native_sidecars, server.known_minor());
-    let site = Site { native_sidecars, minor, ..subject.site.clone() };
+    let site = subject.site.on(subject.server());
     let rendered = engine.render_as(&piece.resource.plural, &stored, &kind, &owners, subject.server(), &site)?;
     let wanted = rendered.into_iter().find(|object| {
         object["kind"] == piece.resource.kind.as_str() && object["metadata"]["name"] == stored["metadata"]["name"]

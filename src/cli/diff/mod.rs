@@ -82,7 +82,7 @@ async fn in_cluster(options: &DiffOptions, versions: &Versions, site: &mut Site)
         return Err(error).context(live::NAMESPACES_UNREAD);
     }
     if !options.site.names_version() {
-        (site.native_sidecars, site.minor) = (found.native_sidecars, found.minor);
+        *site = site.on(&found.server);
     }
     Ok(found.workloads.into_iter().map(Subject::stored).collect())
 }

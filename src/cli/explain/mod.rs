@@ -106,9 +106,9 @@ async fn in_cluster(
     }
     let found = live::workloads(&options.cluster, &asked, &options.scope).await?;
     if !options.site.names_version() {
-        (site.native_sidecars, site.minor) = (found.native_sidecars, found.minor);
+        *site = site.on(&found.server);
     }
-    let minor = site.minor.or(found.minor);
+    let minor = site.minor.or(found.server.known_minor());
     let mut not_starting = Vec::new();
     for workload in found.workloads.iter().take(live::LOOKED_AT) {
         not_starting.push(live::not_starting(&found.client, workload, policies).await?);

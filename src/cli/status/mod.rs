@@ -68,7 +68,7 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     let groups = || known.policies.kinds().map(|kind| kind.group.as_str());
     let server = discovery::discover(&client, |group| groups().any(|own| own == group)).await.context(live::ASKING)?;
     if !options.site.names_version() {
-        (site.native_sidecars, site.minor) = (server.native_sidecars, server.known_minor());
+        site = site.on(&server);
     }
     let installed = Installed { client: &client, server: &server, namespace: &site.operator_namespace };
     let status = status(object);

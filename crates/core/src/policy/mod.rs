@@ -11,6 +11,7 @@ use crate::api::pod_schema::is_native_sidecar;
 use crate::api::rules::{self, Rules, Violation};
 use crate::api::trust::Trust;
 use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
+use crate::capabilities::Capabilities;
 use crate::inject::Template;
 use crate::inject::marker::Marker;
 use crate::workload::{Kind, Workload};
@@ -61,6 +62,12 @@ impl Site {
             trust: Trust::default(),
             minor: None,
         }
+    }
+
+    /// The same site on `server`, with the facts about the cluster that decisions need.
+    #[must_use]
+    pub fn on(&self, server: &Capabilities) -> Self {
+        Self { native_sidecars: server.native_sidecars, minor: server.known_minor(), ..self.clone() }
     }
 
     /// True if and only if `initializer` is a name that we may remove from an object: under `scpol.dev`, or given by a
