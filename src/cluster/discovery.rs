@@ -28,11 +28,9 @@ pub async fn version(client: &Client) -> Result<Capabilities, CallError> {
 /// group of another server behind the API server.
 pub async fn discover(client: &Client, is_wanted: impl Fn(&str) -> bool) -> Result<Capabilities, CallError> {
     let mut found = version(client).await?;
-    let groups = call(client.list_api_groups()).await?;
-    let versions = groups.groups.iter().flat_map(|group| &group.versions).map(|version| version.group_version.as_str());
-    for group_version in versions.chain(["v1"]) {
-        let group = group_version.split_once('/').map_or("", |(group, _)| group);
-        match group {
+    let versions = group_versions(client).await?;
+    for group_version in versions.iter().map(String::as_str).chain(["v1"]) {
+        match group_of(group_version) {
             "coordination.k8s.io" if found.lease_version.is_none() => found.lease_version = version_of(group_version),
             group if is_of_server(group) || is_wanted(group) => read(&mut found, client, group_version).await?,
             _ => {}
@@ -49,13 +47,22 @@ pub async fn discover(client: &Client, is_wanted: impl Fn(&str) -> bool) -> Resu
 /// As in [`discover`].
 pub async fn registrations(client: &Client) -> Result<Capabilities, CallError> {
     let mut found = version(client).await?;
-    let groups = call(client.list_api_groups()).await?;
-    let versions = groups.groups.iter().flat_map(|group| &group.versions).map(|version| version.group_version.as_str());
-    let registered = |name: &&str| name.split_once('/').is_some_and(|(group, _)| group == registration::GROUP);
-    for group_version in versions.filter(registered) {
+    let versions = group_versions(client).await?;
+    for group_version in versions.iter().filter(|name| group_of(name) == registration::GROUP) {
         read(&mut found, client, group_version).await?;
     }
     Ok(found)
+}
+
+/// The versions of all groups but the core group, as `group/version`.
+async fn group_versions(client: &Client) -> Result<Vec<String>, CallError> {
+    let groups = call(client.list_api_groups()).await?.groups;
+    Ok(groups.into_iter().flat_map(|group| group.versions).map(|version| version.group_version).collect())
+}
+
+/// The group of `group_version`; empty for the core group.
+fn group_of(group_version: &str) -> &str {
+    group_version.split_once('/').map_or("", |(group, _)| group)
 }
 
 async fn read(found: &mut Capabilities, client: &Client, group_version: &str) -> Result<(), CallError> {

@@ -9,10 +9,10 @@ use super::discovery;
 use crate::capabilities::Capabilities;
 use crate::metrics::Metrics;
 use anyhow::Result;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Endpoints;
 use kube::{Api, Client, Config};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::debug;
@@ -52,9 +52,8 @@ impl Servers {
     /// # Errors
     /// If the server of the own connection cannot be asked.
     pub async fn discover(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Capabilities, CallError> {
-        let (mut found, others) =
-            futures::future::try_join(discovery::discover(&self.client, is_wanted), async { Ok(self.others().await) })
-                .await?;
+        let (found, others) = join(discovery::discover(&self.client, is_wanted), self.others()).await;
+        let mut found = found?;
         for other in &others {
             found.limit_to(other);
         }
@@ -73,7 +72,7 @@ impl Servers {
             }
         };
         let asked = listed.into_iter().map(|(ip, port)| async move {
-            let url = format!("https://{}", std::net::SocketAddr::new(ip, port));
+            let url = format!("https://{}", SocketAddr::new(ip, port));
             match tokio::time::timeout(PATIENCE, self.ask(config, &url)).await {
                 Ok(Ok(found)) => Some(found),
                 Ok(Err(error)) => {
