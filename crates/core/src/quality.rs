@@ -55,7 +55,7 @@ pub fn of_containers<'a>(containers: impl IntoIterator<Item = &'a RawObject>) ->
     let (mut requested, mut limited) = (BTreeMap::new(), BTreeMap::new());
     let mut is_limited = true;
     for container in containers {
-        let (requests, limits) = (requests(container), counted(container, "limits"));
+        let (requests, limits) = (requests(container), limits(container));
         is_limited &= limits.len() == COUNTED.len();
         for (sums, amounts) in [(&mut requested, requests), (&mut limited, limits)] {
             for (name, amount) in amounts {
@@ -72,7 +72,7 @@ pub fn of_containers<'a>(containers: impl IntoIterator<Item = &'a RawObject>) ->
 
 /// What keeps the pods of `container` from the class Guaranteed.
 pub fn shortfall(container: &RawObject) -> Option<String> {
-    let (requests, limits) = (requests(container), counted(container, "limits"));
+    let (requests, limits) = (requests(container), limits(container));
     let unlimited: Vec<_> = COUNTED.into_iter().filter(|name| !limits.contains_key(*name)).collect();
     let lower: Vec<_> = COUNTED.into_iter().filter(|name| requests.get(*name) != limits.get(*name)).collect();
     match (&unlimited[..], &lower[..]) {
@@ -86,18 +86,16 @@ pub fn shortfall(container: &RawObject) -> Option<String> {
 fn requests(container: &RawObject) -> BTreeMap<String, i128> {
     let mut requests = amounts(container, "limits");
     requests.extend(amounts(container, "requests"));
-    requests.retain(|name, amount| counts(name, *amount));
-    requests
+    counted(requests)
 }
 
-fn counted(container: &RawObject, field: &str) -> BTreeMap<String, i128> {
-    let mut amounts = amounts(container, field);
-    amounts.retain(|name, amount| counts(name, *amount));
+fn limits(container: &RawObject) -> BTreeMap<String, i128> {
+    counted(amounts(container, "limits"))
+}
+
+fn counted(mut amounts: BTreeMap<String, i128>) -> BTreeMap<String, i128> {
+    amounts.retain(|name, amount| COUNTED.contains(&name.as_str()) && *amount > 0);
     amounts
-}
-
-fn counts(name: &str, amount: i128) -> bool {
-    COUNTED.contains(&name) && amount > 0
 }
 
 #[cfg(test)]

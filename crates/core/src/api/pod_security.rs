@@ -17,6 +17,7 @@
 //! | Host Probes / Lifecycle Hooks | new in 1.34 | version |
 //! | /proc Mount Type, Running as Non-root | lifted in user namespaces from 1.35 on; before, by an alpha gate | version |
 //! | Sysctls | more in 1.27, 1.29, 1.32 and 1.37 | version |
+//!
 //! Fields of the pod itself have no row: host namespaces and sysctls. See
 //! <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.
 
