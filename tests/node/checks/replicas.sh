@@ -12,6 +12,11 @@ no_more_creates() {
     without_policies
     quietly kubectl delete namespace "$namespace" --wait=false
 }
+ends_whole() { # the fewest creates
+    creates_end "$1"
+    nothing_lost
+    no_more_creates
+}
 nothing_lost() { is '0 refused, 0 without sidecar' "$refused refused, $missed without sidecar"; }
 restarted() { # replica
     kubectl -n scpol-system get pod "$1" -o 'jsonpath={.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}'
@@ -25,9 +30,7 @@ rolling_restart() {
         quietly kubectl -n scpol-system rollout status deployment/scpol --timeout=90s
         (($(created) < 500))
     do :; done
-    creates_end 500
-    nothing_lost
-    no_more_creates
+    ends_whole 500
 }
 
 # The leader is deleted until there were 500 creates: none is lost, and another one leads.
@@ -42,9 +45,7 @@ leader_deleted() {
         [ "$(leader)" != "$old" ] || fail "$old is deleted and still leads"
         (($(created) < 500))
     do :; done
-    creates_end 500
-    nothing_lost
-    no_more_creates
+    ends_whole 500
 }
 
 # `kubectl drain` evicts one replica, and the other one later, because the PodDisruptionBudget keeps one. This cluster has one node: it
@@ -60,9 +61,7 @@ drained() {
     wait "$drain" || fail "$(tail -n 3 "$log")"
     grep -q "violate the pod's disruption budget" "$log" || fail 'both replicas were evicted at once'
     becomes 60 'true true' replicas_ready
-    creates_end 500
-    nothing_lost
-    no_more_creates
+    ends_whole 500
 }
 
 # The replica that answers the API server now. A server keeps its connection, so it is one of them.
@@ -72,26 +71,26 @@ answering() {
         echo "$(kubectl -n scpol-system logs "$replica" --since=2s | grep -c '"Decided"') $replica"
     done | sort -n | sed -n '$s/.* //p'
 }
-signal() { # signal replica
-    kill "-$1" "$(process_of "$2")"
-    echo "    SIG$1 for $2; $(leader) leads"
+# Sends a signal to a replica, `old`, while clients create. `restarts` is the number of its restarts before.
+strike() { # signal leader|answering
+    under_creates Ignore
+    sleep 2
+    old=$("$2") restarts=$(restarted "$old")
+    restarts=${restarts% *}
+    kill "-$1" "$(process_of "$old")"
+    echo "    SIG$1 for $old; $(leader) leads"
 }
 
 # `kill -9`, under Ignore: no create is refused, the kubelet restarts the replica, and then no create is without sidecar.
 killed() { # leader|answering
     local old restarts
-    under_creates Ignore
-    sleep 2
-    old=$("$1") restarts=$(restarted "$old")
-    signal KILL "$old"
-    becomes 60 "$((${restarts% *} + 1)) true" restarted "$old"
+    strike KILL "$1"
+    becomes 60 "$((restarts + 1)) true" restarted "$old"
     creates_end 500
     is 0 "$refused"
     ((missed < made / 10)) || fail 'too many without sidecar: the other replica was there'
     creates_begin agent
-    creates_end 100
-    nothing_lost
-    no_more_creates
+    ends_whole 100
 }
 leader_killed() { killed leader; }
 answering_killed() { killed answering; }
@@ -100,19 +99,14 @@ answering_killed() { killed answering; }
 # ready, no create is without sidecar. The kubelet restarts it.
 frozen() { # leader|answering
     local old restarts
-    under_creates Ignore
-    sleep 2
-    old=$("$1") restarts=$(restarted "$old")
-    signal STOP "$old"
-    becomes 60 "${restarts% *} false" restarted "$old"
+    strike STOP "$1"
+    becomes 60 "$restarts false" restarted "$old"
     creates_end 100
     is 0 "$refused"
     awk -v slowest="$slowest" 'BEGIN { exit !(slowest < 4) }' || fail 'slower than the time limit'
     creates_begin agent
-    becomes 120 "$((${restarts% *} + 1)) true" restarted "$old"
-    creates_end 500
-    nothing_lost
-    no_more_creates
+    becomes 120 "$((restarts + 1)) true" restarted "$old"
+    ends_whole 500
 }
 leader_frozen() { frozen leader; }
 answering_frozen() { frozen answering; }
