@@ -644,7 +644,7 @@ fn explain_tells_how_policies_change_the_quality_of_service_of_pods() {
         let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &resources(WEB, own));
         assert_eq!(ended.code, 0, "{ended:?}");
         let note = ended.out.lines().find_map(|line| line.strip_prefix("Quality of service of its pods: "));
-        // Once it is injected, the same is told of it.
+        // After the injection `explain` reports the same change.
         let injected = folder.inject(&resources(WEB, own)).out;
         let again = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &injected);
         assert_eq!(note.is_some_and(|note| again.out.contains(note)), note.is_some(), "{again:?}");

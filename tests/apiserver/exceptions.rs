@@ -63,8 +63,12 @@ struct Setups {
 
 impl Setups {
     fn has(&self, setup: Setup) -> bool {
-        let minor = setup.version.minor();
-        self.engine == setup.engine && self.first <= minor && self.last.is_none_or(|last| minor <= last)
+        self.engine == setup.engine && self.covers(setup.version)
+    }
+
+    fn covers(&self, version: Version) -> bool {
+        let minor = version.minor();
+        self.first <= minor && self.last.is_none_or(|last| minor <= last)
     }
 
     fn versions(&self) -> String {
@@ -270,14 +274,7 @@ fn places(setups: &[Setups]) -> String {
     }
     let mut places: Vec<String> = Vec::new();
     for own in setups {
-        let is_whole = Setup::all()
-            .filter(|setup| {
-                setups.iter().any(|other| other.first == own.first && other.last == own.last) && {
-                    let minor = setup.version.minor();
-                    own.first <= minor && own.last.is_none_or(|last| minor <= last)
-                }
-            })
-            .all(|setup| is_meant(&setup));
+        let is_whole = Setup::all().filter(|setup| own.covers(setup.version)).all(|setup| is_meant(&setup));
         let engine = if is_whole { "all" } else { own.engine.name() };
         let place = format!("{engine} {}", own.versions());
         if !places.contains(&place) {

@@ -43,7 +43,6 @@ async fn servers_give_pods_the_quality_of_service_that_explain_tells() -> Result
     let all = [&none, &full, &requests, &less, &zero, &storage];
     for version in [Version::V1_13, Version::V1_36] {
         let world = World::with(ControlPlane::builder(version)).await?;
-        let minor = if version == Version::V1_13 { 13 } else { 36 };
         let mut seen = std::collections::BTreeSet::new();
         for (a, b) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
             for list in ["containers", "initContainers"] {
@@ -56,7 +55,8 @@ async fn servers_give_pods_the_quality_of_service_that_explain_tells() -> Result
                     _ => pod["spec"][list] = json!([second]),
                 }
                 let kind = Kind::find("", "pods").context("pods are built in")?;
-                let told = quality::of(&Workload::new(kind, pod.clone()), Some(minor)).context("it has containers")?;
+                let told = quality::of(&Workload::new(kind, pod.clone()), Some(version.minor()))
+                    .context("it has containers")?;
                 let created = request(&world.admin, "POST", PODS, &pod).await?;
                 assert_eq!(created["status"]["qosClass"], told.to_string(), "{version:?} {list}: {a} {b}");
                 seen.insert(told);

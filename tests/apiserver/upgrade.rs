@@ -222,6 +222,19 @@ async fn world(balancer: &Balancer) -> Result<(World, [Operator; 2])> {
     Ok((world, operators))
 }
 
+/// An upgrade and a downgrade, each with the engine that follows.
+const THERE_AND_BACK: [(Version, &str); 2] = [(Version::V1_36, "MutatingAdmissionPolicy"), (Version::V1_34, "Webhook")];
+
+/// Replaces the first API server by one of `version`, after which all are of that version, and waits for `engine`.
+async fn change_first(world: &mut World, balancer: &Balancer, version: Version, engine: &str) -> Result<()> {
+    balancer.remove(world.cluster.url())?;
+    world.cluster.change_apiserver(version).await?;
+    balancer.add(world.cluster.url())?;
+    engine_is(world, engine).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    Ok(())
+}
+
 async fn engine_is(world: &World, engine: &str) -> Result<()> {
     within(2 * LIMIT, &format!("the engine is {engine}"), || async { Ok(engine_of(world, "envoy").await? == engine) })
         .await
@@ -234,7 +247,7 @@ async fn two_api_servers_are_upgraded_and_downgraded_one_by_one_and_no_create_is
     balancer.add(second.url())?;
     let creators = Creators::start(&world.cluster, &balancer)?;
     let mut second = Some(second);
-    for (version, engine) in [(Version::V1_36, "MutatingAdmissionPolicy"), (Version::V1_34, "Webhook")] {
+    for (version, engine) in THERE_AND_BACK {
         if let Some(old) = second.take() {
             balancer.remove(old.url())?;
         }
@@ -242,11 +255,7 @@ async fn two_api_servers_are_upgraded_and_downgraded_one_by_one_and_no_create_is
         balancer.add(new.url())?;
         second = Some(new);
         tokio::time::sleep(Duration::from_secs(5)).await;
-        balancer.remove(world.cluster.url())?;
-        world.cluster.change_apiserver(version).await?;
-        balancer.add(world.cluster.url())?;
-        engine_is(&world, engine).await?;
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        change_first(&mut world, &balancer, version, engine).await?;
     }
     creators.ended(&["app", "envoy", "proxy"]).await
 }
@@ -255,12 +264,8 @@ async fn one_api_server_is_upgraded_and_downgraded_and_no_create_is_left_out_or_
     let balancer = Balancer::start().await?;
     let (mut world, _operators) = world(&balancer).await?;
     let creators = Creators::start(&world.cluster, &balancer)?;
-    for (version, engine) in [(Version::V1_36, "MutatingAdmissionPolicy"), (Version::V1_34, "Webhook")] {
-        balancer.remove(world.cluster.url())?;
-        world.cluster.change_apiserver(version).await?;
-        balancer.add(world.cluster.url())?;
-        engine_is(&world, engine).await?;
-        tokio::time::sleep(Duration::from_secs(3)).await;
+    for (version, engine) in THERE_AND_BACK {
+        change_first(&mut world, &balancer, version, engine).await?;
     }
     creators.ended(&["app", "envoy", "proxy"]).await
 }
