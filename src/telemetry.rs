@@ -4,6 +4,7 @@ use crate::api::code::Code;
 use crate::decision::Outcome;
 use crate::workload::Workload;
 use clap::ValueEnum;
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
@@ -75,17 +76,19 @@ const REMINDER: Duration = Duration::from_secs(60);
 /// Tells which messages of one task are new, so that a failure that lasts is one line a minute.
 #[derive(Default)]
 pub(crate) struct Repeats {
-    last: Option<(String, Instant)>,
+    /// The messages of the last minute.
+    logged: HashMap<String, Instant>,
 }
 
 impl Repeats {
-    /// Whether to log `message`: it differs from the last one, or that one was logged a minute ago.
+    /// Whether to log `message`: it was not logged within the last minute. A failure that has two messages in turn is no news.
     pub(crate) fn is_news(&mut self, message: &str) -> bool {
-        let is_known = self.last.as_ref().is_some_and(|(last, at)| last == message && at.elapsed() < REMINDER);
-        if !is_known {
-            self.last = Some((message.to_owned(), Instant::now()));
+        self.logged.retain(|_, at| at.elapsed() < REMINDER);
+        let is_news = !self.logged.contains_key(message);
+        if is_news {
+            self.logged.insert(message.to_owned(), Instant::now());
         }
-        !is_known
+        is_news
     }
 }
 
@@ -138,8 +141,9 @@ mod tests {
     fn a_message_that_repeats_is_logged_once() {
         let mut repeats = Repeats::default();
         let news = ["a", "a", "b", "a"].map(|message| repeats.is_news(message));
-        assert_eq!(news, [true, false, true, true]);
-        repeats.last = Instant::now().checked_sub(REMINDER).map(|at| ("a".to_owned(), at));
-        assert!(repeats.is_news("a"));
+        assert_eq!(news, [true, false, true, false]);
+        let earlier = Instant::now().checked_sub(REMINDER).expect("the clock runs for a minute");
+        repeats.logged.insert("a".to_owned(), earlier);
+        assert!(repeats.is_news("a") && !repeats.is_news("b"));
     }
 }

@@ -4,6 +4,7 @@
 //! are harmless. Hence a leader continues until it *sees* another holder, and an unreachable server costs no relist.
 
 use super::client::{CallError, call};
+use crate::telemetry::Repeats;
 use crate::timing;
 use jiff::Timestamp;
 use kube::api::PostParams;
@@ -28,6 +29,8 @@ pub struct Lease {
     /// The holder and renewal time last seen, and when we first saw them by our own clock. Clocks of other machines are
     /// never compared.
     observed: Option<(String, Instant)>,
+    /// What was logged when it could not be released.
+    unreleased: Repeats,
 }
 
 /// The result of a look at the lease.
@@ -58,6 +61,7 @@ impl Lease {
             look: timing.follower_look,
             stored: None,
             observed: None,
+            unreleased: Repeats::default(),
         }
     }
 
@@ -109,7 +113,9 @@ impl Lease {
     /// Releases the lease, so that another replica takes it at its next look.
     pub async fn release(&mut self) {
         let Some(ours) = self.stored.clone().filter(|lease| self.holds(lease)) else { return };
-        if let Err(error) = self.write(ours, None).await {
+        if let Err(error) = self.write(ours, None).await
+            && self.unreleased.is_news(&error.to_string())
+        {
             warn!(%error, "Cannot release the lease");
         }
     }

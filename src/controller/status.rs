@@ -178,13 +178,14 @@ impl Controller {
         let patch = Patch::Merge(json!({ "status": with_nulls(&stored.status, body.clone()) }));
         let written = call(api.patch_status(name, &PatchParams::default(), &patch)).await;
         self.announce(name, stored, &body);
-        if let Some(state) = self.statuses.policies.get_mut(name) {
-            state.written = Some(Instant::now());
-        }
+        let Some(state) = self.statuses.policies.get_mut(name) else { return true };
+        state.written = Some(Instant::now());
         match written {
             Err(error) if error.code() != 404 => {
                 self.operator.metrics.reconcile_errors.inc();
-                warn!(policy = name, %error, "Cannot write the status");
+                if state.unwritten.is_news(&error.to_string()) {
+                    warn!(policy = name, %error, "Cannot write the status");
+                }
                 false
             }
             _ => true,

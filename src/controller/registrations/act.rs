@@ -233,11 +233,15 @@ impl Controller {
         match report {
             Report::Registered(in_effect) => self.report_registered(slot, &in_effect),
             Report::NotInEffect(wanted, Unavailable { code, message }) => {
-                warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force");
+                if self.registrations.is_news(slot, &message) {
+                    warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force");
+                }
                 self.operator.metrics.reconcile_errors.inc();
             }
             Report::KeptBefore(wanted, Unavailable { code, message }) => {
-                warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force; what was in force before stays so");
+                if self.registrations.is_news(slot, &message) {
+                    warn!(policy, resource, engine = %wanted.engine, %code, message, "Not in force; what was in force before stays so");
+                }
                 self.operator.metrics.reconcile_errors.inc();
             }
             Report::Held(key, hold) => {
@@ -255,7 +259,9 @@ impl Controller {
                 }
             }
             Report::NotUnregistered(error) => {
-                warn!(policy, resource, error, "Could not be taken out; trying again");
+                if self.registrations.is_news(slot, &error) {
+                    warn!(policy, resource, error, "Could not be taken out; trying again");
+                }
                 self.operator.metrics.reconcile_errors.inc();
             }
         }
@@ -281,9 +287,9 @@ impl Controller {
     /// Drops the state of an empty slot, and of a deleted policy.
     pub(super) fn forget(&mut self, slot: &Slot) {
         match slot {
-            Slot::Kind(_) => drop(self.registrations.states.remove(slot)),
+            Slot::Kind(_) => self.registrations.forget(slot),
             Slot::Policy(name) if !self.snapshots.borrow().stored.contains_key(name) => {
-                self.registrations.states.remove(slot);
+                self.registrations.forget(slot);
                 if self.statuses.policies.remove(name).is_some() {
                     self.operator.metrics.forget(name);
                     self.workloads.ledger(|ledger| ledger.forget(name));

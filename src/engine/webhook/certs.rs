@@ -13,6 +13,7 @@ use crate::cluster::client::{CallError, call, chain};
 use crate::engine::Unavailable;
 use crate::metrics::Metrics;
 use crate::survival::lock;
+use crate::telemetry::Repeats;
 use crate::timing;
 use arc_swap::ArcSwapOption;
 use jiff::{SignedDuration, Timestamp};
@@ -97,6 +98,8 @@ pub struct Certificates {
     /// The stored leaf, and the time since which we know it.
     leaf: Mutex<Option<(String, Instant)>>,
     trouble: Mutex<Option<Unavailable>>,
+    /// What was logged when there was no new certificate.
+    unrefreshed: Mutex<Repeats>,
     changed: watch::Sender<()>,
     metrics: Arc<Metrics>,
 }
@@ -135,6 +138,7 @@ impl Certificates {
             published: Mutex::default(),
             leaf: Mutex::default(),
             trouble: Mutex::default(),
+            unrefreshed: Mutex::default(),
             changed: watch::Sender::new(()),
             metrics,
         }
@@ -206,8 +210,10 @@ impl Certificates {
             Source::Files(folder) => self.read(folder, now),
         };
         let reason = found.as_ref().err().map(CertificateError::reason);
-        let before = std::mem::replace(&mut *lock(&self.trouble), reason.clone());
-        if let Some(Unavailable { code, message }) = reason.filter(|reason| before.as_ref() != Some(reason)) {
+        lock(&self.trouble).clone_from(&reason);
+        if let Some(Unavailable { code, message }) = reason
+            && lock(&self.unrefreshed).is_news(&message)
+        {
             match self.shown.load().is_some() {
                 true => warn!(%code, detail = message, "No new certificate; the last good one is shown"),
                 false => warn!(%code, detail = message, "No certificate; the webhook shows none"),
