@@ -195,10 +195,20 @@ async fn every_selector_selects(version: Version) -> Result<()> {
     let mut out = web.clone();
     out["metadata"]["annotations"]["scpol.dev/inject"] = json!("false");
     let names: Vec<&str> = selectors().iter().map(|(name, ..)| *name).collect();
+    let labels = ["label", "namespace-label"];
     for engine in engines(version) {
-        for (name, field, value) in selectors() {
+        let policies = selectors().map(|(name, field, value)| {
             let mut spec = by(engine, sidecar(name));
             spec[field] = value;
+            (name, spec)
+        });
+        // Alone, its selector is that of the registration.
+        for (name, spec) in policies.iter().filter(|(name, _)| labels.contains(name)) {
+            world.policy(name, spec.clone()).await?;
+            in_force(&world.cluster, name).await.with_context(|| format!("{engine}: {name} alone"))?;
+            world.delete_policy(name).await?;
+        }
+        for (name, spec) in policies {
             world.policy(name, spec).await?;
         }
         for name in &names {

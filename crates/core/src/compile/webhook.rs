@@ -166,13 +166,18 @@ const MUTATING: What = What { resource: registration::MUTATING_WEBHOOKS, entry: 
 const VALIDATING: What =
     What { resource: registration::VALIDATING_WEBHOOKS, entry: "validate.scpol.dev", path: "/validate/" };
 
-/// The entry for probes only, in the operator's own namespace.
+/// The entry for probes only, in the operator's own namespace where API servers can tell it.
 const PROBE_ENTRY: &str = "probe.scpol.dev";
 
 /// Whether registrations have an entry that only probes reach and that fails closed, so that a failed probe reports the
-/// reason.
+/// reason. Without it a probe must match the selectors of the main entry, so that has none of objects.
 pub fn has_probe(cluster: &Capabilities) -> bool {
-    knows_namespaces(cluster)
+    has_object_selector(cluster)
+}
+
+/// Whether registrations can select by the labels of objects, which came with 1.15.
+fn has_object_selector(cluster: &Capabilities) -> bool {
+    cluster.at_least(1, 15)
 }
 
 /// Whether every Namespace has its name as a label.
@@ -293,7 +298,10 @@ impl Scene<'_> {
         let mut probe = self.entry(what, PROBE_ENTRY, policies, revision);
         // A failed probe reports why we are not reachable. This entry can reject only probes.
         probe["failurePolicy"] = json!("Fail");
-        probe["namespaceSelector"] = json!({ "matchExpressions": [namespaces("In", [&self.site.operator_namespace])] });
+        if knows_namespaces(self.cluster) {
+            let own = namespaces("In", [&self.site.operator_namespace]);
+            probe["namespaceSelector"] = json!({ "matchExpressions": [own] });
+        }
         probe["objectSelector"] = json!({ "matchExpressions": [{ "key": PROBE, "operator": "Exists" }] });
         vec![main, probe]
     }
@@ -358,7 +366,7 @@ impl Scene<'_> {
     /// The label selector that every policy has.
     fn objects(&self, policies: &[&Policy]) -> Option<Value> {
         let shared = shared(policies, |policy| policy.spec.label_selector.as_ref());
-        shared.filter(|_| self.cluster.at_least(1, 15)).map(|shared| selector(Some(shared), None))
+        shared.filter(|_| has_object_selector(self.cluster)).map(|shared| selector(Some(shared), None))
     }
 }
 
@@ -528,6 +536,17 @@ mod tests {
         assert_eq!(inject["rules"][0].get("scope"), None);
         let between = &rendered(14, &[policy("a", &json!({}))])[0]["webhooks"][0];
         assert_eq!((&between["timeoutSeconds"], between.get("matchPolicy")), (&json!(3), None));
+    }
+
+    #[test]
+    fn a_server_of_1_16_gets_an_entry_for_probes_which_need_not_match_the_policies() {
+        let selecting = policy("a", &json!({ "labelSelector": { "matchLabels": { "tier": "web" } } }));
+        let [registration] = &rendered(16, &[selecting])[..] else { panic!() };
+        let [inject, probe] = &registration["webhooks"].as_array().unwrap()[..] else { panic!() };
+        assert_eq!(inject["objectSelector"]["matchLabels"]["tier"], "web");
+        assert_eq!((&inject["failurePolicy"], &probe["failurePolicy"]), (&json!("Ignore"), &json!("Fail")));
+        assert_eq!(expressions(&probe["objectSelector"]), [r#""scpol.dev/probe" "Exists" null"#]);
+        assert_eq!(probe.get("namespaceSelector"), None);
     }
 
     #[test]
