@@ -40,7 +40,8 @@ impl World {
     pub(crate) async fn register(&self, object: &Value) -> Result<()> {
         let kind = object["kind"].as_str().context("a kind")?;
         let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
-        let path = format!("{REGISTRATIONS}/{}", plural.to_lowercase());
+        let api = object["apiVersion"].as_str().context("an apiVersion")?;
+        let path = format!("/apis/{api}/{}", plural.to_lowercase());
         let deadline = Instant::now() + 4 * LIMIT;
         let mut is_again = false;
         loop {

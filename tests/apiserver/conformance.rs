@@ -10,7 +10,7 @@ use crate::parity::stores_the_corpus;
 use crate::rights::{self, WORKLOADS, workload};
 use crate::runner::trial;
 use crate::status::report;
-use crate::support::{LIMIT, Operator, in_force, within};
+use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, Feature, Version};
@@ -42,6 +42,9 @@ const CHECKS: &[(&str, Check)] = checks![
 const CHECKS_OF_ADMISSION_POLICIES: &[(&str, Check)] =
     checks![mutating_admission_policies_store_the_corpus_as_scpol_inject_says,];
 
+/// The checks of versions that have them as a beta, which is switched on for the check.
+const CHECKS_OF_THE_BETA: &[(&str, Check)] = checks![a_beta_of_admission_policies_is_used_from_1_35,];
+
 /// The checks of every version.
 ///
 /// # Errors
@@ -49,9 +52,11 @@ const CHECKS_OF_ADMISSION_POLICIES: &[(&str, Check)] =
 pub(crate) fn trials() -> Result<Vec<Trial>> {
     let versions = Version::matrix()?;
     let all = versions.into_iter().flat_map(|version| {
-        let has_more = version.has(Feature::MutatingAdmissionPolicy);
-        let more = if has_more { CHECKS_OF_ADMISSION_POLICIES } else { &[] };
-        CHECKS.iter().chain(more).map(move |(name, check)| {
+        let has_beta = version.has(Feature::MutatingAdmissionPolicyBeta);
+        let is_beta = has_beta && !version.has(Feature::MutatingAdmissionPolicy);
+        let own = if version.has(Feature::UsableAdmissionPolicyBeta) { CHECKS_OF_ADMISSION_POLICIES } else { &[] };
+        let beta = if is_beta { CHECKS_OF_THE_BETA } else { &[] };
+        CHECKS.iter().chain(own).chain(beta).map(move |(name, check)| {
             let check = *check;
             trial(format!("conformance::{name}@{}", version.short()), move || check(version))
         })
@@ -351,4 +356,26 @@ async fn a_webhook_stores_the_corpus_as_scpol_inject_says(version: Version) -> R
 
 async fn mutating_admission_policies_store_the_corpus_as_scpol_inject_says(version: Version) -> Result<()> {
     stores_the_corpus(Setup { engine: EngineName::MutatingAdmissionPolicy, version }).await
+}
+
+/// Where the beta of MutatingAdmissionPolicy is switched on, it is used if its CEL has what the engine needs.
+async fn a_beta_of_admission_policies_is_used_from_1_35(version: Version) -> Result<()> {
+    let world = World::with(ControlPlane::builder(version).admission_policies()).await?;
+    let operator = Operator::ready(&world.cluster, &[]).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    in_force(&world.cluster, "envoy").await?;
+    let is_usable = version.has(Feature::UsableAdmissionPolicyBeta);
+    let engine = if is_usable { "MutatingAdmissionPolicy" } else { "Webhook" };
+    ensure!(engine_of(&world, "envoy").await? == engine);
+    world.policy("named", by("MutatingAdmissionPolicy", sidecar("named"))).await?;
+    if is_usable {
+        in_force(&world.cluster, "named").await?;
+        operator.signal("KILL")?;
+        ensure!(containers(&world.create(DEPLOYMENTS, &deployment("web")).await?) == ["app", "envoy", "named"]);
+    } else {
+        let seen = wait_condition(&world.cluster, "named", "Ready", "False", "AdmissionPolicyApiOff").await?;
+        ensure!(seen.to_string().contains("`flatten`"), "{seen}");
+        ensure!(containers(&world.create(DEPLOYMENTS, &deployment("web")).await?) == ["app", "envoy"]);
+    }
+    Ok(())
 }

@@ -9,7 +9,7 @@ use crate::support::{Operator, TRUSTING, policies};
 use crate::webhook_scene::{OPERATOR, Scene, policy, site};
 use crate::world::{World, request};
 use anyhow::{Context, Result, ensure};
-use controlplane::{ControlPlane, Feature, User, Version};
+use controlplane::{Builder, ControlPlane, Feature, User, Version};
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::Client;
 use serde_json::{Value, json};
@@ -34,7 +34,8 @@ pub(crate) async fn stores_the_corpus(setup: Setup) -> Result<()> {
     let world = match setup.engine {
         Initializer => World::with(ControlPlane::builder(setup.version)).await?,
         // No operator runs.
-        MutatingAdmissionPolicy | Webhook => bare(setup.version).await?,
+        MutatingAdmissionPolicy => bare(ControlPlane::builder(setup.version).admission_policies()).await?,
+        Webhook => bare(ControlPlane::builder(setup.version)).await?,
     };
     corpus::define(&world).await?;
     corpus::create_namespaces(&world, &cases).await?;
@@ -73,8 +74,8 @@ pub(crate) async fn stores_the_corpus(setup: Setup) -> Result<()> {
 }
 
 /// A server without the install files: only the namespace of the operator exists.
-pub(crate) async fn bare(version: Version) -> Result<World> {
-    let cluster = ControlPlane::builder(version).start().await?;
+pub(crate) async fn bare(builder: Builder) -> Result<World> {
+    let cluster = builder.start().await?;
     let (admin, creator) = (cluster.admin(), cluster.client(User::Creator));
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": OPERATOR } });
     request(&admin, "POST", "/api/v1/namespaces", &namespace).await?;

@@ -70,7 +70,7 @@ async fn servers_of_1_36_refuse_what_an_injection_without_a_look_would_make() ->
 
 /// Without an operator, everything is merged by hand. The server must reject that, but accept the workload alone.
 async fn refuse(version: Version) -> Result<()> {
-    let (world, mut cases) = (bare(version).await?, cases(version)?);
+    let (world, mut cases) = (bare(ControlPlane::builder(version)).await?, cases(version)?);
     cases.retain(|case| knows(version, case));
     corpus::define(&world).await?;
     corpus::create_namespaces(&world, &cases).await?;

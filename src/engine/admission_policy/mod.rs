@@ -114,9 +114,12 @@ fn flags(minor: u32) -> Flags {
     match minor {
         0..=31 => Flags::Never("MutatingAdmissionPolicies came with 1.32, and are stable from 1.36"),
         // As alpha or beta they can be switched on, which would change nothing here.
-        32..=35 => {
-            Flags::Never("the operator uses MutatingAdmissionPolicies in version v1, which servers have from 1.36 on")
-        }
+        32..=34 => Flags::Never(
+            "the CEL of servers below 1.35 lacks functions that the operator's MutatingAdmissionPolicies need",
+        ),
+        35 => Flags::Needed(
+            "`--feature-gates=MutatingAdmissionPolicy=true` and `--runtime-config=admissionregistration.k8s.io/v1beta1=true`",
+        ),
         _ => Flags::Default(
             "`MutatingAdmissionPolicy` must not be false in `--feature-gates`, nor be in `--disable-admission-plugins`",
         ),

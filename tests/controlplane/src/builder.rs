@@ -14,7 +14,7 @@ use crate::server::{AUDIT_LOG, Files, Servers};
 use crate::snapshot::{Etcd, Snapshot};
 use crate::user::{self, User};
 use crate::version::Quirk;
-use crate::{ControlPlane, Version, free_port, nodes, pool, seconds};
+use crate::{ControlPlane, Feature, Version, free_port, nodes, pool, seconds};
 
 /// The bodies of mutating requests are logged.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
@@ -82,6 +82,18 @@ impl Builder {
     pub fn extra_arg(mut self, arg: impl Into<String>) -> Self {
         self.extra_args.push(arg.into());
         self
+    }
+
+    /// Switches MutatingAdmissionPolicies on where they are a beta.
+    #[must_use]
+    pub fn admission_policies(self) -> Self {
+        if self.version.has(Feature::MutatingAdmissionPolicyBeta) && !self.version.has(Feature::MutatingAdmissionPolicy)
+        {
+            self.extra_arg("--feature-gates=MutatingAdmissionPolicy=true")
+                .extra_arg("--runtime-config=admissionregistration.k8s.io/v1beta1=true")
+        } else {
+            self
+        }
     }
 
     /// Records every request for [`audit`](crate::Servers::audit).

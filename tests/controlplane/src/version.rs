@@ -39,6 +39,10 @@ pub enum Feature {
     NativeSidecars,
     /// ValidatingAdmissionPolicies in `admissionregistration.k8s.io/v1`.
     ValidatingAdmissionPolicy,
+    /// MutatingAdmissionPolicies in `admissionregistration.k8s.io/v1beta1`, if they are switched on.
+    MutatingAdmissionPolicyBeta,
+    /// The same, with a CEL that has all functions that the operator's objects call.
+    UsableAdmissionPolicyBeta,
     /// MutatingAdmissionPolicies in `admissionregistration.k8s.io/v1`.
     MutatingAdmissionPolicy,
 }
@@ -136,6 +140,8 @@ impl Feature {
             Self::CronJobV1 | Self::DisruptionBudgetV1 | Self::NamespaceNames => 21,
             Self::NativeSidecars => 29,
             Self::ValidatingAdmissionPolicy => 30,
+            Self::MutatingAdmissionPolicyBeta => 34,
+            Self::UsableAdmissionPolicyBeta => 35,
             Self::MutatingAdmissionPolicy => 36,
         }
     }

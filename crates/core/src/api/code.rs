@@ -211,8 +211,8 @@ codes! {
     316 NativeSidecarsUnavailable "Upgrade server and nodes to 1.29, or use `spec.nativeSidecars: ForJobs` or `Never`.";
     /// Policies on one resource name different engines; order and conflicts need one for all of them.
     311 EngineMismatch "Use one `spec.engine` for all policies that target the resource, or `Auto`.";
-    /// MutatingAdmissionPolicy is not served in version v1.
-    317 AdmissionPolicyApiOff "Use `spec.engine: Webhook`, or a server of 1.36 or later that serves `admissionregistration.k8s.io/v1`.";
+    /// MutatingAdmissionPolicy is not served in a version that the operator uses.
+    317 AdmissionPolicyApiOff "Use `spec.engine: Webhook`, or a server of 1.36 or later that serves `admissionregistration.k8s.io/v1`, or 1.35 with its beta switched on.";
     /// MutatingAdmissionPolicy is served, and policies have no effect: its feature gate or its admission plugin is off.
     318 AdmissionPolicyPluginOff "Start the API server with `--feature-gates=MutatingAdmissionPolicy=true`, and without `MutatingAdmissionPolicy` in `--disable-admission-plugins`.";
     /// The policy cannot be expressed as a MutatingAdmissionPolicy. Nothing is approximated: all policies of that resource go to the webhook.

@@ -59,11 +59,19 @@ const MAX_OBJECT: usize = 1 << 20;
 /// Why this engine cannot run on `cluster`, if it cannot. Presence of the API proves nothing: a probe follows.
 ///
 /// # Errors
-/// If MutatingAdmissionPolicy is not served in version v1.
+/// If MutatingAdmissionPolicy is not served in a version that the operator uses.
 pub fn check(cluster: &Capabilities) -> Result<(), Unavailable> {
     for resource in [registration::MUTATING_POLICIES, registration::MUTATING_BINDINGS] {
-        if cluster.registration(resource).is_none_or(|served| served.version != "v1") {
+        let version = cluster.registration(resource).map(|served| served.version);
+        let version = version.as_deref();
+        // The CEL of 1.34 lacks functions of lists that the rendered expressions call.
+        let is_usable = version == Some("v1") || version == Some("v1beta1") && cluster.at_least(1, 35);
+        if !is_usable {
             let message = match cluster.mixed() {
+                _ if version == Some("v1beta1") => format!(
+                    "this server ({}) has `{resource}` in v1beta1 only, and its CEL lacks `flatten`, which this engine needs; use `spec.engine: Webhook`, or a server of 1.35 or later",
+                    cluster.version
+                ),
                 Some(versions) => format!(
                     "not every API server ({versions}) serves `{resource}` of `{API}`; use `spec.engine: Auto` until all are of 1.36 or later"
                 ),

@@ -11,7 +11,7 @@ use super::validating::validating;
 use super::variables::Variables;
 use super::{Inexpressible, conflict, expressions, fresh, own};
 use crate::Unavailable;
-use crate::capabilities::Capabilities;
+use crate::capabilities::{Capabilities, registration};
 use crate::inject::pod::Network;
 use crate::naming::{self, PROBE};
 use crate::policy::{Policy, Site};
@@ -41,6 +41,10 @@ pub fn render(
         fits(&policy, injecting[0])?;
         objects.push(policy);
         objects.push(binding("MutatingAdmissionPolicyBinding", &naming::shared_name(kind), &injecting, json!({})));
+        // 1.35 has them in v1beta1 only, if they are switched on.
+        if let Some(served) = cluster.registration(registration::MUTATING_POLICIES) {
+            objects.iter_mut().for_each(|object| object["apiVersion"] = json!(served.api_version));
+        }
     }
     objects.extend(validating(kind, policies, cluster, site)?);
     Ok(objects)
