@@ -74,5 +74,5 @@ creates_end() { # count
         /./ { body = $0 }
         END { printf "%d %d %d %.1f\n", made, refused, missed, slowest }')
     echo "    $made creates: $refused refused, $missed without sidecar, slowest $slowest s"
-    ((refused == 0)) || sort "$creates/refused.txt" | uniq -c | sort -rn | head -n 3
+    ((refused == 0)) || sort "$creates/refused.txt" | uniq -c | sort -rn | sed -n 1,3p
 }
