@@ -52,10 +52,8 @@ const CHECKS_OF_THE_BETA: &[(&str, Check)] = checks![a_beta_of_admission_policie
 pub(crate) fn trials() -> Result<Vec<Trial>> {
     let versions = Version::matrix()?;
     let all = versions.into_iter().flat_map(|version| {
-        let has_beta = version.has(Feature::MutatingAdmissionPolicyBeta);
-        let is_beta = has_beta && !version.has(Feature::MutatingAdmissionPolicy);
         let own = if version.has(Feature::UsableAdmissionPolicyBeta) { CHECKS_OF_ADMISSION_POLICIES } else { &[] };
-        let beta = if is_beta { CHECKS_OF_THE_BETA } else { &[] };
+        let beta = if version.has_admission_policies_as_beta() { CHECKS_OF_THE_BETA } else { &[] };
         CHECKS.iter().chain(own).chain(beta).map(move |(name, check)| {
             let check = *check;
             trial(format!("conformance::{name}@{}", version.short()), move || check(version))

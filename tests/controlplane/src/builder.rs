@@ -14,7 +14,7 @@ use crate::server::{AUDIT_LOG, Files, Servers};
 use crate::snapshot::{Etcd, Snapshot};
 use crate::user::{self, User};
 use crate::version::Quirk;
-use crate::{ControlPlane, Feature, Version, free_port, nodes, pool, seconds};
+use crate::{ControlPlane, Version, free_port, nodes, pool, seconds};
 
 /// The bodies of mutating requests are logged.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
@@ -87,8 +87,7 @@ impl Builder {
     /// Switches MutatingAdmissionPolicies on where they are a beta.
     #[must_use]
     pub fn admission_policies(self) -> Self {
-        if self.version.has(Feature::MutatingAdmissionPolicyBeta) && !self.version.has(Feature::MutatingAdmissionPolicy)
-        {
+        if self.version.has_admission_policies_as_beta() {
             self.extra_arg("--feature-gates=MutatingAdmissionPolicy=true")
                 .extra_arg("--runtime-config=admissionregistration.k8s.io/v1beta1=true")
         } else {

@@ -117,6 +117,11 @@ impl Version {
         self.is(Quirk::Initializers)
     }
 
+    /// Whether MutatingAdmissionPolicies are a beta that must be switched on.
+    pub fn has_admission_policies_as_beta(self) -> bool {
+        self.has(Feature::MutatingAdmissionPolicyBeta) && !self.has(Feature::MutatingAdmissionPolicy)
+    }
+
     /// The version of `admissionregistration.k8s.io` for webhooks and of `apiextensions.k8s.io`: `v1` or `v1beta1`.
     pub fn registration(self) -> &'static str {
         if self.has(Feature::RegistrationV1) { "v1" } else { "v1beta1" }
