@@ -1,7 +1,7 @@
 //! The parts that all generated objects share, whether they inject or reject: metadata, constraints, revision and size.
 
 use super::cel::quoted;
-use super::{API, Inexpressible, MAX_EXPRESSION, MAX_OBJECT};
+use super::{Inexpressible, MAX_EXPRESSION, MAX_OBJECT};
 use crate::Unavailable;
 use crate::capabilities::Capabilities;
 use crate::naming;
@@ -40,13 +40,13 @@ pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilit
     })
 }
 
-/// An admission policy of the API server with `spec`, and with the variable `revision` before the others.
-pub(super) fn registered(kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
+/// An admission policy of the API server, in the version `api` of its API, with `spec`, and with the variable `revision` before the others.
+pub(super) fn registered(api: &str, kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
     let revision = crate::digest::short(spec.to_string());
     if let Some(variables) = spec["variables"].as_array_mut() {
         variables.insert(0, json!({ "name": "revision", "expression": quoted(&revision) }));
     }
-    let mut object = bare(kind, name, policies);
+    let mut object = bare(api, kind, name, policies);
     object["metadata"]["annotations"] = json!({ REVISION: revision });
     object["spec"] = spec;
     object
@@ -63,15 +63,15 @@ pub fn revision_of(object: &Value) -> Option<String> {
 
 /// The binding that puts the policy `name` in effect everywhere. `spec` has the other fields that the kind of binding
 /// needs.
-pub(super) fn binding(kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
+pub(super) fn binding(api: &str, kind: &str, name: &str, policies: &[&Policy], mut spec: Value) -> Value {
     spec["policyName"] = json!(name);
-    let mut object = bare(kind, name, policies);
+    let mut object = bare(api, kind, name, policies);
     object["spec"] = spec;
     object
 }
 
-fn bare(kind: &str, name: &str, policies: &[&Policy]) -> Value {
-    json!({ "apiVersion": API, "kind": kind, "metadata": naming::metadata(name, policies) })
+fn bare(api: &str, kind: &str, name: &str, policies: &[&Policy]) -> Value {
+    json!({ "apiVersion": api, "kind": kind, "metadata": naming::metadata(name, policies) })
 }
 
 /// Checks the size of `object` against the limits of the server. `policy` is its first policy.

@@ -9,7 +9,7 @@ use super::objects::{binding, constraints, fits, registered};
 use super::rows::{self, Rows, Term, every};
 use super::validating::validating;
 use super::variables::Variables;
-use super::{Inexpressible, conflict, expressions, fresh, own};
+use super::{API, Inexpressible, conflict, expressions, fresh, own};
 use crate::Unavailable;
 use crate::capabilities::{Capabilities, registration};
 use crate::inject::pod::Network;
@@ -37,14 +37,19 @@ pub fn render(
     let mut objects = Vec::new();
     if !injecting.is_empty() {
         let spec = mutating(kind, &injecting, cluster, site)?;
-        let policy = registered("MutatingAdmissionPolicy", &naming::shared_name(kind), &injecting, spec);
+        // 1.35 has them in v1beta1 only, if they are switched on.
+        let served = cluster.registration(registration::MUTATING_POLICIES);
+        let api = served.map_or_else(|| API.to_owned(), |served| served.api_version);
+        let policy = registered(&api, "MutatingAdmissionPolicy", &naming::shared_name(kind), &injecting, spec);
         fits(&policy, injecting[0])?;
         objects.push(policy);
-        objects.push(binding("MutatingAdmissionPolicyBinding", &naming::shared_name(kind), &injecting, json!({})));
-        // 1.35 has them in v1beta1 only, if they are switched on.
-        if let Some(served) = cluster.registration(registration::MUTATING_POLICIES) {
-            objects.iter_mut().for_each(|object| object["apiVersion"] = json!(served.api_version));
-        }
+        objects.push(binding(
+            &api,
+            "MutatingAdmissionPolicyBinding",
+            &naming::shared_name(kind),
+            &injecting,
+            json!({}),
+        ));
     }
     objects.extend(validating(kind, policies, cluster, site)?);
     Ok(objects)

@@ -9,7 +9,7 @@ use super::expressions;
 use super::objects::{binding, constraints, fits, kind_name, registered};
 use super::rows::{self, Rows, Term, every, is_wanted};
 use super::variables::Variables;
-use super::{Inexpressible, delivery};
+use super::{API, Inexpressible, delivery};
 use crate::Unavailable;
 use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, NativeSidecars};
@@ -41,11 +41,11 @@ pub fn validating(
             continue;
         }
         let spec = spec(kind, &policies, failure_policy, cluster, site)?;
-        let policy = registered("ValidatingAdmissionPolicy", &name, &policies, spec);
+        let policy = registered(API, "ValidatingAdmissionPolicy", &name, &policies, spec);
         fits(&policy, policies[0])?;
         objects.push(policy);
         let actions = json!({ "validationActions": ["Deny"] });
-        objects.push(binding("ValidatingAdmissionPolicyBinding", &name, &policies, actions));
+        objects.push(binding(API, "ValidatingAdmissionPolicyBinding", &name, &policies, actions));
     }
     Ok(objects)
 }
