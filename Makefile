@@ -99,10 +99,12 @@ crds: ## Write the CRDs, docs/codes.md and docs/fields.md anew
 	@$(MAKE) --no-print-directory install-files
 
 .PHONY: install-files
-install-files: ## Write the one-file install bundles anew
+install-files: ## Write the one-file install bundles and the generated files of the Helm chart anew
 	@kubectl kustomize config/default > config/install.yaml
 	@kubectl kustomize config/legacy > config/install-legacy.yaml
 	@kubectl kustomize config/author > config/author-check.yaml
+	@charts/files.sh
+	@UPDATE=1 cargo test --locked --workspace --test offline chart
 
 IMAGE ?= sidecar-policy:0.1.0
 .PHONY: image

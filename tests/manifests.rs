@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use crate::tools::{root, success, tool};
 use controlplane::Version;
 use regex::Regex;
 use serde_json::{Value, json};
@@ -15,16 +16,12 @@ use sidecar_policy::workload::{Kind, Workload};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::Arc;
 
 const DEFAULT: &str = "config/install.yaml";
 const LEGACY: &str = "config/install-legacy.yaml";
 const AUTHOR: &str = "config/author-check.yaml";
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
@@ -87,26 +84,10 @@ fn every_manifest_is_an_object_or_a_patch() {
 
 // The install files.
 
-fn kubectl() -> PathBuf {
-    let found = std::env::var_os("PATH")
-        .and_then(|path| std::env::split_paths(&path).map(|folder| folder.join("kubectl")).find(|file| file.is_file()));
-    // `make test` has built one by then.
-    found.unwrap_or_else(|| {
-        let built = success(Command::new(root().join("tests/controlplane/build.sh")).arg("1.37"));
-        Path::new(String::from_utf8(built.stdout).unwrap().trim()).join("kubectl")
-    })
-}
-
-fn success(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
-}
-
 #[test]
 fn the_install_files_are_what_kustomize_makes_of_config() {
     for (folder, file) in [("config/default", DEFAULT), ("config/legacy", LEGACY), ("config/author", AUTHOR)] {
-        let made = success(Command::new(kubectl()).args(["kustomize", folder]).current_dir(root())).stdout;
+        let made = success(Command::new(tool("kubectl")).args(["kustomize", folder]).current_dir(root())).stdout;
         assert!(read(file).into_bytes() == made, "{file} is stale: run `make install-files`");
     }
 }
@@ -114,7 +95,7 @@ fn the_install_files_are_what_kustomize_makes_of_config() {
 #[test]
 fn every_folder_of_config_can_be_applied_by_itself() {
     for path in files("config", "kustomization.yaml") {
-        success(Command::new(kubectl()).arg("kustomize").arg(path.parent().unwrap()));
+        success(Command::new(tool("kubectl")).arg("kustomize").arg(path.parent().unwrap()));
     }
 }
 

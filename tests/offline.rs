@@ -2,6 +2,7 @@
 
 mod access;
 mod architecture;
+mod chart;
 mod commands;
 mod convert;
 mod crd;
@@ -11,4 +12,5 @@ mod laws;
 mod lint;
 mod manifests;
 mod policies;
+mod tools;
 mod undo;

@@ -46,6 +46,11 @@ impl Piece {
         has_label(&self.object.value(), (MANAGED_BY, MANAGER))
     }
 
+    /// Whether the object is one of the install files.
+    pub(super) fn is_installed(&self) -> bool {
+        has_label(&self.object.value(), PART_OF)
+    }
+
     /// Whether the object rejects workloads and changes none.
     pub(super) fn refuses(&self) -> bool {
         registration::refuses(&self.resource.plural)
@@ -122,6 +127,12 @@ impl Installed<'_> {
             found.extend(listed.into_iter().filter(is_ours));
         }
         Ok(found)
+    }
+
+    /// The operator's pods.
+    pub(super) async fn pods(&self) -> Result<Vec<Piece>> {
+        let resource = address("", "v1", "Pod", "pods");
+        self.list(&resource, Some(self.namespace), Some(&format!("app.kubernetes.io/name={OPERATOR}"))).await
     }
 
     /// The operator's Namespace, if it was created for the operator.

@@ -10,6 +10,9 @@
 //! 4. The policies' status becomes `Stopped`. A new operator must not take this for an emergency brake.
 //! 5. The operator's other objects, its Namespace and, on request, the CustomResourceDefinition of the policies. The
 //!    command waits until both are gone, because the server rejects an installation until then.
+//!
+//! With `--generated` the objects of the installation stay, for Helm or Argo CD to delete: the operator's pods stop in
+//! step 2 and keep their rights, and step 5 deletes only what the operator wrote.
 
 use super::files::Operator;
 use super::installed::{Installed, Part, Piece};
@@ -53,7 +56,11 @@ pub(super) struct UninstallOptions {
     /// The definition of SidecarPolicies, too, and with it every policy
     #[arg(long)]
     crd: bool,
-    /// How long to wait until the Namespace is gone; 0 does not wait, and exits with 1 if it is still there
+    /// Only what the operator has made, and its Deployment: for an installation that Helm or Argo CD deletes afterwards
+    #[arg(long, conflicts_with = "crd")]
+    generated: bool,
+    /// How long to wait until the Namespace is gone, or the operator's pods with `--generated`; 0 does not wait, and exits
+    /// with 1 if they are still there
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = super::duration)]
     timeout: Duration,
     /// How to print
@@ -239,8 +246,12 @@ impl<W: Write> Removal<'_, W> {
             return self.look_again().await;
         }
         self.remove_part(Part::Process).await?;
-        self.remove_part(Part::Rights).await?;
-        self.wait_for_rights_to_go().await;
+        if self.options.generated {
+            self.wait_for_pods_to_go().await?;
+        } else {
+            self.remove_part(Part::Rights).await?;
+            self.wait_for_rights_to_go().await;
+        }
         self.unregister().await?;
         self.tell_policies().await?;
         self.remove_part(Part::Belongings).await?;
@@ -252,14 +263,33 @@ impl<W: Write> Removal<'_, W> {
     async fn all(&self) -> Result<Vec<Piece>> {
         let mut all = self.installed.registrations().await?;
         for part in [Part::Process, Part::Rights, Part::Belongings] {
-            all.extend(self.installed.part(part).await?);
+            all.extend(self.pieces(part).await?);
         }
         all.extend(self.last().await?);
         Ok(all)
     }
 
+    /// The objects of `part` to remove.
+    async fn pieces(&self, part: Part) -> Result<Vec<Piece>> {
+        if !self.options.generated {
+            return self.installed.part(part).await;
+        }
+        Ok(match part {
+            Part::Process => self.installed.deployment().await?.into_iter().collect(),
+            Part::Rights => Vec::new(),
+            Part::Belongings => {
+                let mut pieces = self.installed.part(part).await?;
+                pieces.retain(|piece| !piece.is_installed());
+                pieces
+            }
+        })
+    }
+
     /// What is removed last: the Namespace, unless foreign objects keep it, and the definition on request.
     async fn last(&self) -> Result<Vec<Piece>> {
+        if self.options.generated {
+            return Ok(Vec::new());
+        }
         let namespace = self.installed.own_namespace().await?;
         let is_kept = namespace.as_ref().is_some_and(|namespace| !namespace.is_terminating())
             && !self.installed.lodgers().await?.is_empty();
@@ -353,8 +383,23 @@ impl<W: Write> Removal<'_, W> {
     }
 
     async fn remove_part(&mut self, part: Part) -> Result<()> {
-        for piece in self.installed.part(part).await? {
+        for piece in self.pieces(part).await? {
             self.remove(&piece).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until the operator's pods are gone, because they keep their rights and could register again.
+    async fn wait_for_pods_to_go(&mut self) -> Result<()> {
+        let since = Instant::now();
+        let mut pods = self.installed.pods().await?;
+        while !pods.is_empty() && since.elapsed() < self.options.timeout {
+            tokio::time::sleep(self.options.waiting.timing().uninstall.pause).await;
+            pods = self.installed.pods().await?;
+        }
+        for pod in pods {
+            let waited = humantime::format_duration(self.options.timeout);
+            self.tell(pod.title(), Fate::Terminating, Some(format!("it is not gone after {waited}; run it again")));
         }
         Ok(())
     }
@@ -493,6 +538,9 @@ impl<W: Write> Removal<'_, W> {
 
     /// Reports objects that stay on purpose.
     async fn tell_kept(&mut self) -> Result<()> {
+        if self.options.generated {
+            return Ok(());
+        }
         if self.installed.own_namespace().await?.is_some_and(|namespace| !namespace.is_terminating()) {
             let lodgers = self.installed.lodgers().await?;
             if let Some(first) = lodgers.first() {

@@ -7,7 +7,7 @@
 #   build.sh 1.36-node           1.36 with its controllers, kubelet, kube-proxy and containerd: what a real node needs
 #
 # Prints one folder per requested version on stdout: etcd, kube-apiserver, kubectl; for the newest version also
-# kube-controller-manager, kube-scheduler, kwok and stages/. Progress goes to stderr. What is built lives outside the checkout, under
+# kube-controller-manager, kube-scheduler, kwok, stages/ and helm. Progress goes to stderr. What is built lives outside the checkout, under
 # ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/controlplane, and is built again only when its recipe changes: its go.mod and
 # go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13 (1_28, ..) or KUBEBUILDER_ASSETS (the newest) is
 # used as it is, without Go.
@@ -76,6 +76,11 @@ recipe_kwok() { # kwok
     rm -f "$out"/stages/kustomization.yaml && chmod -R u+w "$out/stages"
 }
 
+recipe_helm() { # helm
+    go build -ldflags="-s -w -X helm.sh/helm/v4/internal/version.version=$(go list -m -f '{{.Version}}' helm.sh/helm/v4)" \
+        -o "$out/helm" helm.sh/helm/v4/cmd/helm
+}
+
 # ---- machinery -----------------------------------------------------------------------------------------------------------------
 declare -A quirks=() # version -> words
 all='' suite='' newest=''
@@ -84,7 +89,7 @@ while read -r version _ in_suite words; do
     quirks[$version]=$words newest=$version all+=" $version"
     [[ $in_suite != yes ]] || suite+=" $version"
 done <"$here/versions.txt"
-# What is built at once. `etcd` and `kwok` have modules of their own, the others are `apiserver_1_13` and so on.
+# What is built at once. `etcd`, `kwok` and `helm` have modules of their own, the others are `apiserver_1_13` and so on.
 declare -A commands=(
     [apiserver]=kube-apiserver [controllers]='kube-controller-manager kube-scheduler' [kubectl]=kubectl [node]='kubelet kube-proxy'
 )
@@ -118,8 +123,8 @@ SCPOL_ASSETS_1_30, .. (or KUBEBUILDER_ASSETS for $newest) at a folder with etcd 
 # The components of a version, in `parts`.
 choose() { # version
     local version=${1%-node} controllers=''
-    [[ $1 == "$newest" ]] && controllers="controllers_$newest kwok"
-    [[ $1 == *-node ]] && controllers="controllers_$version node_$version containerd"
+    [[ $1 == "$newest" ]] && controllers="controllers_$newest kwok helm"
+    [[ $1 == *-node ]] && controllers="controllers_$version node_$version containerd helm"
     parts="etcd apiserver_$version kubectl_$newest $controllers"
     parts=${parts//./_}
 }

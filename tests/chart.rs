@@ -1,0 +1,362 @@
+//! The Helm chart: it renders what kustomize renders, its values are described in one place, and each of them has an effect.
+
+#![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use crate::tools::{root, success, tool};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const CHART: &str = "charts/sidecar-policy";
+const NAMESPACE: &str = "scpol-system";
+/// The version of Kubernetes to render for.
+const CURRENT: &str = "1.37.2";
+/// Values that are for other charts.
+const UNREAD: [&str; 2] = ["enabled", "global"];
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn schema() -> Value {
+    serde_json::from_str(&read(&format!("{CHART}/values.schema.json"))).unwrap()
+}
+
+/// What describes a value: its path, and its schema.
+type Leaf = (Vec<String>, Value);
+
+/// The values of the chart, in the order of their paths.
+fn leaves() -> Vec<Leaf> {
+    fn walk(schema: &Value, path: &[String], found: &mut Vec<Leaf>) {
+        for (name, value) in schema["properties"].as_object().unwrap() {
+            let path = [path, &[name.clone()]].concat();
+            if value.get("default").is_some() {
+                found.push((path, value.clone()));
+            } else {
+                walk(value, &path, found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&schema(), &[], &mut found);
+    found
+}
+
+/// `value` at `path` of an otherwise empty document.
+fn at(path: &[String], value: Value) -> Value {
+    path.iter().rev().fold(value, |value, name| json!({ name: value }))
+}
+
+/// `helm template` for a version of Kubernetes, with the values. The error is what Helm says.
+fn rendered(version: &str, values: &Value) -> Result<String, String> {
+    let mut helm = Command::new(tool("helm"));
+    helm.args(["template", "scpol", CHART, "--namespace", NAMESPACE, "--kube-version", version, "--values", "-"]);
+    helm.current_dir(root()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = helm.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(values.to_string().as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    if output.status.success() {
+        Ok(String::from_utf8(output.stdout).unwrap())
+    } else {
+        Err(String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+/// The objects of a YAML text by kind and name, without Helm's hooks and Helm's own annotation.
+fn objects(text: &str) -> BTreeMap<String, Value> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    let mut found = BTreeMap::new();
+    for mut object in documents.into_iter().filter(|object| !object.is_null()) {
+        let name = format!("{} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
+        if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+            if annotations.contains_key("helm.sh/hook") {
+                continue;
+            }
+            annotations.remove("helm.sh/resource-policy");
+            if annotations.is_empty() {
+                object["metadata"].as_object_mut().unwrap().remove("annotations");
+            }
+        }
+        assert!(found.insert(name.clone(), object).is_none(), "{name} is there twice");
+    }
+    found
+}
+
+/// The objects of a kustomization that is written into a folder of the checkout's own.
+fn kustomized(kustomization: &Value) -> BTreeMap<String, Value> {
+    let folder = tempfile::tempdir_in(root().join("target")).unwrap();
+    fs::write(folder.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
+    let made = success(Command::new(tool("kubectl")).arg("kustomize").arg(folder.path()));
+    objects(&String::from_utf8(made.stdout).unwrap())
+}
+
+#[track_caller]
+fn assert_same(chart: &BTreeMap<String, Value>, kustomize: &BTreeMap<String, Value>, what: &str) {
+    let names = |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names(chart), names(kustomize), "{what}");
+    for (name, object) in chart {
+        assert_eq!(object, &kustomize[name], "{what}: {name}");
+    }
+}
+
+/// Settings of the chart, and the kustomization of the same settings.
+#[test]
+fn the_chart_renders_what_kustomize_renders() {
+    let more = |base: &str, resources: &[&str]| {
+        let resources = [&[base], resources].concat();
+        let resources: Vec<_> = resources.iter().map(|folder| format!("../../config/{folder}")).collect();
+        json!({ "resources": resources })
+    };
+    let mut elsewhere = more("default", &[]);
+    elsewhere["images"] =
+        json!([{ "name": "sidecar-policy", "newName": "registry.example.com/mesh/scpol", "newTag": "2" }]);
+    elsewhere["namespace"] = json!("mesh");
+    let mut flags = more("default", &["rbac/author-webhook"]);
+    flags["patches"] = json!([{
+        "target": { "kind": "Deployment" },
+        "patch": json!([
+            { "op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--author-check" },
+            { "op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--protected-namespaces=a" },
+            { "op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--protected-namespaces=b" },
+            { "op": "replace", "path": "/spec/replicas", "value": 3 },
+        ]).to_string(),
+    }]);
+    let cases = [
+        ("default", CURRENT, json!({}), more("default", &[])),
+        ("legacy", "1.13.5", json!({}), more("legacy", &[])),
+        ("author check", CURRENT, json!({ "authorCheck": { "enabled": true } }), more("default", &["author"])),
+        ("secrets", CURRENT, json!({ "rbac": { "secrets": true } }), more("default", &["rbac/secrets"])),
+        (
+            "priority lane",
+            "1.13.5",
+            json!({ "rbac": { "priorityLane": true } }),
+            more("legacy", &["rbac/priority-lane"]),
+        ),
+        (
+            "custom resources",
+            "1.13.5",
+            json!({ "rbac": { "customResources": [{ "group": "example.org", "resource": "rollouts" }] } }),
+            more("legacy", &["rbac/custom-resources"]),
+        ),
+        (
+            "monitoring",
+            CURRENT,
+            json!({ "monitoring": { "podMonitor": { "enabled": true }, "alerts": { "enabled": true } } }),
+            more("default", &["prometheus"]),
+        ),
+        (
+            "image and namespace",
+            CURRENT,
+            json!({ "image": { "registry": "registry.example.com", "repository": "mesh/scpol", "tag": "2" } }),
+            elsewhere,
+        ),
+        (
+            "flags and replicas",
+            CURRENT,
+            json!({ "replicas": 3, "operator": { "authorCheck": true, "protectedNamespaces": ["a", "b"] } }),
+            flags,
+        ),
+    ];
+    for (what, version, mut values, kustomization) in cases {
+        values["namespace"] = json!({ "create": true });
+        let mut text = rendered(version, &values).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut kustomize = kustomized(&kustomization);
+        if kustomization["namespace"].is_string() {
+            // Only the name that the release gives differs: kustomize renames the Namespace, too.
+            text = text.replace(&format!(": {NAMESPACE}\n"), ": mesh\n");
+            kustomize.retain(|name, _| name != "Namespace scpol-system");
+        }
+        assert_same(&objects(&text), &kustomize, what);
+    }
+}
+
+/// The value that the tests set: an example of the schema, or another one of the same type.
+fn another(leaf: &Value) -> Value {
+    let default = &leaf["default"];
+    let example = leaf["examples"][0].clone();
+    let kinds = leaf["type"].to_string();
+    match default {
+        _ if !example.is_null() => example,
+        Value::Bool(is_on) => json!(!is_on),
+        Value::Number(number) => json!(number.as_i64().unwrap() + 1),
+        _ if leaf["enum"].is_array() => {
+            leaf["enum"].as_array().unwrap().iter().find(|value| *value != default).unwrap().clone()
+        }
+        Value::Null if kinds.contains("boolean") => json!(true),
+        _ => panic!("the schema has no example: {leaf}"),
+    }
+}
+
+#[test]
+fn every_value_has_an_effect() {
+    // What a value may need to have one.
+    let everything = json!({
+        "authorCheck": { "enabled": true }, "certManager": { "enabled": true }, "namespace": { "create": true },
+        "monitoring": {
+            "podMonitor": { "enabled": true }, "alerts": { "enabled": true }, "dashboard": { "enabled": true },
+        },
+    });
+    let contexts = [("1.13.5", json!({})), (CURRENT, json!({})), (CURRENT, everything)];
+    let plain: Vec<_> = contexts.iter().map(|(version, values)| rendered(version, values).unwrap()).collect();
+    for (path, leaf) in leaves().into_iter().filter(|(path, _)| !UNREAD.contains(&path[0].as_str())) {
+        let set = at(&path, another(&leaf));
+        let has_effect = contexts.iter().zip(&plain).any(|((version, values), plain)| {
+            let mut values = values.clone();
+            json_patch::merge(&mut values, &set);
+            rendered(version, &values).is_ok_and(|text| text != *plain)
+        });
+        assert!(has_effect, "{set} is refused, or changes nothing");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_refused_by_its_name() {
+    for (values, words) in [
+        (json!({ "replica": 3 }), ["replica", "not allowed"]),
+        (json!({ "replicas": "three" }), ["/replicas", "integer"]),
+        (json!({ "operator": { "podSecurity": "strict" } }), ["/operator/podSecurity", "baseline"]),
+        (json!({ "operator": { "resync": "15" } }), ["/operator/resync", "pattern"]),
+        (json!({ "image": { "digest": "latest" } }), ["/image/digest", "pattern"]),
+        (json!({ "operator": { "workers": 0 } }), ["/operator/workers", "minimum"]),
+    ] {
+        let error = rendered(CURRENT, &values).expect_err("a wrong value");
+        assert!(words.iter().all(|word| error.contains(word)), "{values}: {error}");
+    }
+    let error = rendered("1.28.0", &json!({ "authorCheck": { "enabled": true } })).expect_err("it came with 1.30");
+    assert!(error.contains("set operator.authorCheck instead"), "{error}");
+}
+
+/// `operator` has every flag of `scpol run`, but those that the chart sets itself.
+#[test]
+fn the_values_have_every_flag_of_the_operator() {
+    let help = success(Command::new(env!("CARGO_BIN_EXE_scpol")).args(["run", "--help"]).env_clear());
+    let help = String::from_utf8(help.stdout).unwrap();
+    let flags: BTreeSet<_> = help
+        .lines()
+        .filter_map(|line| line.trim_start().strip_prefix("--"))
+        .map(|line| line.split([' ', '[']).next().unwrap().to_owned())
+        .filter(|flag| !["kubeconfig", "context", "operator-namespace", "pod-name"].contains(&flag.as_str()))
+        .collect();
+    let kebab = |name: &String| {
+        name.chars().map(|c| if c.is_uppercase() { format!("-{}", c.to_lowercase()) } else { c.to_string() }).collect()
+    };
+    let values: BTreeSet<String> =
+        schema()["properties"]["operator"]["properties"].as_object().unwrap().keys().map(kebab).collect();
+    assert_eq!(values, flags);
+}
+
+#[test]
+fn the_files_of_the_chart_are_those_of_config() {
+    let fresh = tempfile::tempdir().unwrap();
+    success(Command::new(root().join("charts/files.sh")).arg(fresh.path().join("files")));
+    let difference = Command::new("diff")
+        .arg("-r")
+        .arg(fresh.path().join("files"))
+        .arg(root().join(CHART).join("files"))
+        .output()
+        .unwrap();
+    let difference = String::from_utf8_lossy(&difference.stdout);
+    assert!(difference.is_empty(), "{difference}stale: run `make install-files`");
+}
+
+#[test]
+fn helm_has_nothing_against_the_chart() {
+    let told = success(Command::new(tool("helm")).args(["lint", "--strict", CHART]).current_dir(root()));
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("1 chart(s) linted, 0 chart(s) failed"), "{told}");
+}
+
+// What is generated from the schema.
+
+/// Writes a generated file anew if `UPDATE` is set, else compares it.
+fn assert_current(path: &str, generated: &str) {
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(root().join(path), generated).unwrap();
+    }
+    assert!(read(path) == generated, "{path} is stale: run `make install-files`");
+}
+
+/// `values.yaml`: every value with its default, under its description.
+fn values_file(schema: &Value, indent: usize, text: &mut String) {
+    let margin = " ".repeat(indent);
+    for (name, value) in schema["properties"].as_object().unwrap() {
+        for line in textwrap(value["description"].as_str().unwrap(), 100 - indent) {
+            text.push_str(&format!("{margin}# {line}\n"));
+        }
+        let Some(default) = value.get("default") else {
+            text.push_str(&format!("{margin}{name}:\n"));
+            values_file(value, indent + 2, text);
+            continue;
+        };
+        match default {
+            Value::Object(map) if !map.is_empty() => {
+                text.push_str(&format!("{margin}{name}:\n"));
+                for line in serde_saphyr::to_string(default).unwrap().lines() {
+                    text.push_str(&format!("{margin}  {line}\n"));
+                }
+            }
+            default => text.push_str(&format!("{margin}{name}: {default}\n")),
+        }
+    }
+}
+
+/// The words of `text` in lines of at most `width` characters.
+fn textwrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= width => line.push_str(&format!(" {word}")),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[test]
+fn the_file_of_values_is_current() {
+    let mut text = "# Generated from values.schema.json by `make install-files`.\n\n".to_owned();
+    values_file(&schema(), 0, &mut text);
+    assert_current(&format!("{CHART}/values.yaml"), &text);
+    let values: Value = serde_saphyr::from_str(&text).unwrap();
+    for (path, leaf) in leaves() {
+        let pointer = format!("/{}", path.join("/"));
+        assert_eq!(values.pointer(&pointer), Some(&leaf["default"]), "{pointer}");
+    }
+}
+
+#[test]
+fn the_table_of_values_is_current() {
+    let path = format!("{CHART}/README.md");
+    let page = read(&path);
+    let (before, rest) = page.split_once("<!-- begin: make chart -->\n").unwrap();
+    let (_, after) = rest.split_once("<!-- end: make chart -->").unwrap();
+    let mut table = "| value | default | meaning |\n|---|---|---|\n".to_owned();
+    for (path, leaf) in leaves() {
+        let (default, meaning) = (&leaf["default"], leaf["description"].as_str().unwrap());
+        table.push_str(&format!("| `{}` | `{default}` | {} |\n", path.join("."), meaning.replace('|', "\\|")));
+    }
+    assert_current(&path, &format!("{before}<!-- begin: make chart -->\n{table}<!-- end: make chart -->{after}"));
+}
+
+#[test]
+fn every_value_is_described_and_takes_its_default() {
+    fn walk(schema: &Map<String, Value>, path: &str) {
+        for (name, value) in schema {
+            let path = format!("{path}.{name}");
+            assert!(value["description"].as_str().is_some_and(|text| text.len() > 8), "{path} has no description");
+            match value.get("properties").filter(|_| value.get("default").is_none()) {
+                Some(inner) => {
+                    assert_eq!(value["additionalProperties"], false, "{path} takes any key");
+                    walk(inner.as_object().unwrap(), &path);
+                }
+                None => assert!(value.get("default").is_some(), "{path} has no default"),
+            }
+        }
+    }
+    walk(schema()["properties"].as_object().unwrap(), "");
+    assert!(Path::new(&root().join(CHART).join("values.yaml")).exists());
+    rendered(CURRENT, &json!({})).unwrap();
+}
