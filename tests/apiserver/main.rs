@@ -19,6 +19,7 @@ mod author;
 mod bad_input;
 mod burst;
 mod cel;
+mod chart;
 mod check;
 mod commands;
 mod conformance;
@@ -67,6 +68,7 @@ const TESTS: &[&[runner::Test]] = &[
     bad_input::TESTS,
     burst::TESTS,
     cel::TESTS,
+    chart::TESTS,
     check::TESTS,
     commands::TESTS,
     controller::TESTS,

@@ -350,7 +350,7 @@ fn deletions(cluster: &ControlPlane) -> Vec<String> {
 }
 
 /// All objects on the server of every listable kind, as `resource namespace/name`. Events expire by themselves.
-async fn everything(world: &World) -> Result<BTreeSet<String>> {
+pub(crate) async fn everything(world: &World) -> Result<BTreeSet<String>> {
     let groups = request(&world.admin, "GET", "/apis", &Value::Null).await?;
     let groups = groups["groups"].as_array().context("groups")?.clone();
     let preferred = groups.iter().filter_map(|group| group["preferredVersion"]["groupVersion"].as_str());

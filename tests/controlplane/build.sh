@@ -6,8 +6,8 @@
 #   build.sh --all               all of them
 #   build.sh 1.36-node           1.36 with its controllers, kubelet, kube-proxy and containerd: what a real node needs
 #
-# Prints one folder per requested version on stdout: etcd, kube-apiserver, kubectl; for the newest version also
-# kube-controller-manager, kube-scheduler, kwok, stages/ and helm. Progress goes to stderr. What is built lives outside the checkout, under
+# Prints one folder per requested version on stdout: etcd, kube-apiserver, kubectl, helm; for the newest version
+# also kube-controller-manager, kube-scheduler, kwok and stages/. Progress goes to stderr. What is built lives outside the checkout, under
 # ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/controlplane, and is built again only when its recipe changes: its go.mod and
 # go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13 (1_28, ..) or KUBEBUILDER_ASSETS (the newest) is
 # used as it is, without Go.
@@ -123,9 +123,9 @@ SCPOL_ASSETS_1_30, .. (or KUBEBUILDER_ASSETS for $newest) at a folder with etcd 
 # The components of a version, in `parts`.
 choose() { # version
     local version=${1%-node} controllers=''
-    [[ $1 == "$newest" ]] && controllers="controllers_$newest kwok helm"
-    [[ $1 == *-node ]] && controllers="controllers_$version node_$version containerd helm"
-    parts="etcd apiserver_$version kubectl_$newest $controllers"
+    [[ $1 == "$newest" ]] && controllers="controllers_$newest kwok"
+    [[ $1 == *-node ]] && controllers="controllers_$version node_$version containerd"
+    parts="etcd apiserver_$version kubectl_$newest helm $controllers"
     parts=${parts//./_}
 }
 

@@ -7,9 +7,10 @@ use crate::api::crd;
 use crate::cli::installed::Piece;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
-/// The oldest and newest minor version of Kubernetes 1 in our tests.
-const TESTED: [u32; 2] = [13, 36];
+/// The minor versions of Kubernetes 1 that the tests start; see tests/controlplane/versions.txt.
+const TESTED: [RangeInclusive<u32>; 2] = [13..=13, 16..=37];
 /// The first minor version with the basics that the operator needs: Leases, and dry-run creates.
 const FIRST: u32 = 12;
 /// The most fields that a message names as missing.
@@ -34,9 +35,19 @@ fn version(version: &str, (major, minor): (u32, u32)) -> Item {
             Item::problem("server", Code::VersionUnsupported, format!("{version} is older than 1.{FIRST}"))
                 .with_fix(format!("Use a server of 1.{FIRST} or later."))
         }
-        (1, minor) if TESTED.contains(&minor) => Item::ok("server", format!("{version}, which is tested")),
-        _ => Item::ok("server", format!("{version}, which is supported; tested are 1.13 and 1.36")),
+        (1, minor) if is_tested(minor) => Item::ok("server", format!("{version}, which is tested")),
+        _ => {
+            let tested = TESTED.map(|range| match range.into_inner() {
+                (first, last) if first == last => format!("1.{first}"),
+                (first, last) => format!("1.{first} to 1.{last}"),
+            });
+            Item::ok("server", format!("{version}, which is supported; tested are {}", tested.join(" and ")))
+        }
     }
+}
+
+fn is_tested(minor: u32) -> bool {
+    TESTED.iter().any(|range| range.contains(&minor))
 }
 
 async fn definition(subject: &Subject<'_>, is_early: bool) -> Item {
@@ -143,6 +154,15 @@ mod tests {
             None,
             "in both words the same"
         );
+    }
+
+    #[test]
+    fn the_tested_versions_are_those_that_the_tests_can_start() {
+        let table = include_str!("../../../tests/controlplane/versions.txt");
+        let minors = table.lines().filter_map(|line| line.split_whitespace().next()?.strip_prefix("1.")?.parse().ok());
+        let minors: Vec<u32> = minors.collect();
+        let tested: Vec<u32> = (0..100).filter(|minor| is_tested(*minor)).collect();
+        assert_eq!(minors, tested);
     }
 
     #[test]
