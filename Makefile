@@ -108,5 +108,9 @@ install-files: ## Write the one-file install bundles and the generated files of 
 
 IMAGE ?= sidecar-policy:0.1.0
 .PHONY: image
-image: ## Build the container image
-	@docker build --tag $(IMAGE) .
+image: ## Build the container image with docker, podman or buildah; IMAGE names it
+	@release/image.sh "$$(release/binary.sh)" $(IMAGE)
+
+.PHONY: dist
+dist: assets ## Build what a release has, into target/dist; IMAGE names the image, RELEASE_URL where its files will be
+	@release/dist.sh

@@ -1,4 +1,5 @@
-//! The metrics of a scrape. Labels come from fixed sets and from names of policies only, never from names of objects.
+//! The metrics of a scrape. Labels come from fixed sets and from names of policies, containers and namespaces, never from names
+//! of workloads.
 
 use crate::api::code::Code;
 use crate::decision::Outcome;
@@ -6,7 +7,7 @@ use prometheus::{
     Gauge, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Every metric of the operator.
@@ -15,9 +16,14 @@ pub struct Metrics {
     injections: IntCounterVec,
     injection_duration: HistogramVec,
     pending: IntGaugeVec,
-    not_starting: IntGaugeVec,
-    /// The labels of [`Self::not_starting`] that are set: policy and container.
-    stuck: Mutex<BTreeSet<(String, String)>>,
+    /// Pods in which a container does not start, by policy and container.
+    pub not_starting: Replaced<2>,
+    /// Stored workloads that a policy matches, by policy and state.
+    pub policy_workloads: Replaced<2>,
+    /// The same, by policy, namespace and state.
+    pub namespace_workloads: Replaced<3>,
+    /// Policies in effect, by resource and engine.
+    pub resource_policies: Replaced<2>,
     /// Age of the oldest object that waits for us, in seconds; 0 if none does.
     pub oldest_pending: Gauge,
     /// Age of the oldest object that waits for a foreign initializer in front of us, in seconds.
@@ -58,12 +64,26 @@ impl Metrics {
             ),
             injection_duration: register(&registry, injection_duration()),
             pending: gauges("scpol_pending_objects", "Objects that wait for us now.", &["policy"]),
-            not_starting: gauges(
+            not_starting: Replaced::new(gauges(
                 "scpol_sidecars_not_starting",
                 "Pods in which a container of a policy does not start, by policy and container.",
                 &["policy", "container"],
-            ),
-            stuck: Mutex::default(),
+            )),
+            policy_workloads: Replaced::new(gauges(
+                "scpol_policy_workloads",
+                "Stored workloads that a policy matches, by state: injected, outdated, missed.",
+                &["policy", "state"],
+            )),
+            namespace_workloads: Replaced::new(gauges(
+                "scpol_namespace_workloads",
+                "Stored workloads of a namespace that a policy matches, by state: injected, outdated, missed.",
+                &["policy", "namespace", "state"],
+            )),
+            resource_policies: Replaced::new(gauges(
+                "scpol_resource_policies",
+                "Policies in effect, by resource and engine.",
+                &["resource", "engine"],
+            )),
             oldest_pending: seconds("scpol_oldest_pending_seconds", "Age of the oldest object that waits for us."),
             oldest_foreign_pending: seconds(
                 "scpol_oldest_foreign_pending_seconds",
@@ -103,24 +123,19 @@ impl Metrics {
         self.pending.with_label_values(&[policy]).set(objects);
     }
 
-    /// Sets the numbers of pods in which a container does not start, by policy and container. All others are removed.
-    pub fn set_not_starting(&self, pods: BTreeMap<(String, String), i64>) {
-        let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
-        for (policy, container) in stuck.iter().filter(|labels| !pods.contains_key(labels)) {
-            // An error means that there was no such gauge.
-            let _ = self.not_starting.remove_label_values(&[policy, container]);
-        }
-        for ((policy, container), count) in &pods {
-            self.not_starting.with_label_values(&[policy, container]).set(*count);
-        }
-        *stuck = pods.into_keys().collect();
-    }
-
     /// Sets the numbers of policies by readiness: ready, not ready, unknown.
     pub fn set_policies(&self, ready: i64, not_ready: i64, unknown: i64) {
         for (status, count) in [("True", ready), ("False", not_ready), ("Unknown", unknown)] {
             self.policies.with_label_values(&[status]).set(count);
         }
+    }
+
+    /// Removes the gauges of stored workloads, which only a leader knows.
+    pub fn forget_workloads(&self) {
+        self.not_starting.set(BTreeMap::new());
+        self.policy_workloads.set(BTreeMap::new());
+        self.namespace_workloads.set(BTreeMap::new());
+        self.resource_policies.set(BTreeMap::new());
     }
 
     /// Removes the gauges of a deleted policy.
@@ -137,6 +152,32 @@ impl Metrics {
     /// All metrics, in the Prometheus text format.
     pub fn render(&self) -> String {
         TextEncoder::new().encode_to_string(&self.registry.gather()).unwrap_or_default()
+    }
+}
+
+/// Gauges that are set all at once, by the values of their labels.
+pub struct Replaced<const LABELS: usize> {
+    gauges: IntGaugeVec,
+    /// What a scrape shows.
+    shown: Mutex<BTreeMap<[String; LABELS], i64>>,
+}
+
+impl<const LABELS: usize> Replaced<LABELS> {
+    fn new(gauges: IntGaugeVec) -> Self {
+        Self { gauges, shown: Mutex::default() }
+    }
+
+    /// Sets the gauges of `values`, and removes all others.
+    pub fn set(&self, values: BTreeMap<[String; LABELS], i64>) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        for labels in shown.keys().filter(|labels| !values.contains_key(*labels)) {
+            // An error means that there was no such gauge.
+            let _ = self.gauges.remove_label_values(&labels.each_ref().map(String::as_str));
+        }
+        for (labels, value) in values.iter().filter(|(labels, value)| shown.get(*labels) != Some(value)) {
+            self.gauges.with_label_values(&labels.each_ref().map(String::as_str)).set(*value);
+        }
+        *shown = values;
     }
 }
 
@@ -183,11 +224,11 @@ mod tests {
     #[test]
     fn a_sidecar_that_starts_again_is_not_shown() {
         let metrics = Metrics::new();
-        let stuck = |pods| BTreeMap::from([(("envoy".to_owned(), "proxy".to_owned()), pods)]);
-        metrics.set_not_starting(stuck(3));
+        let stuck = |pods| BTreeMap::from([(["envoy", "proxy"].map(str::to_owned), pods)]);
+        metrics.not_starting.set(stuck(3));
         let shown = r#"scpol_sidecars_not_starting{container="proxy",policy="envoy"} 3"#;
         assert!(metrics.render().contains(shown));
-        metrics.set_not_starting(BTreeMap::new());
+        metrics.not_starting.set(BTreeMap::new());
         assert!(!metrics.render().contains("scpol_sidecars_not_starting{"));
     }
 }

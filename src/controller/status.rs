@@ -257,9 +257,11 @@ impl Controller {
             |since: Option<Instant>| since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
         let starts = self.workloads.starts(Starts::sums);
         let stuck = starts.iter().flat_map(|(policy, sums)| {
-            sums.iter().map(|(container, sum)| ((policy.to_string(), container.clone()), sum.pods as i64))
+            sums.iter().map(|(container, sum)| ([policy.to_string(), container.clone()], sum.pods as i64))
         });
-        metrics.set_not_starting(stuck.collect());
+        metrics.not_starting.set(stuck.collect());
+        self.gauge_workloads();
+        metrics.resource_policies.set(self.policies_by_engine());
         metrics.oldest_pending.set(age(pending.oldest));
         metrics.oldest_foreign_pending.set(age(pending.oldest_foreign));
         let count = |wanted: fn(&Readiness) -> bool| {
@@ -270,6 +272,22 @@ impl Controller {
         });
         let unknown = count(|outcome| matches!(outcome, Readiness::FirstSight));
         metrics.set_policies(ready, self.statuses.policies.len() as i64 - ready - unknown, unknown);
+    }
+
+    /// Sets the gauges of stored workloads. A policy without a match has zeros, so that its series do not begin with the first.
+    fn gauge_workloads(&self) {
+        let metrics = &self.operator.metrics;
+        let states =
+            |counts: Counts| [("injected", counts.injected), ("outdated", counts.outdated), ("missed", counts.missed)];
+        let policies = self.statuses.policies.keys().flat_map(|policy| {
+            states(self.counts(policy)).map(|(state, count)| ([policy.clone(), state.to_owned()], count))
+        });
+        metrics.policy_workloads.set(policies.collect());
+        let by_namespace = self.workloads.census(|census| census.by_namespace());
+        let namespaces = by_namespace.into_iter().flat_map(|((policy, namespace), counts)| {
+            states(counts).map(|(state, count)| ([policy.to_string(), namespace.to_string(), state.to_owned()], count))
+        });
+        metrics.namespace_workloads.set(namespaces.collect());
     }
 }
 

@@ -80,6 +80,13 @@ impl Counted {
     }
 }
 
+/// What many objects have in common: their namespace and their fate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Shared {
+    namespace: Arc<str>,
+    fate: Fate,
+}
+
 #[derive(Clone, Copy)]
 struct Entry {
     /// See [`Counted::version`].
@@ -97,10 +104,10 @@ const GONE: u32 = u32::MAX;
 pub struct Census {
     hasher: RandomState,
     counted: HashMap<Arc<Kind>, Counted>,
-    fates: Vec<(Fate, i64)>,
+    fates: Vec<(Shared, i64)>,
     /// The free places in `fates`.
     free: Vec<u32>,
-    index: HashMap<Fate, u32>,
+    index: HashMap<Shared, u32>,
     /// The sums of each policy with a match. They are kept up to date, because each reader asks for every policy.
     sums: HashMap<Arc<str>, Counts>,
     listing: u32,
@@ -149,7 +156,7 @@ impl Census {
             return false;
         }
         // Join comes before leave, because both are often the same fate, which would be dropped and created again.
-        let fate = self.join(fate);
+        let fate = self.join(Shared { namespace: Arc::from(object.namespace()), fate });
         let entry = Entry { version, fate, listing: self.listing };
         let known = self.counted.get_mut(kind).and_then(|counted| counted.entries.insert(key, entry));
         let left = known.map(|known| known.fate).filter(|fate| *fate != GONE);
@@ -194,11 +201,23 @@ impl Census {
         self.sums.get(policy).copied().unwrap_or_default()
     }
 
-    fn join(&mut self, fate: Fate) -> u32 {
+    /// The counts by policy and namespace, of those with a match.
+    pub fn by_namespace(&self) -> BTreeMap<(Arc<str>, Arc<str>), Counts> {
+        let mut counts: BTreeMap<_, Counts> = BTreeMap::new();
+        for (shared, objects) in self.fates.iter().filter(|(_, objects)| *objects > 0) {
+            for (policy, tally) in &shared.fate {
+                counts.entry((policy.clone(), shared.namespace.clone())).or_default().add(*tally, *objects);
+            }
+        }
+        counts.retain(|_, counts| counts.matched > 0);
+        counts
+    }
+
+    fn join(&mut self, fate: Shared) -> u32 {
         let known = self.index.get(&fate).copied();
         let id = known.unwrap_or_else(|| {
             let id = self.free.pop().unwrap_or_else(|| {
-                self.fates.push((Fate::new(), 0));
+                self.fates.push((Shared::default(), 0));
                 self.fates.len() as u32 - 1
             });
             self.fates[id as usize].0.clone_from(&fate);
@@ -219,9 +238,9 @@ impl Census {
     }
 
     fn shift(&mut self, fate: u32, objects: i64) {
-        let (fate, sharing) = &mut self.fates[fate as usize];
+        let (shared, sharing) = &mut self.fates[fate as usize];
         *sharing += objects;
-        for (policy, tally) in fate {
+        for (policy, tally) in &shared.fate {
             let counts = self.sums.entry(policy.clone()).or_default();
             counts.add(*tally, objects);
             if *counts == Counts::default() {
@@ -342,6 +361,36 @@ mod tests {
 
     fn counts(census: &Census) -> Counts {
         census.counts("p")
+    }
+
+    #[test]
+    fn the_counts_of_namespaces_follow_their_workloads() {
+        let mut census = Census::default();
+        let listing = census.begin();
+        census.end(kind(), listing);
+        let place = |namespace: &str, name: &str, version: u64| -> Object {
+            let meta = format!(r#""namespace":"{namespace}","name":"{name}","resourceVersion":"{version}""#);
+            serde_json::from_str(&format!(r#"{{"metadata":{{{meta}}}}}"#)).expect("JSON")
+        };
+        let told = |census: &Census| {
+            let counts = census.by_namespace().into_iter();
+            counts
+                .map(|((_, namespace), counts)| (namespace.to_string(), counts.injected, counts.missed))
+                .collect::<Vec<_>>()
+        };
+        for (namespace, name, version, tally) in [
+            ("a", "web", 1, Tally::Injected),
+            ("a", "api", 2, Tally::Missed),
+            ("b", "web", 3, Tally::Injected),
+            ("c", "web", 4, Tally::Unknown),
+        ] {
+            census.count(kind(), &place(namespace, name, version), fate(tally));
+        }
+        assert_eq!(told(&census), [("a".to_owned(), 1, 1), ("b".to_owned(), 1, 0)]);
+        assert_eq!(counts(&census), Counts { matched: 3, injected: 2, missed: 1, ..Counts::default() });
+        census.count(kind(), &place("a", "api", 5), fate(Tally::Injected));
+        census.remove(kind(), &place("b", "web", 6));
+        assert_eq!(told(&census), [("a".to_owned(), 2, 0)]);
     }
 
     #[test]

@@ -6,11 +6,11 @@
 #   build.sh --all               all of them
 #   build.sh 1.36-node           1.36 with its controllers, kubelet, kube-proxy and containerd: what a real node needs
 #
-# Prints one folder per requested version on stdout: etcd, kube-apiserver, kubectl, helm; for the newest version
-# also kube-controller-manager, kube-scheduler, kwok and stages/. Progress goes to stderr. What is built lives outside the checkout, under
-# ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/controlplane, and is built again only when its recipe changes: its go.mod and
-# go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13 (1_28, ..) or KUBEBUILDER_ASSETS (the newest) is
-# used as it is, without Go.
+# Prints one folder per requested version on stdout: etcd, kube-apiserver, kubectl, helm; for the newest version also
+# kube-controller-manager, kube-scheduler, kwok, stages/, prometheus and promtool. Progress goes to stderr. What is built lives
+# outside the checkout, under ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/controlplane, and is built again only when its
+# recipe changes: its go.mod and go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13 (1_28, ..) or
+# KUBEBUILDER_ASSETS (the newest) is used as it is, without Go.
 set -euo pipefail
 export LC_ALL=C
 
@@ -81,6 +81,14 @@ recipe_helm() { # helm
         -o "$out/helm" helm.sh/helm/v4/cmd/helm
 }
 
+recipe_prometheus() { # prometheus promtool
+    local pkg=github.com/prometheus/prometheus version
+    version=$(go list -m -f '{{.Version}}' "$pkg")
+    # Without the ways to find targets in clouds, and without the pages for browsers.
+    go build -tags=remove_all_sd -ldflags="-s -w -X github.com/prometheus/common/version.Version=${version#v}" -o "$out/" \
+        "$pkg"/cmd/{prometheus,promtool}
+}
+
 # ---- machinery -----------------------------------------------------------------------------------------------------------------
 declare -A quirks=() # version -> words
 all='' suite='' newest=''
@@ -89,7 +97,7 @@ while read -r version _ in_suite words; do
     quirks[$version]=$words newest=$version all+=" $version"
     [[ $in_suite != yes ]] || suite+=" $version"
 done <"$here/versions.txt"
-# What is built at once. `etcd`, `kwok` and `helm` have modules of their own, the others are `apiserver_1_13` and so on.
+# What is built at once. `etcd`, `kwok`, `helm` and `prometheus` have modules of their own, the others are `apiserver_1_13` and so on.
 declare -A commands=(
     [apiserver]=kube-apiserver [controllers]='kube-controller-manager kube-scheduler' [kubectl]=kubectl [node]='kubelet kube-proxy'
 )
@@ -123,7 +131,7 @@ SCPOL_ASSETS_1_30, .. (or KUBEBUILDER_ASSETS for $newest) at a folder with etcd 
 # The components of a version, in `parts`.
 choose() { # version
     local version=${1%-node} controllers=''
-    [[ $1 == "$newest" ]] && controllers="controllers_$newest kwok"
+    [[ $1 == "$newest" ]] && controllers="controllers_$newest kwok prometheus"
     [[ $1 == *-node ]] && controllers="controllers_$version node_$version containerd"
     parts="etcd apiserver_$version kubectl_$newest helm $controllers"
     parts=${parts//./_}

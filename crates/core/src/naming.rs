@@ -20,10 +20,7 @@ const BEGINNING: &str = "scpol-";
 
 /// The name of the shared registration of all policies on `kind`.
 pub fn shared_name(kind: &Kind) -> String {
-    match kind.group.as_str() {
-        "" => format!("{BEGINNING}{}", kind.resource),
-        group => format!("{BEGINNING}{}.{group}", kind.resource),
-    }
+    format!("{BEGINNING}{}", kind.group_resource())
 }
 
 /// The kind whose shared registration has the name `name`.

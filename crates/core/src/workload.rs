@@ -67,6 +67,14 @@ pub fn is_built_in(group: &str) -> bool {
 }
 
 impl Kind {
+    /// The resource with its group, such as `deployments.apps` or `pods`.
+    pub fn group_resource(&self) -> String {
+        match self.group.as_str() {
+            "" => self.resource.clone(),
+            group => format!("{}.{group}", self.resource),
+        }
+    }
+
     /// The built-in kind of a resource, through any of its groups.
     pub fn find(group: &str, resource: &str) -> Option<&'static Arc<Kind>> {
         KINDS.iter().find(|kind| kind.resource == resource && kind.is_in(group))

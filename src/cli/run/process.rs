@@ -23,7 +23,7 @@ use crate::workloads::Workloads;
 use crate::workloads::waiting::Waiting;
 use anyhow::{Context, Result, anyhow};
 use kube::Client;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -139,8 +139,7 @@ impl Process {
                     warn!("Another replica leads; this one follows");
                     if let Some(term) = term.take() {
                         self.health.alive(term.end()).await;
-                        // Only the leader knows.
-                        self.operator.metrics.set_not_starting(BTreeMap::new());
+                        self.operator.metrics.forget_workloads();
                     }
                     self.health.watch_worker(None);
                 }

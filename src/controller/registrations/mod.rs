@@ -309,6 +309,18 @@ impl Controller {
         all.find_map(|in_effect| in_effect.unverified.clone().or_else(|| in_effect.leftover.clone()))
     }
 
+    /// The number of policies in effect, by resource and engine.
+    pub(super) fn policies_by_engine(&self) -> BTreeMap<[String; 2], i64> {
+        let mut policies = BTreeMap::new();
+        for wanted in self.registrations.states.values().filter_map(|state| Some(&state.in_effect()?.wanted)) {
+            for kind in &wanted.kinds {
+                let labels = [kind.group_resource(), wanted.engine.as_str().to_owned()];
+                *policies.entry(labels).or_insert(0) += wanted.policies.len() as i64;
+            }
+        }
+        policies
+    }
+
     /// The engines by which `policy` is in effect.
     pub(super) fn engines_of(&self, name: &str) -> Vec<EngineName> {
         let own = self.registrations.of_policy(name).and_then(Registration::settled);

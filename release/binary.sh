@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Builds scpol as a static binary and prints its path.
+#
+#   binary.sh [amd64|arm64]      default: this machine's
+#
+# The same sources give the same bytes, in any folder: no path of this machine gets into the binary.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+
+machine=$(uname -m)
+arch=${1:-$(sed 's/x86_64/amd64/; s/aarch64/arm64/' <<< "$machine")}
+case $arch in
+    amd64) cpu=x86_64 ;;
+    arm64) cpu=aarch64 ;;
+    *) echo "binary.sh: unknown architecture '$arch': amd64 or arm64" >&2; exit 2 ;;
+esac
+target=$cpu-unknown-linux-musl
+variable=${target//-/_}
+
+# ring has some C and assembler, which calls no C library: a compiler for the GNU one will do.
+for compiler in "$cpu-linux-musl-gcc" "$cpu-linux-gnu-gcc" gcc; do
+    [ "$compiler" != gcc ] || [ "$cpu" = "$machine" ] || continue
+    if command -v "$compiler" > /dev/null; then break; fi
+    compiler=''
+done
+[ -n "${compiler:-}" ] && command -v "$compiler" > /dev/null || { echo "binary.sh: there is no C compiler for $arch: install gcc-$cpu-linux-gnu" >&2; exit 2; }
+if command -v rustup > /dev/null && ! rustup target list --installed | grep -qx "$target"; then
+    rustup --quiet target add "$target" >&2
+fi
+
+cargo=${CARGO_HOME:-$HOME/.cargo}
+export "CC_$variable=$compiler" "CFLAGS_$variable=-ffile-prefix-map=$cargo=/cargo -ffile-prefix-map=$PWD=/build"
+export "CARGO_TARGET_${variable^^}_RUSTFLAGS=--remap-path-prefix=$cargo=/cargo --remap-path-prefix=$PWD=/build"
+[ "$cpu" = "$machine" ] || export "CARGO_TARGET_${variable^^}_LINKER=rust-lld"
+cargo build --release --locked --bin scpol --target "$target" >&2
+echo "${CARGO_TARGET_DIR:-target}/$target/release/scpol"
