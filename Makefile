@@ -103,6 +103,7 @@ install-files: ## Write the one-file install bundles and the generated files of 
 	@kubectl kustomize config/default > config/install.yaml
 	@kubectl kustomize config/legacy > config/install-legacy.yaml
 	@kubectl kustomize config/author > config/author-check.yaml
+	@UPDATE=1 cargo test --locked --workspace --test offline dashboard
 	@charts/files.sh
 	@UPDATE=1 cargo test --locked --workspace --test offline chart
 

@@ -12,5 +12,5 @@ cp -r config/rbac/{admission-policy,author-webhook,initializer,nodes,priority-la
 cp config/author/policy.yaml "$files/author"
 cp config/manager/namespace.yaml "$files"
 cp config/prometheus/*.yaml "$files/prometheus"
-[ ! -e config/grafana ] || cp config/grafana/dashboard.json "$files/grafana"
+cp config/grafana/dashboard.json "$files/grafana"
 find "$files" -name kustomization.yaml -delete

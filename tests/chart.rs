@@ -87,7 +87,9 @@ fn objects(text: &str) -> BTreeMap<String, Value> {
 
 /// The objects of a kustomization that is written into a folder of the checkout's own.
 fn kustomized(kustomization: &Value) -> BTreeMap<String, Value> {
-    let folder = tempfile::tempdir_in(root().join("target")).unwrap();
+    let target = root().join("target");
+    fs::create_dir_all(&target).unwrap();
+    let folder = tempfile::tempdir_in(target).unwrap();
     fs::write(folder.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
     let made = success(Command::new(tool("kubectl")).arg("kustomize").arg(folder.path()));
     objects(&String::from_utf8(made.stdout).unwrap())

@@ -6,6 +6,7 @@ mod chart;
 mod commands;
 mod convert;
 mod crd;
+mod dashboard;
 mod golden;
 mod kept;
 mod laws;

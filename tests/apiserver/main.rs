@@ -38,6 +38,7 @@ mod language;
 mod logs;
 mod malformed;
 mod migrate;
+mod monitoring;
 mod neighbours;
 mod others;
 mod parity;
@@ -84,6 +85,7 @@ const TESTS: &[&[runner::Test]] = &[
     logs::TESTS,
     malformed::TESTS,
     migrate::TESTS,
+    monitoring::TESTS,
     neighbours::TESTS,
     others::TESTS,
     parity::TESTS,

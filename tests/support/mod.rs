@@ -223,6 +223,11 @@ impl Operator {
         }
     }
 
+    /// The address of `/metrics`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// The status and body of a page of the operator.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
