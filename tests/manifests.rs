@@ -789,7 +789,16 @@ fn the_break_glass_page_fits_one_screen() {
 fn short_pages() -> Vec<PathBuf> {
     let mut pages = files("docs/concepts", ".md");
     pages.extend(files("docs/how-to", ".md"));
-    let others = ["README.md", "docs/start.md", "docs/break-glass.md", "docs/comparison.md", "docs/architecture.md"];
+    let others = [
+        "README.md",
+        "docs/alerts.md",
+        "docs/architecture.md",
+        "docs/break-glass.md",
+        "docs/comparison.md",
+        "docs/recovery.md",
+        "docs/releases.md",
+        "docs/start.md",
+    ];
     pages.extend(others.iter().map(|page| root().join(page)));
     pages
 }
