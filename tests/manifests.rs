@@ -877,7 +877,8 @@ fn the_book_has_every_page_and_no_link_leaves_it() {
         let text = read(&page);
         assert!(page.ends_with("SUMMARY.md") || listed.contains(&page), "{} is not in SUMMARY.md", page.display());
         for (_, [target]) in link.captures_iter(&text).map(|found| found.extract()) {
-            let leaves = || page.parent().unwrap().join(target).canonicalize().is_ok_and(|path| !path.starts_with(&docs));
+            let leaves =
+                || page.parent().unwrap().join(target).canonicalize().is_ok_and(|path| !path.starts_with(&docs));
             assert!(target.contains("://") || !leaves(), "{}: {target}", page.display());
         }
     }
