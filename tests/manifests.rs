@@ -865,7 +865,15 @@ fn every_policy_on_a_short_page_is_a_valid_file_of_the_examples() {
     assert!(seen >= 4, "{seen}");
 }
 
-/// The table of contents has every page of `docs`, in its language, and no link of a page leads out of `docs`, because the
+/// The Chinese Start has the commands, outputs and policies of the English one.
+#[test]
+fn the_start_pages_differ_in_language_alone() {
+    let block = Regex::new(r"(?s)```.*?```").unwrap();
+    let blocks = |page: &str| block.find_iter(&read(page)).map(|found| found.as_str().to_owned()).collect::<Vec<_>>();
+    assert_eq!(blocks("docs/zh/start.md"), blocks("docs/start.md"));
+}
+
+/// The table of contents has every page of `docs`, and no link of a page leads out of `docs`, because the
 /// site has nothing else.
 #[test]
 fn the_book_has_every_page_and_no_link_leaves_it() {
