@@ -107,6 +107,11 @@ install-files: ## Write the one-file install bundles and the generated files of 
 	@charts/files.sh
 	@UPDATE=1 cargo test --locked --workspace --test offline chart
 
+.PHONY: docs
+docs: ## Build the site of the docs into target/book; needs mdBook 0.5
+	@command -v mdbook > /dev/null || { echo "error: no mdbook; 'cargo install --locked mdbook --version ^0.5' installs it" >&2; exit 2; }
+	@mdbook build
+
 IMAGE ?= sidecar-policy:0.1.0
 .PHONY: image
 image: ## Build the container image with docker, podman or buildah; IMAGE names it

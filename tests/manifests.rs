@@ -785,6 +785,113 @@ fn the_break_glass_page_fits_one_screen() {
     assert!(needed <= rows, "{needed} rows of {columns} columns");
 }
 
+/// The pages for readers in a hurry: every sentence has at most 30 words.
+fn short_pages() -> Vec<PathBuf> {
+    let mut pages = files("docs/concepts", ".md");
+    pages.extend(files("docs/how-to", ".md"));
+    let others = [
+        "README.md",
+        "docs/alerts.md",
+        "docs/architecture.md",
+        "docs/break-glass.md",
+        "docs/comparison.md",
+        "docs/recovery.md",
+        "docs/releases.md",
+        "docs/start.md",
+    ];
+    pages.extend(others.iter().map(|page| root().join(page)));
+    pages
+}
+
+/// The paragraphs and list items of a page, each with its first line. Code, tables and headings are left out.
+fn paragraphs(page: &str) -> Vec<(usize, String)> {
+    let item = Regex::new(r"^(?:[-*]|\d+\.) ").unwrap();
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let (mut is_code, mut continues) = (false, false);
+    for (line, number) in page.lines().map(str::trim).zip(1..) {
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        if is_code || is_fence || line.is_empty() || ["|", "#", "<!--"].iter().any(|start| line.starts_with(start)) {
+            continues = false;
+            continue;
+        }
+        let text = item.replace(line, "");
+        match found.last_mut() {
+            Some((_, paragraph)) if continues && text.len() == line.len() => paragraph.extend([" ", line]),
+            _ => found.push((number, text.into_owned())),
+        }
+        continues = true;
+    }
+    found
+}
+
+#[test]
+fn sentences_are_short() {
+    const WORDS: usize = 30;
+    let code = Regex::new("`[^`]*`").unwrap();
+    let link = Regex::new(r"!?\[([^\]]*)\]\([^)]*\)").unwrap();
+    let end = Regex::new(r#"[.?!]["*)]* "#).unwrap();
+    let mut long = Vec::new();
+    for page in short_pages() {
+        for (line, paragraph) in paragraphs(&read(&page)) {
+            // Code and the text of a link count, the target of a link does not.
+            let text = code.replace_all(&paragraph, "code");
+            let text = link.replace_all(&text, "$1");
+            for sentence in end.split(&text) {
+                let words = sentence.split_whitespace().count();
+                if words > WORDS {
+                    long.push(format!("{}:{line}: {words} words: {sentence}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(long.is_empty(), "at most {WORDS} words a sentence:\n{}", long.join("\n"));
+}
+
+/// Every policy on these pages is a file of `docs/examples`, word for word, and valid.
+#[test]
+fn every_policy_on_a_short_page_is_a_valid_file_of_the_examples() {
+    let block = Regex::new(r"(?s)```yaml\n(apiVersion: scpol\.dev/.*?)```").unwrap();
+    let examples = files("docs/examples", ".yaml");
+    let mut seen = 0;
+    for page in short_pages() {
+        for (_, [policy]) in block.captures_iter(&read(&page)).map(|found| found.extract()) {
+            let file = examples.iter().find(|example| read(example) == policy);
+            let file = file.unwrap_or_else(|| panic!("{}: no file in docs/examples has\n{policy}", page.display()));
+            assert_eq!(policies(file).len(), 1, "{}", file.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "{seen}");
+}
+
+/// The Chinese Start has the commands, outputs and policies of the English one.
+#[test]
+fn the_start_pages_differ_in_language_alone() {
+    let block = Regex::new(r"(?s)```.*?```").unwrap();
+    let blocks = |page: &str| block.find_iter(&read(page)).map(|found| found.as_str().to_owned()).collect::<Vec<_>>();
+    assert_eq!(blocks("docs/zh/start.md"), blocks("docs/start.md"));
+}
+
+/// The table of contents has every page of `docs`, and no link of a page leads out of `docs`, because the
+/// site has nothing else.
+#[test]
+fn the_book_has_every_page_and_no_link_leaves_it() {
+    let contents = read("docs/SUMMARY.md");
+    let link = Regex::new(r"\]\(([^)\s#]+)[^)\s]*\)").unwrap();
+    let docs = root().join("docs");
+    let listed: BTreeSet<PathBuf> = link.captures_iter(&contents).map(|found| docs.join(&found[1])).collect();
+    for page in files("docs", ".md") {
+        let text = read(&page);
+        assert!(page.ends_with("SUMMARY.md") || listed.contains(&page), "{} is not in SUMMARY.md", page.display());
+        for (_, [target]) in link.captures_iter(&text).map(|found| found.extract()) {
+            let leaves =
+                || page.parent().unwrap().join(target).canonicalize().is_ok_and(|path| !path.starts_with(&docs));
+            assert!(target.contains("://") || !leaves(), "{}: {target}", page.display());
+        }
+    }
+}
+
 #[test]
 fn the_rights_in_the_documentation_name_every_resource() {
     let told = table("Rights").concat().concat();
