@@ -108,9 +108,8 @@ install-files: ## Write the one-file install bundles and the generated files of 
 	@UPDATE=1 cargo test --locked --workspace --test offline chart
 
 .PHONY: docs
-docs: ## Build the site of the docs into target/book; needs mdBook 0.5
-	@command -v mdbook > /dev/null || { echo "error: no mdbook; 'cargo install --locked mdbook --version ^0.5' installs it" >&2; exit 2; }
-	@mdbook build
+docs: ## Build the site of the docs into target/book, and check its links
+	@release/book.sh
 
 IMAGE ?= sidecar-policy:0.1.0
 .PHONY: image

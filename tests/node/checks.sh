@@ -3,7 +3,7 @@
 #
 #   checks.sh short|long|CHECK...
 #
-# SCPOL: the binary, target/debug/scpol by default. IMAGE: a docker-archive of the operator's image; without, SCPOL becomes the image.
+# SCPOL: the binary, target/debug/scpol by default. NODE_IMAGE: an OCI archive of the operator's image; without, SCPOL becomes the image.
 # A check is a function of checks/. It begins and ends with the operator installed and without policies.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -36,8 +36,9 @@ case ${1:-} in
     long) checks=("${long[@]}") ;;
     *) checks=("$@") ;;
 esac
-if [ -n "${IMAGE:-}" ]; then ctr images import "$IMAGE" >> "$NODE_DIR/log/ctr.log" 2>&1; else image_of_binary sidecar-policy:0.1.0 "$SCPOL"; fi
+if [ -n "${NODE_IMAGE:-}" ]; then ctr images import --index-name docker.io/library/sidecar-policy:0.1.0 "$NODE_IMAGE" >> "$NODE_DIR/log/ctr.log" 2>&1; else image_of_binary sidecar-policy:0.1.0 "$SCPOL"; fi
 check installed
 for name in "${checks[@]}"; do check "$name"; done
 check uninstalled
-echo "node: $((${#checks[@]} + 2)) checks passed"
+check by_helm
+echo "node: $((${#checks[@]} + 3)) checks passed"

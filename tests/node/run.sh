@@ -2,12 +2,13 @@
 # Starts a real node and runs something in it. `make node`, `make node-short` and `DEMO=node make demo` call it.
 #
 #   run.sh short          the checks that `make test` takes
-#   run.sh long           all checks, with the image of the Dockerfile; then some of them on a node with kube-proxy
+#   run.sh long           all checks, with the shipped image; then some of them on a node with kube-proxy
 #   run.sh CHECK...       some checks (the functions in checks/)
 #   run.sh -- COMMAND     something else, such as bash
 #
 # Where something is missing it prints one line that says so, runs nothing and exits with 0; with NODE_REQUIRED=1, with 2.
-# SCPOL: the operator's binary, target/debug/scpol by default. NODE_VERSION: the version of Kubernetes. SCPOL_ASSETS_1_36_NODE: a
+# SCPOL: the operator's binary, target/debug/scpol by default. NODE_IMAGE: an OCI archive of its image, such as `make dist` makes; without
+# one the checks make an image of SCPOL. NODE_VERSION: the version of Kubernetes. SCPOL_ASSETS_1_36_NODE: a
 # folder with its programs, instead of what build.sh builds.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -23,17 +24,18 @@ assets=$(tests/controlplane/build.sh "$version-node")
 [ -n "${SCPOL:-}" ] || cargo build --quiet --locked --workspace --bins
 export SCPOL=${SCPOL:-target/debug/scpol}
 
-# The image of the Dockerfile as it stands takes buildah and a release build.
-image=$PWD/target/node/image.tar
+# The shipped image takes a release build, and podman or buildah.
 build_image() {
-    if ! command -v buildah > /dev/null; then
-        echo 'node: the image of the Dockerfile is NOT BUILT: there is no buildah. The checks take an image of the binary.' >&2
+    if [ -n "${NODE_IMAGE:-}" ]; then return; fi
+    if ! command -v buildah > /dev/null && ! command -v podman > /dev/null; then
+        echo 'node: the shipped image is NOT BUILT: there is no podman and no buildah. The checks take an image of the binary.' >&2
         return
     fi
     mkdir -p target/node
-    unshare --mount "$here/dockerfile.sh" . "$image" > target/node/dockerfile.log 2>&1 || { tail -n 20 target/node/dockerfile.log >&2; return 1; }
-    export IMAGE=$image
-    echo "node: built the image of the Dockerfile ($SECONDS s)"
+    NODE_IMAGE=$PWD/target/node/image.oci.tar
+    export NODE_IMAGE
+    release/image.sh "$(release/binary.sh)" sidecar-policy:0.1.0 "$NODE_IMAGE" > target/node/image.log 2>&1 || { tail -n 20 target/node/image.log >&2; return 1; }
+    echo "node: built the shipped image ($SECONDS s)"
 }
 
 case ${1:?short, long, a check, or -- and a command} in

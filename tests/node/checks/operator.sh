@@ -31,3 +31,35 @@ uninstalled() {
     is 'true true' "$(kubectl get pod before -o 'jsonpath={.status.containerStatuses[*].ready}')"
     is after "$(kubectl run after --image=busybox:1.36 --dry-run=server -o 'jsonpath={.spec.containers[*].name}{.spec.initContainers[*].name}')"
 }
+
+# Helm installs the operator, its test passes, and `helm uninstall` leaves the definition, the policy and the Namespace.
+by_helm() {
+    local before after tested
+    quietly kubectl delete crd sidecarpolicies.scpol.dev --ignore-not-found
+    before=$(everything)
+    quietly helm install scpol charts/sidecar-policy -n scpol-system --create-namespace --wait --timeout 90s
+    becomes 60 'true true' replicas_ready
+    policy samples/09-pods.yaml
+    is 'app log-agent' "$(containers_of app)"
+    tested=$(helm test scpol -n scpol-system --timeout 60s --logs 2>&1) || fail "$tested"
+    quietly helm uninstall scpol -n scpol-system --wait --timeout 90s
+    is '' "$(pgrep -x scpol || true)"
+    is app "$(containers_of app)"
+    after=$(everything)
+    is 'customresourcedefinition.apiextensions.k8s.io/sidecarpolicies.scpol.dev namespace/scpol-system sidecarpolicy.scpol.dev/log-agent' \
+        "$(comm -13 <(echo "$before") <(echo "$after") | paste -sd ' ')"
+    quietly kubectl delete crd sidecarpolicies.scpol.dev
+    quietly kubectl delete namespace scpol-system
+}
+
+# The containers that a pod of this name would get.
+containers_of() {
+    kubectl run "$1" --image=busybox:1.36 --dry-run=server -o 'jsonpath={.spec.containers[*].name}'
+}
+
+# Every object of every kind, but those that come and go by themselves.
+everything() {
+    local kinds
+    kinds=$(kubectl api-resources --verbs=list -o name | grep -v '^events\|^leases\|^endpoints\|^componentstatuses\|metrics' | paste -sd ,)
+    kubectl get "$kinds" --all-namespaces --ignore-not-found -o name | grep -v '^apiservice\|^endpoint\|kube-root-ca.crt$\|/default$' | LC_ALL=C sort
+}
