@@ -1216,3 +1216,52 @@ fn a_policy_that_only_audits_says_what_it_would_add() {
     // Workloads that no policy would select get no report.
     assert_eq!(folder.inject(&WEB.replace("Deployment", "StatefulSet")).err, "");
 }
+
+#[test]
+fn reports_are_printed_as_kubectl_prints_lists() {
+    let folder = with_policy().with("web.yaml", WEB);
+    let lint = |format: &[&str]| folder.scpol(&[&["lint", "-f", "policy.yaml"], format].concat(), "");
+    let names = lint(&["-o", r#"jsonpath={.kind}: {.items[*].code}{"\n"}"#]);
+    assert_eq!((names.code, names.out.as_str()), (0, "LintReport: SCP0035 SCP0040\n"), "{names:?}");
+    let warning = lint(&["-o", r#"jsonpath={.items[?(@.severity=="Warning")].field}"#]);
+    assert_eq!(warning.out, "spec.template.containers[0].resources", "{warning:?}");
+    for (format, expected) in [
+        ("jsonpath={range .items[*]}{.code}{end}", "use `-o json` and jq"),
+        ("jsonpath=.items", "write it as '{.items[*].name}'"),
+        ("wide", "[possible values: table, json, yaml, jsonpath=]"),
+    ] {
+        let refused = lint(&["-o", format]);
+        assert!(refused.code == 2 && refused.err.contains(expected), "{refused:?}");
+    }
+
+    let bare = lint(&["--no-headers"]);
+    let full = lint(&[]);
+    let rows: Vec<_> = full.out.lines().skip(3).collect();
+    assert_eq!(bare.out.lines().collect::<Vec<_>>(), rows, "{full:?}");
+    let explain = ["explain", "-f", "web.yaml", "-p", "policy.yaml", "--no-headers"];
+    let explained = folder.scpol(&explain, "");
+    assert_eq!(
+        explained.out, "envoy   injects  8    -     adds volume envoy-config, container envoy\n",
+        "{explained:?}"
+    );
+}
+
+#[test]
+fn states_have_colours_on_request_and_never_in_a_pipe() {
+    let folder = with_policy();
+    let lint = |more: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
+        command.args(["lint", "-f", "policy.yaml"]).args(more).current_dir(&folder.0);
+        let output = command.env_remove("NO_COLOR").envs(variables.iter().copied()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let plain = lint(&[], &[]);
+    assert!(!plain.contains('\u{1b}'), "{plain:?}");
+    let painted = lint(&["--color", "always"], &[]);
+    assert!(painted.contains("\u{1b}[33mwarning\u{1b}[0m   SCP0035"), "{painted:?}");
+    assert_eq!(painted.replace("\u{1b}[33m", "").replace("\u{1b}[0m", ""), plain);
+    assert_eq!(lint(&["--color", "always"], &[("NO_COLOR", "1")]), painted, "a flag is above a variable");
+    assert_eq!(lint(&["--color", "never"], &[("CLICOLOR_FORCE", "1")]), plain);
+    assert_eq!(lint(&["--color", "auto"], &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]), plain);
+    assert!(!lint(&["--color", "always", "-o", "json"], &[]).contains('\u{1b}'));
+}

@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, Recursion, SiteOptions, title};
-use super::output::{self, Output, counted};
+use super::output::{Printing, counted};
 use crate::lint::{self, Context, Finding, Severity, Subject};
 use crate::manifest::{File, Lines, Location, Manifest};
 use crate::policy::Policies;
@@ -31,9 +31,8 @@ pub(super) struct LintOptions {
     /// Take warnings for errors in the exit code, and refuse documents that have a key twice
     #[arg(long)]
     strict: bool,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    printing: Printing,
     #[command(flatten)]
     site: SiteOptions,
 }
@@ -60,7 +59,7 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     // Findings about the policies are reported even if the manifests are unreadable.
     findings.extend(against.as_ref().ok().into_iter().flatten().cloned());
     let report = Report::of(&findings, &subjects, &places, files.len());
-    report.print(options.output, out)?;
+    report.print(&options.printing, out)?;
     out.flush()?;
     if !faults.is_empty() {
         return Err(files::all(&faults));
@@ -191,7 +190,7 @@ impl<'a> Report<'a> {
         format!("{policies} in {files}: {}", if told.is_empty() { "nothing found" } else { &told })
     }
 
-    fn print(&self, output: Output, out: &mut impl Write) -> Result<()> {
+    fn print(&self, printing: &Printing, out: &mut impl Write) -> Result<()> {
         let document = || {
             json!({
                 "apiVersion": "cli.scpol.dev/v1alpha1",
@@ -203,10 +202,12 @@ impl<'a> Report<'a> {
                 "items": self.rows,
             })
         };
-        if output.is_written(document, out)? {
+        if printing.is_written(document, out)? {
             return Ok(());
         }
-        writeln!(out, "{}", self.headline())?;
+        if !printing.no_headers {
+            writeln!(out, "{}", self.headline())?;
+        }
         if self.rows.is_empty() {
             return Ok(());
         }
@@ -214,7 +215,9 @@ impl<'a> Report<'a> {
             let place = Location { file: row.file.clone(), line: row.line }.to_string();
             [row.severity.word().to_owned(), row.code.clone(), place, format!("{}: {}", row.field, row.message)]
         });
-        writeln!(out)?;
-        output::table(["SEVERITY", "CODE", "WHERE", "MESSAGE"], rows, out)
+        if !printing.no_headers {
+            writeln!(out)?;
+        }
+        printing.table(["SEVERITY", "CODE", "WHERE", "MESSAGE"], rows, out)
     }
 }

@@ -25,7 +25,7 @@ use crate::cluster::access::Access;
 use crate::cluster::client::chain;
 use crate::timing::Timing;
 use anyhow::Result;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,6 +36,16 @@ use std::time::Duration;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// When output has colours [default: on a terminal, without NO_COLOR]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        env = "SCPOL_COLOR",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    color: ColorChoice,
 }
 
 #[derive(Subcommand, Debug)]
@@ -213,6 +223,12 @@ pub fn main() -> ExitCode {
                 return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
             }
         };
+    match cli.color {
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+    }
+    .write_global();
     match dispatch(cli) {
         Ok(End::Fine) => ExitCode::SUCCESS,
         Ok(End::Finding) => ExitCode::from(1),

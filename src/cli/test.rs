@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, Reading, plan};
-use super::output::{self, Output, counted, remark};
+use super::output::{Printing, counted, remark};
 use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::cluster::client::chain;
@@ -29,9 +29,8 @@ pub(super) struct TestOptions {
     /// Write down what comes out as what is expected; read the difference before you keep it
     #[arg(long)]
     update: bool,
-    /// How the result is printed
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    printing: Printing,
 }
 
 pub(super) fn run(options: &TestOptions, out: &mut impl Write) -> Result<End> {
@@ -43,7 +42,7 @@ pub(super) fn run(options: &TestOptions, out: &mut impl Write) -> Result<End> {
         bail!("no case found: a case is a folder with `{POLICY}` and `{WORKLOAD}`");
     }
     let results: Vec<CaseResult> = folders.iter().map(|folder| CaseResult::of(folder, options.update)).collect();
-    print(options.output, &results, out)?;
+    print(&options.printing, &results, out)?;
     out.flush()?;
     let broken = results.iter().filter(|result| result.broken).count();
     ensure!(broken == 0, "{} cannot be run: see above", counted(broken, "case", "cases"));
@@ -87,10 +86,10 @@ impl CaseResult {
     }
 }
 
-fn print(output: Output, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
+fn print(printing: &Printing, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
     let report =
         || serde_json::json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "TestReport", "cases": results });
-    if output.is_written(report, out)? {
+    if printing.is_written(report, out)? {
         return Ok(());
     }
     let failed: Vec<_> = results.iter().filter(|result| !result.ok).collect();
@@ -99,7 +98,12 @@ fn print(output: Output, results: &[CaseResult], out: &mut impl Write) -> Result
             let case = |index| if index == 0 { result.case.clone() } else { String::new() };
             result.faults.iter().enumerate().map(move |(index, fault)| [case(index), fault.trim_end().to_owned()])
         });
-        output::table(["CASE", "FAULT"], rows, out)?;
+        printing.table(["CASE", "FAULT"], rows, out)?;
+    }
+    if printing.no_headers {
+        return Ok(());
+    }
+    if !failed.is_empty() {
         writeln!(out)?;
     }
     let cases = counted(results.len(), "case", "cases");

@@ -56,6 +56,8 @@ async fn drain_shows_everything_that_waits_and_clears_only_what_it_is_told_to() 
     assert_eq!((code, table.trim()), (0, "Nothing waits for an initializer."));
     let (_, selected) = scpol(&world.cluster, &["drain", "--list", "-l", "app=ours"]).await?;
     assert!(selected.contains("ours") && !selected.contains("mixed"), "{selected}");
+    let (_, names) = scpol(&world.cluster, &["drain", "--list", "-l", "app=ours", "-o", "name"]).await?;
+    assert_eq!(names, "deployments.apps/ours\n");
 
     let (code, table) = scpol(&world.cluster, &["drain"]).await?;
     assert_eq!(code, 1, "foreign ones still wait: {table}");
