@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -1264,4 +1265,57 @@ fn states_have_colours_on_request_and_never_in_a_pipe() {
     assert_eq!(lint(&["--color", "never"], &[("CLICOLOR_FORCE", "1")]), plain);
     assert_eq!(lint(&["--color", "auto"], &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]), plain);
     assert!(!lint(&["--color", "always", "-o", "json"], &[]).contains('\u{1b}'));
+}
+
+#[test]
+fn each_page_of_the_manual_refers_to_pages_that_exist() {
+    let folder = Folder::new();
+    assert_eq!(folder.scpol(&["man", "--folder", "man/1"], "").code, 0);
+    let pages =
+        fs::read_dir(folder.0.join("man/1")).unwrap().map(|page| page.unwrap().file_name().into_string().unwrap());
+    let pages: BTreeSet<_> = pages.collect();
+    assert!(pages.contains("scpol.1") && pages.contains("scpol-uninject.1"), "{pages:?}");
+    let mut named = BTreeSet::new();
+    for page in &pages {
+        let text = fs::read_to_string(folder.0.join("man/1").join(page)).unwrap().replace('\\', "");
+        assert!(text.contains(&format!(".TH {} 1 ", page.trim_end_matches(".1"))), "{page}: {text}");
+        let command = page.trim_start_matches("scpol").trim_start_matches('-').trim_end_matches(".1");
+        let arguments = if command == "1" || command.is_empty() { vec!["man"] } else { vec!["man", command] };
+        assert_eq!(folder.scpol(&arguments, "").out.replace('\\', ""), text, "{page}");
+        named.extend(
+            text.split("(1)")
+                .filter_map(|before| before.rsplit(['\n', ' ']).next())
+                .filter(|word| word.starts_with("scpol"))
+                .map(|word| format!("{word}.1")),
+        );
+    }
+    assert!(named.len() > 10 && named.is_subset(&pages), "{named:?} of {pages:?}");
+    let unknown = folder.scpol(&["man", "injekt"], "");
+    assert!(unknown.code == 2 && unknown.err.contains("there is no command `injekt`"), "{unknown:?}");
+}
+
+#[test]
+fn kubectl_gets_completions_in_the_format_of_cobra() {
+    let folder = Folder::new().with("policies/envoy.yaml", POLICY);
+    let name = folder.0.join("kubectl_complete-scpol");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_scpol"), &name).unwrap();
+    let complete = |words: &[&str]| {
+        let output = Command::new(&name).args(words).current_dir(&folder.0).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(
+        complete(&["unins"]),
+        "uninstall\tTake the operator and all that it has registered out of the cluster, in the safe order\n:4\n"
+    );
+    let all = complete(&[""]);
+    assert!(all.starts_with("run\tRun the operator\n") && all.ends_with("\n:4\n"), "{all}");
+    assert!(complete(&["status", "--no-h"]).starts_with("--no-headers\tPrint only"));
+    assert_eq!(
+        complete(&["lint", "-o", "js"]),
+        "json\tFor machines\njsonpath=\tParts of the JSON, by a template of kubectl such as '{.items[*].name}'\n:6\n"
+    );
+    assert_eq!(complete(&["lint", "-f", "pol"]), "policies/\n:6\n");
+    assert_eq!(complete(&["lint", "-f", "policies/e"]), "policies/envoy.yaml\n:4\n");
+    assert_eq!(complete(&["nothing", "x"]), ":4\n");
 }
