@@ -1219,6 +1219,32 @@ fn a_policy_that_only_audits_says_what_it_would_add() {
 }
 
 #[test]
+fn a_case_that_fails_and_one_that_cannot_be_run_are_told_apart_in_junit() {
+    let folder = Folder::new();
+    for case in ["fails", "broken", "passes"] {
+        let workload = if case == "broken" { "a: [" } else { WEB };
+        fs::create_dir_all(folder.0.join("cases").join(case)).unwrap();
+        folder.with_file(&format!("cases/{case}/policy.yaml"), POLICY);
+        folder.with_file(&format!("cases/{case}/workload.yaml"), workload);
+    }
+    assert_eq!(folder.scpol(&["test", "--update", "cases/passes"], "").code, 0);
+    let ended = folder.scpol(&["test", "-o", "junit", "cases"], "");
+    let summary = r#"tests="3" skipped="0" failures="1" errors="1""#;
+    assert!(ended.code == 2 && ended.out.contains(summary), "{ended:?}");
+    for part in [
+        r#"<testcase name="cases/broken" classname="scpol test">
+            <error message="cannot be run: "#,
+        r#"<testcase name="cases/fails" classname="scpol test">
+            <failure message="--- expected">--- expected
++++ found
+"#,
+        r#"<testcase name="cases/passes" classname="scpol test"/>"#,
+    ] {
+        assert!(ended.out.contains(part), "{part} is not in {}", ended.out);
+    }
+}
+
+#[test]
 fn reports_are_printed_as_kubectl_prints_lists() {
     let folder = with_policy().with("web.yaml", WEB);
     let lint = |format: &[&str]| folder.scpol(&[&["lint", "-f", "policy.yaml"], format].concat(), "");
@@ -1229,7 +1255,7 @@ fn reports_are_printed_as_kubectl_prints_lists() {
     for (format, expected) in [
         ("jsonpath={range .items[*]}{.code}{end}", "use `-o json` and jq"),
         ("jsonpath=.items", "write it as '{.items[*].name}'"),
-        ("wide", "[possible values: table, json, yaml, jsonpath=]"),
+        ("wide", "[possible values: table, junit, sarif, json, yaml, jsonpath=]"),
     ] {
         let refused = lint(&["-o", format]);
         assert!(refused.code == 2 && refused.err.contains(expected), "{refused:?}");

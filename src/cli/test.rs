@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, Reading, plan};
-use super::output::{Printing, counted, remark};
+use super::output::{self, Cases, Output, Printing, counted, remark};
 use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::cluster::client::chain;
@@ -14,6 +14,7 @@ use crate::source::{self, Walk};
 use crate::workload::Workload;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use similar::TextDiff;
@@ -30,7 +31,7 @@ pub(super) struct TestOptions {
     #[arg(long)]
     update: bool,
     #[command(flatten)]
-    printing: Printing,
+    printing: Printing<Cases>,
 }
 
 pub(super) fn run(options: &TestOptions, out: &mut impl Write) -> Result<End> {
@@ -71,6 +72,21 @@ impl CaseResult {
         }
     }
 
+    fn junit(&self) -> TestCase {
+        let status = if self.ok {
+            TestCaseStatus::success()
+        } else {
+            let kind = if self.broken { NonSuccessKind::Error } else { NonSuccessKind::Failure };
+            let mut status = TestCaseStatus::non_success(kind);
+            let first = self.faults.first().and_then(|fault| fault.lines().next()).unwrap_or_default();
+            status.set_message(first).set_description(self.faults.join("\n"));
+            status
+        };
+        let mut case = TestCase::new(&self.case, status);
+        case.set_classname("scpol test");
+        case
+    }
+
     fn faults(folder: &Path, is_update: bool) -> Result<Vec<String>> {
         let case = Case::read(folder)?;
         let found = case.ask();
@@ -86,11 +102,16 @@ impl CaseResult {
     }
 }
 
-fn print(printing: &Printing, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
+fn print(printing: &Printing<Cases>, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
     let report =
         || serde_json::json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "TestReport", "cases": results });
     if printing.is_written(report, out)? {
         return Ok(());
+    }
+    if printing.output == Output::Junit {
+        let mut suite = TestSuite::new("cases");
+        suite.add_test_cases(results.iter().map(CaseResult::junit));
+        return output::write_junit("scpol test", [suite], out);
     }
     let failed: Vec<_> = results.iter().filter(|result| !result.ok).collect();
     if !failed.is_empty() {

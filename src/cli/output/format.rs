@@ -21,6 +21,10 @@ pub(in crate::cli) enum Output {
     Yaml,
     /// Parts of the document.
     JsonPath(Template),
+    /// The XML of JUnit, which CI systems show as tests.
+    Junit,
+    /// SARIF 2.1.0, which CI systems show beside the lines of files.
+    Sarif,
 }
 
 /// The prefix of the format [`Output::JsonPath`].
@@ -46,6 +50,22 @@ pub(in crate::cli) struct Checks;
 
 impl Formats for Checks {
     const MORE: &'static [Output] = &[Output::Wide];
+}
+
+/// Formats of a command that runs tests.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct Cases;
+
+impl Formats for Cases {
+    const MORE: &'static [Output] = &[Output::Junit];
+}
+
+/// Formats of a command with findings about lines of files.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct Findings;
+
+impl Formats for Findings {
+    const MORE: &'static [Output] = &[Output::Junit, Output::Sarif];
 }
 
 /// Formats of a command with a row for each object of the cluster.
@@ -79,6 +99,8 @@ impl Output {
             Output::Json => "json",
             Output::Yaml => "yaml",
             Output::JsonPath(_) => JSONPATH,
+            Output::Junit => "junit",
+            Output::Sarif => "sarif",
         }
     }
 
@@ -88,6 +110,8 @@ impl Output {
             Output::Wide => "As table, with more columns",
             Output::Name => "Only names, as for kubectl",
             Output::Json | Output::Yaml => "For machines",
+            Output::Junit => "For CI systems: JUnit XML",
+            Output::Sarif => "For CI systems: SARIF 2.1.0",
             Output::JsonPath(_) => "Parts of the JSON, by a template of kubectl such as '{.items[*].name}'",
         }
     }

@@ -4,11 +4,12 @@ mod format;
 mod table;
 mod template;
 
-pub(super) use format::{Checks, Formats, Items, Names, Output, Reports};
+pub(super) use format::{Cases, Checks, Findings, Formats, Items, Names, Output, Reports};
 pub(super) use table::{Screen, Tone};
 
 use anyhow::Result;
 use clap::Args;
+use quick_junit::TestSuite;
 use serde_json::Value;
 use std::fmt::Display;
 use std::io::Write;
@@ -92,10 +93,18 @@ impl Output {
             Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&document())?)?,
             Output::Yaml => write!(out, "{}", serde_saphyr::to_string(&document())?)?,
             Output::JsonPath(template) => write!(out, "{}", template.of(&document()))?,
-            Output::Table | Output::Wide | Output::Name => return Ok(false),
+            Output::Table | Output::Wide | Output::Name | Output::Junit | Output::Sarif => return Ok(false),
         }
         Ok(true)
     }
+}
+
+/// Writes `suites` in the XML of JUnit.
+pub(super) fn write_junit(name: &str, suites: impl IntoIterator<Item = TestSuite>, out: &mut impl Write) -> Result<()> {
+    let mut report = quick_junit::Report::new(name);
+    report.add_test_suites(suites);
+    // The serializer may fail half-way, so it writes into memory first.
+    Ok(writeln!(out, "{}", report.to_string()?.trim_end())?)
 }
 
 /// An age in kubectl's format.
