@@ -24,6 +24,9 @@ pub enum Walk {
     Recursive,
 }
 
+/// The name of standard input in places.
+pub const STDIN: &str = "standard input";
+
 /// Reads `paths`: files, folders, and `-` for standard input. A folder gives its `*.yaml`, `*.yml` and `*.json` files,
 /// by name.
 ///
@@ -134,7 +137,7 @@ fn collect(folder: &Path, walk: Walk, depth: usize, files: &mut Vec<PathBuf>) ->
 
 fn load(path: &Path, parse: impl Fn(&str, Vec<u8>) -> Result<File, Vec<Fault>>) -> Result<File, Vec<Fault>> {
     let (name, bytes) = if is_stdin(path) {
-        ("standard input".to_owned(), bounded(io::stdin().lock()))
+        (STDIN.to_owned(), bounded(io::stdin().lock()))
     } else {
         (path.to_string_lossy().into_owned(), open(path))
     };

@@ -32,7 +32,9 @@ pub enum LogFormat {
 pub fn start(format: LogFormat, level: &str) -> anyhow::Result<()> {
     let levels = levels(level)?;
     let terminal = std::io::stderr().is_terminal();
-    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(terminal);
+    // `choice` knows `--color` and NO_COLOR.
+    let has_colors = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(has_colors);
     let lines = match (format, terminal) {
         (LogFormat::Json, _) | (LogFormat::Auto, false) => {
             lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()

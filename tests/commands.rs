@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -1222,4 +1223,132 @@ fn a_policy_that_only_audits_says_what_it_would_add() {
     );
     // Workloads that no policy would select get no report.
     assert_eq!(folder.inject(&WEB.replace("Deployment", "StatefulSet")).err, "");
+}
+
+#[test]
+fn a_case_that_fails_and_one_that_cannot_be_run_are_told_apart_in_junit() {
+    let folder = Folder::new();
+    for case in ["fails", "broken", "passes"] {
+        let workload = if case == "broken" { "a: [" } else { WEB };
+        fs::create_dir_all(folder.0.join("cases").join(case)).unwrap();
+        folder.with_file(&format!("cases/{case}/policy.yaml"), POLICY);
+        folder.with_file(&format!("cases/{case}/workload.yaml"), workload);
+    }
+    assert_eq!(folder.scpol(&["test", "--update", "cases/passes"], "").code, 0);
+    let ended = folder.scpol(&["test", "-o", "junit", "cases"], "");
+    let summary = r#"tests="3" skipped="0" failures="1" errors="1""#;
+    assert!(ended.code == 2 && ended.out.contains(summary), "{ended:?}");
+    for part in [
+        r#"<testcase name="cases/broken" classname="scpol test">
+            <error message="cannot be run: "#,
+        r#"<testcase name="cases/fails" classname="scpol test">
+            <failure message="--- expected">--- expected
++++ found
+"#,
+        r#"<testcase name="cases/passes" classname="scpol test"/>"#,
+    ] {
+        assert!(ended.out.contains(part), "{part} is not in {}", ended.out);
+    }
+}
+
+#[test]
+fn reports_are_printed_as_kubectl_prints_lists() {
+    let folder = with_policy().with("web.yaml", WEB);
+    let lint = |format: &[&str]| folder.scpol(&[&["lint", "-f", "policy.yaml"], format].concat(), "");
+    let names = lint(&["-o", r#"jsonpath={.kind}: {.items[*].code}{"\n"}"#]);
+    assert_eq!((names.code, names.out.as_str()), (0, "LintReport: SCP0035 SCP0040\n"), "{names:?}");
+    let warning = lint(&["-o", r#"jsonpath={.items[?(@.severity=="Warning")].field}"#]);
+    assert_eq!(warning.out, "spec.template.containers[0].resources", "{warning:?}");
+    for (format, expected) in [
+        ("jsonpath={range .items[*]}{.code}{end}", "use `-o json` and jq"),
+        ("jsonpath=.items", "write it as '{.items[*].name}'"),
+        ("wide", "[possible values: table, junit, sarif, json, yaml, jsonpath=]"),
+    ] {
+        let refused = lint(&["-o", format]);
+        assert!(refused.code == 2 && refused.err.contains(expected), "{refused:?}");
+    }
+
+    let bare = lint(&["--no-headers"]);
+    let full = lint(&[]);
+    let rows: Vec<_> = full.out.lines().skip(3).collect();
+    assert_eq!(bare.out.lines().collect::<Vec<_>>(), rows, "{full:?}");
+    let explain = ["explain", "-f", "web.yaml", "-p", "policy.yaml", "--no-headers"];
+    let explained = folder.scpol(&explain, "");
+    assert_eq!(
+        explained.out, "envoy   injects  8    -     adds volume envoy-config, container envoy\n",
+        "{explained:?}"
+    );
+}
+
+#[test]
+fn states_have_colours_on_request_and_never_in_a_pipe() {
+    let folder = with_policy();
+    let lint = |more: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
+        command.args(["lint", "-f", "policy.yaml"]).args(more).current_dir(&folder.0);
+        let output = command.env_remove("NO_COLOR").envs(variables.iter().copied()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let plain = lint(&[], &[]);
+    assert!(!plain.contains('\u{1b}'), "{plain:?}");
+    let painted = lint(&["--color", "always"], &[]);
+    assert!(painted.contains("\u{1b}[33mwarning\u{1b}[0m   SCP0035"), "{painted:?}");
+    assert_eq!(painted.replace("\u{1b}[33m", "").replace("\u{1b}[0m", ""), plain);
+    assert_eq!(lint(&["--color", "always"], &[("NO_COLOR", "1")]), painted, "a flag is above a variable");
+    assert_eq!(lint(&["--color", "never"], &[("CLICOLOR_FORCE", "1")]), plain);
+    assert_eq!(lint(&["--color", "auto"], &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]), plain);
+    assert!(!lint(&["--color", "always", "-o", "json"], &[]).contains('\u{1b}'));
+}
+
+#[test]
+fn each_page_of_the_manual_refers_to_pages_that_exist() {
+    let folder = Folder::new();
+    assert_eq!(folder.scpol(&["man", "--folder", "man/1"], "").code, 0);
+    let pages =
+        fs::read_dir(folder.0.join("man/1")).unwrap().map(|page| page.unwrap().file_name().into_string().unwrap());
+    let pages: BTreeSet<_> = pages.collect();
+    assert!(pages.contains("scpol.1") && pages.contains("scpol-uninject.1"), "{pages:?}");
+    let mut named = BTreeSet::new();
+    for page in &pages {
+        let text = fs::read_to_string(folder.0.join("man/1").join(page)).unwrap().replace('\\', "");
+        assert!(text.contains(&format!(".TH {} 1 ", page.trim_end_matches(".1"))), "{page}: {text}");
+        let command = page.trim_start_matches("scpol").trim_start_matches('-').trim_end_matches(".1");
+        let arguments = if command == "1" || command.is_empty() { vec!["man"] } else { vec!["man", command] };
+        assert_eq!(folder.scpol(&arguments, "").out.replace('\\', ""), text, "{page}");
+        named.extend(
+            text.split("(1)")
+                .filter_map(|before| before.rsplit(['\n', ' ']).next())
+                .filter(|word| word.starts_with("scpol"))
+                .map(|word| format!("{word}.1")),
+        );
+    }
+    assert!(named.len() > 10 && named.is_subset(&pages), "{named:?} of {pages:?}");
+    let unknown = folder.scpol(&["man", "injekt"], "");
+    assert!(unknown.code == 2 && unknown.err.contains("there is no command `injekt`"), "{unknown:?}");
+}
+
+#[test]
+fn kubectl_gets_completions_in_the_format_of_cobra() {
+    let folder = Folder::new().with("policies/envoy.yaml", POLICY);
+    let name = folder.0.join("kubectl_complete-scpol");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_scpol"), &name).unwrap();
+    let complete = |words: &[&str]| {
+        let output = Command::new(&name).args(words).current_dir(&folder.0).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(
+        complete(&["unins"]),
+        "uninstall\tTake the operator and all that it has registered out of the cluster, in the safe order\n:4\n"
+    );
+    let all = complete(&[""]);
+    assert!(all.starts_with("run\tRun the operator\n") && all.ends_with("\n:4\n"), "{all}");
+    assert!(complete(&["status", "--no-h"]).starts_with("--no-headers\tPrint only"));
+    assert_eq!(
+        complete(&["lint", "-o", "js"]),
+        "json\tFor machines\njsonpath=\tParts of the JSON, by a template of kubectl such as '{.items[*].name}'\n:6\n"
+    );
+    assert_eq!(complete(&["lint", "-f", "pol"]), "policies/\n:6\n");
+    assert_eq!(complete(&["lint", "-f", "policies/e"]), "policies/envoy.yaml\n:4\n");
+    assert_eq!(complete(&["nothing", "x"]), ":4\n");
 }

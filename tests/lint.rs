@@ -176,3 +176,52 @@ fn no_policy_of_any_kind_ends_in_a_panic() {
         assert!(code <= 1, "{code}");
     }
 }
+
+/// What `scpol lint` prints in `format`, and its exit code.
+fn printed(format: &str, arguments: &[&str]) -> (String, i32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_scpol"));
+    let output = command.args(["lint", "-o", format]).args(arguments).current_dir(root()).output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap_or(-1))
+}
+
+#[test]
+fn sarif_has_the_findings_of_json_with_the_rule_the_file_and_the_line_of_each() {
+    let files = ["-f", "tests/policies/invalid"];
+    let (sarif, code) = printed("sarif", &files);
+    let sarif: Value = serde_json::from_str(&sarif).unwrap();
+    let (report, expected_code) = lint(&files);
+    assert_eq!((code, &sarif["version"]), (expected_code, &Value::from("2.1.0")));
+    let run = &sarif["runs"][0];
+    let results = run["results"].as_array().unwrap();
+    assert!(results.len() > 50 && results.len() == items(&report).count());
+    for (result, item) in results.iter().zip(items(&report)) {
+        let place = &result["locations"][0]["physicalLocation"];
+        assert_eq!([&place["artifactLocation"]["uri"], &place["region"]["startLine"]], [&item["file"], &item["line"]]);
+        let level = if item["severity"] == "Info" { "note".to_owned() } else { text(item, "severity").to_lowercase() };
+        assert_eq!(result["level"], level);
+        let rule = &run["tool"]["driver"]["rules"][usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap()];
+        assert_eq!([&rule["id"], &result["ruleId"]], [&item["code"], &item["code"]]);
+        assert_eq!([&rule["name"], &rule["help"]["text"]], [&item["reason"], &item["fix"]]);
+        assert!(text(&result["message"], "text").ends_with(text(item, "message")), "{result}");
+    }
+}
+
+#[test]
+fn junit_fails_for_what_the_exit_code_counts() {
+    let file = "docs/examples/policies/envoy.yaml";
+    let (xml, code) = printed("junit", &["-f", file]);
+    assert!(code == 0 && xml.contains(r#"tests="1" skipped="0" failures="0" errors="0""#), "{xml}");
+    assert!(xml.contains(&format!(r#"<testcase name="envoy" classname="{file}">"#)), "{xml}");
+    assert!(xml.contains(&format!("<system-out>{file}:9: warning: spec.template")), "{xml}");
+    let (xml, code) = printed("junit", &["-f", file, "--strict"]);
+    assert!(code == 1 && xml.contains(r#"<failure message="spec.template.containers[0].resources: "#), "{xml}");
+    assert!(xml.contains(r#"type="SCP0035 "#) && xml.contains(&format!("<system-out>{file}:7: info: ")), "{xml}");
+
+    let (xml, code) = printed("junit", &["-f", file, "-f", "docs/examples/absent.yaml"]);
+    assert!(code == 2 && xml.contains("<error message=\"docs/examples/absent.yaml"), "{xml}");
+    let (sarif, code) = printed("sarif", &["-f", file, "-f", "docs/examples/absent.yaml"]);
+    let sarif: Value = serde_json::from_str(&sarif).unwrap();
+    let invocation = &sarif["runs"][0]["invocations"][0];
+    assert!(code == 2 && invocation["executionSuccessful"] == false, "{invocation}");
+    assert!(invocation["toolExecutionNotifications"][0].to_string().contains("absent.yaml"), "{invocation}");
+}

@@ -1,9 +1,16 @@
-//! `scpol completions` and `scpol man`: the files that a package installs beside the binary.
+//! `scpol completions` and `scpol man`: the files that a package installs beside the binary. Also the completion of
+//! `kubectl scpol`, for which kubectl calls this program by another name.
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::{Args, Command};
-use clap_complete::Shell;
+use clap_complete::{Shell, engine};
+use clap_mangen::Man;
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
+
+/// The name under which kubectl asks a plugin for completions.
+pub(super) const KUBECTL_COMPLETE: &str = "kubectl_complete-scpol";
 
 #[derive(Args, Debug)]
 pub(super) struct CompletionsOptions {
@@ -19,6 +26,76 @@ pub(super) fn run(options: &CompletionsOptions, command: &mut Command, out: &mut
     Ok(out.write_all(&script)?)
 }
 
-pub(super) fn man(command: Command, out: &mut impl Write) -> Result<()> {
-    Ok(clap_mangen::Man::new(command).render(out)?)
+/// What the shell does with candidates, as bits of cobra's `ShellCompDirective`.
+#[derive(Clone, Copy)]
+enum Directive {
+    NoFiles = 4,
+    /// Also: no space after the only candidate, because it is not whole.
+    NoFilesNoSpace = 6,
+}
+
+/// Answers kubectl, which passes the words behind `kubectl scpol`, in the format of cobra: a line for each candidate for the
+/// last word, then the directive.
+pub(super) fn complete_for_kubectl(
+    mut command: Command,
+    words: impl Iterator<Item = OsString>,
+    out: &mut impl Write,
+) -> Result<()> {
+    let mut typed: Vec<_> = std::iter::once("scpol".into()).chain(words).collect();
+    if typed.len() == 1 {
+        typed.push(OsString::new());
+    }
+    let last = typed.len() - 1;
+    let folder = std::env::current_dir().ok();
+    let found = engine::complete(&mut command, typed, last, folder.as_deref())?;
+    let shown: Vec<_> = found.iter().filter(|candidate| !candidate.is_hide_set()).collect();
+    for candidate in &shown {
+        write!(out, "{}", candidate.get_value().to_string_lossy())?;
+        // A second line would count as another candidate.
+        let help = candidate.get_help().map(ToString::to_string).unwrap_or_default();
+        match help.lines().next() {
+            Some(line) => writeln!(out, "\t{line}")?,
+            None => writeln!(out)?,
+        }
+    }
+    let is_part = shown.iter().any(|candidate| candidate.get_value().to_string_lossy().ends_with(['/', '=']));
+    let directive = if is_part { Directive::NoFilesNoSpace } else { Directive::NoFiles };
+    Ok(writeln!(out, ":{}", directive as u8)?)
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ManOptions {
+    /// The command whose page is printed [default: the page of scpol itself]
+    #[arg(value_name = "COMMAND")]
+    command: Option<String>,
+    /// Write the page of every command into this folder instead: scpol.1, scpol-inject.1 and so on
+    #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
+    folder: Option<PathBuf>,
+}
+
+pub(super) fn man(options: &ManOptions, command: Command, out: &mut impl Write) -> Result<()> {
+    // The pages refer to a page for each subcommand, and `help` has none.
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    if let Some(folder) = &options.folder {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let pages = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).chain([&command]);
+        for command in pages {
+            let written = page(command).generate_to(folder);
+            written.with_context(|| format!("cannot write the pages into {}", folder.display()))?;
+        }
+        return Ok(());
+    }
+    let shown = match &options.command {
+        None => &command,
+        Some(name) => match command.find_subcommand(name) {
+            Some(subcommand) => subcommand,
+            None => bail!("there is no command `{name}`; `scpol help` lists them"),
+        },
+    };
+    Ok(page(shown).render(out)?)
+}
+
+fn page(command: &Command) -> Man {
+    Man::new(command.clone()).source(concat!("scpol ", env!("CARGO_PKG_VERSION"))).manual("sidecar-policy")
 }

@@ -1,6 +1,7 @@
 //! `scpol drain`: releases objects that wait for an initializer. Works without an operator.
 
-use super::output::{self, Output, age};
+use super::live::Within;
+use super::output::{Names, Output, Printing, age};
 use super::waiting::{self, Look, Waited, Waiting};
 use super::{Cluster, End, live};
 use crate::cluster::discovery;
@@ -20,24 +21,16 @@ pub(super) struct DrainOptions {
     /// Clear this initializer instead of ours, a foreign one too
     #[arg(long, value_name = "NAME")]
     initializer: Option<String>,
-    /// Only objects of this namespace [default: all namespaces]
-    #[arg(short, long, value_name = "NAME")]
-    namespace: Option<String>,
-    /// Objects of all namespaces, which is the default
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
-    all_namespaces: bool,
-    /// Only objects with these labels, as for kubectl
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
-    selector: Option<String>,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    within: Within,
+    #[command(flatten)]
+    printing: Printing<Names>,
 }
 
 pub(super) async fn run(options: DrainOptions, out: &mut impl Write) -> Result<End> {
     let (client, _) = live::connect(&options.cluster).await?;
     let server = discovery::version(&client).await.context(live::ASKING)?;
-    let (namespace, selector) = (options.namespace.as_deref(), options.selector.as_deref());
+    let (namespace, selector) = (options.within.namespace.as_deref(), options.within.selector.as_deref());
     let Look { mut waiting, unseen } = waiting::find(&client, &server, namespace, selector).await?;
     if !options.list {
         let site = Site::new("", [], options.initializer.clone());
@@ -59,10 +52,14 @@ pub(super) async fn run(options: DrainOptions, out: &mut impl Write) -> Result<E
 
 fn print(waiting: &[Waiting], unseen: &[String], options: &DrainOptions, out: &mut impl Write) -> Result<()> {
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "DrainReport", "items": waiting });
-    if options.output.is_written(document, out)? {
+    if options.printing.is_written(document, out)? {
         return Ok(());
     }
+    if options.printing.output == Output::Name {
+        return waiting.iter().try_for_each(|object| Ok(writeln!(out, "{}/{}", object.resource, object.name)?));
+    }
     match (waiting, unseen) {
+        ([], _) if options.printing.no_headers => return Ok(()),
         ([], []) => return Ok(writeln!(out, "Nothing waits for an initializer.")?),
         ([], _) => return Ok(writeln!(out, "Nothing waits for an initializer in what could be looked at.")?),
         _ => {}
@@ -71,7 +68,8 @@ fn print(waiting: &[Waiting], unseen: &[String], options: &DrainOptions, out: &m
         let (age, names) = (age(object.age_seconds), object.pending.join(", "));
         [object.namespace.clone(), object.resource.clone(), object.name.clone(), age, names, result(object)]
     };
-    output::table(["NAMESPACE", "RESOURCE", "NAME", "AGE", "WAITS FOR", "RESULT"], waiting.iter().map(row), out)
+    let header = ["NAMESPACE", "RESOURCE", "NAME", "AGE", "WAITS FOR", "RESULT"];
+    options.printing.table(header, waiting.iter().map(row), out)
 }
 
 fn result(object: &Waiting) -> String {

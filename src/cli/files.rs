@@ -215,14 +215,19 @@ pub(super) fn kinds() -> String {
     format!("{built_in}, or a custom resource that a policy targets")
 }
 
+/// The heading of flags that the operator also has.
+const OPERATOR: &str = "Operator, as for scpol run";
+/// The heading of flags that limit what templates may hold.
+const TRUST: &str = "What policies are trusted with";
+
 /// Which operator it is.
 #[derive(Args, Debug)]
 pub(super) struct Operator {
     /// Namespace that the operator runs in: always protected
-    #[arg(long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", default_value = OPERATOR_NAMESPACE)]
+    #[arg(help_heading = OPERATOR, long, value_name = "NAME", env = "SCPOL_OPERATOR_NAMESPACE", default_value = OPERATOR_NAMESPACE)]
     pub(super) operator_namespace: String,
     /// An initializer name outside scpol.dev that policies may use, as the operator has it (repeatable)
-    #[arg(long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
+    #[arg(help_heading = OPERATOR, long = "initializer-name", value_name = "NAME", env = "SCPOL_INITIALIZER_NAME", value_delimiter = ',')]
     pub(super) initializer_names: Vec<String>,
 }
 
@@ -238,17 +243,17 @@ pub(super) fn namespace_name(text: &str) -> Result<String, String> {
 #[derive(Args, Debug)]
 pub(super) struct TrustOptions {
     /// Level of the Pod Security Standards that templates must keep to
-    #[arg(long, value_name = "LEVEL", env = "SCPOL_POD_SECURITY", value_enum, default_value_t)]
+    #[arg(help_heading = TRUST, long, value_name = "LEVEL", env = "SCPOL_POD_SECURITY", value_enum, default_value_t)]
     pod_security: Level,
     /// Namespaces where they need not: for policies that name nothing but these in spec.namespaces
-    #[arg(long, value_name = "NAMES", env = "SCPOL_PRIVILEGED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
+    #[arg(help_heading = TRUST, long, value_name = "NAMES", env = "SCPOL_PRIVILEGED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
     privileged_namespaces: Vec<String>,
     /// What else templates may hold, at whatever level
-    #[arg(long, value_name = "POWERS", env = "SCPOL_ALLOW_IN_TEMPLATES", value_delimiter = ',', value_enum)]
+    #[arg(help_heading = TRUST, long, value_name = "POWERS", env = "SCPOL_ALLOW_IN_TEMPLATES", value_delimiter = ',', value_enum)]
     allow_in_templates: Vec<Power>,
     /// Images that templates may name: registries, repositories, images, or globs such as registry.example.com/mesh/*
     /// (repeatable) [default: all]
-    #[arg(long, value_name = "IMAGES", env = "SCPOL_ALLOWED_IMAGES", value_delimiter = ',')]
+    #[arg(help_heading = TRUST, long, value_name = "IMAGES", env = "SCPOL_ALLOWED_IMAGES", value_delimiter = ',')]
     allowed_images: Vec<String>,
 }
 
@@ -272,11 +277,11 @@ pub(super) struct SiteOptions {
     #[command(flatten)]
     trust: TrustOptions,
     /// Namespaces that no policy reaches, as the operator has them
-    #[arg(long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
+    #[arg(help_heading = OPERATOR, long, value_name = "NAMES", env = "SCPOL_PROTECTED_NAMESPACES", value_delimiter = ',', value_parser = namespace_name)]
     protected_namespaces: Vec<String>,
     /// Version of the server and its nodes, which decides whether native sidecars can be had [default: a current one;
     /// of a live workload, its server's]
-    #[arg(long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION")]
+    #[arg(help_heading = OPERATOR, long, value_name = "VERSION", env = "SCPOL_KUBE_VERSION")]
     kube_version: Option<String>,
 }
 

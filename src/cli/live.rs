@@ -48,6 +48,27 @@ pub(super) struct Scope {
     pub(super) selector: Option<String>,
 }
 
+/// Which objects of the cluster, for commands that look through all namespaces.
+#[derive(Args, Debug)]
+pub(super) struct Within {
+    /// Only objects of this namespace [default: all namespaces]
+    #[arg(short, long, value_name = "NAME")]
+    pub(super) namespace: Option<String>,
+    /// Objects of all namespaces, which is the default
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub(super) all_namespaces: bool,
+    /// Only objects with these labels, as for kubectl
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub(super) selector: Option<String>,
+}
+
+impl Within {
+    /// Whether this is a part of the cluster.
+    pub(super) fn is_part(&self) -> bool {
+        self.namespace.is_some() || self.selector.is_some()
+    }
+}
+
 /// The context of an error if discovery fails.
 pub(super) const ASKING: &str = "cannot ask the server what it has";
 

@@ -25,7 +25,7 @@ use crate::cluster::access::Access;
 use crate::cluster::client::chain;
 use crate::timing::Timing;
 use anyhow::Result;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -36,6 +36,16 @@ use std::time::Duration;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// When output has colours [default: on a terminal, without NO_COLOR]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        env = "SCPOL_COLOR",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    color: ColorChoice,
 }
 
 #[derive(Subcommand, Debug)]
@@ -68,8 +78,8 @@ enum Command {
     Test(test::TestOptions),
     /// Print a completion script for a shell
     Completions(completions::CompletionsOptions),
-    /// Print the manual page
-    Man,
+    /// Print manual pages
+    Man(completions::ManOptions),
     /// Print the version of this program
     Version(version::VersionOptions),
 }
@@ -190,6 +200,39 @@ impl Waiting {
     }
 }
 
+/// The commands in the groups of `scpol help`.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("On files", &["inject", "uninject", "lint", "test", "convert"]),
+    ("On files or a cluster", &["explain", "diff"]),
+    ("On a cluster", &["check", "status", "drain", "uninstall"]),
+    ("Operator", &["run", "crd"]),
+    ("Other", &["completions", "man", "version", "help"]),
+];
+
+/// The help of `help`, which clap adds when it parses.
+const HELP: &str = "Print this message or the help of a command";
+
+/// The whole command line. Its help lists the commands in groups, as kubectl's does.
+fn command() -> clap::Command {
+    let command = Cli::command();
+    let header = command.get_styles().get_header();
+    let literal = command.get_styles().get_literal();
+    let mut groups = String::new();
+    for (title, names) in GROUPS {
+        groups.push_str(&format!("{header}{title}:{header:#}\n"));
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map_or(HELP.to_owned(), ToString::to_string);
+            groups.push_str(&format!("  {literal}{name:<11}{literal:#}  {about}\n"));
+        }
+        groups.push('\n');
+    }
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{header}Options:{header:#}\n{{options}}{{after-help}}"
+    );
+    command.help_template(template)
+}
+
 /// The result of a command that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -201,9 +244,15 @@ enum End {
 
 /// Runs the command from the command line.
 pub fn main() -> ExitCode {
-    let program = std::env::args_os().next().map(PathBuf::from);
-    let as_plugin = program.as_deref().and_then(|path| path.file_name()).is_some_and(|name| name == "kubectl-scpol");
-    let command = if as_plugin { Cli::command().bin_name("kubectl scpol") } else { Cli::command() };
+    let mut words = std::env::args_os();
+    let program = words.next().map(PathBuf::from);
+    let name = program.as_deref().and_then(|path| path.file_name()).and_then(|name| name.to_str()).unwrap_or_default();
+    if name == completions::KUBECTL_COMPLETE {
+        return code_of(
+            completions::complete_for_kubectl(command(), words, &mut std::io::stdout().lock()).map(|()| End::Fine),
+        );
+    }
+    let command = if name == "kubectl-scpol" { command().bin_name("kubectl scpol") } else { command() };
     let cli =
         match command.try_get_matches().and_then(|matches| <Cli as clap::FromArgMatches>::from_arg_matches(&matches)) {
             Ok(cli) => cli,
@@ -213,7 +262,18 @@ pub fn main() -> ExitCode {
                 return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
             }
         };
-    match dispatch(cli) {
+    match cli.color {
+        ColorChoice::Auto => anstream::ColorChoice::Auto,
+        ColorChoice::Always => anstream::ColorChoice::Always,
+        ColorChoice::Never => anstream::ColorChoice::Never,
+    }
+    .write_global();
+    code_of(dispatch(cli))
+}
+
+/// The exit code for `result`. Prints an error.
+fn code_of(result: Result<End>) -> ExitCode {
+    match result {
         Ok(End::Fine) => ExitCode::SUCCESS,
         Ok(End::Finding) => ExitCode::from(1),
         // The reader of our output has gone, as in `scpol crd | head`. We print nothing more and use the exit code of a
@@ -245,8 +305,8 @@ fn dispatch(cli: Cli) -> Result<End> {
         Command::Status(options) => block_on(|| status::run(options, &mut out)),
         Command::Uninstall(options) => block_on(|| uninstall::run(options, &mut out)),
         Command::Test(options) => test::run(&options, &mut out),
-        Command::Completions(options) => completions::run(&options, &mut Cli::command(), &mut out).map(|()| End::Fine),
-        Command::Man => completions::man(Cli::command(), &mut out).map(|()| End::Fine),
+        Command::Completions(options) => completions::run(&options, &mut command(), &mut out).map(|()| End::Fine),
+        Command::Man(options) => completions::man(&options, command(), &mut out).map(|()| End::Fine),
         Command::Version(options) => version::run(&options, &mut out).map(|()| End::Fine),
     }
 }
@@ -272,7 +332,17 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_one_group_of_the_help() {
+        let command = command();
+        let mut names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).chain(["help"]).collect();
+        let mut grouped: Vec<_> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        names.sort_unstable();
+        grouped.sort_unstable();
+        assert_eq!(grouped, names);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::End;
 use super::files::{self, Reading, plan};
-use super::output::{self, Output, counted, remark};
+use super::output::{self, Cases, Output, Printing, counted, remark};
 use crate::api::pod_security::Level;
 use crate::api::trust::{Power, Trust};
 use crate::cluster::client::chain;
@@ -14,6 +14,7 @@ use crate::source::{self, Walk};
 use crate::workload::Workload;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use similar::TextDiff;
@@ -29,9 +30,8 @@ pub(super) struct TestOptions {
     /// Write down what comes out as what is expected; read the difference before you keep it
     #[arg(long)]
     update: bool,
-    /// How the result is printed
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    printing: Printing<Cases>,
 }
 
 pub(super) fn run(options: &TestOptions, out: &mut impl Write) -> Result<End> {
@@ -43,7 +43,7 @@ pub(super) fn run(options: &TestOptions, out: &mut impl Write) -> Result<End> {
         bail!("no case found: a case is a folder with `{POLICY}` and `{WORKLOAD}`");
     }
     let results: Vec<CaseResult> = folders.iter().map(|folder| CaseResult::of(folder, options.update)).collect();
-    print(options.output, &results, out)?;
+    print(&options.printing, &results, out)?;
     out.flush()?;
     let broken = results.iter().filter(|result| result.broken).count();
     ensure!(broken == 0, "{} cannot be run: see above", counted(broken, "case", "cases"));
@@ -72,6 +72,21 @@ impl CaseResult {
         }
     }
 
+    fn junit(&self) -> TestCase {
+        let status = if self.ok {
+            TestCaseStatus::success()
+        } else {
+            let kind = if self.broken { NonSuccessKind::Error } else { NonSuccessKind::Failure };
+            let mut status = TestCaseStatus::non_success(kind);
+            let first = self.faults.first().and_then(|fault| fault.lines().next()).unwrap_or_default();
+            status.set_message(first).set_description(self.faults.join("\n"));
+            status
+        };
+        let mut case = TestCase::new(&self.case, status);
+        case.set_classname("scpol test");
+        case
+    }
+
     fn faults(folder: &Path, is_update: bool) -> Result<Vec<String>> {
         let case = Case::read(folder)?;
         let found = case.ask();
@@ -87,11 +102,16 @@ impl CaseResult {
     }
 }
 
-fn print(output: Output, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
+fn print(printing: &Printing<Cases>, results: &[CaseResult], out: &mut impl Write) -> Result<()> {
     let report =
         || serde_json::json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "TestReport", "cases": results });
-    if output.is_written(report, out)? {
+    if printing.is_written(report, out)? {
         return Ok(());
+    }
+    if printing.output == Output::Junit {
+        let mut suite = TestSuite::new("cases");
+        suite.add_test_cases(results.iter().map(CaseResult::junit));
+        return output::write_junit("scpol test", [suite], out);
     }
     let failed: Vec<_> = results.iter().filter(|result| !result.ok).collect();
     if !failed.is_empty() {
@@ -99,7 +119,12 @@ fn print(output: Output, results: &[CaseResult], out: &mut impl Write) -> Result
             let case = |index| if index == 0 { result.case.clone() } else { String::new() };
             result.faults.iter().enumerate().map(move |(index, fault)| [case(index), fault.trim_end().to_owned()])
         });
-        output::table(["CASE", "FAULT"], rows, out)?;
+        printing.table(["CASE", "FAULT"], rows, out)?;
+    }
+    if printing.no_headers {
+        return Ok(());
+    }
+    if !failed.is_empty() {
         writeln!(out)?;
     }
     let cases = counted(results.len(), "case", "cases");

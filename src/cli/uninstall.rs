@@ -16,7 +16,7 @@
 
 use super::files::Operator;
 use super::installed::{Installed, Part, Piece};
-use super::output::{self, Output, counted};
+use super::output::{self, Output, Reports, counted};
 use super::waiting::{self, Look, Waited as Released};
 use super::{Cluster, End, Waiting, live};
 use crate::api::code::Code;
@@ -64,7 +64,7 @@ pub(super) struct UninstallOptions {
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = super::duration)]
     timeout: Duration,
     /// How to print
-    #[arg(short, long, value_enum, default_value_t)]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Output::parser::<Reports>())]
     output: Output,
     #[command(flatten)]
     operator: Operator,

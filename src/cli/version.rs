@@ -1,6 +1,6 @@
 //! `scpol version`.
 
-use super::output::Output;
+use super::output::{Output, Reports};
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
@@ -9,7 +9,7 @@ use std::io::Write;
 #[derive(Args, Debug)]
 pub(super) struct VersionOptions {
     /// How to print
-    #[arg(short, long, value_enum, default_value_t)]
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Output::parser::<Reports>())]
     output: Output,
 }
 

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 crate::tests![
     drain_shows_everything_that_waits_and_clears_only_what_it_is_told_to,
     the_binary_is_a_plugin_of_kubectl,
+    kubectl_completes_the_plugin,
     explain_tells_of_a_live_workload_what_every_stored_policy_does,
     explain_sums_up_the_workloads_of_a_kind_of_a_label_or_of_all_namespaces,
     diff_compares_the_stored_policies_with_new_ones_over_the_stored_workloads,
@@ -56,6 +57,8 @@ async fn drain_shows_everything_that_waits_and_clears_only_what_it_is_told_to() 
     assert_eq!((code, table.trim()), (0, "Nothing waits for an initializer."));
     let (_, selected) = scpol(&world.cluster, &["drain", "--list", "-l", "app=ours"]).await?;
     assert!(selected.contains("ours") && !selected.contains("mixed"), "{selected}");
+    let (_, names) = scpol(&world.cluster, &["drain", "--list", "-l", "app=ours", "-o", "name"]).await?;
+    assert_eq!(names, "deployments.apps/ours\n");
 
     let (code, table) = scpol(&world.cluster, &["drain"]).await?;
     assert_eq!(code, 1, "foreign ones still wait: {table}");
@@ -119,6 +122,20 @@ async fn the_binary_is_a_plugin_of_kubectl() -> Result<()> {
     let mut kubectl = world.cluster.kubectl(User::Admin);
     let help = kubectl.env("PATH", &plugins).args(["scpol", "drain", "--help"]).output().await?;
     assert!(String::from_utf8_lossy(&help.stdout).contains("Usage: kubectl scpol drain"), "{help:?}");
+    Ok(())
+}
+
+async fn kubectl_completes_the_plugin() -> Result<()> {
+    let cluster = ControlPlane::builder(Version::NEWEST).start().await?;
+    let plugins = cluster.dir().join("plugins");
+    std::fs::create_dir(&plugins)?;
+    for name in ["kubectl-scpol", "kubectl_complete-scpol"] {
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_scpol"), plugins.join(name))?;
+    }
+    let mut kubectl = cluster.kubectl(User::Admin);
+    let output = kubectl.env("PATH", &plugins).args(["__complete", "scpol", "unins"]).output().await?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.starts_with("uninstall\t") && printed.ends_with("\n:4\n"), "{output:?}");
     Ok(())
 }
 

@@ -2,16 +2,19 @@
 
 use crate::commands::scpol;
 use crate::support::{LIMIT, Operator, in_force, wait_condition, within};
-use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, sidecar, waiting};
+use crate::world::{DEPLOYMENTS, PODS, World, containers, deployment, path, request, sidecar, waiting};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 use std::path::Path;
+use tokio::io::AsyncBufReadExt;
 
 crate::tests![
     a_policy_is_told_with_its_registration_its_numbers_and_what_has_missed_it,
     what_is_to_be_done_about_a_missed_workload_has_it_injected,
     without_the_definition_it_says_so_and_without_an_operator_it_counts,
+    status_counts_a_part_of_the_cluster_and_prints_what_kubectl_would,
+    status_watches_policies_until_it_is_interrupted,
 ];
 
 /// The report of `scpol status` with `arguments`, and its exit code.
@@ -172,5 +175,94 @@ async fn without_the_definition_it_says_so_and_without_an_operator_it_counts() -
     world.create(DEPLOYMENTS, &deployment("web")).await?;
     let (code, one) = report(&world, &["envoy"]).await?;
     assert_eq!((code, &one["targets"][0]["missed"]), (1, &json!(1)), "{one}");
+    Ok(())
+}
+
+async fn status_counts_a_part_of_the_cluster_and_prints_what_kubectl_would() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    for name in ["web", "cart"] {
+        world.create(DEPLOYMENTS, &deployment(name)).await?;
+    }
+    for (arguments, missed) in
+        [(&["-n", "default"][..], "2"), (&["-l", "app=web"], "1"), (&["-n", "kube-public"], "0"), (&["-A"], "0")]
+    {
+        let template = ["status", "-o", "jsonpath={.items[*].name}: {.items[*].missed}"];
+        let (_, printed) = scpol(&world.cluster, &[&template, arguments].concat()).await?;
+        assert_eq!(printed, format!("envoy: {missed}"), "{arguments:?}: without an operator nothing else is counted");
+    }
+    let (code, one) = report(&world, &["envoy", "-l", "app=cart"]).await?;
+    assert_eq!((code, &one["workloads"][0]["name"], &one["targets"][0]["matched"]), (1, &json!("cart"), &json!(1)));
+    for (arguments, expected) in [
+        (&["-o", "name"][..], "sidecarpolicy.scpol.dev/envoy\n"),
+        (&["envoy", "-o", "name"], "sidecarpolicy.scpol.dev/envoy\n"),
+        (&["envoy", "--no-headers", "-l", "app=other"], ""),
+    ] {
+        let (_, printed) = scpol(&world.cluster, &[&["status"], arguments].concat()).await?;
+        assert_eq!(printed, expected, "{arguments:?}");
+    }
+    let (_, wide) = scpol(&world.cluster, &["status", "-o", "wide", "--no-headers"]).await?;
+    assert!(
+        wide.starts_with("envoy  Unknown  ") && wide.ends_with("0       no operator has seen it; is one running?\n"),
+        "{wide:?}"
+    );
+    let (_, checks) = scpol(&world.cluster, &["check", "-o", "wide"]).await?;
+    let (_, rows) = checks.split_once("\n\n").context("a headline")?;
+    assert!(rows.lines().next().is_some_and(|header| header.ends_with("  FIX")), "{checks}");
+    let operator = rows.lines().find(|row| row.starts_with("PROBLEM") && row.contains("  operator  "));
+    assert!(operator.is_some_and(|row| row.ends_with('.')), "its fix is in its row: {checks}");
+    Ok(())
+}
+
+/// A `scpol` that runs until it is dropped, and the lines that it prints.
+struct Watching {
+    _child: tokio::process::Child,
+    lines: tokio::io::Lines<tokio::io::BufReader<tokio::process::ChildStdout>>,
+}
+
+impl Watching {
+    fn start(cluster: &ControlPlane, arguments: &[&str]) -> Result<Self> {
+        let mut child = tokio::process::Command::new(env!("CARGO_BIN_EXE_scpol"))
+            .args(arguments)
+            .env("KUBECONFIG", cluster.kubeconfig(User::Admin))
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let out = child.stdout.take().context("its output")?;
+        Ok(Self { _child: child, lines: tokio::io::BufReader::new(out).lines() })
+    }
+
+    async fn line(&mut self) -> Result<String> {
+        let line = tokio::time::timeout(LIMIT, self.lines.next_line()).await.context("no further line")??;
+        line.context("it has ended")
+    }
+}
+
+async fn status_watches_policies_until_it_is_interrupted() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::NEWEST)).await?;
+    world.policy("envoy", sidecar("envoy")).await?;
+    let mut all = Watching::start(&world.cluster, &["status", "-w"])?;
+    let mut one = Watching::start(&world.cluster, &["status", "envoy", "-w"])?;
+    assert!(all.line().await?.starts_with("NAME   READY    REASON"));
+    assert!(all.line().await?.starts_with("envoy  Unknown"));
+    assert_eq!(one.line().await?, "envoy: 0 of 0 injected; not ready: no operator has seen it; is one running?");
+
+    world.policy("log", sidecar("log")).await?;
+    let new = all.line().await?;
+    assert!(new.starts_with("log    Unknown"), "only the policy that is new, below the others: {new}");
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "Programmed", "message": "in force",
+        "lastTransitionTime": "2024-01-01T00:00:00Z",
+    });
+    let status = json!({ "conditions": [ready], "matched": 40, "injected": 12, "missed": 28 });
+    let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
+    request(&world.admin, "PATCH", "/apis/scpol.dev/v1alpha1/sidecarpolicies/envoy/status", &patch).await?;
+    assert_eq!(one.line().await?, "envoy: 12 of 40 injected, 28 missed");
+    let changed = all.line().await?;
+    assert!(changed.starts_with("envoy  True     Programmed"), "{changed}");
+    world.delete("/apis/scpol.dev/v1alpha1/sidecarpolicies/envoy").await?;
+    assert_eq!(one.line().await?, "envoy: deleted");
+    let gone = all.line().await?;
+    assert!(gone.starts_with("envoy  Deleted"), "{gone}");
     Ok(())
 }

@@ -12,7 +12,7 @@ mod server;
 
 use super::files::SiteOptions;
 use super::installed::Installed;
-use super::output::Output;
+use super::output::{Checks, Printing};
 use super::{Cluster, End, live};
 use crate::api::v1alpha1::EngineChoice;
 use crate::capabilities::Capabilities;
@@ -37,9 +37,8 @@ pub(super) struct CheckOptions {
     /// Exit code 1 for warnings, too
     #[arg(long)]
     strict: bool,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    printing: Printing<Checks>,
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]
@@ -100,7 +99,7 @@ pub(super) async fn run(options: CheckOptions, out: &mut impl Write) -> Result<E
         }
         report.add(policies::stuck(&subject).await);
     }
-    report.print(options.output, out)?;
+    report.print(&options.printing, out)?;
     report.end(options.strict)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::api::code::Code;
 use crate::cli::End;
-use crate::cli::output::{self, Output, counted};
+use crate::cli::output::{Checks, Output, Printing, counted};
 use anyhow::{Result, bail};
 use serde::Serialize;
 use serde_json::json;
@@ -135,17 +135,31 @@ impl Report {
         format!("Kubernetes {}: {parts}", self.server)
     }
 
-    pub(super) fn print(&self, output: Output, out: &mut impl Write) -> Result<()> {
+    pub(super) fn print(&self, printing: &Printing<Checks>, out: &mut impl Write) -> Result<()> {
         let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "CheckReport", "server": self.server, "items": self.items });
-        if output.is_written(document, out)? {
+        if printing.is_written(document, out)? {
             return Ok(());
         }
-        writeln!(out, "{}\n", self.headline())?;
-        let rows = self.items.iter().map(|item| {
+        if !printing.no_headers {
+            writeln!(out, "{}\n", self.headline())?;
+        }
+        let row = |item: &Item| {
             let code = item.code.clone().unwrap_or("-".to_owned());
             [item.result.word().to_owned(), code, item.check.clone(), item.message.clone()]
-        });
-        output::table(["RESULT", "CODE", "CHECK", "MESSAGE"], rows, out)?;
+        };
+        if printing.output == Output::Wide {
+            let rows = self.items.iter().map(|item| {
+                let [result, code, check, message] = row(item);
+                let fix = if item.fix.is_empty() { "-".to_owned() } else { item.fix.clone() };
+                [result, code, check, message, fix]
+            });
+            printing.table(["RESULT", "CODE", "CHECK", "MESSAGE", "FIX"], rows, out)?;
+            return Ok(out.flush()?);
+        }
+        printing.table(["RESULT", "CODE", "CHECK", "MESSAGE"], self.items.iter().map(row), out)?;
+        if printing.no_headers {
+            return Ok(out.flush()?);
+        }
         let fixes = self.items.iter().filter(|item| !item.fix.is_empty());
         for (index, item) in fixes.enumerate() {
             writeln!(out, "{}{}: {}", if index == 0 { "\n" } else { "" }, item.check, item.fix)?;

@@ -2,7 +2,6 @@
 
 use super::DiffOptions;
 use crate::cli::files::{Subject, title};
-use crate::cli::output;
 use crate::decision::Decision;
 use crate::inject;
 use crate::manifest::{self, Layout};
@@ -236,10 +235,13 @@ impl Report {
                 "items": self.changed,
             })
         };
-        if options.output.is_written(document, out)? {
+        if options.printing.is_written(document, out)? {
             return Ok(());
         }
-        writeln!(out, "{}", self.headline())?;
+        let printing = &options.printing;
+        if !printing.no_headers {
+            writeln!(out, "{}", self.headline())?;
+        }
         if self.is_empty() {
             return Ok(());
         }
@@ -249,8 +251,10 @@ impl Report {
                 [row.change.word(), &changed.title, policy, &row.message].map(str::to_owned)
             })
         });
-        writeln!(out)?;
-        output::table(["CHANGE", "WORKLOAD", "POLICY", "WHY"], rows, out)?;
+        if !printing.no_headers {
+            writeln!(out)?;
+        }
+        printing.table(["CHANGE", "WORKLOAD", "POLICY", "WHY"], rows, out)?;
         for changed in self.changed.iter().filter(|changed| options.verbose && !changed.diff.is_empty()) {
             write!(out, "\n{}", changed.diff)?;
         }

@@ -4,7 +4,7 @@ mod changes;
 
 use super::files::{self, ReadOptions, SiteOptions, Subject};
 use super::live::{self, Asked, Known, Scope};
-use super::output::{Output, remark};
+use super::output::{Printing, remark};
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
 use anyhow::{Context, Result};
@@ -31,9 +31,8 @@ pub(super) struct DiffOptions {
     /// Show what changes in each workload, as a unified diff
     #[arg(short, long)]
     verbose: bool,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    printing: Printing,
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]

@@ -6,7 +6,7 @@ mod summary;
 
 use super::files::{self, ReadOptions, SiteOptions, Subject};
 use super::live::{self, Asked, Known, NotStarting, Scope};
-use super::output::Output;
+use super::output::Printing;
 use super::{Cluster, End};
 use crate::policy::{Policies, Site};
 use anyhow::{Result, bail};
@@ -32,9 +32,8 @@ pub(super) struct ExplainOptions {
     policies: Vec<PathBuf>,
     #[command(flatten)]
     scope: Scope,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    printing: Printing,
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]
@@ -57,14 +56,14 @@ pub(super) async fn run(options: ExplainOptions, out: &mut impl Write) -> Result
     let mut reports: Vec<_> = subjects.into_iter().map(|subject| Report::of(subject, &known, &site, minor)).collect();
     reports.iter_mut().zip(not_starting).for_each(|(report, not_starting)| report.take(not_starting));
     let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "ExplainReport", "items": reports });
-    if !options.output.is_written(document, out)? {
+    if !options.printing.is_written(document, out)? {
         match &reports[..] {
             [] => {
                 let place = place.map_or(String::new(), |namespace| format!(" in namespace `{namespace}`"));
                 writeln!(out, "no such workload{place}")?;
             }
-            [report] => report.write(out)?,
-            reports => summary::write(reports, &known, out)?,
+            [report] => report.write(&options.printing, out)?,
+            reports => summary::write(reports, &known, &options.printing, out)?,
         }
     }
     out.flush()?;

@@ -4,7 +4,7 @@ use super::quality::Change;
 use crate::api::code::Code;
 use crate::cli::files::{Subject, of_pods, other_version, plan, title};
 use crate::cli::live::{Invalid, Known, NotStarting, maker};
-use crate::cli::output;
+use crate::cli::output::{Printing, counted};
 use crate::decision::{Decision, JUDGED, Left, Outcome, rehearsal};
 use crate::inject::marker;
 use crate::lint::{late_references, needs, shared_ports, vet};
@@ -101,6 +101,8 @@ pub(super) enum Finding {
     /// The policy conflicts, and the create is rejected for it.
     Refuses,
 }
+
+const HEADER: [&str; 5] = ["POLICY", "RESULT", "ROW", "CODE", "WHY"];
 
 impl Finding {
     pub(super) fn word(self) -> &'static str {
@@ -262,7 +264,7 @@ impl Report {
         }
         notes.extend(self.remarks.iter().cloned());
         let not_starting = self.not_starting.iter().map(|NotStarting { policy, container, reason, pods, code, .. }| {
-            let pods = output::counted(*pods, "pod", "pods");
+            let pods = counted(*pods, "pod", "pods");
             format!("{policy}: container `{container}` does not start in {pods}: {reason} ({code}); `kubectl describe pod` says why")
         });
         notes.extend(not_starting);
@@ -284,8 +286,10 @@ impl Report {
     }
 
     /// Writes the report for people.
-    pub(super) fn write(&self, out: &mut impl Write) -> Result<()> {
-        writeln!(out, "{}", self.headline())?;
+    pub(super) fn write(&self, printing: &Printing, out: &mut impl Write) -> Result<()> {
+        if !printing.no_headers {
+            writeln!(out, "{}", self.headline())?;
+        }
         if self.policies.is_empty() {
             return Ok(());
         }
@@ -294,8 +298,11 @@ impl Report {
             let code = answer.code.clone().unwrap_or("-".to_owned());
             [answer.policy.clone(), answer.result.word().to_owned(), row, code, answer.message.clone()]
         });
+        if printing.no_headers {
+            return printing.table(HEADER, rows, out);
+        }
         writeln!(out)?;
-        output::table(["POLICY", "RESULT", "ROW", "CODE", "WHY"], rows, out)?;
+        printing.table(HEADER, rows, out)?;
         for (index, note) in self.notes().iter().enumerate() {
             writeln!(out, "{}{note}", if index == 0 { "\n" } else { "" })?;
         }

@@ -3,19 +3,24 @@
 use super::report::{Answer, Finding, Report};
 use crate::api::code::Code;
 use crate::cli::live::Known;
-use crate::cli::output;
+use crate::cli::output::Printing;
 use crate::policy::Policies;
 use anyhow::Result;
 use std::io::Write;
 
+const HEADER: [&str; 6] = ["WORKLOAD", "POLICY", "RESULT", "ROW", "CODE", "REASON"];
+
 /// Writes the summary of several `reports`. Only the report on a single workload shows the compared values.
-pub(super) fn write(reports: &[Report], known: &Known, out: &mut impl Write) -> Result<()> {
+pub(super) fn write(reports: &[Report], known: &Known, printing: &Printing, out: &mut impl Write) -> Result<()> {
     let Known { policies, invalid, idle } = known;
-    writeln!(out, "{}", headline(reports, policies))?;
     let rows: Vec<_> = reports.iter().flat_map(rows).collect();
+    if printing.no_headers {
+        return printing.table(HEADER, rows, out);
+    }
+    writeln!(out, "{}", headline(reports, policies))?;
     if !rows.is_empty() {
         writeln!(out)?;
-        output::table(["WORKLOAD", "POLICY", "RESULT", "ROW", "CODE", "REASON"], rows, out)?;
+        printing.table(HEADER, rows, out)?;
     }
     if policies.iter().next().is_none() && invalid.is_empty() {
         return Ok(());

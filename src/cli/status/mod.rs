@@ -1,13 +1,14 @@
 //! `scpol status`: the state of all policies, or of one in detail. The workloads of a single policy are counted by the
-//! command itself, so it works without an operator.
+//! command itself, so it works without an operator. So are those of a part of the cluster.
 
 mod report;
+mod watch;
 mod workloads;
 
 use super::files::SiteOptions;
 use super::installed::Installed;
-use super::live;
-use super::output::{self, Output, age};
+use super::live::{self, Within};
+use super::output::{Items, Output, Printing, age};
 use super::{Cluster, End};
 use crate::api::v1alpha1::SidecarPolicyStatus;
 use crate::cluster::discovery;
@@ -19,20 +20,26 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use report::Report;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::Write;
+use workloads::Counted;
 
 #[derive(Args, Debug)]
 pub(super) struct StatusOptions {
     /// The policy [default: a line for each]
     #[arg(value_name = "POLICY")]
     policy: Option<String>,
+    /// Only count workloads of this namespace, and with these labels
+    #[command(flatten)]
+    within: Within,
     /// At most so many of the workloads that have missed it, or have an earlier template; 0: all
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    /// Print what the operator counts, and then each change, until it is interrupted. Of one policy it is the progress
+    #[arg(short, long, conflicts_with_all = ["namespace", "selector"])]
+    watch: bool,
+    #[command(flatten)]
+    printing: Printing<Items>,
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]
@@ -40,7 +47,7 @@ pub(super) struct StatusOptions {
 }
 
 /// One line of the overview.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 struct Summary {
     name: String,
@@ -62,20 +69,40 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
     let mut site = options.site.site()?;
     let stored =
         live::stored(&client).await?.context("the server has no SidecarPolicies: install the operator first")?;
-    let Some(name) = &options.policy else { return overview(&stored, options.output, out) };
-    let Some(object) = stored.iter().find(|policy| policy.name() == name) else { return Err(unknown(name, &stored)) };
+    let find = |name: &String| stored.iter().find(|policy| policy.name() == name).ok_or_else(|| unknown(name, &stored));
+    let object = options.policy.as_ref().map(find).transpose()?;
+    if options.watch {
+        return watch::run(&client, &options, out).await;
+    }
+    if object.is_none() && !options.within.is_part() {
+        return overview(&stored.iter().map(summary).collect::<Vec<_>>(), &options.printing, out);
+    }
     let known = live::known(&stored, &site);
     let groups = || known.policies.kinds().map(|kind| kind.group.as_str());
     let server = discovery::discover(&client, |group| groups().any(|own| own == group)).await.context(live::ASKING)?;
     if !options.site.names_version() {
         site = site.on(&server);
     }
+    let count = async |object: &Object| match known.policies.get(object.name()) {
+        None => None,
+        Some(policy) => {
+            let is_in_force = is_programmed(&status(object)) && policy.is_enforced();
+            let within = &options.within;
+            Some(workloads::count(&client, &server, policy, is_in_force, &known.policies, &site, within).await)
+        }
+    };
+    let Some(object) = object else {
+        let mut summaries = Vec::new();
+        for object in &stored {
+            let counted = count(object).await.transpose()?.unwrap_or_default();
+            summaries.push(summary(object).counted(&counted));
+        }
+        return overview(&summaries, &options.printing, out);
+    };
     let installed = Installed { client: &client, server: &server, namespace: &site.operator_namespace };
-    let status = status(object);
-    let mut report = Report::new(name, &status, installed.registrations().await, parsed(object, &site).as_ref());
-    if let Some(policy) = known.policies.get(name) {
-        let is_in_force = is_programmed(&status) && policy.is_enforced();
-        let counted = workloads::count(&client, &server, policy, is_in_force, &known.policies, &site).await;
+    let registrations = installed.registrations().await;
+    let mut report = Report::new(object.name(), &status(object), registrations, parsed(object, &site).as_ref());
+    if let Some(counted) = count(object).await {
         report.take(counted, options.limit);
     }
     let document = || {
@@ -84,11 +111,18 @@ pub(super) async fn run(options: StatusOptions, out: &mut impl Write) -> Result<
         document["kind"] = json!("PolicyStatusReport");
         document
     };
-    if !options.output.is_written(document, out)? {
-        report.write(out)?;
+    if options.printing.output == Output::Name {
+        writeln!(out, "{}", full_name(object.name()))?;
+    } else if !options.printing.is_written(document, out)? {
+        report.write(&options.printing, out)?;
     }
     out.flush()?;
     report.end()
+}
+
+/// The name of a policy, as `kubectl get -o name` prints it.
+fn full_name(policy: &str) -> String {
+    format!("sidecarpolicy.scpol.dev/{policy}")
 }
 
 fn parsed(object: &Object, site: &Site) -> Option<Policy> {
@@ -119,12 +153,16 @@ fn unknown(name: &str, stored: &[Object]) -> anyhow::Error {
     anyhow::anyhow!("there is no SidecarPolicy `{name}`; {hint}")
 }
 
-fn overview(stored: &[Object], output: Output, out: &mut impl Write) -> Result<End> {
-    let summaries: Vec<_> = stored.iter().map(summary).collect();
-    let document = || json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "StatusReport", "items": summaries });
-    if !output.is_written(document, out)? {
-        write(&summaries, out)?;
+/// The document for machines.
+fn document(summaries: &[Summary]) -> Value {
+    json!({ "apiVersion": "cli.scpol.dev/v1alpha1", "kind": "StatusReport", "items": summaries })
+}
+
+fn overview(summaries: &[Summary], printing: &Printing<Items>, out: &mut impl Write) -> Result<End> {
+    if !printing.is_written(|| document(summaries), out)? {
+        write(summaries, printing, out)?;
     }
+    out.flush()?;
     Ok(if summaries.iter().all(|summary| summary.ready == "True") { End::Fine } else { End::Finding })
 }
 
@@ -151,21 +189,67 @@ fn summary(policy: &Object) -> Summary {
     }
 }
 
-fn write(summaries: &[Summary], out: &mut impl Write) -> Result<()> {
-    if summaries.is_empty() {
-        return Ok(writeln!(out, "There is no policy.")?);
+impl Summary {
+    /// The same with the numbers of `counted` instead of the operator's.
+    fn counted(self, counted: &Counted) -> Self {
+        let sum = |field: fn(&workloads::Sums) -> usize| {
+            counted.sums.iter().map(|sums| i64::try_from(field(sums)).unwrap_or(i64::MAX)).sum()
+        };
+        Self {
+            matched: sum(|sums| sums.matched),
+            injected: sum(|sums| sums.injected),
+            outdated: sum(|sums| sums.outdated),
+            missed: sum(|sums| sums.missed),
+            failed: sum(|sums| sums.failed),
+            pending: sum(|sums| sums.pending),
+            ..self
+        }
     }
-    let header = ["NAME", "READY", "REASON", "ENGINE", "MATCHED", "INJECTED", "OUTDATED", "MISSED", "PENDING", "AGE"];
-    let rows = summaries.iter().map(|summary| {
-        let Summary { name, ready, reason, engine, .. } = summary;
-        let numbers = [summary.matched, summary.injected, summary.outdated, summary.missed, summary.pending];
-        let [matched, injected, outdated, missed, pending] = numbers.map(|number| number.to_string());
-        let (name, ready, reason, engine) = (name.clone(), ready.clone(), reason.clone(), engine.clone());
-        [name, ready, reason, engine, matched, injected, outdated, missed, pending, age(summary.age_seconds)]
-    });
-    output::table(header, rows, out)?;
-    for summary in summaries.iter().filter(|summary| summary.ready != "True") {
-        writeln!(out, "\n{}: {}", summary.name, summary.message)?;
+
+    /// The cells of `-o wide`; all but the last two are those of a table.
+    fn cells(&self) -> [String; 12] {
+        let number = |number: i64| number.to_string();
+        [
+            self.name.clone(),
+            self.ready.clone(),
+            self.reason.clone(),
+            self.engine.clone(),
+            number(self.matched),
+            number(self.injected),
+            number(self.outdated),
+            number(self.missed),
+            number(self.pending),
+            age(self.age_seconds),
+            number(self.failed),
+            self.message.clone(),
+        ]
     }
-    Ok(())
+}
+
+const WIDE: [&str; 12] = [
+    "NAME", "READY", "REASON", "ENGINE", "MATCHED", "INJECTED", "OUTDATED", "MISSED", "PENDING", "AGE", "FAILED",
+    "MESSAGE",
+];
+
+/// The first `N` of the cells of `-o wide`.
+fn narrow<const N: usize, T>(cells: [T; 12]) -> [T; N] {
+    let mut cells = cells.into_iter();
+    std::array::from_fn(|_| cells.next().expect("a table has fewer columns than `-o wide`"))
+}
+
+fn write(summaries: &[Summary], printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
+    let rows = summaries.iter().map(Summary::cells);
+    match printing.output {
+        Output::Name => summaries.iter().try_for_each(|summary| Ok(writeln!(out, "{}", full_name(&summary.name))?)),
+        _ if summaries.is_empty() && printing.no_headers => Ok(()),
+        _ if summaries.is_empty() => Ok(writeln!(out, "There is no policy.")?),
+        Output::Wide => printing.table(WIDE, rows, out),
+        _ => {
+            printing.table(narrow::<10, _>(WIDE), rows.map(narrow), out)?;
+            for summary in summaries.iter().filter(|summary| summary.ready != "True" && !printing.no_headers) {
+                writeln!(out, "\n{}: {}", summary.name, summary.message)?;
+            }
+            Ok(())
+        }
+    }
 }

@@ -6,7 +6,7 @@ use crate::api::v1alpha1::{Failure, SidecarPolicyStatus};
 use crate::cli::End;
 use crate::cli::installed::{Piece, needed};
 use crate::cli::live::NotStarting;
-use crate::cli::output::{self, age, place};
+use crate::cli::output::{Items, Output, Printing, Tone, age, place};
 use crate::cluster::client::chain;
 use crate::policy::Policy;
 use anyhow::{Result, anyhow};
@@ -137,25 +137,28 @@ impl Report {
     }
 
     /// Writes the report for people.
-    pub(super) fn write(&self, out: &mut impl Write) -> Result<()> {
+    pub(super) fn write(&self, printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
+        if printing.no_headers {
+            return printing.table(BEHIND, self.workloads.iter().map(row), out);
+        }
         writeln!(out, "{}", self.headline())?;
-        self.write_conditions(out)?;
+        self.write_conditions(printing, out)?;
         if !self.registrations.is_empty() {
             writeln!(out)?;
             let rows = self.registrations.iter().map(|registration| {
                 let found = if registration.found { "yes" } else { "NO" };
                 [registration.resource.clone(), registration.name.clone(), found.to_owned()]
             });
-            output::table(["REGISTRATION", "NAME", "FOUND"], rows, out)?;
+            printing.table(["REGISTRATION", "NAME", "FOUND"], rows, out)?;
         }
-        self.write_targets(out)?;
+        self.write_targets(printing, out)?;
         if !self.failures.is_empty() {
             writeln!(out)?;
             let rows = self.failures.iter().map(|failure| {
                 let workload = place(&failure.kind, &failure.namespace, &failure.name);
                 [workload, failure.code.clone(), failure.message.clone()]
             });
-            output::table(["COULD NOT BE INJECTED", "CODE", "WHY"], rows, out)?;
+            printing.table(["COULD NOT BE INJECTED", "CODE", "WHY"], rows, out)?;
         }
         if !self.not_starting.is_empty() {
             writeln!(out)?;
@@ -164,24 +167,29 @@ impl Report {
                 let (container, reason) = (found.container.clone(), found.reason.clone());
                 [workload, container, found.pods.to_string(), found.code.clone(), reason]
             });
-            output::table(["DOES NOT START IN", "CONTAINER", "PODS", "CODE", "WHY"], rows, out)?;
+            printing.table(["DOES NOT START IN", "CONTAINER", "PODS", "CODE", "WHY"], rows, out)?;
         }
-        self.write_workloads(out)
+        self.write_workloads(printing, out)
     }
 
-    fn write_conditions(&self, out: &mut impl Write) -> Result<()> {
+    fn write_conditions(&self, printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
         if self.conditions.is_empty() {
             return Ok(());
         }
         writeln!(out)?;
-        let rows = self
-            .conditions
-            .iter()
-            .map(|told| [told.r#type.clone(), told.status.clone(), age(told.seconds), told.message.clone()]);
-        output::table(["CONDITION", "STATUS", "SINCE", "MESSAGE"], rows, out)
+        let cells = |told: &Told| {
+            [&told.r#type, &told.status, &age(told.seconds), &told.reason, &told.message].map(Clone::clone)
+        };
+        if printing.output == Output::Wide {
+            let header = ["CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE"];
+            return printing.table_with(header, self.conditions.iter().map(cells), tone_of_condition, out);
+        }
+        let rows =
+            self.conditions.iter().map(cells).map(|[name, status, since, _, message]| [name, status, since, message]);
+        printing.table_with(["CONDITION", "STATUS", "SINCE", "MESSAGE"], rows, tone_of_condition, out)
     }
 
-    fn write_targets(&self, out: &mut impl Write) -> Result<()> {
+    fn write_targets(&self, printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
         if self.only_validates {
             return Ok(writeln!(out, "\nIt has validations only: nothing is injected, so nothing is counted.")?);
         }
@@ -194,7 +202,7 @@ impl Report {
             let [matched, injected, outdated, missed, failed, pending] = numbers.map(|number| number.to_string());
             [sums.resource.clone(), matched, injected, outdated, missed, failed, pending]
         });
-        output::table(["TARGET", "MATCHED", "INJECTED", "OUTDATED", "MISSED", "FAILED", "PENDING"], rows, out)?;
+        printing.table(["TARGET", "MATCHED", "INJECTED", "OUTDATED", "MISSED", "FAILED", "PENDING"], rows, out)?;
         for sums in self.targets.iter().filter(|sums| sums.unknown > 0) {
             writeln!(
                 out,
@@ -205,17 +213,12 @@ impl Report {
         Ok(())
     }
 
-    fn write_workloads(&self, out: &mut impl Write) -> Result<()> {
+    fn write_workloads(&self, printing: &Printing<Items>, out: &mut impl Write) -> Result<()> {
         if self.workloads.is_empty() {
             return Ok(());
         }
         writeln!(out)?;
-        let rows = self.workloads.iter().map(|behind| {
-            let code = behind.code.clone().unwrap_or("-".to_owned());
-            let workload = place(&behind.kind, &behind.namespace, &behind.name);
-            [workload, behind.result.word().to_owned(), code, behind.fix.clone()]
-        });
-        output::table(["WORKLOAD", "RESULT", "CODE", "WHAT TO DO"], rows, out)?;
+        printing.table(BEHIND, self.workloads.iter().map(row), out)?;
         let changed = self.workloads.iter().filter_map(|behind| {
             let workload = place(&behind.kind, &behind.namespace, &behind.name);
             Some(format!("{workload} (generation {})", behind.generation?))
@@ -234,6 +237,26 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// The header of the table of workloads that are behind the policy.
+const BEHIND: [&str; 4] = ["WORKLOAD", "RESULT", "CODE", "WHAT TO DO"];
+
+fn row(behind: &Behind) -> [String; 4] {
+    let code = behind.code.clone().unwrap_or("-".to_owned());
+    let workload = place(&behind.kind, &behind.namespace, &behind.name);
+    [workload, behind.result.word().to_owned(), code, behind.fix.clone()]
+}
+
+/// The tone of the second cell in a row of conditions. `Conflicted` and `Degraded` are good if they are false.
+fn tone_of_condition<const N: usize>(row: &[String; N]) -> Option<(usize, Tone)> {
+    let tone = Tone::of(&row[1])?;
+    let tone = match (row[0].as_str(), tone) {
+        ("Conflicted" | "Degraded", Tone::Good) => Tone::Bad,
+        ("Conflicted" | "Degraded", Tone::Bad) => Tone::Good,
+        (_, tone) => tone,
+    };
+    Some((1, tone))
 }
 
 /// The needed registrations of `policy`, and whether each exists.

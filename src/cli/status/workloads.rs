@@ -2,7 +2,7 @@
 
 use crate::api::code::Code;
 use crate::capabilities::Capabilities;
-use crate::cli::live::{self, NotStarting, maker};
+use crate::cli::live::{self, NotStarting, Within, maker};
 use crate::cluster::pages::Pages;
 use crate::decision::{Decision, Outcome};
 use crate::inject;
@@ -84,7 +84,7 @@ pub(super) struct Counted {
     pub(super) not_starting: Vec<NotStarting>,
 }
 
-/// Counts every stored workload that may concern `policy`, one of `policies`, whether in effect or not.
+/// Counts every stored workload `within` the cluster that may concern `policy`, one of `policies`, whether in effect or not.
 ///
 /// # Errors
 /// If a kind cannot be listed, or the Namespaces that a policy needs.
@@ -95,8 +95,10 @@ pub(super) async fn count(
     is_in_force: bool,
     policies: &Policies,
     site: &Site,
+    within: &Within,
 ) -> Result<Counted> {
-    let namespaces = match live::namespaces(client, None).await {
+    let namespace = within.namespace.as_deref();
+    let namespaces = match live::namespaces(client, namespace).await {
         Err(error) if policies.select_by_namespace() => return Err(error).context(live::NAMESPACES_UNREAD),
         found => found.unwrap_or_default(),
     };
@@ -133,7 +135,8 @@ pub(super) async fn count(
             };
             counted.behind.push(behind(tally, failure, fix, &workload));
         };
-        Pages::new(live::api(client, &resource, None), ListParams::default())
+        let parameters = ListParams { label_selector: within.selector.clone(), ..ListParams::default() };
+        Pages::new(live::api(client, &resource, namespace), parameters)
             .each(look)
             .await
             .with_context(|| format!("cannot list {}", named(kind)))?;

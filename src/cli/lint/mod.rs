@@ -1,8 +1,12 @@
 //! `scpol lint`: finds faults of policies in files.
 
+mod junit;
+mod sarif;
+
 use super::End;
 use super::files::{self, Recursion, SiteOptions, title};
-use super::output::{self, Output, counted};
+use super::output::{Findings, Output, Printing, counted};
+use crate::api::code::Code;
 use crate::lint::{self, Context, Finding, Severity, Subject};
 use crate::manifest::{File, Lines, Location, Manifest};
 use crate::policy::Policies;
@@ -31,9 +35,8 @@ pub(super) struct LintOptions {
     /// Take warnings for errors in the exit code, and refuse documents that have a key twice
     #[arg(long)]
     strict: bool,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Output,
+    #[command(flatten)]
+    printing: Printing<Findings>,
     #[command(flatten)]
     site: SiteOptions,
 }
@@ -60,13 +63,18 @@ pub(super) fn run(options: &LintOptions, out: &mut impl Write) -> Result<End> {
     // Findings about the policies are reported even if the manifests are unreadable.
     findings.extend(against.as_ref().ok().into_iter().flatten().cloned());
     let report = Report::of(&findings, &subjects, &places, files.len());
-    report.print(options.output, out)?;
+    let worst = if options.strict { Severity::Warning } else { Severity::Error };
+    let unread: Vec<_> = faults.iter().map(ToString::to_string).collect();
+    match options.printing.output {
+        Output::Junit => junit::write(&report, worst, &unread, out)?,
+        Output::Sarif => writeln!(out, "{}", serde_json::to_string_pretty(&sarif::of(&report, &unread))?)?,
+        _ => report.print(&options.printing, out)?,
+    }
     out.flush()?;
     if !faults.is_empty() {
         return Err(files::all(&faults));
     }
     against?;
-    let worst = if options.strict { Severity::Warning } else { Severity::Error };
     Ok(if findings.iter().any(|finding| finding.severity <= worst) { End::Finding } else { End::Fine })
 }
 
@@ -98,12 +106,18 @@ struct Located {
 
 /// The places of the fields of an object.
 struct Fields {
+    file: String,
     lines: Rc<Lines>,
     /// The indexes that lead to the object in its document.
     indexes: Vec<usize>,
 }
 
 impl Fields {
+    /// The file that the object is in.
+    fn file(&self) -> &str {
+        &self.file
+    }
+
     fn place(&self, field: &str) -> Location {
         self.lines.place(&self.indexes, field)
     }
@@ -127,7 +141,7 @@ impl Located {
         }
         let lines = Rc::new(Lines::of(manifest));
         let located = |(mut subject, indexes): (Subject, _)| {
-            let at = Fields { lines: lines.clone(), indexes };
+            let at = Fields { file: manifest.place.file.clone(), lines: lines.clone(), indexes };
             subject.place = at.place("").to_string();
             Located { subject, at }
         };
@@ -137,13 +151,19 @@ impl Located {
 
 struct Report<'a> {
     rows: Vec<Row<'a>>,
-    policies: usize,
+    /// The name and the file of each policy.
+    subjects: Vec<(&'a str, &'a str)>,
     files: usize,
 }
 
 /// A finding with its place.
 #[derive(Serialize)]
 struct Row<'a> {
+    /// The index of the policy.
+    #[serde(skip)]
+    subject: usize,
+    #[serde(skip)]
+    known: Code,
     severity: Severity,
     code: String,
     reason: &'static str,
@@ -157,10 +177,12 @@ struct Row<'a> {
 }
 
 impl<'a> Report<'a> {
-    fn of(findings: &'a [Finding], subjects: &'a [Subject], places: &[Fields], files: usize) -> Self {
+    fn of(findings: &'a [Finding], subjects: &'a [Subject], places: &'a [Fields], files: usize) -> Self {
         let row = |finding: &'a Finding| {
             let Location { file, line } = places[finding.subject].place(&finding.field);
             Row {
+                subject: finding.subject,
+                known: finding.code,
                 severity: finding.severity,
                 code: finding.code.to_string(),
                 reason: finding.code.name(),
@@ -174,7 +196,9 @@ impl<'a> Report<'a> {
         };
         let mut rows: Vec<_> = findings.iter().map(row).collect();
         rows.sort_by(|one, other| (one.severity, &one.file, one.line).cmp(&(other.severity, &other.file, other.line)));
-        Self { rows, policies: subjects.len(), files }
+        let files_of = places.iter().map(Fields::file);
+        let subjects = subjects.iter().map(|subject| subject.name.as_str()).zip(files_of).collect();
+        Self { rows, subjects, files }
     }
 
     fn count(&self, severity: Severity) -> usize {
@@ -187,26 +211,29 @@ impl<'a> Report<'a> {
         let told =
             counts.map(|(severity, noun)| (self.count(severity), noun)).into_iter().filter(|(count, _)| *count > 0);
         let told = told.map(|(count, noun)| counted(count, noun, &format!("{noun}s"))).collect::<Vec<_>>().join(", ");
-        let (policies, files) = (counted(self.policies, "policy", "policies"), counted(self.files, "file", "files"));
+        let (policies, files) =
+            (counted(self.subjects.len(), "policy", "policies"), counted(self.files, "file", "files"));
         format!("{policies} in {files}: {}", if told.is_empty() { "nothing found" } else { &told })
     }
 
-    fn print(&self, output: Output, out: &mut impl Write) -> Result<()> {
+    fn print(&self, printing: &Printing<Findings>, out: &mut impl Write) -> Result<()> {
         let document = || {
             json!({
                 "apiVersion": "cli.scpol.dev/v1alpha1",
                 "kind": "LintReport",
-                "policies": self.policies,
+                "policies": self.subjects.len(),
                 "errors": self.count(Severity::Error),
                 "warnings": self.count(Severity::Warning),
                 "notes": self.count(Severity::Info),
                 "items": self.rows,
             })
         };
-        if output.is_written(document, out)? {
+        if printing.is_written(document, out)? {
             return Ok(());
         }
-        writeln!(out, "{}", self.headline())?;
+        if !printing.no_headers {
+            writeln!(out, "{}", self.headline())?;
+        }
         if self.rows.is_empty() {
             return Ok(());
         }
@@ -214,7 +241,9 @@ impl<'a> Report<'a> {
             let place = Location { file: row.file.clone(), line: row.line }.to_string();
             [row.severity.word().to_owned(), row.code.clone(), place, format!("{}: {}", row.field, row.message)]
         });
-        writeln!(out)?;
-        output::table(["SEVERITY", "CODE", "WHERE", "MESSAGE"], rows, out)
+        if !printing.no_headers {
+            writeln!(out)?;
+        }
+        printing.table(["SEVERITY", "CODE", "WHERE", "MESSAGE"], rows, out)
     }
 }

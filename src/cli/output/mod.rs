@@ -1,0 +1,128 @@
+//! The output of commands that report: a table for people, a document for machines.
+
+mod format;
+mod table;
+mod template;
+
+pub(super) use format::{Cases, Checks, Findings, Formats, Items, Names, Output, Reports};
+pub(super) use table::{Screen, Tone};
+
+use anyhow::Result;
+use clap::Args;
+use quick_junit::TestSuite;
+use serde_json::Value;
+use std::fmt::Display;
+use std::io::Write;
+use std::marker::PhantomData;
+
+/// How a report is printed. `F` has the formats of the command.
+#[derive(Args, Debug)]
+pub(super) struct Printing<F: Formats = Reports> {
+    /// How to print
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Output::parser::<F>())]
+    pub(super) output: Output,
+    /// Print only the rows of the table, without its header and the lines around it
+    #[arg(long)]
+    pub(super) no_headers: bool,
+    #[arg(skip)]
+    formats: PhantomData<F>,
+}
+
+impl<F: Formats> Printing<F> {
+    /// Writes `rows` under `header`. Known states in the columns of states get a colour.
+    pub(super) fn table<const N: usize>(
+        &self,
+        header: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+        out: &mut impl Write,
+    ) -> Result<()> {
+        self.table_with(header, rows, table::state_of(header), out)
+    }
+
+    /// The same, where `tone` has the column of a row that gets a colour.
+    pub(super) fn table_with<const N: usize>(
+        &self,
+        header: [&str; N],
+        rows: impl IntoIterator<Item = [String; N]>,
+        tone: impl Fn(&[String; N]) -> Option<(usize, Tone)>,
+        out: &mut impl Write,
+    ) -> Result<()> {
+        let rows: Vec<_> = rows.into_iter().collect();
+        let lines = table::lines(header, &rows, tone, Screen::stdout());
+        write_lines(lines.iter().skip(usize::from(self.no_headers)), out)
+    }
+
+    /// Writes those of `rows` that `is_shown`, aligned as in a table of all of them. Each is one line, also on a terminal.
+    pub(super) fn rows<const N: usize>(
+        &self,
+        header: [&str; N],
+        rows: &[[String; N]],
+        is_headed: bool,
+        is_shown: impl Fn(usize) -> bool,
+        out: &mut impl Write,
+    ) -> Result<()> {
+        let screen = Screen { width: None, ..Screen::stdout() };
+        let lines = table::lines(header, rows, table::state_of(header), screen);
+        let is_wanted = |line: usize| if line == 0 { is_headed && !self.no_headers } else { is_shown(line - 1) };
+        write_lines(lines.iter().enumerate().filter(|(line, _)| is_wanted(*line)).map(|(_, line)| line), out)
+    }
+
+    /// As [`Output::is_written`].
+    pub(super) fn is_written(&self, document: impl FnOnce() -> Value, out: &mut impl Write) -> Result<bool> {
+        self.output.is_written(document, out)
+    }
+}
+
+fn write_lines<'a>(lines: impl Iterator<Item = &'a String>, out: &mut impl Write) -> Result<()> {
+    for line in lines {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+/// Writes a line to standard error. A failed write is ignored.
+pub(super) fn remark(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+impl Output {
+    /// Writes the report `document` if the format is one that prints the whole document. Returns false for other formats,
+    /// without writing.
+    pub(super) fn is_written(&self, document: impl FnOnce() -> Value, out: &mut impl Write) -> Result<bool> {
+        match self {
+            Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(&document())?)?,
+            Output::Yaml => write!(out, "{}", serde_saphyr::to_string(&document())?)?,
+            Output::JsonPath(template) => write!(out, "{}", template.of(&document()))?,
+            Output::Table | Output::Wide | Output::Name | Output::Junit | Output::Sarif => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Writes `suites` in the XML of JUnit.
+pub(super) fn write_junit(name: &str, suites: impl IntoIterator<Item = TestSuite>, out: &mut impl Write) -> Result<()> {
+    let mut report = quick_junit::Report::new(name);
+    report.add_test_suites(suites);
+    // The serializer may fail half-way, so it writes into memory first.
+    Ok(writeln!(out, "{}", report.to_string()?.trim_end())?)
+}
+
+/// An age in kubectl's format.
+pub(super) fn age(seconds: i64) -> String {
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// The name of an object in output: `deployments.apps shop/web`.
+pub(super) fn place(kind: &str, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+}
+
+/// `1 policy`, `2 policies`.
+pub(super) fn counted(count: usize, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
