@@ -18,12 +18,10 @@ target=$cpu-unknown-linux-musl
 variable=${target//-/_}
 
 # ring has some C and assembler, which calls no C library: a compiler for the GNU one will do.
-for compiler in "$cpu-linux-musl-gcc" "$cpu-linux-gnu-gcc" gcc; do
-    [ "$compiler" != gcc ] || [ "$cpu" = "$machine" ] || continue
-    if command -v "$compiler" > /dev/null; then break; fi
-    compiler=''
-done
-[ -n "${compiler:-}" ] && command -v "$compiler" > /dev/null || { echo "binary.sh: there is no C compiler for $arch: install gcc-$cpu-linux-gnu" >&2; exit 2; }
+compilers=("$cpu-linux-musl-gcc" "$cpu-linux-gnu-gcc")
+[ "$cpu" != "$machine" ] || compilers+=(gcc)
+compiler=$(command -v "${compilers[@]}" | head -n 1 || true)
+[ -n "$compiler" ] || { echo "binary.sh: there is no C compiler for $arch: install gcc-${cpu/_/-}-linux-gnu" >&2; exit 2; }
 if command -v rustup > /dev/null && ! rustup target list --installed | grep -qx "$target"; then
     rustup --quiet target add "$target" >&2
 fi

@@ -355,15 +355,22 @@ pub async fn restore(registrar: &Registrar, objects: &[Value], before: &[Value])
     Ok(editions)
 }
 
-/// Deletes the objects with these `keys`: those that reject first, and bindings before their policies.
+/// Deletes the objects with these `keys`: those that reject first, and bindings before their policies. The injecting ones stay
+/// until the server no longer rejects what lacks the sidecar, because it goes on doing so for about a second.
 ///
 /// # Errors
 /// If the server cannot be reached. Call it again then.
 pub async fn unregister(registrar: &Registrar, keys: &[RegistrationKey]) -> Result<(), CallError> {
+    let mut requires_sidecar = false;
     for resource in resources::ALL {
         let Some(served) = registrar.capabilities.registration(resource) else { continue };
         for (_, name) in keys.iter().filter(|(other, _)| other == resource) {
+            if requires_sidecar && !resources::refuses(resource) {
+                released(registrar, &[]).await?;
+                requires_sidecar = false;
+            }
             remove(&registrar.client, &served, name).await?;
+            requires_sidecar |= resources::refuses(resource) && !name.ends_with(IGNORING);
         }
     }
     Ok(())

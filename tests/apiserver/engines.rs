@@ -1,5 +1,6 @@
 //! The engines inside the API server from a user's view: a policy is applied, and workloads get its sidecar.
 
+use crate::migrate::Beside;
 use crate::status::report;
 use crate::support::{LIMIT, Operator, in_force, policies, wait_condition, within};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
@@ -16,6 +17,7 @@ crate::tests![
     going_from_engine_to_engine_leaves_no_gap_and_injects_nothing_twice,
     without_an_operator_creates_go_on_and_what_was_missed_is_counted_afterwards,
     a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine,
+    a_policy_that_must_can_end_in_every_way_and_no_create_is_refused,
 ];
 
 /// The engines of a server version, as policies name them.
@@ -368,5 +370,47 @@ async fn a_policy_that_must_refuses_what_lacks_the_sidecar_on_every_engine() -> 
         within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
     }
     assert_eq!(operator.metric("scpol_panics_total").await?, 0.0);
+    Ok(())
+}
+
+/// A policy with `failurePolicy: Fail` that is deleted, switched off or delivered otherwise. The server goes on rejecting what lacks
+/// the sidecar for about a second after what rejects is deleted, so until then it must be injected.
+async fn a_policy_that_must_can_end_in_every_way_and_no_create_is_refused() -> Result<()> {
+    let endings = [
+        ("deleted", None),
+        ("suspended", Some(json!({ "suspend": true }))),
+        ("audited", Some(json!({ "mode": "Audit" }))),
+        ("no longer for this kind", Some(json!({ "targets": [{ "group": "apps", "resource": "statefulsets" }] }))),
+        ("no longer so strict", Some(json!({ "failurePolicy": "Ignore" }))),
+        ("delivered by the other engine", Some(json!({ "engine": "MutatingAdmissionPolicy" }))),
+    ];
+    let world = world(Version::NEWEST).await?;
+    let _operator = Operator::ready(&world.cluster, &[]).await?;
+    for (engine, endings) in [("Webhook", &endings[..]), ("MutatingAdmissionPolicy", &endings[..2])] {
+        for (ending, edit) in endings {
+            let mut spec = by(engine, sidecar("envoy"));
+            spec["failurePolicy"] = json!("Fail");
+            world.policy("envoy", spec).await?;
+            in_force(&world.cluster, "envoy").await?;
+            let client = world.admin.clone();
+            let creating = Beside::run(|stop| async move {
+                let path = format!("{DEPLOYMENTS}?dryRun=All");
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    request(&client, "POST", &path, &deployment("web")).await?;
+                }
+                Ok(())
+            });
+            match edit {
+                None => world.delete_policy("envoy").await?,
+                Some(edit) => world.edit_policy("envoy", edit.clone()).await?,
+            }
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            creating.stop().await.with_context(|| format!("{engine}, {ending}"))?;
+            if edit.is_some() {
+                world.delete_policy("envoy").await?;
+            }
+            within(LIMIT, "nothing is registered", || async { Ok(world.registered().await?.is_empty()) }).await?;
+        }
+    }
     Ok(())
 }

@@ -29,18 +29,20 @@ fn converted() -> Result<Value> {
 }
 
 /// A loop in parallel to the test, until it is stopped.
-struct Beside {
+pub(crate) struct Beside {
     stop: Arc<AtomicBool>,
-    task: JoinHandle<Result<()>>,
+    pub(crate) task: JoinHandle<Result<()>>,
 }
 
 impl Beside {
-    fn run<F: Future<Output = Result<()>> + Send + 'static>(work: impl FnOnce(Arc<AtomicBool>) -> F) -> Self {
+    pub(crate) fn run<F: Future<Output = Result<()>> + Send + 'static>(
+        work: impl FnOnce(Arc<AtomicBool>) -> F,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         Self { task: tokio::spawn(work(stop.clone())), stop }
     }
 
-    async fn stop(self) -> Result<()> {
+    pub(crate) async fn stop(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         self.task.await?
     }
