@@ -14,12 +14,14 @@ assets: ## Build the real API servers into the cache (a second time takes no tim
 	@tests/controlplane/build.sh > /dev/null
 
 .PHONY: demo
+demo: export SCPOL_TOOLS = no
 demo: ## Everything from a bare clone: a real API server, the operator, a sample, its sidecar in workloads; DEMO=1.37 for a current cluster, DEMO=node for a real node
 	@if [ ! -x tests/demo/$(DEMO).sh ]; then echo "error: there is no DEMO=$(DEMO); use DEMO=1.13, DEMO=1.37 or DEMO=node" >&2; exit 2; fi
 ifeq ($(DEMO),node)
 	@NODE_REQUIRED=1 tests/node/run.sh -- tests/demo/node.sh
 else
 	@tests/controlplane/build.sh $(DEMO) > /dev/null
+	@[ -x target/debug/scpol ] || echo "The operator is built from source, once: about 3 min on two cores"
 	@cargo build --locked --workspace --bins
 	@target/debug/controlplane run --version $(DEMO) $(if $(filter 1.37,$(DEMO)),--nodes 2) -- tests/demo/$(DEMO).sh
 endif

@@ -10,7 +10,7 @@
 # kube-controller-manager, kube-scheduler, kwok, stages/, prometheus and promtool. Progress goes to stderr. What is built lives
 # outside the checkout, under ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/controlplane, and is built again only when its
 # recipe changes: its go.mod and go.sum, its function below, and the Go version. A folder named by SCPOL_ASSETS_1_13 (1_28, ..) or
-# KUBEBUILDER_ASSETS (the newest) is used as it is, without Go.
+# KUBEBUILDER_ASSETS (the newest) is used as it is, without Go. SCPOL_TOOLS=no leaves out helm and prometheus, which only tests need.
 set -euo pipefail
 export LC_ALL=C
 
@@ -130,10 +130,14 @@ SCPOL_ASSETS_1_30, .. (or KUBEBUILDER_ASSETS for $newest) at a folder with etcd 
 
 # The components of a version, in `parts`.
 choose() { # version
-    local version=${1%-node} controllers=''
-    [[ $1 == "$newest" ]] && controllers="controllers_$newest kwok prometheus"
-    [[ $1 == *-node ]] && controllers="controllers_$version node_$version containerd"
-    parts="etcd apiserver_$version kubectl_$newest helm $controllers"
+    local version=${1%-node}
+    parts="etcd apiserver_$version kubectl_$newest"
+    if [[ $1 == *-node ]]; then parts+=" controllers_$version node_$version containerd"
+    elif [[ $1 == "$newest" ]]; then parts+=" controllers_$newest kwok"; fi
+    if [[ ${SCPOL_TOOLS:-} != no ]]; then
+        parts+=' helm'
+        [[ $1 != "$newest" ]] || parts+=' prometheus'
+    fi
     parts=${parts//./_}
 }
 
@@ -162,12 +166,36 @@ assembled() { # version
     printf '%s/%s-%s' "$cache" "$1" "$(printf '%s' "$names" | digest)"
 }
 
+# What a build takes on two cores, in seconds, as measured. For the bar, and for what is said beforehand.
+declare -A usual=([etcd]=40 [apiserver]=110 [kubectl]=50 [controllers]=80 [kwok]=40 [helm]=80 [prometheus]=150 [node]=80 [containerd]=40)
+all_seconds=0 # of the builds of this version
+done_seconds=0 # of those that have ended
+
+missing() { # component...: those that must be built
+    local part
+    for part; do [[ -d ${place[$part]} ]] || printf '%s\n' "$part"; done
+}
+
+# On a terminal, a bar until the process ends.
+watch() { # pid component started
+    local part=0 width=30 filled
+    while kill -0 "$1" 2>/dev/null; do
+        part=$((SECONDS - $3))
+        ((part < ${usual[${2%%_*}]})) || part=${usual[${2%%_*}]}
+        filled=$(((done_seconds + part) * width / all_seconds))
+        printf '\r[%s%s] %d:%02d  building %s ' "$(printf '%*s' "$filled" '' | tr ' ' '#')" \
+            "$(printf '%*s' $((width - filled)) '' | tr ' ' '.')" $((SECONDS / 60)) $((SECONDS % 60)) "${2//_/ }" >&2
+        sleep 1
+    done
+    printf '\r\033[K' >&2
+}
+
 build() { # component
     [[ -d ${place[$1]} ]] && return
     work=$cache/.tmp.$1.$$ logfile=$cache/$1.log
     local started=$SECONDS out=$work/out dir recipe arguments
     look_up "$1"
-    say "building ${1//_/ } (log: $logfile)"
+    [[ -t 2 ]] || say "building ${1//_/ } (log: $logfile)"
     mkdir -p "$work/src" "$out"
     cp "$dir"/go.{mod,sum} "$work/src/"
     # In a process group of its own, so that an interrupt ends Go at once; not inside an `if` or `||`, where bash forgets `set -e`.
@@ -177,11 +205,13 @@ build() { # component
     (set -e; cd "$work/src"; "$recipe" $arguments) >"$logfile" 2>&1 </dev/null 9>&- &
     child=$!
     set +m
+    [[ ! -t 2 ]] || watch "$child" "$1" "$started"
     wait "$child" || code=$?
     child=''
     ((code == 0)) || { tail -n 20 "$logfile" >&2; die 1 "building ${1//_/ } failed after $((SECONDS - started)) s, see $logfile"; }
     mv -T "$out" "${place[$1]}"
     chmod -R u+w "$work" && rm -rf "$work" && work=''
+    done_seconds=$((done_seconds + ${usual[${1%%_*}]}))
     say "built ${1//_/ } in $((SECONDS - started)) s"
 }
 
@@ -195,7 +225,7 @@ assemble() { # version folder
 }
 
 ensure() { # version
-    local part folder parts
+    local part folder parts todo
     choose "$1"
     for part in $parts; do locate "$part"; done
     folder=$(assembled "$1")
@@ -203,6 +233,11 @@ ensure() { # version
         exec 9>"$cache/.lock"
         flock -n 9 || { say "waiting for another build to end"; flock 9; }
         rm -rf "$cache"/.tmp.* # left by an interrupted build: the lock is ours
+        # shellcheck disable=SC2086 # one word for each component
+        mapfile -t todo < <(missing $parts)
+        done_seconds=0 all_seconds=0
+        for part in "${todo[@]}"; do all_seconds=$((all_seconds + ${usual[${part%%_*}]})); done
+        ((all_seconds == 0)) || say "Kubernetes $1 is built from source, once: about $(((all_seconds + 59) / 60)) min on two cores"
         for part in $parts; do build "$part"; done
         [[ -d $folder ]] || assemble "$1" "$folder"
         exec 9>&-
