@@ -65,11 +65,14 @@ fn the_page_of_codes_is_current() {
 #[test]
 fn the_page_of_fields_is_current() {
     let definition = serde_json::to_value(crd::v1()).unwrap();
-    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
-    let mut page = "# Fields\n\nEvery field of `spec`, as `kubectl explain sidecarpolicies.spec` tells them where the server can. Generated from \
-                    `crates/core/src/api/v1alpha1.rs` by `make crds`.\n"
+    let fields = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    let mut page = "# Fields\n\nEvery field of `spec` and of `status`, with the text of `kubectl explain sidecarpolicies.spec`. Generated \
+                    from `crates/core/src/api/v1alpha1.rs` by `make crds`.\n\nYou write `spec`. The operator writes `status`, and \
+                    nothing else of a policy. The counts of `status` may be up to 10 seconds old.\n"
         .to_owned();
-    describe(schema, "spec", &mut page);
+    for part in ["spec", "status"] {
+        describe(&fields[part], part, &mut page);
+    }
     assert_current("docs/fields.md", &page);
 }
 
