@@ -49,6 +49,14 @@ pub fn metadata(name: &str, policies: &[&Policy]) -> Value {
     json!({ "name": name, "labels": { MANAGED_BY: MANAGER }, "ownerReferences": owners })
 }
 
+/// The metadata of the webhook configuration `name` of `policies`. Its label asks the Admissions Enforcer of Azure (AKS) to leave
+/// the configuration alone: it would edit `namespaceSelector` again after each repair.
+pub fn webhook_metadata(name: &str, policies: &[&Policy]) -> Value {
+    let mut metadata = metadata(name, policies);
+    metadata["labels"]["admissions.enforcer/disabled"] = json!("true");
+    metadata
+}
+
 /// A requirement of a namespace selector: the Namespace is one of `names` (`In`), or none of them (`NotIn`). Namespaces have
 /// their names as a label from Kubernetes 1.21 on.
 pub fn namespaces<'a, T: AsRef<str> + ?Sized + 'a>(operator: &str, names: impl IntoIterator<Item = &'a T>) -> Value {

@@ -269,7 +269,7 @@ impl Scene<'_> {
 
     fn at_revision(&self, what: &What, policies: &[&Policy], revision: &str) -> Value {
         let address = self.cluster.registration(what.resource).expect("the engine has been checked");
-        let mut metadata = naming::metadata(&shared_name(self.kind), policies);
+        let mut metadata = naming::webhook_metadata(&shared_name(self.kind), policies);
         metadata["annotations"] = json!({ POLICIES: listed(policies) });
         json!({
             "apiVersion": address.api_version,
@@ -498,6 +498,7 @@ mod tests {
         let [registration] = &rendered(36, &[policy("b", &json!({})), policy("a", &json!({}))])[..] else { panic!() };
         assert_eq!(registration["apiVersion"], "admissionregistration.k8s.io/v1");
         assert_eq!(registration["metadata"]["name"], "scpol-deployments.apps");
+        assert_eq!(registration["metadata"]["labels"]["admissions.enforcer/disabled"], "true");
         assert_eq!(registration["metadata"]["ownerReferences"][0]["name"], "a");
         assert_eq!(registration["metadata"]["ownerReferences"][1]["uid"], "uid-b");
         let revision = revision_of(registration).unwrap();

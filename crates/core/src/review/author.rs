@@ -247,7 +247,7 @@ pub fn render(cluster: &Capabilities, endpoint: &Endpoint, ca_bundle: Option<&[u
         json!({
             "apiVersion": resource.api_version,
             "kind": resource.kind,
-            "metadata": naming::metadata(NAME, &[]),
+            "metadata": naming::webhook_metadata(NAME, &[]),
             "webhooks": [entry],
         })
     };
