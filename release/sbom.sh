@@ -17,4 +17,5 @@ fi
 name=sbom.scpol.$$
 trap 'find . -name "$name.json" -not -path "./target/*" -delete' EXIT
 "$tool/bin/cargo-cyclonedx" cyclonedx --quiet --format json --target x86_64-unknown-linux-musl --no-build-deps --override-filename "$name" >&2
-cat "$name.json"
+# Its references name the folder of the checkout.
+sed "s#path+file://$PWD#path+file:///build#g" "$name.json"
