@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use crate::console::{self, Example};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -852,31 +853,6 @@ fn the_golden_workloads_come_back_as_they_were() {
     );
 }
 
-/// A command in `docs/commands.md`, and its documented output.
-struct Example {
-    command: String,
-    printed: String,
-}
-
-/// The commands in blocks that begin with ```` ```console ````, each after `$ `.
-fn examples(page: &str) -> Vec<Example> {
-    let mut examples: Vec<Example> = Vec::new();
-    let mut is_inside = false;
-    for line in page.lines() {
-        match line {
-            "```console" => is_inside = true,
-            "```" => is_inside = false,
-            _ if !is_inside => {}
-            _ => match (line.strip_prefix("$ "), examples.last_mut()) {
-                (Some(command), _) => examples.push(Example { command: command.to_owned(), printed: String::new() }),
-                (None, Some(example)) => example.printed.push_str(&format!("{line}\n")),
-                (None, None) => panic!("{line:?} belongs to no command"),
-            },
-        }
-    }
-    examples
-}
-
 /// Runs `command` as a shell does, in `docs/examples`. `$?` is the exit code of the previous command.
 fn type_in(command: &str, code: &mut i32) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples");
@@ -908,7 +884,7 @@ fn check_examples(page_path: &Path, least: usize) {
     let page = fs::read_to_string(page_path).unwrap();
     let mut fresh = String::new();
     let mut rest = page.as_str();
-    let examples = examples(&page);
+    let examples = console::examples(&page);
     assert!(examples.len() >= least, "{} examples", examples.len());
     let mut code = 0;
     let mut faults = String::new();

@@ -4,6 +4,8 @@ mod access;
 mod architecture;
 mod chart;
 mod commands;
+#[path = "support/console.rs"]
+mod console;
 mod convert;
 mod crd;
 mod dashboard;

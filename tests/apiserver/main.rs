@@ -9,6 +9,8 @@
 
 #[path = "../chaos/mod.rs"]
 mod chaos;
+#[path = "../support/console.rs"]
+mod console;
 #[path = "../policies/mod.rs"]
 mod policies;
 #[path = "../support/mod.rs"]
@@ -41,6 +43,7 @@ mod migrate;
 mod monitoring;
 mod neighbours;
 mod others;
+mod pages;
 mod parity;
 mod pods;
 mod refused;
@@ -88,6 +91,7 @@ const TESTS: &[&[runner::Test]] = &[
     monitoring::TESTS,
     neighbours::TESTS,
     others::TESTS,
+    pages::TESTS,
     parity::TESTS,
     pods::TESTS,
     refused::TESTS,
