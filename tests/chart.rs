@@ -32,7 +32,7 @@ type Leaf = (Vec<String>, Value);
 fn leaves() -> Vec<Leaf> {
     fn walk(schema: &Value, path: &[String], found: &mut Vec<Leaf>) {
         for (name, value) in schema["properties"].as_object().unwrap() {
-            let path = [path, &[name.clone()]].concat();
+            let path = [path, std::slice::from_ref(name)].concat();
             if value.get("default").is_some() {
                 found.push((path, value.clone()));
             } else {
