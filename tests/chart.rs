@@ -240,7 +240,7 @@ fn the_values_have_every_flag_of_the_operator() {
         .lines()
         .filter_map(|line| line.trim_start().strip_prefix("--"))
         .map(|line| line.split([' ', '[']).next().unwrap().to_owned())
-        .filter(|flag| !["kubeconfig", "context", "operator-namespace", "pod-name"].contains(&flag.as_str()))
+        .filter(|flag| !["color", "kubeconfig", "context", "operator-namespace", "pod-name"].contains(&flag.as_str()))
         .collect();
     let kebab = |name: &String| {
         name.chars().map(|c| if c.is_uppercase() { format!("-{}", c.to_lowercase()) } else { c.to_string() }).collect()
