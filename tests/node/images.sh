@@ -27,7 +27,7 @@ image_of_binary() {
     image "$1" "$root" 65532:65532 '["/scpol"]' '["run"]'
 }
 
-# The images that samples/ names, as busybox with a script, and the one of every pod's sandbox.
+# The images that samples/ and docs/examples name, as busybox with a script, and the one of every pod's sandbox.
 stand_ins() {
     local root=$NODE_DIR/images/busybox name
     mkdir -p "$root"/{bin,tmp,etc/nginx/conf.d,usr/local/bin} && chmod 1777 "$root/tmp"
@@ -37,7 +37,7 @@ stand_ins() {
     cp "$here"/stand-ins/* "$root/usr/local/bin/"
     image pause:local "$root" '' '["tail", "-f", "/dev/null"]' '[]'
     image busybox:1.36 "$root" '' '[]' '["sh"]'
-    for name in nginx:1.8.1 nginx:1.12.2; do image "$name" "$root" '' '[]' '["nginx"]'; done
+    for name in nginx:1.8.1 nginx:1.12.2 nginx:1.27; do image "$name" "$root" '' '[]' '["nginx"]'; done
     image fluent/fluent-bit:3.1 "$root" '' '["log-agent"]' '[]'
-    image envoyproxy/envoy:v1.31.0 "$root" '' '[]' '["envoy"]'
+    image envoyproxy/envoy:v1.31.0 "$root" '' '["docker-entrypoint.sh"]' '["envoy"]'
 }
