@@ -12,6 +12,7 @@ const PURE: &[&str] = &[
     "timing.rs",
     "controller/planner",
     "controller/policy_state.rs",
+    "workloads/behind.rs",
     "workloads/census.rs",
     "workloads/ledger.rs",
     "workloads/starts.rs",

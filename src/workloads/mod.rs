@@ -4,6 +4,7 @@
 //! counted in the [`census`]. The [`ledger`] has the failures, and [`starts`] the sidecars that do not start. [`report`] informs users about one object. Status and metrics
 //! use these parts.
 
+pub mod behind;
 pub mod census;
 pub mod ledger;
 pub mod report;
