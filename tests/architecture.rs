@@ -15,6 +15,7 @@ const PURE: &[&str] = &[
     "workloads/behind.rs",
     "workloads/census.rs",
     "workloads/ledger.rs",
+    "workloads/reports/content.rs",
     "workloads/starts.rs",
     "workloads/waiting.rs",
     "engine/mod.rs",
