@@ -69,6 +69,10 @@ impl Term {
 
     /// Ends the controller, which then unregisters what must not stay. The worker continues.
     pub(super) async fn withdraw(&mut self) {
+        // Else every report would say that its policies are not in force any more.
+        if let Some(reports) = &self.reports {
+            reports.abort();
+        }
         self.stop_controller.send_replace(true);
         let Some(controller) = self.controller.take() else { return };
         match controller.await {

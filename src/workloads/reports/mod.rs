@@ -1,6 +1,6 @@
 //! Writes which workloads lack their sidecar into a report for each namespace (`--reports`), for viewers of policy reports.
 //!
-//! The [`census`](super::census) has counts and no names, so the leader lists the workloads of a namespace after its
+//! The [`census`] has counts and no names, so the leader lists the workloads of a namespace after its
 //! counts have changed. A namespace in which all is well is not listed, because then the counts are the whole report.
 //! Everything goes one after the other, with a pause after each request. So reports may be late, and delay nothing else.
 
