@@ -39,6 +39,7 @@
 //! | when a condition holds, and its variable text | [`controller`]: `status` (`describe`), `policy_state` (`outcome_of`) |
 //! | the work of engines in the operator process | [`engine::process`]: `Worker`, `Serving` |
 //! | how stored workloads are watched, counted and reported | [`workloads`] |
+//! | the reports of `--reports` | [`workloads::reports`] |
 //! | how we connect, watch, lead and write events | [`cluster`] |
 //! | the connection, configuration and caches of the process | [`operator`] |
 //! | the start of the operator, its term as leader | [`cli`] (`run`) |

@@ -239,6 +239,12 @@ pub struct Workloads {
     pub look: Duration,
     /// The longest pause between two such lists of a workload.
     pub longest_look: Duration,
+    /// The pause after each request for reports.
+    pub report_pause: Duration,
+    /// The shortest time between two looks at a namespace for its report.
+    pub report_period: Duration,
+    /// The pause before reports are tried again after a failure.
+    pub report_again: Duration,
 }
 
 /// See [`Timing::uninstall`].
@@ -338,6 +344,9 @@ const DOCUMENTED: Timing = Timing {
         policies: seconds(1),
         look: seconds(10),
         longest_look: seconds(60),
+        report_pause: millis(250),
+        report_period: seconds(10),
+        report_again: seconds(10),
     },
     uninstall: Uninstall { patience: seconds(2), pause: millis(200), rights: seconds(10), rights_pause: millis(100) },
 };
@@ -415,6 +424,9 @@ const SHORT: Timing = Timing {
         policies: millis(300),
         look: millis(500),
         longest_look: seconds(2),
+        report_pause: millis(20),
+        report_period: millis(500),
+        report_again: seconds(1),
     },
     uninstall: Uninstall { patience: seconds(1), pause: millis(100), ..DOCUMENTED.uninstall },
 };
@@ -502,6 +514,8 @@ mod tests {
             ("connections outlast their first request", webhook.first_request + webhook.body, webhook.idle),
             ("a trouble gets into a status", controller.status_period, workloads.trouble),
             ("pauses grow", workloads.look, workloads.longest_look),
+            ("many namespaces are looked at before one again", workloads.report_pause, workloads.report_period),
+            ("a failure is no reason to hurry", workloads.report_pause, workloads.report_again),
             ("what waits is looked at more than once", uninstall.pause, uninstall.patience),
             ("rights are looked at more than once", uninstall.rights_pause, uninstall.rights),
         ]

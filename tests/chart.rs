@@ -126,6 +126,11 @@ fn the_chart_renders_what_kustomize_renders() {
             { "op": "replace", "path": "/spec/replicas", "value": 3 },
         ]).to_string(),
     }]);
+    let with_flag = |mut kustomization: Value, flag: &str| {
+        let patch = json!([{ "op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": flag }]);
+        kustomization["patches"] = json!([{ "target": { "kind": "Deployment" }, "patch": patch.to_string() }]);
+        kustomization
+    };
     let cases = [
         ("default", CURRENT, json!({}), more("default", &[])),
         ("legacy", "1.13.5", json!({}), more("legacy", &[])),
@@ -136,6 +141,12 @@ fn the_chart_renders_what_kustomize_renders() {
             "1.13.5",
             json!({ "rbac": { "priorityLane": true } }),
             more("legacy", &["rbac/priority-lane"]),
+        ),
+        (
+            "reports",
+            CURRENT,
+            json!({ "operator": { "reports": "openreports" } }),
+            with_flag(more("default", &["rbac/reports"]), "--reports=openreports"),
         ),
         (
             "custom resources",
@@ -220,6 +231,7 @@ fn a_wrong_value_is_refused_by_its_name() {
         (json!({ "replica": 3 }), ["replica", "not allowed"]),
         (json!({ "replicas": "three" }), ["/replicas", "integer"]),
         (json!({ "operator": { "podSecurity": "strict" } }), ["/operator/podSecurity", "baseline"]),
+        (json!({ "operator": { "reports": "on" } }), ["/operator/reports", "openreports"]),
         (json!({ "operator": { "resync": "15" } }), ["/operator/resync", "pattern"]),
         (json!({ "image": { "digest": "latest" } }), ["/image/digest", "pattern"]),
         (json!({ "operator": { "workers": 0 } }), ["/operator/workers", "minimum"]),

@@ -11,6 +11,7 @@ use crate::engine::{self, Engine, EngineName};
 use crate::naming::{own_name, shared_name};
 use crate::policy::Policy;
 use crate::workload::Kind;
+use crate::workloads::reports::Form;
 use anyhow::{Context, Result, bail};
 use kube::Client;
 use kube::api::ListParams;
@@ -65,7 +66,7 @@ pub(super) enum Part {
     Process,
     /// The ServiceAccount and its rights.
     Rights,
-    /// The objects that the operator wrote, and its address.
+    /// The objects that the operator wrote, its reports included, and its address.
     Belongings,
 }
 
@@ -125,6 +126,25 @@ impl Installed<'_> {
                 if namespaced { (Some(self.namespace), None) } else { (None, Some(installed.as_str())) };
             let listed = self.list(&resource, namespace, selector).await?;
             found.extend(listed.into_iter().filter(is_ours));
+        }
+        if part == Part::Belongings {
+            found.extend(self.reports().await?);
+        }
+        Ok(found)
+    }
+
+    /// The reports of `scpol run --reports`, in all namespaces.
+    async fn reports(&self) -> Result<Vec<Piece>> {
+        let ours = format!("{MANAGED_BY}={MANAGER}");
+        let is_away =
+            |error: &anyhow::Error| error.downcast_ref::<CallError>().is_some_and(|error| error.code() == 503);
+        let mut found = Vec::new();
+        for form in Form::ALL {
+            match self.list(&form.resource(), None, Some(&ours)).await {
+                // An aggregated API whose server is away must not keep anyone from uninstalling.
+                Err(error) if is_away(&error) => {}
+                listed => found.extend(listed?),
+            }
         }
         Ok(found)
     }

@@ -435,24 +435,6 @@ fn is_accepted(object: &Value) -> bool {
         && conditions.any(|condition| condition["type"] == accepted && condition["status"] == "True")
 }
 
-/// The owner of `workload`, as the short kind and the name; none if the owner is nothing that a policy may target.
-pub(super) fn maker(workload: &Workload) -> Option<(&'static str, &str)> {
-    let metadata = &workload.body["metadata"];
-    let owner = metadata["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)?;
-    let name = owner["name"].as_str()?;
-    match owner["kind"].as_str()? {
-        // The name of a ReplicaSet is that of its Deployment and the hash of the template.
-        "ReplicaSet" => {
-            let hash = metadata["labels"]["pod-template-hash"].as_str()?;
-            Some(("deploy", name.strip_suffix(hash)?.strip_suffix('-')?))
-        }
-        "StatefulSet" => Some(("sts", name)),
-        "DaemonSet" => Some(("ds", name)),
-        "CronJob" => Some(("cj", name)),
-        _ => None,
-    }
-}
-
 /// The reason why a policy with this `status` is not in effect although it should be.
 fn idle(status: &Value) -> Option<String> {
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
@@ -466,6 +448,7 @@ fn idle(status: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::behind::maker;
     use serde_json::json;
 
     #[test]

@@ -8,6 +8,7 @@ use self::process::{Process, Signals};
 use super::files::{TrustOptions, namespace_name};
 use super::{End, Kubeconfig, Timings, Waiting};
 use crate::telemetry::{self, LogFormat};
+use crate::workloads::reports::Reports;
 use anyhow::{Result, bail};
 use clap::Args;
 use http::Uri;
@@ -70,6 +71,9 @@ pub(super) struct RunOptions {
     /// Write an event for each successful injection, too
     #[arg(long, env = "SCPOL_EVENTS_INJECTED")]
     events_injected: bool,
+    /// Keep a report in each namespace of the workloads that lack their sidecar; needs config/rbac/reports
+    #[arg(long, value_name = "API", value_enum, env = "SCPOL_REPORTS", default_value_t)]
+    reports: Reports,
     /// Complete workloads as a member of system:masters, whom the API server's limit of requests does not hold up; needs
     /// config/rbac/priority-lane, where its price is told
     #[arg(long, env = "SCPOL_PRIORITY_LANE")]

@@ -4,6 +4,7 @@ use super::client::{self, why};
 use super::mirror::Mirror;
 use super::object::Object;
 use crate::api::code::Code;
+use crate::api::condition::condition_in;
 use crate::api::rules::Violation;
 use crate::metrics::Metrics;
 use crate::policy::{Policies, Policy, Site};
@@ -37,6 +38,13 @@ pub struct Stored {
     pub status: Arc<Value>,
     /// The parsed spec, or its violations.
     pub parsed: Result<Arc<Policy>, Arc<Vec<Violation>>>,
+}
+
+impl Stored {
+    /// Whether the status says that the policy is in effect.
+    pub fn is_programmed(&self) -> bool {
+        condition_in(&self.status, "Programmed").is_some_and(|programmed| programmed["status"] == "True")
+    }
 }
 
 /// All stored policies at one moment.

@@ -56,11 +56,6 @@ pub(super) enum Force {
     Now,
 }
 
-/// Whether the status says that the policy is in effect.
-pub(super) fn is_programmed(stored: &Stored) -> bool {
-    condition_in(&stored.status, "Programmed").is_some_and(|programmed| programmed["status"] == "True")
-}
-
 impl Controller {
     /// Sets the outcome of a policy once all its registrations are known.
     pub(super) fn conclude(&mut self, name: &str) {
@@ -162,7 +157,7 @@ impl Controller {
         let known = condition_in(&stored.status, "Ready").is_some();
         let early = state.outcome == Readiness::FirstSight && (known || state.seen.elapsed() < timing.first_status);
         let soon = state.written.is_some_and(|written| written.elapsed() < timing.status_period);
-        let programmed = is_programmed(stored);
+        let programmed = stored.is_programmed();
         let leaves = programmed && !matches!(state.outcome, Readiness::InForce { .. } | Readiness::FirstSight);
         // An edited policy stays in effect in its old form until the new registration is verified.
         let is_edited = matches!(state.outcome, Readiness::InForce { .. })

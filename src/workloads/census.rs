@@ -113,6 +113,10 @@ pub struct Census {
     listing: u32,
     /// The running listings.
     open: HashSet<u32>,
+    /// The kinds of which a whole list has been counted.
+    whole: HashSet<Arc<Kind>>,
+    /// The namespaces with a change since the last [`Self::take_changed`]; none if nothing records them.
+    changed: Option<HashSet<Arc<str>>>,
 }
 
 impl Census {
@@ -131,6 +135,7 @@ impl Census {
     /// Ends `listing` of `kind`.
     pub fn end(&mut self, kind: &Arc<Kind>, listing: u32) {
         self.open.remove(&listing);
+        self.whole.insert(kind.clone());
         let Some(counted) = self.counted.get_mut(kind) else { return };
         let mut gone = Vec::new();
         counted.entries.retain(|_, entry| {
@@ -141,7 +146,7 @@ impl Census {
             keep
         });
         for fate in gone {
-            self.leave(fate);
+            self.leave(fate, GONE);
         }
     }
 
@@ -160,8 +165,11 @@ impl Census {
         let entry = Entry { version, fate, listing: self.listing };
         let known = self.counted.get_mut(kind).and_then(|counted| counted.entries.insert(key, entry));
         let left = known.map(|known| known.fate).filter(|fate| *fate != GONE);
-        if let Some(fate) = left {
-            self.leave(fate);
+        if left != Some(fate) {
+            self.note_change(fate);
+        }
+        if let Some(left) = left {
+            self.leave(left, fate);
         }
         left.is_none()
     }
@@ -185,15 +193,16 @@ impl Census {
             }
         };
         if let Some(old) = old.filter(|old| old.fate != GONE) {
-            self.leave(old.fate);
+            self.leave(old.fate, GONE);
         }
     }
 
     /// Removes all workloads of a kind that is not watched any more.
     pub fn forget(&mut self, kind: &Arc<Kind>) {
+        self.whole.remove(kind);
         let counted = self.counted.remove(kind).map(|counted| counted.entries);
         for entry in counted.into_iter().flat_map(BTreeMap::into_values).filter(|entry| entry.fate != GONE) {
-            self.leave(entry.fate);
+            self.leave(entry.fate, GONE);
         }
     }
 
@@ -213,6 +222,42 @@ impl Census {
         counts
     }
 
+    /// Whether a whole list of the kind has been counted.
+    pub fn is_whole(&self, kind: &Arc<Kind>) -> bool {
+        self.whole.contains(kind)
+    }
+
+    /// Begins to record the namespaces that [`Self::take_changed`] returns: at first every one with a match.
+    pub fn record_changes(&mut self) {
+        let matched = self.fates.iter().map(|(shared, _)| shared).filter(|shared| !shared.fate.is_empty());
+        self.changed = Some(matched.map(|shared| shared.namespace.clone()).collect());
+    }
+
+    /// The namespaces in which a policy got, lost or changed a workload since the last call.
+    pub fn take_changed(&mut self) -> HashSet<Arc<str>> {
+        self.changed.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// How often a workload in `namespace` has each tally, for the policies for which `counts` is true.
+    pub fn tallies(&self, namespace: &str, counts: impl Fn(&str) -> bool) -> HashMap<Tally, i64> {
+        let mut tallies = HashMap::new();
+        for (shared, objects) in self.fates.iter().filter(|(shared, _)| *shared.namespace == *namespace) {
+            for (_, tally) in shared.fate.iter().filter(|(policy, _)| counts(policy)) {
+                *tallies.entry(*tally).or_default() += objects;
+            }
+        }
+        tallies
+    }
+
+    fn note_change(&mut self, fate: u32) {
+        let (shared, _) = &self.fates[fate as usize];
+        if let Some(changed) = self.changed.as_mut().filter(|_| !shared.fate.is_empty())
+            && !changed.contains(&shared.namespace)
+        {
+            changed.insert(shared.namespace.clone());
+        }
+    }
+
     fn join(&mut self, fate: Shared) -> u32 {
         let known = self.index.get(&fate).copied();
         let id = known.unwrap_or_else(|| {
@@ -228,7 +273,11 @@ impl Census {
         id
     }
 
-    fn leave(&mut self, fate: u32) {
+    /// Ends the `fate` of an object that has the fate `next` now, or is gone.
+    fn leave(&mut self, fate: u32, next: u32) {
+        if fate != next {
+            self.note_change(fate);
+        }
         self.shift(fate, -1);
         let (shared, objects) = &mut self.fates[fate as usize];
         if *objects == 0 {
@@ -432,6 +481,34 @@ mod tests {
         assert!(!census.has(kind(), ("", "a")));
         assert_eq!(counts(&census), Counts::default());
         assert!(census.counted[kind()].entries.is_empty() && census.sums.is_empty(), "nothing is kept of what is gone");
+    }
+
+    #[test]
+    fn a_namespace_has_changed_if_a_policy_has_other_workloads_there_or_workloads_of_another_fate() {
+        let mut census = Census::default();
+        let changed = |census: &mut Census| census.take_changed().iter().map(ToString::to_string).collect::<Vec<_>>();
+        census.count(kind(), &object("a", 1), fate(Tally::Missed));
+        assert_eq!(changed(&mut census), [""; 0], "nothing records it");
+        census.record_changes();
+        assert_eq!(changed(&mut census), ["".to_owned()], "every one at first");
+        census.count(kind(), &object("a", 2), fate(Tally::Missed));
+        census.count(kind(), &object("unmatched", 3), Vec::new());
+        assert_eq!(changed(&mut census), [""; 0], "the same fate, and no fate");
+        census.count(kind(), &object("a", 4), fate(Tally::Injected));
+        assert_eq!(changed(&mut census), ["".to_owned()]);
+        census.remove(kind(), &object("a", 5));
+        census.count(kind(), &object("b", 6), fate(Tally::Injected));
+        assert_eq!(changed(&mut census), ["".to_owned()], "the counts are the same");
+        let listing = census.begin();
+        assert!(!census.is_whole(kind()));
+        census.end(kind(), listing);
+        assert_eq!((changed(&mut census), census.is_whole(kind())), (vec![String::new()], true));
+        census.count(kind(), &object("c", 7), fate(Tally::Missed));
+        assert_eq!(census.tallies("", |_| true), HashMap::from([(Tally::Missed, 1)]));
+        assert_eq!((census.tallies("", |_| false), census.tallies("other", |_| true)), Default::default());
+        census.take_changed();
+        census.forget(kind());
+        assert_eq!((changed(&mut census), census.is_whole(kind())), (vec![String::new()], false));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! All stored workloads of the targeted kinds, for every engine. A single one is a [`crate::workload`].
 //!
 //! [`watch`] sees each new or changed object. An object that waits for this operator goes to [`waiting`]; every other one is
-//! counted in the [`census`]. The [`ledger`] has the failures, and [`starts`] the sidecars that do not start. [`report`] informs users about one object. Status and metrics
-//! use these parts.
+//! counted in the [`census`]. The [`ledger`] has the failures, and [`starts`] the sidecars that do not start. [`report`] informs users about one object, and
+//! [`reports`] keeps an object for each namespace that lists what is [`behind`]. Status and metrics use these parts.
 
+pub mod behind;
 pub mod census;
 pub mod ledger;
 pub mod report;
+pub mod reports;
 pub mod starts;
 pub mod waiting;
 pub mod watch;

@@ -48,6 +48,7 @@ mod parity;
 mod pods;
 mod refused;
 mod replicas;
+mod reports;
 mod rights;
 mod rotation;
 mod rows;
@@ -96,6 +97,7 @@ const TESTS: &[&[runner::Test]] = &[
     pods::TESTS,
     refused::TESTS,
     replicas::TESTS,
+    reports::TESTS,
     rights::TESTS,
     rows::TESTS,
     shared_servers::TESTS,

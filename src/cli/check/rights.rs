@@ -19,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The rights of every operator.
 const SHIPPED: [&str; 2] =
     [include_str!("../../../config/rbac/cluster_role.yaml"), include_str!("../../../config/rbac/role.yaml")];
+/// The rights for `--reports`.
+const REPORTS: [&str; 1] = [include_str!("../../../config/rbac/reports/cluster_role.yaml")];
 /// The number of questions at the same time.
 const AT_ONCE: usize = 8;
 
@@ -135,7 +137,23 @@ pub(super) async fn check_operator(subject: &Subject<'_>, engines: &[&dyn Engine
         }
         items.push(told(&format!("rights for {}", engine.name()), asked(rights).await, &account));
     }
+    let deployment = subject.installed.deployment().await;
+    if deployment.is_ok_and(|deployment| deployment.is_some_and(|found| writes_reports(&found.object.value()))) {
+        items.push(told("rights for --reports", asked(granted(&REPORTS, namespace)).await, &account));
+    }
     items
+}
+
+/// Whether the flag or the variable in the `deployment` switches reports on.
+fn writes_reports(deployment: &Value) -> bool {
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().map_or(&[][..], Vec::as_slice);
+    let Some(container) = containers.iter().find(|container| container["name"] == OPERATOR) else { return false };
+    let flags = texts(&container["args"]).join(" ").replace("--reports=", "--reports ");
+    let of_flag = flags.split("--reports ").nth(1).and_then(|rest| rest.split(' ').next().map(str::to_owned));
+    let variables = container["env"].as_array().into_iter().flatten();
+    let variable = variables.into_iter().find(|variable| variable["name"] == "SCPOL_REPORTS");
+    let of_variable = variable.and_then(|variable| variable["value"].as_str().map(str::to_owned));
+    of_flag.or(of_variable).is_some_and(|form| form != "off")
 }
 
 /// The rights for targets of policies that are not in the shipped files.
@@ -276,5 +294,18 @@ mod tests {
         assert!(rights.contains(&lease(Some("scpol"), "update")) && rights.contains(&lease(None, "create")));
         assert!(!rights.contains(&lease(None, "update")), "of the one lease only");
         assert_eq!(lease(Some("scpol"), "update").object(), "leases.coordination.k8s.io `scpol` in `ours`");
+    }
+
+    #[test]
+    fn reports_are_on_by_the_flag_or_else_by_the_variable() {
+        let is_on = |args: Value, value: &str| {
+            let env = json!([{ "name": "SCPOL_REPORTS", "value": value }]);
+            let container = json!({ "name": OPERATOR, "args": args, "env": env });
+            writes_reports(&json!({ "spec": { "template": { "spec": { "containers": [container] } } } }))
+        };
+        assert!(is_on(json!(["run", "--reports=openreports"]), "off"));
+        assert!(is_on(json!(["run", "--reports", "policyreports", "--author-check"]), "off"));
+        assert!(is_on(json!(["run"]), "policyreports") && !is_on(json!(["run"]), "off"));
+        assert!(!is_on(json!(["run", "--reports=off"]), "policyreports") && !writes_reports(&Value::Null));
     }
 }

@@ -3,7 +3,7 @@
 use super::quality::Change;
 use crate::api::code::Code;
 use crate::cli::files::{Subject, of_pods, other_version, plan, title};
-use crate::cli::live::{Invalid, Known, NotStarting, maker};
+use crate::cli::live::{Invalid, Known, NotStarting};
 use crate::cli::output::{Printing, counted};
 use crate::decision::{Decision, JUDGED, Left, Outcome, rehearsal};
 use crate::inject::marker;
@@ -11,6 +11,7 @@ use crate::lint::{late_references, needs, shared_ports, vet};
 use crate::policy::checks::odd_values;
 use crate::policy::{Policy, Site};
 use crate::workload::Workload;
+use crate::workloads::behind::maker;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeSet;

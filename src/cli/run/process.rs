@@ -20,6 +20,7 @@ use crate::survival;
 use crate::telemetry::Repeats;
 use crate::timing::Timing;
 use crate::workloads::Workloads;
+use crate::workloads::reports::Form;
 use crate::workloads::waiting::Waiting;
 use anyhow::{Context, Result, anyhow};
 use kube::Client;
@@ -62,6 +63,7 @@ pub(super) struct Process {
     recorder: Recorder,
     lease: Lease,
     tell_injected: bool,
+    reports: Option<Form>,
     engines: engine::process::Settings,
     serving: Serving,
     grace: Duration,
@@ -96,6 +98,7 @@ impl Process {
             recorder,
             lease,
             tell_injected: options.events_injected,
+            reports: options.reports.form(),
             engines,
             serving,
             grace: options.shutdown_grace,
@@ -182,7 +185,7 @@ impl Process {
             published: self.serving.published.clone(),
         };
         let ready = self.health.role_settled.clone();
-        Some(Term::begin(&workloads, worker, settings, ready, self.serving.beside.clone()))
+        Some(Term::begin(&workloads, worker, settings, ready, self.serving.beside.clone(), self.reports))
     }
 
     /// Hands over to another replica. The last replica unregisters, so that no create waits for ever.

@@ -3,6 +3,7 @@
 use crate::controller::{self, Controller};
 use crate::engine::process::Worker;
 use crate::workloads::Workloads;
+use crate::workloads::reports::{self, Form};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,13 +11,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::error;
 
-/// A term of leadership: the controller, the worker, and the task of an engine beside them.
+/// A term of leadership: the controller, the worker, the reports, and the task of an engine beside them.
 pub(super) struct Term {
     stop_controller: watch::Sender<bool>,
     stop_worker: watch::Sender<bool>,
     controller: Option<JoinHandle<Controller>>,
     worker: Option<JoinHandle<()>>,
     beside: JoinHandle<()>,
+    reports: Option<JoinHandle<()>>,
 }
 
 impl Term {
@@ -26,11 +28,16 @@ impl Term {
         settings: controller::Settings,
         ready: Arc<AtomicBool>,
         beside: Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
+        reports: Option<Form>,
     ) -> Self {
         let operator = workloads.operator.clone();
         let beside = tokio::spawn({
             let operator = operator.clone();
             async move { operator.persist("keeping the author check", || beside()).await }
+        });
+        let reports = reports.map(|form| {
+            let (operator, workloads) = (operator.clone(), workloads.clone());
+            tokio::spawn(async move { operator.persist("writing reports", || reports::keep(&workloads, form)).await })
         });
         let (stop_controller, stopped) = watch::channel(false);
         let controller = tokio::spawn({
@@ -57,11 +64,15 @@ impl Term {
                 operator.persist("settling what waits", begin).await;
             })
         });
-        Self { stop_controller, stop_worker, controller: Some(controller), worker, beside }
+        Self { stop_controller, stop_worker, controller: Some(controller), worker, beside, reports }
     }
 
     /// Ends the controller, which then unregisters what must not stay. The worker continues.
     pub(super) async fn withdraw(&mut self) {
+        // Else every report would say that its policies are not in force any more.
+        if let Some(reports) = &self.reports {
+            reports.abort();
+        }
         self.stop_controller.send_replace(true);
         let Some(controller) = self.controller.take() else { return };
         match controller.await {
@@ -73,6 +84,9 @@ impl Term {
     /// Ends all parts, and waits for their end.
     pub(super) async fn end(self) {
         self.beside.abort();
+        if let Some(reports) = self.reports {
+            reports.abort();
+        }
         self.stop_controller.send_replace(true);
         self.stop_worker.send_replace(true);
         if let Some(controller) = self.controller {

@@ -7,7 +7,6 @@ use crate::cluster::client::Progress;
 use crate::cluster::policies::{Snapshot, Stored};
 use crate::controller::Controller;
 use crate::controller::planner::{Placed, is_undecided};
-use crate::controller::status::is_programmed;
 use crate::engine::hold::Hold;
 use crate::engine::lifecycle::{Event, InEffect, Observed, Registration, Wanted, Wish};
 use crate::engine::{self, Engine, Unavailable};
@@ -100,7 +99,7 @@ impl Controller {
         if let Some(reason) = placed.as_ref().err().filter(|reason| is_undecided(reason))
             && self.stays_as_it_is(name, stored)
         {
-            let state = self.statuses.policies.get_mut(name).filter(|_| is_up && !is_programmed(stored));
+            let state = self.statuses.policies.get_mut(name).filter(|_| is_up && !stored.is_programmed());
             if let Some(state) = state.filter(|state| !matches!(state.outcome, Readiness::InForce { .. })) {
                 state.outcome = reason.clone();
             }
@@ -177,7 +176,7 @@ impl Controller {
     fn was_in_effect(&self, name: &str, stored: &Stored) -> bool {
         let is_same = |policy: &Arc<Policy>| stored.status["observedSpecHash"] == policy.spec_hash.as_str();
         let is_registered = self.registrations.own_of(name).is_some();
-        is_programmed(stored) && (is_registered || stored.parsed.as_ref().is_ok_and(is_same))
+        stored.is_programmed() && (is_registered || stored.parsed.as_ref().is_ok_and(is_same))
     }
 
     /// Whether to keep the current state of the policy while the wanted one is unknown. True if the policy is registered, alone
@@ -196,7 +195,7 @@ impl Controller {
     pub(super) fn may_be_registered(&self, name: &str, stored: &Stored) -> bool {
         let is_begun = self.registrations.of_policy(name).is_some_and(|own| !own.is_unregistered());
         let is_read = self.registrations.has_read_own();
-        is_begun || self.registrations.own_of(name).is_some() || (!is_read && is_programmed(stored))
+        is_begun || self.registrations.own_of(name).is_some() || (!is_read && stored.is_programmed())
     }
 
     /// Whether the policy moves from its own registration to shared ones, and is not in effect there yet.

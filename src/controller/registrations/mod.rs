@@ -21,7 +21,6 @@ use crate::cluster::mirror::Mirror;
 use crate::cluster::policies::Stored;
 use crate::controller::Controller;
 use crate::controller::policy_state::outcome_of;
-use crate::controller::status::is_programmed;
 use crate::engine::lifecycle::{InEffect, Registration, Standing, Wanted};
 use crate::engine::registration::{self, Edition, RegistrationKey, Unverified, is_ours_of};
 use crate::engine::{self, Engine, EngineName, Unavailable};
@@ -193,7 +192,7 @@ impl Registrations {
     pub(super) fn may_be_in_effect(&self, kind: &Arc<Kind>, stored: &Stored, name: &str) -> bool {
         match self.of_kind(kind).and_then(Registration::in_effect) {
             Some(in_effect) => in_effect.policies().iter().any(|policy| policy.name == name),
-            None => is_programmed(stored) && !self.registered(&Slot::of_kind(kind)).is_empty(),
+            None => stored.is_programmed() && !self.registered(&Slot::of_kind(kind)).is_empty(),
         }
     }
 

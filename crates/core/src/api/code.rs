@@ -236,7 +236,7 @@ codes! {
     /// The API of the Initializer engine is on, and its admission plugin is off.
     303 InitializersPluginOff "Start the API server with `--enable-admission-plugins=Initializers`.";
     /// The operator, or whoever installs it, lacks a right.
-    304 MissingRight "Apply the install file again as an administrator; for Secrets, custom resources, `--author-check` or `--priority-lane` the folder of that name in `config/rbac`. Or grant the verb that the message names.";
+    304 MissingRight "Apply the install file again as an administrator; for Secrets, custom resources, `--author-check`, `--priority-lane` or `--reports` the folder of that name in `config/rbac`. Or grant the verb that the message names.";
     /// The operator is still reading what it must know before it may register.
     305 NotSynced "Wait some seconds. If it stays, see the operator's log.";
     /// Somebody deleted the registration by hand: an emergency brake. It is not made again before the hold is over.
