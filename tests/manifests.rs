@@ -677,6 +677,15 @@ fn every_threat_has_an_answer_and_every_test_that_it_names_is_there() {
 }
 
 #[test]
+fn every_planted_defect_still_applies() {
+    let patches = files("tests/chaos/defects", ".patch");
+    assert!(patches.len() > 30, "{patches:?}");
+    for patch in patches {
+        success(Command::new("git").args(["apply", "--check"]).arg(&patch).current_dir(root()));
+    }
+}
+
+#[test]
 fn every_fault_that_chaos_causes_is_on_the_page_of_failures() {
     let cases = read("tests/chaos/cases.rs");
     let id = Regex::new(r#"(?m)^ +id: "(\w+)",$"#).unwrap();
