@@ -124,9 +124,13 @@ impl Decision {
             let code = if policy.spec.suspend { Code::Suspended } else { Code::Audit };
             Verdict::Skip(Reason { row: 7, code, detail: "the policy is not in force".into() })
         };
+        let mut is_judged = false;
         if policy.is_enforced() && !policy.validations.is_empty() {
             match checks::is_judged(common, policy, workload, site) {
-                Ok(true) => self.judges.push(policy.clone()),
+                Ok(true) => {
+                    self.judges.push(policy.clone());
+                    is_judged = true;
+                }
                 Ok(false) => {}
                 // Only for a skipped policy, because the match below handles an error itself.
                 Err(reason) if matches!(verdict, Verdict::Skip(_)) => self.fail(policy.clone(), reason),
@@ -135,6 +139,8 @@ impl Decision {
         }
         match verdict {
             Verdict::Inject if !policy.injects() => {}
+            // Opting out is about templates: this policy has none, and judges the workload all the same.
+            Verdict::Skip(_) if !policy.injects() && is_judged => {}
             Verdict::Inject => match delivery(policy, workload, self.native_sidecars) {
                 Ok(_) => self.inject.push(policy.clone()),
                 Err(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
