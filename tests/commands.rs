@@ -1092,6 +1092,11 @@ fn a_policy_that_only_judges_says_that_it_has_nothing_against_a_workload() {
     for words in ["it satisfies the validations of judge", "passes", "its validation holds"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
+    // Whoever opts out of templates is judged all the same, and is told so once.
+    let out = WEB.replace("name: web, namespace", "annotations: {scpol.dev/inject: \"false\"}, name: web, namespace");
+    assert_ne!(out, WEB);
+    let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &out);
+    assert!(ended.out.contains("passes") && !ended.out.contains("skips it"), "{}", ended.out);
     let two = format!("{WEB}---\n{}", WEB.replace("name: web, namespace", "name: x, namespace"));
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &two);
     assert!(ended.code == 1 && ended.out.contains("passes") && ended.out.contains("REFUSES"), "{ended:?}");
