@@ -1,20 +1,13 @@
 #!/usr/bin/env bash
 # Builds the site of the docs into target/book, with mdBook. `make docs` calls it.
 #
-# The first run builds mdBook, in two minutes on two cores. The binary stays in ${SCPOL_CACHE:-${XDG_CACHE_HOME:-~/.cache}/scpol}/mdbook,
-# in a folder named after the hash of its recipe. If there is a chromium, a picture of the first page goes to target/book.png.
+# The first run builds mdBook, in two minutes on two cores. If there is a chromium, a picture of the first page goes to target/book.png.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 # Without the parts that serve and watch.
-recipe=(--quiet --locked --debug --no-default-features --features search mdbook@0.5.4)
-key=$(printf '%s\n' "${recipe[@]}" | sha256sum)
-tool=${SCPOL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/scpol}/mdbook/${key:0:16}
-if [ ! -x "$tool/bin/mdbook" ]; then
-    echo "docs: building mdBook" >&2
-    CARGO_PROFILE_DEV_DEBUG=0 cargo install --root "$tool" "${recipe[@]}" >&2
-fi
-"$tool/bin/mdbook" build
+mdbook=$(release/tool.sh mdbook --quiet --locked --debug --no-default-features --features search mdbook@0.5.4)
+"$mdbook" build
 
 # Each link of the site leads to a file of the site.
 broken=0

@@ -10,12 +10,6 @@ packages() {
     command -v chromium > /dev/null || echo chromium
 }
 
-mapfile -t missing < <(packages)
-if [ "${1:-}" = --install ] && ((${#missing[@]})) && [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
-    {
-        apt-get -qq update
-        DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends --yes "${missing[@]}"
-    } < /dev/null >&2 || echo 'needs.sh: apt-get could not install what is missing' >&2
-    mapfile -t missing < <(packages)
-fi
+source "$(dirname -- "${BASH_SOURCE[0]}")/packages.sh"
+find_missing "${1:-}"
 ((${#missing[@]} == 0)) || echo "${missing[*]}"

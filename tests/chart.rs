@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use crate::tools::{root, success, tool};
+use crate::tools::{assert_current, root, success, tool};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -285,14 +285,6 @@ fn helm_has_nothing_against_the_chart() {
 
 // What is generated from the schema.
 
-/// Writes a generated file anew if `UPDATE` is set, else compares it.
-fn assert_current(path: &str, generated: &str) {
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(root().join(path), generated).unwrap();
-    }
-    assert!(read(path) == generated, "{path} is stale: run `make install-files`");
-}
-
 /// `values.yaml`: every value with its default, under its description.
 fn values_file(schema: &Value, indent: usize, text: &mut String) {
     let margin = " ".repeat(indent);
@@ -333,7 +325,7 @@ fn textwrap(text: &str, width: usize) -> Vec<String> {
 fn the_file_of_values_is_current() {
     let mut text = "# Generated from values.schema.json by `make install-files`.\n\n".to_owned();
     values_file(&schema(), 0, &mut text);
-    assert_current(&format!("{CHART}/values.yaml"), &text);
+    assert_current(&format!("{CHART}/values.yaml"), &text, "install-files");
     let values: Value = serde_saphyr::from_str(&text).unwrap();
     for (path, leaf) in leaves() {
         let pointer = format!("/{}", path.join("/"));
@@ -352,7 +344,11 @@ fn the_table_of_values_is_current() {
         let (default, meaning) = (&leaf["default"], leaf["description"].as_str().unwrap());
         table.push_str(&format!("| `{}` | `{default}` | {} |\n", path.join("."), meaning.replace('|', "\\|")));
     }
-    assert_current(&path, &format!("{before}<!-- begin: make chart -->\n{table}<!-- end: make chart -->{after}"));
+    assert_current(
+        &path,
+        &format!("{before}<!-- begin: make chart -->\n{table}<!-- end: make chart -->{after}"),
+        "install-files",
+    );
 }
 
 #[test]

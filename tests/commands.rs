@@ -1092,7 +1092,7 @@ fn a_policy_that_only_judges_says_that_it_has_nothing_against_a_workload() {
     for words in ["it satisfies the validations of judge", "passes", "its validation holds"] {
         assert!(ended.out.contains(words), "{words}: {}", ended.out);
     }
-    // Whoever opts out of templates is judged all the same, and is told so once.
+    // A workload that opts out of templates is still validated, and has one row.
     let out = WEB.replace("name: web, namespace", "annotations: {scpol.dev/inject: \"false\"}, name: web, namespace");
     assert_ne!(out, WEB);
     let ended = folder.scpol(&["explain", "-p", "policy.yaml", "-f", "-"], &out);

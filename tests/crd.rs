@@ -4,14 +4,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use crate::tools::assert_current;
 use serde_json::{Value, json};
 use sidecar_policy::api::code::Code;
 use sidecar_policy::api::crd;
 use sidecar_policy::api::rules::{self, Rules, Violation};
 use std::collections::HashSet;
 use std::fmt::Write;
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 fn violations(object: &Value) -> Vec<Violation> {
@@ -29,23 +28,14 @@ fn explained(violations: &[Violation]) -> String {
         .collect()
 }
 
-/// Compares a generated file with the checked-in one.
-fn assert_current(path: &str, generated: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(&file, generated).unwrap();
-    }
-    assert!(fs::read_to_string(&file).unwrap_or_default() == generated, "{path} is stale: run `make crds`");
-}
-
 #[test]
 fn the_definition_for_current_servers_is_current() {
-    assert_current("crds/sidecarpolicies.yaml", &crd::yaml(&crd::v1()).unwrap());
+    assert_current("crds/sidecarpolicies.yaml", &crd::yaml(&crd::v1()).unwrap(), "crds");
 }
 
 #[test]
 fn the_definition_for_old_servers_is_current() {
-    assert_current("crds/sidecarpolicies.v1beta1.yaml", &crd::yaml(&crd::v1beta1()).unwrap());
+    assert_current("crds/sidecarpolicies.v1beta1.yaml", &crd::yaml(&crd::v1beta1()).unwrap(), "crds");
 }
 
 #[test]
@@ -59,7 +49,7 @@ fn the_command_prints_the_definitions() {
 
 #[test]
 fn the_page_of_codes_is_current() {
-    assert_current("docs/codes.md", &codes_page());
+    assert_current("docs/codes.md", &codes_page(), "crds");
 }
 
 #[test]
@@ -73,7 +63,7 @@ fn the_page_of_fields_is_current() {
     for part in ["spec", "status"] {
         describe(&fields[part], part, &mut page);
     }
-    assert_current("docs/fields.md", &page);
+    assert_current("docs/fields.md", &page, "crds");
 }
 
 /// A section per field, followed by those of its subfields.

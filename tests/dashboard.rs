@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use crate::tools::root;
+use crate::tools::{assert_current, root};
 use serde_json::{Value, json};
 use std::fs;
 
@@ -83,10 +83,7 @@ fn dashboard(source: &Value) -> Value {
 fn the_dashboard_is_what_its_source_says() {
     let source: Value = serde_saphyr::from_str(&read(SOURCE)).unwrap();
     let generated = serde_json::to_string_pretty(&dashboard(&source)).unwrap() + "\n";
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(root().join(DASHBOARD), &generated).unwrap();
-    }
-    assert!(read(DASHBOARD) == generated, "{DASHBOARD} is stale: run `make install-files`");
+    assert_current(DASHBOARD, &generated, "install-files");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Programs that tests of files run.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -18,6 +19,16 @@ pub(crate) fn tool(name: &str) -> PathBuf {
 /// The folder of the checkout.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Writes a generated file of the checkout anew if `UPDATE` is set, else compares it. `make TARGET` sets `UPDATE`.
+#[track_caller]
+pub(crate) fn assert_current(path: &str, generated: &str, target: &str) {
+    let file = root().join(path);
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&file, generated).unwrap_or_else(|error| panic!("{path}: {error}"));
+    }
+    assert!(fs::read_to_string(&file).unwrap_or_default() == generated, "{path} is stale: run `make {target}`");
 }
 
 /// Runs `command`, which must succeed.

@@ -21,14 +21,8 @@ packages() {
 go_or_assets() { command -v go > /dev/null || compgen -v | grep -q '^SCPOL_ASSETS_.*_NODE$'; }
 namespaces() { unshare --cgroup --mount --net --uts --ipc --pid --fork true 2> /dev/null; }
 
-mapfile -t missing < <(packages)
-if [ "${1:-}" = --install ] && ((${#missing[@]})) && [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
-    {
-        apt-get -qq update
-        DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends --yes "${missing[@]}"
-    } < /dev/null >&2 || echo 'needs.sh: apt-get could not install what is missing' >&2
-    mapfile -t missing < <(packages)
-fi
+source "$(dirname -- "${BASH_SOURCE[0]}")/../../release/packages.sh"
+find_missing "${1:-}"
 lacks=()
 [ "$(uname -s)" = Linux ] || lacks+=('Linux')
 [ "$(id -u)" = 0 ] || lacks+=('root')

@@ -179,7 +179,7 @@ impl Keeper<'_> {
         let first = self.places.iter().filter(|(_, place)| place.due <= now).min_by_key(|(_, place)| place.due);
         let Some((namespace, place)) = first else { return Ok(0) };
         let namespace = namespace.clone();
-        // Somebody may have edited or deleted the report meanwhile.
+        // Because the report may have been edited or deleted meanwhile.
         let resync = self.workloads.operator.resync;
         let written = place.written.filter(|_| place.looked.is_none_or(|looked| now < looked + resync));
         let looked = self.look(&namespace, written).await;
