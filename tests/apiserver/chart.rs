@@ -1,12 +1,11 @@
 //! The Helm chart on a real server: install, upgrade, GitOps without a lasting difference, uninstall.
 
 use crate::support::{LIMIT, Operator, file, in_force, policies, timing_variable, within};
-use crate::uninstall::everything;
+use crate::uninstall::{before, left};
 use crate::world::{DEPLOYMENTS, World, containers, deployment, request, sidecar};
 use anyhow::{Context, Result, ensure};
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
@@ -73,12 +72,6 @@ async fn earlier(cluster: &ControlPlane) -> Result<PathBuf> {
     Ok(folder)
 }
 
-async fn started(version: Version) -> Result<World> {
-    let cluster = ControlPlane::builder(version).start().await?;
-    let (admin, creator) = (cluster.admin(), cluster.client(User::Creator));
-    Ok(World { cluster, admin, creator })
-}
-
 /// Runs what a hook of the chart runs: its arguments, with its ServiceAccount and its rights. Nothing here runs pods, so
 /// nothing runs the hook's own. Returns the exit code and what is printed.
 async fn as_hook(world: &World, template: &str) -> Result<(i32, String)> {
@@ -111,11 +104,8 @@ async fn as_hook(world: &World, template: &str) -> Result<(i32, String)> {
 }
 
 async fn helm_installs_upgrades_and_uninstalls() -> Result<()> {
-    let world = started(Version::NEWEST).await?;
-    let own = |name: &String| name.ends_with("default/kubernetes") || name.contains(" kube-system/");
-    let service = "/api/v1/namespaces/default/services/kubernetes";
-    within(LIMIT, "it has its own Service", || async { Ok(world.get(service).await?.is_some()) }).await?;
-    let before = everything(&world).await?;
+    let world = World::empty(ControlPlane::builder(Version::NEWEST)).await?;
+    let before = before(&world).await?;
 
     let earlier = earlier(&world.cluster).await?;
     release(&world.cluster, "install", &earlier, &["--set", "replicas=1"]).await?;
@@ -161,8 +151,7 @@ async fn helm_installs_upgrades_and_uninstalls() -> Result<()> {
     assert_eq!(code, 0, "{printed}");
     assert_eq!(world.registered().await?, [""; 0], "{printed}");
     helm(&world.cluster, &[&["uninstall"][..], &RELEASE, &["--no-hooks"]].concat()).await?;
-    let left: BTreeSet<String> = &everything(&world).await? - &before;
-    let left: Vec<&str> = left.iter().filter(|name| !own(name)).map(String::as_str).collect();
+    let left = left(&world, &before).await?;
     let expected = [
         "apiservices /v1alpha1.scpol.dev",
         "customresourcedefinitions /sidecarpolicies.scpol.dev",
@@ -179,7 +168,7 @@ async fn helm_installs_upgrades_and_uninstalls() -> Result<()> {
 /// `helm template | kubectl apply`, as Argo CD and Flux do it: the second time changes nothing, and there is no difference,
 /// while the operator works.
 async fn what_helm_renders_can_be_applied_again_and_again() -> Result<()> {
-    let world = started(Version::NEWEST).await?;
+    let world = World::empty(ControlPlane::builder(Version::NEWEST)).await?;
     let values = ["--set", "namespace.create=true,authorCheck.enabled=true", "--no-hooks"];
     let template =
         [&["template"][..], &RELEASE, &["charts/sidecar-policy", "--kube-version", "1.37.2"], &values].concat();
@@ -203,7 +192,7 @@ async fn what_helm_renders_can_be_applied_again_and_again() -> Result<()> {
 }
 
 async fn on_a_server_without_admission_policies_helm_installs_what_it_has() -> Result<()> {
-    let world = started(Version::V1_30).await?;
+    let world = World::empty(ControlPlane::builder(Version::V1_30)).await?;
     release(&world.cluster, "install", &chart(), &[]).await?;
     let _operator = Operator::ready(&world.cluster, &[]).await?;
     world.policy("envoy", sidecar("envoy")).await?;

@@ -38,13 +38,6 @@ const SOON: Duration = Duration::from_secs(20);
 const APPLY: &str = "kubectl apply -f config/install.yaml";
 const HELM_INSTALL: &str = "helm install scpol charts/sidecar-policy";
 
-/// A server without anything of ours.
-async fn empty(builder: Builder) -> Result<World> {
-    let cluster = builder.start().await?;
-    let (admin, creator) = (cluster.admin(), cluster.client(User::Creator));
-    Ok(World { cluster, admin, creator })
-}
-
 /// The newest version with controllers, and with simulated nodes on which pods seem to run.
 fn with_nodes() -> Builder {
     ControlPlane::builder(Version::NEWEST).nodes(1)
@@ -152,7 +145,7 @@ impl Page {
 
 /// Runs Start after the installation `install`, one of the ways of the page.
 async fn start(install: &str) -> Result<()> {
-    let world = empty(with_nodes()).await?;
+    let world = World::empty(with_nodes()).await?;
     let page = Page::read("docs/start.md")?;
     succeeds(&world.cluster, &page.block(install)?).await?;
     succeeds(&world.cluster, &page.block("kubectl rollout status")?).await?;
@@ -171,7 +164,7 @@ async fn start_prints_what_it_says_if_helm_installs() -> Result<()> {
 
 /// Runs the two commands of a block of the README's Install section. Returns their outputs.
 async fn installs_and_injects(install: &str) -> Result<[String; 2]> {
-    let world = empty(ControlPlane::builder(Version::NEWEST)).await?;
+    let world = World::empty(ControlPlane::builder(Version::NEWEST)).await?;
     let block = Page::read("README.md")?.block(install)?;
     let commands: Vec<&str> = block.lines().collect();
     let [install, apply] = commands[..] else { anyhow::bail!("not two commands: {block}") };
@@ -411,7 +404,7 @@ impl World {
 }
 
 async fn every_result_of_the_no_sidecar_page_is_printed_as_it_says() -> Result<()> {
-    let world = empty(with_nodes()).await?;
+    let world = World::empty(with_nodes()).await?;
     let cluster = &world.cluster;
     succeeds(cluster, APPLY).await?;
     let operator = Operator::ready(cluster, &[]).await?;
@@ -496,7 +489,7 @@ async fn every_result_of_the_no_sidecar_page_is_printed_as_it_says() -> Result<(
 
 /// A server with controllers and everything of `install`, an operator, and the policy of Start in effect.
 async fn in_use(install: &str) -> Result<(World, Operator)> {
-    let world = empty(with_nodes()).await?;
+    let world = World::empty(with_nodes()).await?;
     let install = Page::read("README.md")?.block(install)?;
     let (install, _) = install.split_once('\n').context("two commands")?;
     succeeds(&world.cluster, install).await?;

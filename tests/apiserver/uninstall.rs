@@ -350,7 +350,7 @@ fn deletions(cluster: &ControlPlane) -> Vec<String> {
 }
 
 /// All objects on the server of every listable kind, as `resource namespace/name`. Events expire by themselves.
-pub(crate) async fn everything(world: &World) -> Result<BTreeSet<String>> {
+async fn everything(world: &World) -> Result<BTreeSet<String>> {
     let groups = request(&world.admin, "GET", "/apis", &Value::Null).await?;
     let groups = groups["groups"].as_array().context("groups")?.clone();
     let preferred = groups.iter().filter_map(|group| group["preferredVersion"]["groupVersion"].as_str());
@@ -374,6 +374,19 @@ pub(crate) async fn everything(world: &World) -> Result<BTreeSet<String>> {
         }
     }
     Ok(found)
+}
+
+/// [`everything`] on a fresh server, after its own objects, which it creates some moments after its start.
+pub(crate) async fn before(world: &World) -> Result<BTreeSet<String>> {
+    let service = "/api/v1/namespaces/default/services/kubernetes";
+    within(LIMIT, "it has its own Service", || async { Ok(world.get(service).await?.is_some()) }).await?;
+    everything(world).await
+}
+
+/// The objects that were not there before, but those of the server itself.
+pub(crate) async fn left(world: &World, before: &BTreeSet<String>) -> Result<Vec<String>> {
+    let own = |name: &String| name.ends_with("default/kubernetes") || name.contains(" kube-system/");
+    Ok(everything(world).await?.into_iter().filter(|name| !before.contains(name) && !own(name)).collect())
 }
 
 /// The versions with their install files, and the engines that are used.
@@ -431,20 +444,13 @@ impl World {
 
 async fn of_a_server_that_was_fresh_nothing_is_left_but_the_definition_and_what_was_injected() -> Result<()> {
     for (version, engines) in INSTALLS {
-        let cluster = ControlPlane::builder(version).start().await?;
-        let (admin, creator) = (cluster.admin(), cluster.client(controlplane::User::Creator));
-        let world = World { cluster, admin, creator };
-        // The server creates its own objects some moments after its start.
-        let own = |name: &String| name.ends_with("default/kubernetes") || name.contains(" kube-system/");
-        let service = "/api/v1/namespaces/default/services/kubernetes";
-        within(LIMIT, "it has its own Service", || async { Ok(world.get(service).await?.is_some()) }).await?;
-        let before = everything(&world).await?;
+        let world = World::empty(ControlPlane::builder(version)).await?;
+        let before = before(&world).await?;
         for round in 1..=installations()? {
             let operator = world.install_and_use(engines).await?;
             let (code, told) = world.uninstalls(&["--yes"]).await?;
             assert_eq!(code, 0, "{version:?}, round {round}: {told}");
-            let left: BTreeSet<String> = &everything(&world).await? - &before;
-            let left: Vec<&str> = left.iter().filter(|name| !own(name)).map(String::as_str).collect();
+            let left = left(&world, &before).await?;
             let expected = [
                 "apiservices /v1alpha1.scpol.dev",
                 "customresourcedefinitions /sidecarpolicies.scpol.dev",

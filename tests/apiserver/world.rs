@@ -42,9 +42,17 @@ impl World {
 
     /// A server with the settings `builder`.
     pub async fn with(builder: Builder) -> Result<Self> {
-        let cluster = support::installed(builder).await?;
+        Ok(Self::of(support::installed(builder).await?))
+    }
+
+    /// A server without anything of ours.
+    pub async fn empty(builder: Builder) -> Result<Self> {
+        Ok(Self::of(builder.start().await?))
+    }
+
+    fn of(cluster: ControlPlane) -> Self {
         let (admin, creator) = (cluster.admin(), cluster.client(User::Creator));
-        Ok(Self { cluster, admin, creator })
+        Self { cluster, admin, creator }
     }
 
     /// Creates a SidecarPolicy.
