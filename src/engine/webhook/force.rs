@@ -4,7 +4,7 @@
 //! takes effect on all replicas when the leader has tried and registered it, an edited one is answered as before until then,
 //! and none of it needs a leader that lives.
 
-use super::server::{Revisions, Webhook};
+use super::server::{Registered, Revisions, Webhook};
 use crate::capabilities::registration as resources;
 use crate::cluster::client::is_refused;
 use crate::cluster::hub::{Seen, Whose};
@@ -16,7 +16,7 @@ use crate::policy::{Policies, Policy};
 use futures::StreamExt;
 use kube::runtime::watcher::Event;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ struct Force {
     /// What we may not read, since when.
     refused: BTreeMap<&'static str, Instant>,
     /// Policies that are in force, by name and hash of the spec: an edited one is needed for some moments more.
-    kept: HashMap<(String, String), Arc<Policy>>,
+    kept: BTreeMap<(String, String), Arc<Policy>>,
 }
 
 /// What a registration says.
@@ -97,7 +97,7 @@ impl Force {
     /// The policies that are in force, and what is registered.
     fn now(&mut self, snapshot: &Snapshot) -> (Policies, Revisions) {
         let wanted: BTreeSet<(&String, &String)> = self.listed().flat_map(|listed| &listed.policies).collect();
-        let mut kept = HashMap::new();
+        let mut kept = BTreeMap::new();
         for (name, hash) in wanted {
             let key = (name.clone(), hash.clone());
             let before = self.kept.get(&key).cloned();
@@ -111,9 +111,21 @@ impl Force {
             kept.extend(policy.map(|policy| (key, policy)));
         }
         self.kept = kept;
-        let names = |listed: &Listed| listed.policies.keys().cloned().collect();
-        let revisions = self.listed().filter_map(|listed| Some((listed.revision.clone()?, names(listed)))).collect();
-        (Policies::new(self.kept.values().cloned()), revisions)
+        // Of one name the last counts. What is stored now counts more than what was.
+        let is_stored = |policy: &&Arc<Policy>| {
+            let stored = snapshot.stored.get(&policy.name).and_then(|stored| stored.parsed.as_ref().ok());
+            stored.is_some_and(|stored| stored.spec_hash == policy.spec_hash)
+        };
+        let (now, before): (Vec<_>, Vec<_>) = self.kept.values().partition(is_stored);
+        let all: Vec<_> = before.into_iter().chain(now).collect();
+        let registered = |listed: &Listed| {
+            let own = listed.policies.iter().filter_map(|(name, hash)| self.kept.get(&(name.clone(), hash.clone())));
+            let names = listed.policies.keys().cloned().collect();
+            Registered { names, policies: Policies::new(all.iter().copied().chain(own).cloned()) }
+        };
+        let revisions =
+            self.listed().filter_map(|listed| Some((listed.revision.clone()?, registered(listed)))).collect();
+        (Policies::new(all.iter().copied().cloned()), revisions)
     }
 }
 
@@ -158,11 +170,15 @@ mod tests {
     }
 
     fn registration(policies: &[&Arc<Policy>]) -> Object {
+        registration_of("pods", "0123456789abcdef", policies)
+    }
+
+    fn registration_of(resource: &str, revision: &str, policies: &[&Arc<Policy>]) -> Object {
         let listed: BTreeMap<_, _> = policies.iter().map(|policy| (&policy.name, &policy.spec_hash)).collect();
         let annotations = json!({ POLICIES: serde_json::to_string(&listed).unwrap() });
         let object = json!({
-            "metadata": { "name": "scpol-pods", "annotations": annotations },
-            "webhooks": [{ "clientConfig": { "url": "https://x/mutate/0123456789abcdef" } }],
+            "metadata": { "name": format!("scpol-{resource}"), "annotations": annotations },
+            "webhooks": [{ "clientConfig": { "url": format!("https://x/mutate/{revision}") } }],
         });
         serde_json::from_value(object).unwrap()
     }
@@ -181,8 +197,8 @@ mod tests {
         assert!(hashes(&mut force, &[&old]).is_empty(), "nothing is registered");
         registered(&mut force, &[&old]);
         assert_eq!(hashes(&mut force, &[&old]), [&*old.spec_hash]);
-        let listed = BTreeSet::from(["a".to_owned()]);
-        assert_eq!(force.now(&snapshot(&[&old])).1, Revisions::from([("0123456789abcdef".to_owned(), listed)]));
+        let revisions = force.now(&snapshot(&[&old])).1;
+        assert_eq!(revisions["0123456789abcdef"].names, BTreeSet::from(["a".to_owned()]));
         assert_eq!(hashes(&mut force, &[&new]), [&*old.spec_hash], "the edit has not been tried");
         registered(&mut force, &[&new]);
         assert_eq!(hashes(&mut force, &[&new]), [&*new.spec_hash]);
@@ -196,6 +212,27 @@ mod tests {
         assert!(hashes(&mut force, &[]).is_empty(), "nothing refuses any more");
         force.changed((resources::MUTATING_WEBHOOKS, Ok(watcher::Event::Delete(registration(&[])))));
         assert!(hashes(&mut force, &[&new]).is_empty());
+    }
+
+    #[test]
+    fn a_call_is_answered_by_the_spec_that_its_own_registration_lists() {
+        let (old, new) = (policy("a", "x:1", false), policy("a", "x:2", false));
+        for (old, new) in [(&old, &new), (&new, &old)] {
+            let mut force = Force::default();
+            let (leaving, coming) = ("0123456789abcdef", "fedcba9876543210");
+            let register = |force: &mut Force, resource, revision, policy| {
+                let registration = registration_of(resource, revision, &[policy]);
+                force.changed((resources::MUTATING_WEBHOOKS, Ok(watcher::Event::Apply(registration))));
+            };
+            register(&mut force, "deployments.apps", leaving, old);
+            assert_eq!(hashes(&mut force, &[old]), [&*old.spec_hash]);
+            register(&mut force, "statefulsets.apps", coming, new);
+            let (others, revisions) = force.now(&snapshot(&[new]));
+            let answers = |policies: &Policies| policies.get("a").unwrap().spec_hash.clone();
+            assert_eq!(answers(&revisions[leaving].policies), old.spec_hash);
+            assert_eq!(answers(&revisions[coming].policies), new.spec_hash);
+            assert_eq!(answers(&others), new.spec_hash, "a registration that we have not seen yet");
+        }
     }
 
     #[test]

@@ -60,18 +60,27 @@ const LEAST: u32 = 16;
 /// opens more for concurrent creates.
 pub const CONNECTIONS: usize = 1024;
 
-/// Registrations by revision, each with the names of its policies.
-pub type Revisions = BTreeMap<String, BTreeSet<String>>;
+/// Registrations by revision.
+pub type Revisions = BTreeMap<String, Registered>;
+
+/// What is in effect for the calls of one registration.
+#[derive(Debug)]
+pub struct Registered {
+    /// The names of the policies that it lists.
+    pub names: BTreeSet<String>,
+    /// All policies that are in effect by webhook, those that it lists with the spec that it lists. During an edit, two
+    /// registrations may list one policy with two specs.
+    pub policies: Policies,
+}
 
 /// The state that answers calls. Policies can be replaced at any time: the next call uses them.
 pub struct Webhook {
-    /// The policies that are in effect by webhook.
+    /// The policies that are in effect by webhook, for calls of registrations that we have not seen yet.
     pub policies: ArcSwap<Policies>,
     /// The process: its flags, the cache of Namespaces, its counters.
     pub operator: Arc<Operator>,
-    /// The revisions of the registrations that we have seen, each with the names of its policies. [`Self::policies`] come from
-    /// them. A probe through any other revision is not answered yet. None if no task follows the registrations: then every
-    /// probe is answered.
+    /// The registrations that we have seen. A probe through any other is not answered yet. None if no task follows the
+    /// registrations: then every probe is answered.
     pub revisions: ArcSwapOption<Revisions>,
     /// Whether the state above is complete. It is false during the first read, when no review is answered, because a
     /// workload would get no sidecar.
@@ -182,14 +191,16 @@ impl Webhook {
         let start = Instant::now();
         let review = Review::parse(body)?;
         let (policies, site) = (self.policies.load_full(), self.operator.site());
-        let namespace = match review.needs_namespace(&policies) {
+        let revisions = self.revisions.load_full();
+        let registered = revisions.as_ref().and_then(|known| known.get(revision));
+        let policies = registered.map_or(&*policies, |registered| &registered.policies);
+        let namespace = match review.needs_namespace(policies) {
             Some(name) => self.namespace(name).await,
             None => None,
         };
-        let revisions = self.revisions.load_full();
-        let listed = revisions.as_ref().and_then(|known| known.get(revision));
-        let revision = Some(revision).filter(|_| revisions.is_none() || listed.is_some());
-        let Answer { body, decided } = review.answer(call, revision, &policies, listed, &site, namespace);
+        let revision = Some(revision).filter(|_| revisions.is_none() || registered.is_some());
+        let listed = registered.map(|registered| &registered.names);
+        let Answer { body, decided } = review.answer(call, revision, policies, listed, &site, namespace);
         if let Some(decided) = decided.filter(|decided| !decided.is_dry_run) {
             let (webhook, took) = (self.clone(), start.elapsed());
             tokio::spawn(async move {
