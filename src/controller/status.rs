@@ -209,6 +209,11 @@ impl Controller {
             missed: counts.missed,
             failed: failed.min(counts.missed),
             pending: self.statuses.pending.get(name).copied().unwrap_or_default(),
+            current_revision: None,
+            update_revision: None,
+            updated: None,
+            ready: None,
+            halted: false,
             failures,
         }
     }
