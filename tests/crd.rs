@@ -93,11 +93,12 @@ fn describe(schema: &Value, path: &str, page: &mut String) {
 
 /// The page with one section per code, so that each code has an anchor.
 fn codes_page() -> String {
-    const PARTS: [(u16, &str); 4] = [
+    const PARTS: [(u16, &str); 5] = [
         (0, "SCP00xx: about a policy"),
         (100, "SCP01xx: a workload was left out"),
         (200, "SCP02xx: a workload could not be injected"),
         (300, "SCP03xx: about the system"),
+        (400, "SCP04xx: about a rollout"),
     ];
     let mut page = "# Codes\n\nEvery reason that is ever given, in conditions, events, metrics, logs and command output. Generated from \
                     `crates/core/src/api/code.rs` by `make crds`.\n"
@@ -161,7 +162,7 @@ fn the_definition_for_old_servers_has_only_what_they_know() {
     let columns: Vec<_> = definition["spec"]["additionalPrinterColumns"].as_array().unwrap().iter().collect();
     assert!(columns.iter().all(|column| column["JSONPath"].is_string() && column["jsonPath"].is_null()));
     let names: Vec<_> = columns.iter().map(|column| column["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["Ready", "Reason", "Engine", "Matched", "Injected", "Age", "Message", "Initializer"]);
+    assert_eq!(names, ["Ready", "Reason", "Engine", "Matched", "Injected", "Updated", "Age", "Message", "Initializer"]);
 }
 
 #[test]

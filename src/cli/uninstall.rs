@@ -443,7 +443,7 @@ impl<W: Write> Removal<'_, W> {
                 continue;
             }
             let generation = value["metadata"]["generation"].as_i64().unwrap_or_default();
-            let conditions = condition::conditions(&outcome, &status.conditions, generation, Timestamp::now());
+            let conditions = condition::conditions(&outcome, None, &status.conditions, generation, Timestamp::now());
             let patch = Patch::Merge(json!({ "status": { "conditions": conditions, "engine": null } }));
             let api: Api<Object> = Api::all_with(self.installed.client.clone(), &policies::resource());
             let title = format!("SidecarPolicy {}", policy.name());

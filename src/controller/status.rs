@@ -197,7 +197,7 @@ impl Controller {
         let is_elsewhere = !engines.is_empty() && !engines.iter().any(|engine| engine.is_per_policy());
         let engines: Vec<_> = engines.into_iter().map(EngineName::as_str).collect();
         SidecarPolicyStatus {
-            conditions: condition::conditions(outcome, &old.conditions, stored.generation, Timestamp::now()),
+            conditions: condition::conditions(outcome, None, &old.conditions, stored.generation, Timestamp::now()),
             observed_generation: Some(stored.generation),
             observed_spec_hash: policy.map(|policy| policy.spec_hash.clone()),
             engine: (!engines.is_empty()).then(|| engines.join(",")),
@@ -209,6 +209,11 @@ impl Controller {
             missed: counts.missed,
             failed: failed.min(counts.missed),
             pending: self.statuses.pending.get(name).copied().unwrap_or_default(),
+            current_revision: None,
+            update_revision: None,
+            updated: None,
+            ready: None,
+            halted: false,
             failures,
         }
     }

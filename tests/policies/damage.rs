@@ -40,20 +40,21 @@ enum Damage {
 /// The code of a damage to the field `path`.
 fn code(damage: Damage, path: &str) -> Code {
     let is_one_of = |fields: &[&str]| fields.contains(&path);
-    let in_selector = path.starts_with("spec.") && path.split(['.', '[']).nth(1).unwrap().ends_with("Selector");
+    let selector = Regex::new(r"^spec\.(updateStrategy\.rollingUpdate\.steps\[\d+\]\.)?\w+Selector\b").unwrap();
+    let in_selector = selector.find(path).map(|selector| &path[selector.end()..]);
     let in_item = path.contains('[');
     match damage {
         Damage::Unknown => Code::UnknownField,
         Damage::Twice => Code::DuplicateName,
         _ if is_one_of(&["metadata.name"]) => Code::InvalidName,
         Damage::Empty if is_one_of(&["spec.template"]) => Code::EmptyTemplate,
-        Damage::Empty if in_selector || is_one_of(&["spec.namespaces"]) => Code::EmptySelector,
+        Damage::Empty if in_selector.is_some() || is_one_of(&["spec.namespaces"]) => Code::EmptySelector,
         Damage::TooMany if is_one_of(&["spec.template.containers", "spec.template.initContainers"]) => {
             Code::TemplateTooLarge
         }
         Damage::Form if is_one_of(&["spec.targets[0].group", "spec.targets[0].resource"]) => Code::TargetRefused,
         Damage::Form if is_one_of(&["spec.initializerName"]) => Code::InvalidInitializerName,
-        _ if in_selector && in_item => Code::InvalidSelector,
+        _ if in_selector.is_some_and(|rest| rest.contains('[')) => Code::InvalidSelector,
         _ if path.starts_with("spec.template.") && in_item => Code::TemplateInvalid,
         _ => Code::InvalidField,
     }
@@ -81,14 +82,15 @@ impl Workshop<'_> {
         for value in of_other_types(schema) {
             self.put(Damage::Value, path, pointer, value);
         }
+        if schema["x-kubernetes-int-or-string"] == true {
+            self.integer(schema, path, pointer);
+            return self.string(schema, path, pointer);
+        }
         match schema["type"].as_str().unwrap() {
             "object" => self.object(schema, path, pointer, &sound.unwrap()),
             "array" => self.array(schema, path, pointer, &sound.unwrap()),
             "string" => self.string(schema, path, pointer),
-            "integer" => {
-                self.put(Damage::Value, path, pointer, json!(i64::from(i32::MAX) + 1));
-                self.put(Damage::Value, path, pointer, json!(i64::from(i32::MIN) - 1));
-            }
+            "integer" => self.integer(schema, path, pointer),
             other => assert_eq!(other, "boolean", "{path}"),
         }
     }
@@ -110,6 +112,10 @@ impl Workshop<'_> {
         }
         if let Some(fields) = schema["properties"].as_object() {
             for (name, field) in fields {
+                // Only steps of a rollout: each has one field, so `array` takes the others from other items.
+                if schema["oneOf"].is_array() && sound.get(name).is_none() {
+                    continue;
+                }
                 self.visit(field, &format!("{path}.{name}"), &format!("{pointer}/{name}"));
             }
             if schema["x-kubernetes-preserve-unknown-fields"] != true {
@@ -143,6 +149,22 @@ impl Workshop<'_> {
         }
         self.put(Damage::Value, &format!("{path}[0]"), &format!("{pointer}/0"), Value::Null);
         self.visit(&schema["items"], &format!("{path}[0]"), &format!("{pointer}/0"));
+        if schema["items"]["oneOf"].is_array() {
+            for name in schema["items"]["properties"].as_object().unwrap().keys() {
+                let index = sound.as_array().unwrap().iter().position(|item| item.get(name).is_some()).unwrap();
+                let field = &schema["items"]["properties"][name];
+                if index > 0 {
+                    self.visit(field, &format!("{path}[{index}].{name}"), &format!("{pointer}/{index}/{name}"));
+                }
+            }
+        }
+    }
+
+    fn integer(&mut self, schema: &Value, path: &str, pointer: &str) {
+        let bound =
+            |keyword: &str, default: i32| schema[keyword].as_f64().map_or(i64::from(default), |bound| bound as i64);
+        self.put(Damage::Value, path, pointer, json!(bound("maximum", i32::MAX) + 1));
+        self.put(Damage::Value, path, pointer, json!(bound("minimum", i32::MIN) - 1));
     }
 
     fn string(&mut self, schema: &Value, path: &str, pointer: &str) {
@@ -197,7 +219,9 @@ fn of_other_types(schema: &Value) -> Vec<Value> {
         ("array", json!(["a"])),
         ("object", json!({"a": 1})),
     ];
-    let others = all.into_iter().filter(|(type_, _)| schema["type"] != *type_).map(|(_, value)| value);
-    let fraction = (schema["type"] == "integer").then(|| json!(1.5));
+    let is_either = schema["x-kubernetes-int-or-string"] == true;
+    let fits = |type_: &str| schema["type"] == type_ || (is_either && ["string", "integer"].contains(&type_));
+    let others = all.into_iter().filter(|(type_, _)| !fits(type_)).map(|(_, value)| value);
+    let fraction = fits("integer").then(|| json!(1.5));
     others.chain(fraction).collect()
 }

@@ -92,8 +92,17 @@ fn collect(value: &Value, pointer: String, pointers: &mut Vec<String>) {
                 collect(value, format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1")), pointers)
             });
         }
-        // One item is enough.
-        Value::Array(items) => items.iter().take(1).for_each(|item| collect(item, format!("{pointer}/0"), pointers)),
+        // One item is enough, of those with the same fields.
+        Value::Array(items) => {
+            let fields = |item: &Value| item.as_object().map(|item| item.keys().cloned().collect::<Vec<_>>());
+            let mut seen = Vec::new();
+            for (index, item) in items.iter().enumerate() {
+                if !seen.contains(&fields(item)) {
+                    seen.push(fields(item));
+                    collect(item, format!("{pointer}/{index}"), pointers);
+                }
+            }
+        }
         _ => {}
     }
     pointers.push(pointer);

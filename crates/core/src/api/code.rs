@@ -119,6 +119,8 @@ codes! {
     /// The containers of the template change the quality of service class of pods. A pod of class Guaranteed becomes Burstable: the kubelet evicts
     /// it earlier, and takes away CPUs that it had for itself.
     52 QualityOfServiceChanged "Set `resources.limits` of the container for `cpu` and `memory`, and leave `resources.requests` out or set them to the same.";
+    /// A rollout may touch all workloads at once: when one fails, there is nothing left to halt.
+    53 RolloutAtOnce "Lower `maxUnavailable`, or add a step.";
 
     /// The object came with initializers of its own choosing, which takes a right to do so: nothing is done.
     100 Bypassed "";
@@ -273,6 +275,35 @@ codes! {
     /// The server rejects the registration of the policy: by another admission plugin, a quota or a size limit. The earlier registration of
     /// this policy and all other policies stay in effect. The operator tries again by itself.
     332 RegistrationRefused "Change the admission plugin or quota that the message names so that it lets objects with the label `app.kubernetes.io/managed-by: scpol` pass, or make the policy smaller.";
+
+    /// The spec asks for a new revision, and no workload has been touched yet.
+    400 NewRevision "";
+    /// Workloads are brought up to date.
+    401 RollingOut "Wait: `scpol rollout status POLICY` shows the progress.";
+    /// The rollout waits: in a step with `pause`, or because `spec.updateStrategy.paused` is true.
+    402 Paused "`scpol rollout resume POLICY` goes on. A pause with a duration ends by itself.";
+    /// The rollout failed: a replacement was not available in time, or its sidecar did not start. No further workload is touched, and new
+    /// workloads outside the steps still get the current revision.
+    403 Halted "See the workload that the message names. Correct the template, or go back: `scpol rollout undo POLICY`.";
+    /// All workloads that can be brought up to date have the update revision.
+    404 Complete "";
+    /// What the policy added to the workload is not exactly what it added then: somebody has edited it. The content is the user's now, and stays.
+    410 ContentEdited "Undo the edit that the message names, or create the workload again.";
+    /// The operator has no revision with the hash in the workload's marker: what the policy added cannot be told from what the user wrote.
+    411 RevisionUnknown "Create the workload again. A larger `spec.revisionHistoryLimit` keeps more revisions.";
+    /// The operator does not evict the pod, because no controller that it knows would create it again: the pod has no owner, or an unknown
+    /// one, or is a mirror pod.
+    412 NotRecreated "Create the pod again yourself, or let a Deployment create it.";
+    /// The workload is a Job, or the pod of one: it ends by itself, and is never brought up to date.
+    413 EndsByItself "";
+    /// The Namespace, the pod or the workload has the annotation `scpol.dev/rollout: "false"`.
+    414 RolloutOptedOut "Remove the annotation to have it brought up to date.";
+    /// A PodDisruptionBudget allows no eviction now: the rollout waits.
+    415 DisruptionBudget "Wait until the pods of the budget are ready again. A budget that never allows an eviction needs a change, or more replicas.";
+    /// A workload that was brought up to date is not available within `progressDeadlineSeconds`, or its sidecar fails.
+    416 ReplacementNotReady "See the events of the pod that the message names: `kubectl describe pod`. Correct the template.";
+    /// A pod was evicted, and its replacement does not have the update revision.
+    417 ReplacementMissed "See `scpol explain` of the new pod: it names the reason.";
 }
 
 impl fmt::Display for Code {

@@ -2,13 +2,19 @@
 //!
 //! Generic tools read them: `kubectl wait`, and Flux and Argo CD by the rules of kstatus. So `Ready` always exists;
 //! `Reconciling` and `Stalled` exist only while they are true, and never both.
+//!
+//! kstatus reads a custom resource in this order: `metadata.deletionTimestamp`, `status.observedGeneration`, then
+//! `Reconciling` and `Stalled` if they are True, then `Ready` (cli-utils, `pkg/kstatus/status`). It reads `Progressing`
+//! of Deployments only. So a halted rollout is `Stalled`, too, and not `Ready`: kstatus says Failed, as it does of a
+//! Deployment that exceeds its deadline. Any other state of a rollout changes no other condition: while workloads are
+//! still brought up to date, kstatus says Current, because new workloads get the template as the spec says.
 
 use super::code::Code;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::Value;
 
-/// The longest message of `Ready`, in bytes. A status has 4 KiB altogether, of which failures take up to 2.
+/// The longest message of `Ready`, in bytes. A status has 4 KiB altogether, of which conditions take up to 2.5.
 const MESSAGE_LIMIT: usize = 512;
 /// The longest message of every other condition, in bytes. `Ready` has the full message.
 const SHORT_MESSAGE_LIMIT: usize = 160;
@@ -26,6 +32,8 @@ pub enum ConditionType {
     Conflicted,
     /// The policy is in effect, with a restriction that an administrator should know.
     Degraded,
+    /// The state of the rollout. Only for a policy that brings existing workloads up to date.
+    Progressing,
     /// The operator is still working, or waits for a change that may come by itself.
     Reconciling,
     /// The policy needs an edit, or the server a change of its configuration.
@@ -34,12 +42,13 @@ pub enum ConditionType {
 
 impl ConditionType {
     /// Every type, in order.
-    pub const ALL: [ConditionType; 7] = [
+    pub const ALL: [ConditionType; 8] = [
         Self::Ready,
         Self::Accepted,
         Self::Programmed,
         Self::Conflicted,
         Self::Degraded,
+        Self::Progressing,
         Self::Reconciling,
         Self::Stalled,
     ];
@@ -52,6 +61,7 @@ impl ConditionType {
             Self::Programmed => "Programmed",
             Self::Conflicted => "Conflicted",
             Self::Degraded => "Degraded",
+            Self::Progressing => "Progressing",
             Self::Reconciling => "Reconciling",
             Self::Stalled => "Stalled",
         }
@@ -125,15 +135,50 @@ pub enum Readiness {
     },
 }
 
-/// The conditions for `outcome` at `generation`, after the conditions `previous`.
+/// The state of a policy's rollout, in the words of a Deployment. Each has the message for users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The spec asks for a new revision, and no workload has been touched.
+    NewRevision(String),
+    /// Workloads are brought up to date.
+    RollingOut(String),
+    /// The rollout waits for a step's pause to end, or for `spec.updateStrategy.paused` to be false.
+    Paused(String),
+    /// The rollout failed. No further workload is touched.
+    Halted(String),
+    /// All workloads that can be brought up to date have the update revision.
+    Complete(String),
+}
+
+impl Progress {
+    /// The condition `Progressing`. A pause is Unknown, as that of a Deployment.
+    fn row(&self) -> (Status, Code, &str) {
+        match self {
+            Self::NewRevision(message) => (Status::True, Code::NewRevision, message),
+            Self::RollingOut(message) => (Status::True, Code::RollingOut, message),
+            Self::Paused(message) => (Status::Unknown, Code::Paused, message),
+            Self::Halted(message) => (Status::False, Code::Halted, message),
+            Self::Complete(message) => (Status::True, Code::Complete, message),
+        }
+    }
+}
+
+/// The conditions for `outcome` and the state `progress` of the rollout at `generation`, after the conditions
+/// `previous`. `progress` is none for a policy that does not bring existing workloads up to date.
 ///
 /// # Guarantees
 /// Pure and in a fixed order. Applied to its own result it changes nothing, so an unchanged status is not written. At
-/// most 2 KiB of JSON.
-pub fn conditions(outcome: &Readiness, previous: &[Condition], generation: i64, now: Timestamp) -> Vec<Condition> {
+/// most 2.5 KiB of JSON.
+pub fn conditions(
+    outcome: &Readiness,
+    progress: Option<&Progress>,
+    previous: &[Condition],
+    generation: i64,
+    now: Timestamp,
+) -> Vec<Condition> {
     let mut conditions = previous.to_vec();
     for type_ in ConditionType::ALL {
-        match row(outcome, type_) {
+        match row(outcome, progress, type_) {
             Some((status, code, message)) => set(&mut conditions, type_, status, code, message, generation, now),
             None => remove(&mut conditions, type_),
         }
@@ -145,12 +190,36 @@ pub fn conditions(outcome: &Readiness, previous: &[Condition], generation: i64, 
     conditions
 }
 
-/// One cell of the table of states: the condition `type_` for `outcome`; none if it is absent.
-fn row(outcome: &Readiness, type_: ConditionType) -> Option<(Status, Code, &str)> {
+/// Sets the condition `Progressing` to `state`, or removes it without one. [`conditions`] does the same, and shows a
+/// halted rollout in the other conditions, too.
+pub fn progressing(conditions: &mut Vec<Condition>, state: Option<&Progress>, generation: i64, now: Timestamp) {
+    let type_ = ConditionType::Progressing;
+    match state.map(Progress::row) {
+        Some((status, code, message)) => set(conditions, type_, status, code, message, generation, now),
+        None => remove(conditions, type_),
+    }
+}
+
+/// One cell of the table of states: the condition `type_` for `outcome` and `progress`; none if it is absent.
+fn row<'a>(
+    outcome: &'a Readiness,
+    progress: Option<&'a Progress>,
+    type_: ConditionType,
+) -> Option<(Status, Code, &'a str)> {
     use ConditionType as T;
     use Status::{False, True, Unknown};
     const VALID: (Status, Code, &str) = (True, Code::Valid, "the spec is valid");
     const SEEN: (Status, Code, &str) = (Unknown, Code::Reconciling, "seen by the operator, which is working on it");
+    if type_ == T::Progressing {
+        return progress.map(Progress::row);
+    }
+    if let (Readiness::InForce { .. }, Some(Progress::Halted(message))) = (outcome, progress) {
+        match type_ {
+            T::Ready => return Some((False, Code::Halted, message)),
+            T::Stalled => return Some((True, Code::Halted, "the rollout is halted, as `Progressing` says")),
+            _ => {}
+        }
+    }
     Some(match (outcome, type_) {
         (Readiness::FirstSight, T::Ready | T::Accepted | T::Programmed) => SEEN,
         (Readiness::FirstSight, T::Reconciling) => (True, SEEN.1, SEEN.2),
@@ -279,12 +348,34 @@ mod tests {
         ]
     }
 
-    /// No conditions, the conditions of each outcome, and conditions that we never write.
+    /// No rollout, and one in each state.
+    fn rollouts() -> Vec<Option<Progress>> {
+        let message = || "12 of 60 workloads ü".repeat(100);
+        vec![
+            None,
+            Some(Progress::NewRevision(message())),
+            Some(Progress::RollingOut(message())),
+            Some(Progress::Paused(message())),
+            Some(Progress::Halted(message())),
+            Some(Progress::Complete(message())),
+        ]
+    }
+
+    /// Every outcome with every state of a rollout.
+    fn states() -> Vec<(Readiness, Option<Progress>)> {
+        let with = |outcome: &Readiness| rollouts().into_iter().map(|progress| (outcome.clone(), progress)).collect();
+        outcomes().iter().flat_map(|outcome| -> Vec<_> { with(outcome) }).collect()
+    }
+
+    /// No conditions, the conditions of each state, and conditions that we never write.
     fn histories() -> Vec<Vec<Condition>> {
-        let mut histories: Vec<_> =
-            outcomes().iter().map(|outcome| conditions(outcome, &[], GENERATION - 1, at(100))).collect();
+        let of = |(outcome, progress): &(Readiness, Option<Progress>)| {
+            conditions(outcome, progress.as_ref(), &[], GENERATION - 1, at(100))
+        };
+        let mut histories: Vec<_> = states().iter().map(of).collect();
         let mut strange = histories[0].clone();
-        strange.extend(histories[9].clone());
+        strange.extend(histories.iter().flatten().find(|condition| condition.type_ == "Stalled").cloned());
+        strange.extend(histories.iter().flatten().find(|condition| condition.type_ == "Ready").cloned());
         strange.push(Condition { type_: "Foreign".into(), status: "True".into(), ..histories[0][0].clone() });
         strange.reverse();
         histories.extend([Vec::new(), strange]);
@@ -309,12 +400,27 @@ mod tests {
         }
     }
 
-    /// Every outcome after every history.
-    fn all() -> Vec<(Readiness, Vec<Condition>, Vec<Condition>)> {
-        let after = |outcome: &Readiness, old: Vec<Condition>| {
-            (outcome.clone(), old.clone(), conditions(outcome, &old, GENERATION, at(200)))
+    /// A state, the conditions before it, and the conditions after it.
+    struct Case {
+        outcome: Readiness,
+        progress: Option<Progress>,
+        old: Vec<Condition>,
+        now: Vec<Condition>,
+    }
+
+    /// Every state after every history.
+    fn all() -> Vec<Case> {
+        let histories = histories();
+        let after = |(outcome, progress): (Readiness, Option<Progress>)| {
+            let case = |old: &Vec<Condition>| Case {
+                now: conditions(&outcome, progress.as_ref(), old, GENERATION, at(200)),
+                outcome: outcome.clone(),
+                progress: progress.clone(),
+                old: old.clone(),
+            };
+            histories.iter().map(case).collect::<Vec<_>>()
         };
-        outcomes().iter().flat_map(|outcome| histories().into_iter().map(move |old| after(outcome, old))).collect()
+        states().into_iter().flat_map(after).collect()
     }
 
     /// The checks of Flux (`fluxcd/pkg`, `runtime/conditions/check`), by their numbers. Two differ on purpose: at first
@@ -323,7 +429,7 @@ mod tests {
     #[test]
     fn the_checks_of_flux_hold_for_every_outcome_after_every_history() {
         use ConditionType::{Ready, Reconciling, Stalled};
-        for (outcome, _, now) in all() {
+        for Case { outcome, now, .. } in all() {
             let ready = status_of(&now, Ready);
             let (reconciling, stalled) = (status_of(&now, Reconciling), status_of(&now, Stalled));
             assert!(ready != Some("True") || (reconciling.is_none() && stalled.is_none()), "1: {outcome:?}");
@@ -345,12 +451,11 @@ mod tests {
 
     #[test]
     fn a_condition_with_a_bad_meaning_is_there_only_while_true() {
-        for (outcome, _, now) in all() {
+        for Case { outcome, now, .. } in all() {
             for condition in &now {
                 let type_ = ConditionType::ALL.into_iter().find(|type_| type_.as_str() == condition.type_);
-                let always = [ConditionType::Ready, ConditionType::Accepted, ConditionType::Programmed]
-                    .map(Some)
-                    .contains(&type_);
+                use ConditionType::{Accepted, Programmed, Progressing, Ready};
+                let always = [Ready, Accepted, Programmed, Progressing].map(Some).contains(&type_);
                 assert!(type_.is_some() && (always || condition.status == "True"), "{outcome:?}: {condition:?}");
             }
         }
@@ -359,7 +464,7 @@ mod tests {
     #[test]
     fn the_table_of_states_is_that_of_the_documentation() {
         let shown = |outcome: &Readiness| {
-            let conditions = conditions(outcome, &[], GENERATION, at(200));
+            let conditions = conditions(outcome, None, &[], GENERATION, at(200));
             let all: Vec<_> = conditions
                 .iter()
                 .map(|condition| format!("{}={} {}", condition.type_, condition.status, condition.reason))
@@ -408,8 +513,43 @@ mod tests {
     }
 
     #[test]
+    fn a_rollout_is_shown_beside_the_other_conditions_and_only_a_halt_changes_them() {
+        let in_force = Readiness::InForce { conflicts: None, degraded: None, instead: None };
+        let before = conditions(&in_force, None, &[], GENERATION, at(200));
+        for (progress, shown, tool) in [
+            (Progress::NewRevision("m".into()), "True NewRevision SCP0400: m", "Current"),
+            (Progress::RollingOut("m".into()), "True RollingOut SCP0401: m", "Current"),
+            (Progress::Paused("m".into()), "Unknown Paused SCP0402: m", "Current"),
+            (Progress::Halted("m".into()), "False Halted SCP0403: m", "Failed"),
+            (Progress::Complete("m".into()), "True Complete SCP0404: m", "Current"),
+        ] {
+            let mut now = conditions(&in_force, Some(&progress), &before, GENERATION, at(200));
+            assert_eq!(kstatus(&now), tool, "{progress:?}");
+            let own = now.iter().position(|condition| condition.type_ == "Progressing").unwrap();
+            let own = now.remove(own);
+            assert_eq!(format!("{} {} {}", own.status, own.reason, own.message), shown);
+            let table: Vec<_> = now.iter().map(|condition| [&*condition.type_, &condition.status]).collect();
+            match progress {
+                Progress::Halted(_) => assert_eq!(
+                    table,
+                    [["Ready", "False"], ["Accepted", "True"], ["Programmed", "True"], ["Stalled", "True"]]
+                ),
+                _ => assert_eq!(now, before),
+            }
+            assert_eq!(conditions(&in_force, None, &now, GENERATION, at(200)), before, "without a rollout again");
+        }
+        // A halt does not hide why a policy is not in force.
+        for outcome in outcomes().iter().filter(|outcome| !matches!(outcome, Readiness::InForce { .. })) {
+            let halted = conditions(outcome, Some(&Progress::Halted("m".into())), &[], GENERATION, at(200));
+            let plain = conditions(outcome, None, &[], GENERATION, at(200));
+            assert_eq!(kstatus(&halted), kstatus(&plain), "{outcome:?}");
+            assert_eq!(halted[0], plain[0], "{outcome:?}");
+        }
+    }
+
+    #[test]
     fn the_time_of_a_transition_moves_only_when_the_status_flips() {
-        for (outcome, old, now) in all() {
+        for Case { outcome, old, now, .. } in all() {
             for condition in &now {
                 // Of two conditions with one type, which are invalid, the first counts.
                 let before = old
@@ -424,15 +564,19 @@ mod tests {
 
     #[test]
     fn the_same_outcome_again_changes_nothing() {
-        for (outcome, _, now) in all() {
-            assert_eq!(conditions(&outcome, &now, GENERATION, at(300)), now);
+        for Case { outcome, progress, now, .. } in all() {
+            let mut again = conditions(&outcome, progress.as_ref(), &now, GENERATION, at(300));
+            assert_eq!(again, now);
+            progressing(&mut again, progress.as_ref(), GENERATION, at(300));
+            assert_eq!(again, now);
         }
     }
 
     #[test]
     fn messages_begin_with_a_code_and_stay_short() {
-        for (outcome, _, now) in all() {
-            assert!(serde_json::to_string(&now).unwrap().len() <= 2048, "{outcome:?}");
+        for Case { now, .. } in all() {
+            let size = serde_json::to_string(&now).unwrap().len();
+            assert!(size <= 2560, "{size} bytes");
             for condition in now {
                 let code = Code::ALL.iter().find(|code| code.name() == condition.reason).unwrap();
                 assert!(condition.message.starts_with(&format!("{code}: ")), "{}", condition.message);

@@ -1,7 +1,7 @@
 //! The CustomResourceDefinition for servers of any age: the derived and tidied schema, with the rules in CEL. Also in
 //! the form of `apiextensions.k8s.io/v1beta1`.
 
-use super::derived::{described, for_each_schema};
+use super::derived::{INT_OR_STRING, described, for_each_schema};
 use super::format;
 use super::rules;
 use super::v1alpha1::SidecarPolicy;
@@ -72,6 +72,10 @@ fn at<'a>(schema: &'a mut Value, path: &str) -> &'a mut Map<String, Value> {
 fn legacy(schema: &Value) -> Value {
     let mut schema = schema.clone();
     for_each_schema(&mut schema, &mut |schema| {
+        if schema.get(INT_OR_STRING).is_some_and(|is| is == true) {
+            // With a minimal length, so that the string keeps its type: see `may_be_empty`.
+            schema.insert("anyOf".to_owned(), json!([{ "type": "integer" }, { "type": "string", "minLength": 1 }]));
+        }
         schema.retain(|keyword, _| {
             !["default", "nullable"].contains(&keyword.as_str()) && !keyword.starts_with("x-kubernetes-")
         });

@@ -11,6 +11,9 @@ use std::sync::LazyLock;
 /// Formats that API servers of every age know. Servers reject other formats, or warn about them.
 const KNOWN_FORMATS: [&str; 4] = ["date-time", "double", "int32", "int64"];
 
+/// The keyword for integers and strings. Such a schema has no `type`.
+pub(super) const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
+
 /// The schema of the whole object, without the rules in CEL, and with the examples of descriptions only, because it
 /// stays in memory.
 pub(super) fn schema() -> &'static Value {

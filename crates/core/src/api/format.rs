@@ -1,6 +1,9 @@
 //! The formats of strings in the schema: a pattern for the API server, a predicate for our own code, and words for
 //! users. A test compares the three.
 
+use jiff::SignedDuration;
+use std::time::Duration;
+
 /// The format of a string.
 pub(super) struct Format {
     /// The pattern for the API server: an RE2 expression.
@@ -33,6 +36,11 @@ pub(super) const KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0
 pub(super) const LABEL_VALUE: &str = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
 /// A name of an environment variable.
 pub(super) const VARIABLE: &str = r"^[ -<>-~]+$";
+
+/// A percentage from 1 to 100.
+pub(super) const PERCENTAGE: &str = r"^([1-9][0-9]?|100)%$";
+/// A duration of whole hours, minutes and seconds, as Go reads it. At most 7 digits each, which no parser rejects.
+pub(super) const DURATION: &str = r"^([0-9]{1,7}h([0-9]{1,7}m)?([0-9]{1,7}s)?|[0-9]{1,7}m([0-9]{1,7}s)?|[0-9]{1,7}s)$";
 
 pub(super) const ALL: &[Format] = &[
     Format {
@@ -82,6 +90,8 @@ pub(super) const ALL: &[Format] = &[
         holds: |text| !text.is_empty() && text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'='),
         words: "printable ASCII characters without `=`",
     },
+    Format { pattern: PERCENTAGE, holds: is_percentage, words: "a number, or a percentage from `1%` to `100%`" },
+    Format { pattern: DURATION, holds: is_duration, words: "hours, minutes and seconds, in that order" },
 ];
 
 pub(super) fn find(pattern: &str) -> Option<&'static Format> {
@@ -91,6 +101,29 @@ pub(super) fn find(pattern: &str) -> Option<&'static Format> {
 /// `path` without a slash at its end, because both name one mount point.
 pub(crate) fn mount_path(path: &str) -> &str {
     if path == "/" { path } else { path.trim_end_matches('/') }
+}
+
+fn is_percentage(text: &str) -> bool {
+    let Some(number) = text.strip_suffix('%') else { return false };
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit()) && !number.starts_with('0');
+    is_plain && number.parse().is_ok_and(|number: u8| number <= 100)
+}
+
+fn is_duration(text: &str) -> bool {
+    let mut rest = text;
+    for unit in ['h', 'm', 's'] {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        if (1..=7).contains(&digits) && rest[digits..].starts_with(unit) {
+            rest = &rest[digits + 1..];
+        }
+    }
+    rest.is_empty() && !text.is_empty()
+}
+
+/// The length of a duration in the format of [`DURATION`]; none for any other text.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    let length: SignedDuration = text.parse().ok().filter(|_| is_duration(text))?;
+    length.try_into().ok()
 }
 
 fn is_lower(byte: u8) -> bool {
@@ -162,12 +195,38 @@ mod tests {
                 texts.push(text);
             }
         }
+        texts.extend(
+            ["%", "0%", "05%", "1%", "9%", "10%", "99%", "100%", "101%", "200%", "+1%", "1 %", "1%%", "1", "1.5%"]
+                .map(str::to_owned),
+        );
+        let units = ["", "h", "m", "s", "0h", "90m", "12345678s", "1234567s", "1h", "1.5h", "-1s", " 1s", "ms"];
+        texts.extend(units.iter().flat_map(|a| units.iter().flat_map(move |b| units.map(|c| format!("{a}{b}{c}")))));
         texts.extend(["a.b.c", "a.b.c.d", "a..c", "a.b.", "a.b-.c", "spec.podTemplate", "a/b/c"].map(str::to_owned));
         for format in ALL {
             let pattern = regex::Regex::new(format.pattern).unwrap();
             for text in &texts {
                 assert_eq!(pattern.is_match(text), (format.holds)(text), "{text:?} against {}", format.pattern);
             }
+        }
+    }
+    #[test]
+    fn a_duration_is_as_long_as_it_says() {
+        for (text, seconds) in [
+            ("1s", Some(1)),
+            ("90s", Some(90)),
+            ("30m", Some(1800)),
+            ("1h30m", Some(5400)),
+            ("1h0m5s", Some(3605)),
+            ("720h", Some(2_592_000)),
+            ("9999999h9999999m9999999s", Some(9_999_999 * 3661)),
+            ("0s", Some(0)),
+            ("30", None),
+            ("30s1h", None),
+            ("1 hour", None),
+            ("1.5h", None),
+            ("", None),
+        ] {
+            assert_eq!(duration(text), seconds.map(Duration::from_secs), "{text}");
         }
     }
 }

@@ -32,3 +32,9 @@ pub const POLICY_LABEL: &str = "scpol.dev/policy";
 pub const INJECT_KEY: &str = "scpol.dev/inject";
 /// The prefix of the marker annotations; the policy's name follows.
 pub const MARKER_PREFIX: &str = "injected.scpol.dev/";
+/// The annotation of a policy with the time of the last `scpol rollout restart`, in RFC 3339.
+pub const RESTARTED_AT_KEY: &str = "scpol.dev/restartedAt";
+/// The annotation of a policy with the time of the last `scpol rollout resume`, in RFC 3339.
+pub const RESUMED_AT_KEY: &str = "scpol.dev/resumedAt";
+/// The annotation of a Namespace, a pod or a workload that opts out of rollouts, with the value `false`.
+pub const ROLLOUT_KEY: &str = "scpol.dev/rollout";

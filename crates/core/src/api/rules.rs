@@ -10,15 +10,23 @@ use super::format;
 use super::schema::{self, Fault, FaultKind};
 use super::targets;
 use super::trust::Trust;
-use super::v1alpha1::{EngineChoice, Operator, RawObject, Requirement, SidecarPolicySpec, Template};
+use super::v1alpha1::{
+    EngineChoice, LabelSelector, OF_A_STEP, Operation, Operator, RawObject, Requirement, RollingUpdate,
+    SidecarPolicySpec, Step, Target, Template,
+};
 use admission_cel::{Dialect, Expression, Gives};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
+use std::time::Duration;
 
 /// The largest number of containers and init containers together. The schema has the same bound for each list.
 const MAX_CONTAINERS: usize = 64;
+/// The selector in a step of a rollout.
+const STEP_SELECTOR: &str = "spec.updateStrategy.rollingUpdate.steps[].namespaceSelector";
+/// The longest pause of a rollout.
+const LONGEST_PAUSE: Duration = Duration::from_secs(720 * 3600);
 /// The largest template, in bytes of JSON.
 const MAX_TEMPLATE: usize = 64 * 1024;
 
@@ -172,6 +180,7 @@ static ROWS: &[Row] = &[
                 ("spec.namespaceSelector", has_any(&["matchLabels", "matchExpressions"]).into()),
                 ("spec.annotationSelector", has_any(&["matchAnnotations", "matchExpressions"]).into()),
                 ("spec.labelSelector", has_any(&["matchLabels", "matchExpressions"]).into()),
+                (STEP_SELECTOR, has_any(&["matchLabels", "matchExpressions"]).into()),
             ]
         },
         find: empty_selectors,
@@ -184,12 +193,13 @@ static ROWS: &[Row] = &[
                 "spec.namespaceSelector.matchExpressions[]",
                 "spec.annotationSelector.matchExpressions[]",
                 "spec.labelSelector.matchExpressions[]",
+                "spec.updateStrategy.rollingUpdate.steps[].namespaceSelector.matchExpressions[]",
             ]
             .map(|at| (at, "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)".into()))
             .into()
         },
         find: |policy| {
-            let faulty = requirements(policy.spec).into_iter().filter(|(_, requirement)| has_wrong_values(requirement));
+            let faulty = requirements(policy).into_iter().filter(|(_, requirement)| has_wrong_values(requirement));
             faulty
                 .map(|(path, requirement)| {
                     Finding::with(
@@ -256,6 +266,115 @@ static ROWS: &[Row] = &[
         find: |policy| {
             let second = targets::second_paths(&policy.spec.targets).into_iter();
             second.map(|(index, detail)| Finding::with(template_path(index), detail)).collect()
+        },
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must contain `CREATE`, because every policy acts on new objects; write `[CREATE, UPDATE]`",
+        cel: || vec![("spec.targets[]", "!has(self.operations) || 'CREATE' in self.operations".into())],
+        find: |policy| operations(policy, |target| !target.operations.contains(&Operation::Create)),
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must not contain `UPDATE` for `pods` and `jobs`, because their containers cannot be changed once they are \
+               stored; write `[CREATE]`, or target what makes them, e.g. `deployments`",
+        cel: || vec![("spec.targets[]", targets::spares_updates().into())],
+        find: |policy| operations(policy, |target| target.acts_on_update() && targets::is_immutable(target)),
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must not contain `UPDATE` with `spec.engine: Initializer`, because initializers act on creates only; write \
+               `[CREATE]`, or use `spec.engine: Auto`",
+        cel: || vec![("spec", targets::only_creates().into())],
+        find: |policy| {
+            let by_initializer = policy.spec.engine == EngineChoice::Initializer;
+            // Without targets that the row before reports.
+            operations(policy, |target| by_initializer && target.acts_on_update() && !targets::is_immutable(target))
+        },
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must be `type: RollingUpdate` where `rollingUpdate` is given; write it, or remove `rollingUpdate`",
+        cel: || {
+            let rule = "!has(self.rollingUpdate) || (has(self.type) && self.type == 'RollingUpdate')";
+            vec![("spec.updateStrategy", rule.into())]
+        },
+        find: |policy| {
+            let strategy = policy.spec.update_strategy.as_ref();
+            let is_wrong = strategy.is_some_and(|strategy| strategy.rolling_update.is_some() && !strategy.rolls());
+            found(is_wrong, "spec.updateStrategy.type")
+        },
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must be given with `updateStrategy.type: RollingUpdate`, because a policy with `validations` alone has nothing \
+               to roll out; leave `updateStrategy` out",
+        cel: || {
+            let rule = "!has(self.updateStrategy) || !has(self.updateStrategy.type) || \
+                        self.updateStrategy.type != 'RollingUpdate' || has(self.template)";
+            vec![("spec", rule.into())]
+        },
+        find: |policy| {
+            let rolls = policy.spec.update_strategy.as_ref().is_some_and(|strategy| strategy.rolls());
+            // Without validations another row reports the missing template.
+            let has_only_validations = policy.spec.template.is_none() && !policy.spec.validations.is_empty();
+            found(rolls && has_only_validations, "spec.template")
+        },
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must be greater than `minReadySeconds` (`progressDeadlineSeconds`), or no replacement is available in time",
+        cel: || {
+            let rule = "(has(self.progressDeadlineSeconds) ? self.progressDeadlineSeconds : 600) > \
+                        (has(self.minReadySeconds) ? self.minReadySeconds : 0)";
+            vec![("spec.updateStrategy.rollingUpdate", rule.into())]
+        },
+        find: |policy| {
+            let short = rolling_update(policy)
+                .filter(|rolling| rolling.progress_deadline_seconds <= rolling.min_ready_seconds)
+                .map(|rolling| rolling.min_ready_seconds);
+            let field = "spec.updateStrategy.rollingUpdate.progressDeadlineSeconds";
+            let detail = |least: i32| format!("`minReadySeconds` is {least}; write a number above it");
+            short.map(|least| Finding::with(field, detail(least))).into_iter().collect()
+        },
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must have exactly one of `namespaces`, `namespaceSelector`, `pause` and `percent`",
+        cel: || {
+            let has = OF_A_STEP.map(|field| format!("(has(self.{field}) ? 1 : 0)")).join(" + ");
+            vec![("spec.updateStrategy.rollingUpdate.steps[]", format!("{has} == 1").into())]
+        },
+        find: mixed_steps,
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must be greater than `percent` of every earlier step, because steps only add namespaces",
+        cel: || {
+            let is_unique =
+                "self.all(a, !has(a.percent) || self.exists_one(b, has(b.percent) && b.percent == a.percent))";
+            let grows = "self.filter(step, has(step.percent)).map(step, step.percent).isSorted()";
+            vec![("spec.updateStrategy.rollingUpdate.steps", format!("{is_unique} && {grows}").into())]
+        },
+        find: shrinking_steps,
+    },
+    Row {
+        code: Code::InvalidField,
+        must: "must be from `1s` to `720h`; leave `duration` out to wait for `scpol rollout resume`",
+        cel: || {
+            // The pattern of the schema reports what is no duration.
+            let rule = format!(
+                "!has(self.duration) || !self.duration.matches('{}') || (duration(self.duration) >= duration('1s') && \
+                 duration(self.duration) <= duration('720h'))",
+                format::DURATION
+            );
+            vec![("spec.updateStrategy.rollingUpdate.steps[].pause", rule.into())]
+        },
+        find: |policy| {
+            let is_wrong = |length: Duration| length < Duration::from_secs(1) || length > LONGEST_PAUSE;
+            let wrong = steps(policy)
+                .filter(|(_, step)| step.pause.as_ref().and_then(|pause| pause.length()).is_some_and(is_wrong));
+            wrong.map(|(path, _)| Finding::new(format!("{path}.pause.duration"))).collect()
         },
     },
     Row {
@@ -387,14 +506,13 @@ fn violation(fault: Fault) -> Violation {
 fn code_of(Fault { path, kind, .. }: &Fault) -> Code {
     let is_under =
         |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
-    let is_selector =
-        ["spec.namespaceSelector", "spec.annotationSelector", "spec.labelSelector"].into_iter().any(is_under);
+    let in_selector = in_selector(path);
     match kind {
         FaultKind::Unknown => Code::UnknownField,
         FaultKind::Duplicate => Code::DuplicateName,
         _ if is_under("metadata") => Code::InvalidName,
         FaultKind::Few if path == "spec.template" => Code::EmptyTemplate,
-        FaultKind::Few if path == "spec.namespaces" || is_selector => Code::EmptySelector,
+        FaultKind::Few if path == "spec.namespaces" || in_selector.is_some() => Code::EmptySelector,
         FaultKind::Many if path == "spec.template.containers" || path == "spec.template.initContainers" => {
             Code::TemplateTooLarge
         }
@@ -402,10 +520,66 @@ fn code_of(Fault { path, kind, .. }: &Fault) -> Code {
             Code::TargetRefused
         }
         FaultKind::Form if is_under("spec.initializerName") => Code::InvalidInitializerName,
-        _ if is_selector && path.contains("[") => Code::InvalidSelector,
+        _ if in_selector.is_some_and(|rest| rest.contains('[')) => Code::InvalidSelector,
         _ if is_under("spec.template") && path.contains("[") => Code::TemplateInvalid,
         _ => Code::InvalidField,
     }
+}
+
+/// What follows on the name of a selector in `path`; none if the field is no selector, and in none.
+fn in_selector(path: &str) -> Option<&str> {
+    let selectors = ["spec.namespaceSelector", "spec.annotationSelector", "spec.labelSelector"];
+    let of_policy = selectors.into_iter().find_map(|selector| path.strip_prefix(selector));
+    let rest = of_policy.or_else(|| {
+        let (list, field) = STEP_SELECTOR.split_once("[]")?;
+        let (_, rest) = path.strip_prefix(list)?.strip_prefix('[')?.split_once(']')?;
+        rest.strip_prefix(field)
+    })?;
+    (rest.is_empty() || rest.starts_with(['.', '['])).then_some(rest)
+}
+
+// Rollouts
+
+fn rolling_update<'a>(policy: &Subject<'a>) -> Option<&'a RollingUpdate> {
+    policy.spec.update_strategy.as_ref()?.rolling_update.as_ref()
+}
+
+/// The steps of the rollout, each with its path.
+fn steps<'a>(policy: &Subject<'a>) -> impl Iterator<Item = (String, &'a Step)> {
+    let steps = rolling_update(policy).into_iter().flat_map(|rolling| rolling.steps.iter().enumerate());
+    steps.map(|(index, step)| (format!("spec.updateStrategy.rollingUpdate.steps[{index}]"), step))
+}
+
+/// Steps without a field, and with several ones.
+fn mixed_steps(policy: &Subject<'_>) -> Vec<Finding> {
+    let mixed = steps(policy).filter_map(|(path, step)| {
+        let Step { namespaces, namespace_selector, pause, percent } = step;
+        let is_there = [namespaces.is_some(), namespace_selector.is_some(), pause.is_some(), percent.is_some()];
+        let given: Vec<_> = OF_A_STEP.into_iter().zip(is_there).filter(|(_, is)| *is).map(|(field, _)| field).collect();
+        let detail = match given.len() {
+            0 => "it has none; write `{pause: {}}` to wait for `scpol rollout resume`".to_owned(),
+            1 => return None,
+            _ => format!("it has {}; make each a step of its own", schema::listed(&given)),
+        };
+        Some(Finding::with(path, detail))
+    });
+    mixed.collect()
+}
+
+/// Steps with a percentage that an earlier step has reached already.
+fn shrinking_steps(policy: &Subject<'_>) -> Vec<Finding> {
+    let mut reached: Option<i32> = None;
+    let mut findings = Vec::new();
+    for (path, step) in steps(policy) {
+        let Some(percent) = step.percent else { continue };
+        match reached.filter(|&reached| percent <= reached) {
+            Some(reached) => {
+                findings.push(Finding::with(format!("{path}.percent"), format!("an earlier step has {reached}")));
+            }
+            None => reached = Some(percent),
+        }
+    }
+    findings
 }
 
 // Templates
@@ -617,28 +791,35 @@ fn too_large(policy: &Subject<'_>) -> Vec<Finding> {
 // Selectors
 
 fn empty_selectors(policy: &Subject<'_>) -> Vec<Finding> {
-    let SidecarPolicySpec { namespace_selector, annotation_selector, label_selector, .. } = policy.spec;
-    let labels = [("spec.namespaceSelector", namespace_selector), ("spec.labelSelector", label_selector)];
-    let of_labels = labels.into_iter().filter_map(|(field, selector)| {
-        let selector = selector.as_ref()?;
+    let of_labels = label_selectors(policy).into_iter().filter_map(|(field, selector)| {
         (selector.match_labels.is_empty() && selector.match_expressions.is_empty()).then_some(field)
     });
-    let of_annotations = annotation_selector
+    let of_annotations = policy
+        .spec
+        .annotation_selector
         .iter()
         .filter(|selector| selector.match_annotations.is_empty() && selector.match_expressions.is_empty());
-    of_labels.chain(of_annotations.map(|_| "spec.annotationSelector")).map(Finding::new).collect()
+    of_labels.chain(of_annotations.map(|_| "spec.annotationSelector".to_owned())).map(Finding::new).collect()
+}
+
+/// Every selector by labels, with its path.
+fn label_selectors<'a>(policy: &Subject<'a>) -> Vec<(String, &'a LabelSelector)> {
+    let SidecarPolicySpec { namespace_selector, label_selector, .. } = policy.spec;
+    let of_policy = [("spec.namespaceSelector", namespace_selector), ("spec.labelSelector", label_selector)];
+    let of_policy = of_policy.into_iter().filter_map(|(field, selector)| Some((field.to_owned(), selector.as_ref()?)));
+    let of_steps = steps(policy)
+        .filter_map(|(path, step)| Some((format!("{path}.namespaceSelector"), step.namespace_selector.as_ref()?)));
+    of_policy.chain(of_steps).collect()
 }
 
 /// Every requirement of every selector, with its path.
-fn requirements(spec: &SidecarPolicySpec) -> Vec<(String, &Requirement)> {
-    let lists = [
-        ("namespaceSelector", spec.namespace_selector.as_ref().map(|selector| &selector.match_expressions)),
-        ("annotationSelector", spec.annotation_selector.as_ref().map(|selector| &selector.match_expressions)),
-        ("labelSelector", spec.label_selector.as_ref().map(|selector| &selector.match_expressions)),
-    ];
-    let path = |selector, index| format!("spec.{selector}.matchExpressions[{index}]");
-    let all = lists.into_iter().flat_map(|(selector, list)| {
-        list.into_iter().flatten().enumerate().map(move |(index, item)| (path(selector, index), item))
+fn requirements<'a>(policy: &Subject<'a>) -> Vec<(String, &'a Requirement)> {
+    let by_labels = label_selectors(policy).into_iter().map(|(path, selector)| (path, &selector.match_expressions));
+    let by_annotations = policy.spec.annotation_selector.iter();
+    let by_annotations =
+        by_annotations.map(|selector| ("spec.annotationSelector".to_owned(), &selector.match_expressions));
+    let all = by_labels.chain(by_annotations).flat_map(|(path, list)| {
+        list.iter().enumerate().map(move |(index, item)| (format!("{path}.matchExpressions[{index}]"), item))
     });
     all.collect()
 }
@@ -678,6 +859,12 @@ fn blamed_targets(spec: &SidecarPolicySpec, explain: impl Fn(targets::Class) -> 
         Some(Finding { field: format!("spec.targets[{index}].resource"), detail })
     });
     blamed.collect()
+}
+
+/// The field `operations` of the targets that `is_wrong` finds.
+fn operations(policy: &Subject<'_>, is_wrong: impl Fn(&Target) -> bool) -> Vec<Finding> {
+    let wrong = policy.spec.targets.iter().enumerate().filter(|(_, target)| is_wrong(target));
+    wrong.map(|(index, _)| Finding::new(format!("spec.targets[{index}].operations"))).collect()
 }
 
 fn template_path(index: usize) -> String {

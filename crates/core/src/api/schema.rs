@@ -3,8 +3,9 @@
 //! It covers the part of OpenAPI that our schema uses. Unlike a server, it treats `null` as absent everywhere, reports
 //! every fault, and suggests a fix. The example comes from the field's own documentation.
 
+use super::derived::INT_OR_STRING;
 use super::format;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 /// A value that does not fit the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +99,9 @@ impl Walk {
     }
 
     fn visit(&mut self, at: &At<'_>, value: &Value) {
+        if at.schema[INT_OR_STRING] == true {
+            return self.number_or_text(at, value);
+        }
         let Some(wanted) = at.schema["type"].as_str() else { return };
         if !is_of(wanted, value) {
             return self.blame(at, FaultKind::Type, format!("must be {}, is {}", describe(at.schema), kind_of(value)));
@@ -112,7 +116,27 @@ impl Walk {
             {
                 self.blame(at, FaultKind::Type, format!("must be between {} and {}, is {number}", i32::MIN, i32::MAX));
             }
+            Value::Number(number) => self.range(at, number),
             _ => {}
+        }
+    }
+
+    fn number_or_text(&mut self, at: &At<'_>, value: &Value) {
+        match value {
+            Value::Number(number) if is_of("integer", value) => self.range(at, number),
+            Value::String(text) => self.string(at, text),
+            _ => self.blame(at, FaultKind::Type, format!("must be an integer or a string, is {}", kind_of(value))),
+        }
+    }
+
+    /// Both bounds are present, or none.
+    fn range(&mut self, at: &At<'_>, number: &Number) {
+        let bound = |keyword: &str| at.schema[keyword].as_f64().zip(number.as_f64());
+        let is_low = bound("minimum").is_some_and(|(least, number)| number < least);
+        let is_high = bound("maximum").is_some_and(|(most, number)| number > most);
+        if is_low || is_high {
+            let (least, most) = (&at.schema["minimum"], &at.schema["maximum"]);
+            self.blame(at, FaultKind::Type, format!("must be between {least} and {most}, is {number}"));
         }
     }
 

@@ -92,6 +92,25 @@ pub(super) fn spares_jobs() -> &'static str {
      target.group == 'batch' && target.resource == 'jobs')"
 }
 
+/// CEL: a target that acts on updates is a kind whose stored objects can change.
+pub(super) fn spares_updates() -> &'static str {
+    "!has(self.operations) || !('UPDATE' in self.operations) || !((self.group == '' && self.resource == 'pods') || \
+     (self.group == 'batch' && self.resource == 'jobs'))"
+}
+
+/// CEL: no target acts on updates if the engine is Initializer.
+pub(super) fn only_creates() -> &'static str {
+    "!has(self.engine) || self.engine != 'Initializer' || !has(self.targets) || !self.targets.exists(target, \
+     has(target.operations) && 'UPDATE' in target.operations)"
+}
+
+/// True if and only if an update cannot change what a policy adds to `target`: the containers of a stored pod, and the
+/// pod template of a stored Job, are immutable.
+pub(super) fn is_immutable(target: &Target) -> bool {
+    let kind = Kind::find(&target.group, &target.resource);
+    kind.is_some_and(|kind| ["pods", "jobs"].contains(&kind.resource.as_str()))
+}
+
 pub(super) fn classify(target: &Target) -> Class {
     let resource = target.resource.as_str();
     let is_meant = |kind: &&Arc<Kind>| kind.resource == resource || kind.resource.strip_suffix('s') == Some(resource);

@@ -9,7 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A piece of pod content as the user wrote it. Kept raw, so that no field newer or older than our bindings is lost.
 pub type RawObject = serde_json::Map<String, serde_json::Value>;
@@ -17,7 +19,7 @@ pub type RawObject = serde_json::Map<String, serde_json::Value>;
 /// Which workloads get which pod content, and how. Give `template` (or `validations`); everything else has a default:
 /// by itself a policy reaches new Deployments in every namespace that is not protected.
 ///
-/// A policy acts when a workload is created, and never changes what already runs. Example:
+/// A policy acts when a workload is created. It changes what already runs only if `updateStrategy` says so. Example:
 /// `targets: [{group: apps, resource: deployments}]`, `namespaces: ["shop-*"]`,
 /// `template: {containers: [{name: envoy, image: "envoyproxy/envoy:v1.31.0"}]}`.
 #[derive(CustomResource, Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -42,6 +44,8 @@ pub type RawObject = serde_json::Map<String, serde_json::Value>;
         "description": "How many stored workloads the policy matches now." }"#,
     printcolumn = r#"{ "name": "Injected", "type": "integer", "jsonPath": ".status.injected",
         "description": "How many of them carry the template as it is now." }"#,
+    printcolumn = r#"{ "name": "Updated", "type": "integer", "jsonPath": ".status.updated",
+        "description": "How many of them the rollout has brought up to date.", "priority": 1 }"#,
     printcolumn = r#"{ "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp",
         "description": "Time since the policy was created." }"#,
     printcolumn = r#"{ "name": "Message", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].message",
@@ -213,10 +217,53 @@ pub struct SidecarPolicySpec {
     /// Default: false.
     #[serde(default)]
     pub suspend: bool,
+
+    /// What happens to workloads that exist already when the policy is created or edited.
+    ///
+    /// Default: absent, which means `{type: OnDelete}`: they keep what they have. Example: `{type: RollingUpdate}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_strategy: Option<UpdateStrategy>,
+
+    /// How many old revisions of the content are kept for `scpol rollout undo`. Each is a ControllerRevision in the
+    /// operator's namespace. The current revision and the update revision do not count: they are always kept.
+    ///
+    /// Default: 10. From 0 to 100. Example: `3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub revision_history_limit: Option<i32>,
+}
+
+/// The value of `spec.revisionHistoryLimit` where it is absent.
+const REVISION_HISTORY_LIMIT: usize = 10;
+
+impl SidecarPolicySpec {
+    /// The pace and the steps of rollouts, with defaults for what the spec leaves out. `Some` if and only if
+    /// `spec.updateStrategy.type` is `RollingUpdate`.
+    pub fn rolling_update(&self) -> Option<RollingUpdate> {
+        let strategy = self.update_strategy.as_ref().filter(|strategy| strategy.rolls())?;
+        Some(strategy.rolling_update.clone().unwrap_or_default())
+    }
+
+    /// Whether rollouts of the policy are paused by `spec.updateStrategy.paused`. A step with `pause` does not count.
+    pub fn is_paused(&self) -> bool {
+        self.update_strategy.as_ref().is_some_and(|strategy| strategy.paused)
+    }
+
+    /// The number of old revisions to keep, beside the current revision and the update revision.
+    pub fn revision_history_limit(&self) -> usize {
+        let given = self.revision_history_limit.and_then(|limit| usize::try_from(limit).ok());
+        given.unwrap_or(REVISION_HISTORY_LIMIT)
+    }
 }
 
 fn default_targets() -> Vec<Target> {
-    vec![Target { group: "apps".into(), version: any_version(), resource: "deployments".into(), template_path: None }]
+    vec![Target {
+        group: "apps".into(),
+        version: any_version(),
+        resource: "deployments".into(),
+        template_path: None,
+        operations: only_create(),
+    }]
 }
 
 fn any_version() -> String {
@@ -255,6 +302,40 @@ pub struct Target {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = format::PATH))]
     pub template_path: Option<String>,
+
+    /// The requests in which the policy acts on the target. `CREATE` is always one of them. With `UPDATE`, an update that
+    /// would remove the sidecar gets it again in the same request, and `validations` and `failurePolicy: Fail` reject
+    /// updates, too. `UPDATE` is refused for `pods` and `jobs`, and with `engine: Initializer`.
+    ///
+    /// Default: `[CREATE]`. Example: `[CREATE, UPDATE]`.
+    #[serde(default = "only_create", skip_serializing_if = "is_only_create")]
+    #[schemars(length(min = 1, max = 2))]
+    pub operations: Vec<Operation>,
+}
+
+impl Target {
+    /// True if and only if the policy acts on updates of the target, and not only when it is created.
+    pub fn acts_on_update(&self) -> bool {
+        self.operations.contains(&Operation::Update)
+    }
+}
+
+fn only_create() -> Vec<Operation> {
+    vec![Operation::Create]
+}
+
+fn is_only_create(operations: &Vec<Operation>) -> bool {
+    *operations == only_create()
+}
+
+/// A request of the API server in which a policy acts.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Operation {
+    /// A create.
+    Create,
+    /// An update or a patch.
+    Update,
 }
 
 /// A selection by labels, as everywhere in Kubernetes: all requirements must hold.
@@ -610,13 +691,263 @@ pub enum EngineChoice {
     MutatingAdmissionPolicy,
 }
 
+/// What happens to workloads that exist already.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateStrategy {
+    /// `OnDelete` (default): a workload keeps what it has until it is created again. `RollingUpdate`: the operator
+    /// brings the matched workloads up to date, as `rollingUpdate` says. A policy without `template` cannot have
+    /// `RollingUpdate`. Opted out are namespaces, pods and workloads with the annotation `scpol.dev/rollout: "false"`.
+    #[serde(default, rename = "type")]
+    pub type_: UpdateStrategyType,
+
+    /// The pace and the steps of a rollout. Without `type: RollingUpdate` it is refused.
+    ///
+    /// Default: absent, every field at its default. Example: `{maxUnavailable: 2, minReadySeconds: 30}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rolling_update: Option<RollingUpdate>,
+
+    /// True: the rollout stays where it is. No further workload is touched, and no further namespace gets the update
+    /// revision. `scpol rollout pause` sets it, `scpol rollout resume` clears it.
+    ///
+    /// Default: false.
+    #[serde(default)]
+    pub paused: bool,
+}
+
+impl UpdateStrategy {
+    /// True if and only if the operator brings existing workloads up to date.
+    pub fn rolls(&self) -> bool {
+        self.type_ == UpdateStrategyType::RollingUpdate
+    }
+}
+
+/// Whether the operator brings existing workloads up to date.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpdateStrategyType {
+    /// It does not.
+    #[default]
+    OnDelete,
+    /// It does.
+    RollingUpdate,
+}
+
+/// The pace and the steps of a rollout.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct RollingUpdate {
+    /// How pods are brought up to date. `InPlaceOrRecreate` (default): in place where a running pod may change that way
+    /// (images, labels, annotations, and from Kubernetes 1.33 on cpu and memory), else by eviction. `Recreate`: always
+    /// by eviction.
+    #[serde(default)]
+    pub pod_update: PodUpdate,
+
+    /// How many of the matched workloads may be unavailable at once: a number, or a percentage, rounded down, but at
+    /// least 1. Workloads that are unavailable for another reason count, too.
+    ///
+    /// Default: 1. From 1 to 1000000, or from `1%` to `100%`. Example: `25%`.
+    #[serde(default)]
+    #[schemars(schema_with = "max_unavailable")]
+    pub max_unavailable: MaxUnavailable,
+
+    /// How long a replacement must be Ready before it counts as available, in seconds.
+    ///
+    /// Default: 0. From 0 to 3600. Example: `30`.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 3600))]
+    pub min_ready_seconds: i32,
+
+    /// How long a replacement may take to become available, in seconds. After that the rollout has failed, and
+    /// `onFailure` decides. It must be greater than `minReadySeconds`.
+    ///
+    /// Default: 600. From 1 to 86400. Example: `900`.
+    #[serde(default = "progress_deadline_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub progress_deadline_seconds: i32,
+
+    /// What happens when a replacement is not available in time, or when its sidecar does not start. `Halt` (default):
+    /// no further workload is touched. `Undo`: the rollout goes back to the last revision that was complete.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+
+    /// The order in which namespaces get the update revision, at most 32 steps. Each step has exactly one of
+    /// `namespaces`, `namespaceSelector`, `pause` and `percent`. Steps add namespaces, and never remove one. After the
+    /// last step all other namespaces follow. New workloads get the current revision where no step has been yet.
+    ///
+    /// Default: none, which means all namespaces at once. Example: `[{namespaces: ["canary-*"]}, {pause: {duration:
+    /// 30m}}, {percent: 25}]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub steps: Vec<Step>,
+}
+
+impl Default for RollingUpdate {
+    fn default() -> Self {
+        Self {
+            pod_update: PodUpdate::default(),
+            max_unavailable: MaxUnavailable::default(),
+            min_ready_seconds: 0,
+            progress_deadline_seconds: progress_deadline_seconds(),
+            on_failure: OnFailure::default(),
+            steps: Vec::new(),
+        }
+    }
+}
+
+impl RollingUpdate {
+    /// How long a replacement must be Ready before it counts as available.
+    pub fn min_ready(&self) -> Duration {
+        seconds(self.min_ready_seconds)
+    }
+
+    /// How long a replacement may take to become available.
+    pub fn progress_deadline(&self) -> Duration {
+        seconds(self.progress_deadline_seconds)
+    }
+}
+
+/// `number` of seconds; none for a negative number, which the schema rejects.
+fn seconds(number: i32) -> Duration {
+    Duration::from_secs(u64::try_from(number).unwrap_or_default())
+}
+
+fn progress_deadline_seconds() -> i32 {
+    600
+}
+
+/// How pods are brought up to date.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodUpdate {
+    /// In place where a running pod may change that way, else by eviction.
+    #[default]
+    InPlaceOrRecreate,
+    /// By eviction.
+    Recreate,
+}
+
+/// What happens when a rollout fails.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It stops.
+    #[default]
+    Halt,
+    /// It goes back to the last revision that was complete.
+    Undo,
+}
+
+/// How many workloads may be unavailable at once.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum MaxUnavailable {
+    /// That many, at least 1.
+    Count(i32),
+    /// A share of all, from `1%` to `100%`.
+    Percentage(String),
+}
+
+impl Default for MaxUnavailable {
+    fn default() -> Self {
+        Self::Count(1)
+    }
+}
+
+impl MaxUnavailable {
+    /// How many of `total` workloads may be unavailable at once: at least 1. A percentage is rounded down. A value that
+    /// the schema rejects counts as 1.
+    pub fn of(&self, total: usize) -> usize {
+        let number = match self {
+            Self::Count(count) => usize::try_from(*count).unwrap_or_default(),
+            Self::Percentage(text) => {
+                let percent: usize = text.strip_suffix('%').and_then(|number| number.parse().ok()).unwrap_or_default();
+                total.saturating_mul(percent.min(100)) / 100
+            }
+        };
+        number.max(1)
+    }
+}
+
+/// One step of a rollout. Exactly one field is present.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = one_field)]
+pub struct Step {
+    /// Namespaces that get the update revision in this step, as names or globs like those of `spec.namespaces`. At least
+    /// one entry. Namespaces that the policy does not match stay as they are. Default: absent. Example: `["canary-*"]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256), inner(length(min = 1, max = 63), regex(pattern = format::GLOB)))]
+    pub namespaces: Option<Vec<String>>,
+
+    /// Labels of the Namespaces that get the update revision in this step. Default: absent. Example: `{matchLabels:
+    /// {tier: canary}}`. A selector without one requirement is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
+
+    /// The rollout waits in this step, for a time or for a command. Default: absent. Example: `{duration: 30m}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Pause>,
+
+    /// The percentage of the matched namespaces that have the update revision after this step. Namespaces are added in
+    /// the order of a hash of their names. It must be greater than `percent` of all earlier steps. Default: absent. From
+    /// 1 to 100. Example: `25`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub percent: Option<i32>,
+}
+
+/// The fields of a [`Step`].
+pub(super) const OF_A_STEP: [&str; 4] = ["namespaces", "namespaceSelector", "pause", "percent"];
+
+/// The content of a [`Step`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StepAction<'a> {
+    /// Namespaces, by names or globs.
+    Namespaces(&'a [String]),
+    /// Namespaces, by labels.
+    Selector(&'a LabelSelector),
+    /// A pause.
+    Pause(&'a Pause),
+    /// A percentage of the namespaces, from 1 to 100.
+    Percent(i32),
+}
+
+impl Step {
+    /// The content of the step; none if the step has no field or several ones, which the rules reject.
+    pub fn action(&self) -> Option<StepAction<'_>> {
+        match (&self.namespaces, &self.namespace_selector, &self.pause, self.percent) {
+            (Some(globs), None, None, None) => Some(StepAction::Namespaces(globs)),
+            (None, Some(selector), None, None) => Some(StepAction::Selector(selector)),
+            (None, None, Some(pause), None) => Some(StepAction::Pause(pause)),
+            (None, None, None, Some(percent)) => Some(StepAction::Percent(percent)),
+            _ => None,
+        }
+    }
+}
+
+/// A pause of a rollout.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Pause {
+    /// How long the rollout waits, in hours, minutes and seconds. From `1s` to `720h`. Default: absent, until `scpol
+    /// rollout resume`. Example: `1h30m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 24), regex(pattern = format::DURATION))]
+    pub duration: Option<String>,
+}
+
+impl Pause {
+    /// The length of the pause; none if it lasts until it is resumed, or if it is malformed, which the schema rejects.
+    pub fn length(&self) -> Option<Duration> {
+        format::duration(self.duration.as_deref()?)
+    }
+}
+
 /// What the operator has to say about a policy. Written by the operator only, at most every 10 s.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct SidecarPolicyStatus {
     /// `Ready` (the summary), `Accepted` (the spec is valid), `Programmed` (in force here); and, only when true,
-    /// `Conflicted`, `Degraded`, `Reconciling`, `Stalled`. The reason is the name of a code; the message starts with
-    /// its number.
+    /// `Conflicted`, `Degraded`, `Reconciling`, `Stalled`. With `updateStrategy.type: RollingUpdate` also `Progressing`:
+    /// the state of the rollout. The reason is the name of a code; the message starts with its number.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -667,6 +998,28 @@ pub struct SidecarPolicyStatus {
     #[serde(default)]
     pub pending: i64,
 
+    /// The hash of the last revision whose rollout was complete: 16 hex digits. Absent without
+    /// `updateStrategy.type: RollingUpdate`, as are `updateRevision`, `updated`, `ready` and `halted`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_revision: Option<String>,
+
+    /// The hash of the revision that the spec asks for now: 16 hex digits. A rollout is complete when it is equal to
+    /// `currentRevision`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_revision: Option<String>,
+
+    /// How many of the matched workloads have the update revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated: Option<i64>,
+
+    /// How many of the matched workloads are available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<i64>,
+
+    /// True if the rollout is halted: no further workload is touched before an edit or `scpol rollout undo`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub halted: bool,
+
     /// The latest workloads that could not be injected, at most 5.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
@@ -688,6 +1041,19 @@ pub struct Failure {
     pub message: String,
     /// When, in RFC 3339.
     pub time: String,
+}
+
+/// Refuses several fields of a step. A step without a field is left to the rule in CEL, because a server would report
+/// that the first of the fields is required.
+fn one_field(schema: &mut Schema) {
+    let alone = OF_A_STEP.map(|field| json!({ "required": [field] }));
+    let none = json!({ "maxProperties": 0 });
+    schema.insert("oneOf".to_owned(), alone.into_iter().chain([none]).collect());
+}
+
+fn max_unavailable(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "x-kubernetes-int-or-string": true, "minimum": 1, "maximum": 1_000_000, "maxLength": 4,
+        "pattern": format::PERCENTAGE })
 }
 
 fn match_labels(_: &mut SchemaGenerator) -> Schema {
@@ -746,4 +1112,90 @@ fn item(description: &str, key: &str, schema: &Schema) -> Schema {
 /// A list of objects of which no two have the same `key`.
 fn map_of(item: &Schema, key: &str, max: u32) -> Schema {
     json_schema!({ "type": "array", "maxItems": max, "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn spec(value: Value) -> SidecarPolicySpec {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_rollout_has_its_defaults_filled_in_and_exists_only_for_rolling_update() {
+        for none in [json!({}), json!({"updateStrategy": {}}), json!({"updateStrategy": {"type": "OnDelete"}})] {
+            assert_eq!(spec(none.clone()).rolling_update(), None, "{none}");
+            assert_eq!(spec(none).revision_history_limit(), 10);
+        }
+        let by_default = RollingUpdate {
+            pod_update: PodUpdate::InPlaceOrRecreate,
+            max_unavailable: MaxUnavailable::Count(1),
+            min_ready_seconds: 0,
+            progress_deadline_seconds: 600,
+            on_failure: OnFailure::Halt,
+            steps: Vec::new(),
+        };
+        for rolling in [Value::Null, json!({})] {
+            let strategy = json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}});
+            assert_eq!(spec(strategy).rolling_update().as_ref(), Some(&by_default));
+        }
+        let given = json!({
+            "podUpdate": "Recreate", "maxUnavailable": "25%", "minReadySeconds": 30, "progressDeadlineSeconds": 90,
+            "onFailure": "Undo", "steps": [{"namespaces": ["canary-*"]}, {"pause": {"duration": "1h30m"}}, {"pause": {}}, {"percent": 5}],
+        });
+        let strategy = json!({"type": "RollingUpdate", "rollingUpdate": given, "paused": true});
+        let spec = spec(json!({"updateStrategy": strategy, "revisionHistoryLimit": 0}));
+        let rolling = spec.rolling_update().unwrap();
+        assert_eq!(serde_json::to_value(&rolling).unwrap(), given, "all is kept");
+        assert!(spec.is_paused() && spec.revision_history_limit() == 0);
+        assert_eq!([rolling.min_ready(), rolling.progress_deadline()], [30, 90].map(Duration::from_secs));
+        let lengths = rolling.steps.iter().map(|step| match step.action() {
+            Some(StepAction::Pause(pause)) => pause.length(),
+            _ => None,
+        });
+        assert_eq!(lengths.collect::<Vec<_>>(), [None, Some(Duration::from_secs(5400)), None, None]);
+        assert_eq!(rolling.steps[3].action(), Some(StepAction::Percent(5)));
+        assert_eq!(Step::default().action(), None);
+        assert_eq!(Step { percent: Some(5), ..rolling.steps[1].clone() }.action(), None);
+    }
+
+    #[test]
+    fn at_least_one_workload_may_be_unavailable_and_a_percentage_is_rounded_down() {
+        for (value, total, expected) in [
+            (json!(1), 0, 1),
+            (json!(1), 10, 1),
+            (json!(20), 10, 20),
+            (json!("1%"), 10, 1),
+            (json!("25%"), 10, 2),
+            (json!("29%"), 10, 2),
+            (json!("99%"), 199, 197),
+            (json!("100%"), 10, 10),
+            (json!("100%"), 0, 1),
+            // Values that the schema rejects.
+            (json!(0), 10, 1),
+            (json!(-3), 10, 1),
+            (json!("900%"), 10, 10),
+            (json!("many"), 10, 1),
+        ] {
+            let most: MaxUnavailable = serde_json::from_value(value.clone()).unwrap();
+            assert_eq!(most.of(total), expected, "{value} of {total}");
+            assert_eq!(serde_json::to_value(&most).unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn a_target_acts_on_updates_only_if_it_says_so() {
+        for (operations, expected) in
+            [(Value::Null, false), (json!(["CREATE"]), false), (json!(["CREATE", "UPDATE"]), true)]
+        {
+            let mut target = json!({"group": "apps", "resource": "deployments"});
+            if !operations.is_null() {
+                target["operations"] = operations;
+            }
+            assert_eq!(spec(json!({"targets": [target]})).targets[0].acts_on_update(), expected, "{target}");
+        }
+        assert!(!spec(json!({})).targets[0].acts_on_update());
+    }
 }

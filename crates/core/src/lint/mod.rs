@@ -8,6 +8,7 @@ mod expressions;
 mod manifest;
 mod pairs;
 mod references;
+mod rollout;
 mod selection;
 mod template;
 mod version;
@@ -197,7 +198,7 @@ impl Note {
 
 type Check = fn(&SidecarPolicySpec, &Context) -> Vec<Note>;
 
-const CHECKS: [Check; 16] = [
+const CHECKS: [Check; 19] = [
     selection::contradictions,
     selection::namespaces,
     selection::targets,
@@ -214,6 +215,9 @@ const CHECKS: [Check; 16] = [
     template::without_effect,
     references::volumes,
     references::objects,
+    rollout::steps,
+    rollout::at_once,
+    rollout::of_jobs,
 ];
 
 /// All findings in `subjects`, each by itself and in pairs.

@@ -128,7 +128,7 @@ pub(super) fn literals(spec: &SidecarPolicySpec) -> Option<&Vec<String>> {
     spec.namespaces.as_ref().filter(|names| names.iter().all(|name| is_literal(name)))
 }
 
-fn is_literal(glob: &str) -> bool {
+pub(super) fn is_literal(glob: &str) -> bool {
     !glob.contains(['*', '?'])
 }
 
@@ -155,27 +155,40 @@ fn listed(path: &str, map: &str, wanted: &BTreeMap<String, String>, requirements
 }
 
 pub(super) fn contradictions(spec: &SidecarPolicySpec, context: &Context) -> Vec<Note> {
-    let mut notes = Vec::new();
-    for (noun, demands) in demands(spec, &context.site) {
-        for (demand, first) in impossible(&demands) {
-            // Not for names alone, because `namespaces` reports those.
-            if demand.field == "spec.namespaces" {
-                continue;
-            }
-            let reason = first.map_or("the requirements before it leave no value".to_owned(), |first| {
-                let field =
-                    if first.field.starts_with("spec.") { format!("`{}`", first.field) } else { first.field.clone() };
-                format!("contradicts {field}, {}", first.told())
-            });
-            let message = format!(
-                "is {} for {noun} `{}`, and {reason}: nothing can satisfy both; remove one of them",
-                demand.told(),
-                demand.key
-            );
-            notes.push(Note::new(Code::ContradictorySelector, &demand.field, message));
-        }
-    }
-    notes
+    let demands = demands(spec, &context.site);
+    let (noun, of_namespace) = demands[0].clone();
+    // Not for names alone, because `namespaces` reports those.
+    let of_policy = demands
+        .iter()
+        .flat_map(|(noun, demands)| contradicting(noun, demands, |field| field != "spec.namespaces"))
+        .collect::<Vec<_>>();
+    let rolling = spec.rolling_update();
+    let steps = rolling.iter().flat_map(|rolling| rolling.steps.iter().enumerate());
+    let of_steps = steps.flat_map(|(index, step)| {
+        let path = format!("spec.updateStrategy.rollingUpdate.steps[{index}].namespaceSelector");
+        let own = by_labels(&path, step.namespace_selector.as_ref());
+        contradicting(noun, &[of_namespace.clone(), own].concat(), |field| field.starts_with(&path))
+    });
+    of_policy.into_iter().chain(of_steps).collect()
+}
+
+/// The demands on `noun` at fields that `is_meant` that contradict earlier ones.
+fn contradicting(noun: &str, demands: &[Demand], is_meant: impl Fn(&str) -> bool) -> Vec<Note> {
+    let found = impossible(demands).into_iter().filter(|(demand, _)| is_meant(&demand.field));
+    let note = |(demand, first): (&Demand, Option<&Demand>)| {
+        let reason = first.map_or("the requirements before it leave no value".to_owned(), |first| {
+            let field =
+                if first.field.starts_with("spec.") { format!("`{}`", first.field) } else { first.field.clone() };
+            format!("contradicts {field}, {}", first.told())
+        });
+        let message = format!(
+            "is {} for {noun} `{}`, and {reason}: nothing can satisfy both; remove one of them",
+            demand.told(),
+            demand.key
+        );
+        Note::new(Code::ContradictorySelector, &demand.field, message)
+    };
+    found.map(note).collect()
 }
 
 /// Names of namespaces without effect.
@@ -211,10 +224,29 @@ pub(super) fn namespaces(spec: &SidecarPolicySpec, context: &Context) -> Vec<Not
 }
 
 /// True only if the glob `wide` matches every name that the glob `narrow` matches.
-fn covers(wide: &str, narrow: &str) -> bool {
+pub(super) fn covers(wide: &str, narrow: &str) -> bool {
     // Because a `*` in `narrow` counts as a character here: a `*` in `wide` may match it, a `?` must not.
     let is_sound = !(wide.contains('?') && narrow.contains('*'));
     is_sound && WildMatch::new(wide).matches(narrow)
+}
+
+/// True if and only if some name matches both globs.
+pub(super) fn overlap(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(|glob| glob.chars().collect::<Vec<_>>());
+    let may_be_empty = |glob: &[char]| glob.iter().all(|&char| char == '*');
+    // By the ends of both globs: `below[at]` is the answer for the shorter end of `one`, and the end of `other` from `at`.
+    let mut below: Vec<_> = (0..=other.len()).map(|at| may_be_empty(&other[at..])).collect();
+    for (index, &char) in one.iter().enumerate().rev() {
+        let mut row = vec![may_be_empty(&one[index..]); other.len() + 1];
+        for at in (0..other.len()).rev() {
+            row[at] = match (char, other[at]) {
+                ('*', _) | (_, '*') => below[at] || row[at + 1],
+                (a, b) => (a == b || a == '?' || b == '?') && below[at + 1],
+            };
+        }
+        below = row;
+    }
+    below[0]
 }
 
 /// Duplicate targets.
@@ -235,7 +267,7 @@ pub(super) fn targets(spec: &SidecarPolicySpec, _: &Context) -> Vec<Note> {
 }
 
 /// The indexes of the targets that are of the resource `name`.
-fn targeting<'a>(spec: &'a SidecarPolicySpec, name: &'a str) -> impl Iterator<Item = usize> + 'a {
+pub(super) fn targeting<'a>(spec: &'a SidecarPolicySpec, name: &'a str) -> impl Iterator<Item = usize> + 'a {
     let is_meant = move |kind: &Arc<Kind>| kind.resource == name;
     let indexed = spec.targets.iter().enumerate();
     let meant = indexed.filter(move |(_, target)| Kind::find(&target.group, &target.resource).is_some_and(is_meant));
@@ -312,6 +344,33 @@ mod tests {
             ("?", "*", false),
         ] {
             assert_eq!(covers(wide, narrow), expected, "{wide} {narrow}");
+        }
+    }
+    /// All texts of at most `length` of `atoms`.
+    fn texts(atoms: &str, length: usize) -> Vec<String> {
+        let mut all = vec![String::new()];
+        for _ in 0..length {
+            let longer = all.iter().flat_map(|text| atoms.chars().map(move |atom| format!("{text}{atom}")));
+            all.extend(longer.collect::<Vec<_>>());
+        }
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    #[test]
+    fn two_globs_overlap_if_and_only_if_a_name_matches_both() {
+        let (globs, names) = (texts("ab*?", 3), texts("abc", 6));
+        let matched = |glob: &String| {
+            let glob = WildMatch::new(glob);
+            names.iter().map(|name| glob.matches(name)).collect::<Vec<_>>()
+        };
+        let matched: Vec<_> = globs.iter().map(matched).collect();
+        for (one, by_one) in globs.iter().zip(&matched) {
+            for (other, by_other) in globs.iter().zip(&matched) {
+                let expected = by_one.iter().zip(by_other).any(|(one, other)| *one && *other);
+                assert_eq!(overlap(one, other), expected, "`{one}` `{other}`");
+            }
         }
     }
 }

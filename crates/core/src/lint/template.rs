@@ -363,7 +363,7 @@ struct Idle {
     is: fn(&SidecarPolicySpec) -> bool,
 }
 
-const IDLE: [Idle; 4] = [
+const IDLE: [Idle; 5] = [
     Idle {
         field: "spec.template.appContainers",
         because: "chooses among containers for `env`, `envFrom` and `volumeMounts`, of which there are none; add one, or remove it",
@@ -390,6 +390,11 @@ const IDLE: [Idle; 4] = [
             let is_other = matches!(spec.engine, EngineChoice::Webhook | EngineChoice::MutatingAdmissionPolicy);
             spec.initializer_name.is_some() && is_other
         },
+    },
+    Idle {
+        field: "spec.updateStrategy.paused",
+        because: "pauses a rollout, and `type: OnDelete` has none; remove it, or set `type: RollingUpdate`",
+        is: |spec| spec.is_paused() && spec.rolling_update().is_none(),
     },
 ];
 

@@ -162,6 +162,27 @@ fn the_hash_of_a_spec_is_that_of_what_it_says() {
     assert_ne!(hash(json!({"priority": 2})), one);
 }
 
+/// A hash that changes with a release would register every policy again, and report every status as not current.
+#[test]
+fn a_spec_without_a_rollout_has_the_hash_that_it_had_before_there_were_any() {
+    let hash = |spec: &Value| policy("p", spec.clone()).spec_hash;
+    let template = json!({"containers": [{"name": "envoy", "image": "envoyproxy/envoy:v1.31.0"}]});
+    let mut minimal = json!({"template": template});
+    let mut full = json!({
+        "targets": [
+            {"group": "apps", "version": "v1", "resource": "deployments"},
+            {"group": "example.com", "resource": "apps", "templatePath": "spec.pod"},
+        ],
+        "namespaces": ["shop-*"], "position": {"containers": "Before"}, "failurePolicy": "Fail", "template": template,
+    });
+    assert_eq!([hash(&minimal), hash(&full)], ["e239888f6aea6f80", "03202ede9790d94c"]);
+    full["targets"][0]["operations"] = json!(["CREATE"]);
+    assert_eq!(hash(&full), "03202ede9790d94c", "an explicit default");
+    full["targets"][0]["operations"] = json!(["CREATE", "UPDATE"]);
+    minimal["updateStrategy"] = json!({"type": "RollingUpdate"});
+    assert!(hash(&full) != "03202ede9790d94c" && hash(&minimal) != "e239888f6aea6f80");
+}
+
 #[test]
 fn policies_are_found_by_name_and_by_the_initializer_name_that_they_register() {
     let old = |name: &str| policy(name, json!({"initializerName": "sidecar.example.com"}));
