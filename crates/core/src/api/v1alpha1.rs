@@ -216,7 +216,13 @@ pub struct SidecarPolicySpec {
 }
 
 fn default_targets() -> Vec<Target> {
-    vec![Target { group: "apps".into(), version: any_version(), resource: "deployments".into(), template_path: None }]
+    vec![Target {
+        group: "apps".into(),
+        version: any_version(),
+        resource: "deployments".into(),
+        template_path: None,
+        operations: only_create(),
+    }]
 }
 
 fn any_version() -> String {
@@ -255,6 +261,38 @@ pub struct Target {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = format::PATH))]
     pub template_path: Option<String>,
+
+    /// The operations at which the policy acts. With `UPDATE`, an update that would lose the sidecar gets it again.
+    ///
+    /// Default: `[CREATE]`. Example: `[CREATE, UPDATE]`.
+    #[serde(default = "only_create", skip_serializing_if = "is_only_create")]
+    #[schemars(length(min = 1, max = 2))]
+    pub operations: Vec<Operation>,
+}
+
+fn only_create() -> Vec<Operation> {
+    vec![Operation::Create]
+}
+
+fn is_only_create(operations: &[Operation]) -> bool {
+    operations == [Operation::Create]
+}
+
+impl Target {
+    /// True if and only if the policy also acts on updates of the resource.
+    pub fn acts_on_update(&self) -> bool {
+        self.operations.contains(&Operation::Update)
+    }
+}
+
+/// An operation on an object.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Operation {
+    /// The object is created.
+    Create,
+    /// The object is changed.
+    Update,
 }
 
 /// A selection by labels, as everywhere in Kubernetes: all requirements must hold.
