@@ -798,7 +798,7 @@ mod tests {
         assert_eq!((&response["allowed"], told(decided)), (&json!(false), vec!["envoy rejected SCP0210".to_owned()]));
     }
 
-    /// `compile::admission_policy::updates` has the decisions, which both engines share.
+    /// [`crate::updates`] has the decisions, which both engines share.
     #[test]
     fn an_update_is_told_only_if_it_concerns_a_policy_and_never_twice() {
         let deployments = json!([{ "group": "apps", "resource": "deployments", "operations": ["CREATE", "UPDATE"] }]);
