@@ -140,6 +140,16 @@ pub(crate) async fn settle(world: &World, cluster: &Capabilities) -> Result<()> 
     probe(world, &objects).await
 }
 
+/// Puts `policies` in effect together.
+pub(crate) async fn register_everything(world: &World, policies: &[Value]) -> Result<()> {
+    let cluster = world.capabilities().await?;
+    let mut objects = Vec::new();
+    for (kind, policies) in by_kind(policies)? {
+        objects.extend(render(&kind, &policies, &cluster, &site())?);
+    }
+    register_all(world, objects, &cluster).await
+}
+
 /// Waits until `objects`, which are for pods, answer probes.
 async fn probe(world: &World, objects: &[Value]) -> Result<()> {
     let revision = |kind: &str| {
