@@ -1,13 +1,21 @@
 //! Policies that act on updates, on real servers: what kubectl and other clients do to stored Deployments.
 
-use crate::admission_policy::register_everything;
+use crate::admission_policy::{
+    Targeted, around, by_kind, decided, register_all, register_everything, registrations, scenes,
+};
+use crate::corpus::{self, Stored, collection};
+use crate::scenes::{Content, Scenes};
 use crate::support::{LIMIT, Operator, in_force, within};
 use crate::webhook_scene::{Scene, policy, site};
-use crate::world::{DEPLOYMENTS, World, containers, deployment, path};
+use crate::world::{DEPLOYMENTS, World, containers, deployment, path, request};
 use anyhow::{Context, Result, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use controlplane::{ControlPlane, User, Version};
 use serde_json::{Value, json};
 use sidecar_policy::compile::admission_policy::validating;
+use sidecar_policy::policy::Policies;
+use sidecar_policy::review::{Call, Review};
 use std::slice::from_ref;
 use std::sync::Arc;
 
@@ -16,6 +24,7 @@ crate::tests![
     admission_policies_give_back_what_an_update_takes_and_refuse_what_it_breaks,
     validating_admission_policies_of_1_30_refuse_what_an_update_breaks,
     a_webhook_of_1_13_gives_back_what_an_update_takes,
+    whatever_an_update_takes_it_is_decided_as_elsewhere,
     an_operator_registers_updates_and_tells_what_they_lose,
 ];
 
@@ -245,6 +254,154 @@ async fn a_webhook_of_1_13_gives_back_what_an_update_takes() -> Result<()> {
     let served = policies().into_iter().filter(|policy| policy["spec"]["failurePolicy"] != "Fail");
     scene.register(served.map(|object| policy(&object)).collect::<Result<_>>()?).await?;
     gives_back(&scene.world).await
+}
+
+/// The random updates of a scene.
+const UPDATES: usize = 6;
+
+/// The next form of a workload that was posted as `posted`, and injected as `injected`: a client takes something away.
+fn edited(made: &mut Scenes, posted: &Value, injected: &Value, at: &str, form: usize) -> Value {
+    let list = |field: &str| format!("{at}/spec/{field}");
+    let mut next = injected.clone();
+    match form {
+        // The whole manifest anew.
+        0 => next.clone_from(posted),
+        // The marker is left.
+        1 => {
+            let containers = posted.pointer(&list("containers")).cloned().unwrap_or_default();
+            next.pointer_mut(&list("containers")).into_iter().for_each(|at| *at = containers.clone());
+        }
+        2 => {
+            for field in ["volumes", "initContainers", "imagePullSecrets"] {
+                let own = posted.pointer(&list(field)).cloned();
+                if let Some(Value::Object(spec)) = next.pointer_mut(&format!("{at}/spec")) {
+                    spec.remove(field);
+                    spec.extend(own.map(|own| (field.to_owned(), own)));
+                }
+            }
+        }
+        3 => {
+            let containers = next.pointer_mut(&list("containers")).and_then(Value::as_array_mut);
+            for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
+                container.retain(|field, _| !["env", "envFrom", "volumeMounts"].contains(&field.as_str()));
+            }
+        }
+        // Only the markers and other annotations go.
+        4 => {
+            let own = posted.pointer(&format!("{at}/metadata")).cloned().unwrap_or_default();
+            next.pointer_mut(&format!("{at}/metadata")).into_iter().for_each(|at| *at = own.clone());
+        }
+        _ => {
+            if let Some(pod) = next.pointer_mut(at) {
+                *pod = made.pod();
+                if let Some(Value::Object(labels)) = pod.pointer_mut("/metadata/labels") {
+                    labels.insert("app".into(), json!("web"));
+                }
+            }
+        }
+    }
+    next
+}
+
+/// The object as the webhook would have it stored after an update; none if it refuses the update.
+fn decided_update((kind, policies): &Targeted, old: &Value, new: &Value) -> Result<Option<Value>> {
+    let policies = Policies::new(policies.iter().cloned());
+    let namespace =
+        json!({ "metadata": { "name": "default", "labels": { "kubernetes.io/metadata.name": "default" } } });
+    let ask = |call: Call, object: &Value| -> Result<Value> {
+        let review = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+                "uid": "u", "operation": "UPDATE", "namespace": "default", "object": object, "oldObject": old,
+                "resource": { "group": kind.group, "version": "v1", "resource": kind.resource },
+            },
+        });
+        let review = Review::parse(review.to_string().as_bytes())?;
+        let namespace = Some(Arc::new(namespace.clone()));
+        let answer = review.answer(call, None, &policies, None, &crate::admission_policy::site(), namespace);
+        Ok(serde_json::from_slice::<Value>(&answer.body)?["response"].clone())
+    };
+    let mut stored = new.clone();
+    if let Some(patch) = ask(Call::Mutate, new)?["patch"].as_str() {
+        let patch: json_patch::Patch = serde_json::from_slice(&STANDARD.decode(patch)?)?;
+        json_patch::patch(&mut stored, &patch)?;
+    }
+    let is_allowed = ask(Call::Validate, &stored)?["allowed"] == true;
+    Ok(is_allowed.then_some(stored))
+}
+
+/// The result of a dry-run update.
+async fn dry_run_update(world: &World, body: &Value) -> Result<Stored> {
+    let name = body["metadata"]["name"].as_str().context("a name")?;
+    let path = format!("{}/{name}?dryRun=All", collection(body)?);
+    match request(&world.admin, "PUT", &path, body).await {
+        Ok(stored) => Stored::of(stored),
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => Ok(Stored::Refused),
+        Err(error) => Err(error).context(body.to_string()),
+    }
+}
+
+async fn whatever_an_update_takes_it_is_decided_as_elsewhere() -> Result<()> {
+    let world = World::with(ControlPlane::builder(Version::NEWEST).extra_arg("--request-timeout=5m")).await?;
+    corpus::define(&world).await?;
+    let cluster = world.capabilities().await?;
+    let kinds = [
+        (("apps", "deployments"), "apps/v1", "Deployment", Content::Valid),
+        (("example.org", "rollouts"), "example.org/v1", "Rollout", Content::Strange),
+    ];
+    let at = "/spec/template";
+    let (mut objects, mut posts) = (Vec::new(), Vec::new());
+    for ((group, resource), api, kind, content) in kinds {
+        let targets = json!([{ "group": group, "resource": resource, "operations": ["CREATE", "UPDATE"] }]);
+        for scene in scenes(0..6) {
+            let id = format!("{}-{scene}", kind.to_lowercase());
+            let mut made = Scenes::new(scene, content);
+            let policies = made.policies(&targets).into_iter().map(|(name, mut spec)| {
+                // Of two policies, one refuses.
+                spec["failurePolicy"] = json!(if name == "p0" { "Fail" } else { "Ignore" });
+                json!({ "metadata": { "name": name }, "spec": spec })
+            });
+            let policies: Vec<Value> = policies.collect();
+            let parsed = by_kind(&policies)?;
+            objects.extend(registrations(&id, &policies, &cluster)??);
+            for form in 0..UPDATES {
+                let mut posted = around(made.pod(), api, kind, at, &id);
+                posted["metadata"]["name"] = json!(format!("w-{id}-{form}"));
+                let injected = decided(&parsed, &posted);
+                let created = request(&world.admin, "POST", &collection(&injected)?, &injected).await;
+                let old = match created {
+                    Ok(old) => old,
+                    Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => continue,
+                    Err(error) => return Err(error.into()),
+                };
+                let mut new = edited(&mut made, &posted, &injected, at, form);
+                new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
+                let decided = decided_update(&parsed[0], &old, &new)?;
+                let expected = match &decided {
+                    Some(decided) => dry_run_update(&world, decided).await?,
+                    None => Stored::Refused,
+                };
+                let is_given_back = decided.is_some_and(|decided| decided != new);
+                posts.push((id.clone(), policies.clone(), old, new, expected, is_given_back));
+            }
+        }
+    }
+    register_all(&world, objects, &cluster).await?;
+    let (mut differences, mut given_back, mut stored) = (Vec::new(), 0, 0);
+    for (id, policies, old, new, expected, is_given_back) in &posts {
+        let found = dry_run_update(&world, new).await?;
+        stored += usize::from(found != Stored::Refused);
+        given_back += usize::from(*is_given_back && found != Stored::Refused);
+        if found != *expected {
+            let policies = json!(policies);
+            differences.push(format!(
+                "{id}:\n  policies {policies}\n  old {old}\n  new {new}\n  decided {expected:?}\n  server  {found:?}"
+            ));
+        }
+    }
+    let told = differences.iter().take(3).cloned().collect::<Vec<_>>().join("\n");
+    assert!(differences.is_empty(), "{} of {} differ, {stored} stored\n{told}", differences.len(), posts.len());
+    assert!(given_back > posts.len() / 6, "only {given_back} of {} got something back", posts.len());
+    Ok(())
 }
 
 /// The whole operator, which delivers by itself and by the API server.
