@@ -61,6 +61,17 @@ impl Counts {
     }
 }
 
+/// What was known of a workload before it was counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing: it is new.
+    Nothing,
+    /// This version, a newer one, or another one of the same fate.
+    Same,
+    /// An older version, of another fate.
+    Other(Fate),
+}
+
 /// The counted objects of one kind.
 struct Counted {
     /// 2 billion below the version of the first counted object.
@@ -150,15 +161,15 @@ impl Census {
         }
     }
 
-    /// Counts a stored workload, unless a newer version has been counted. Returns whether it is new.
-    pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) -> bool {
+    /// Counts a stored workload, unless a newer version has been counted. Returns what was known of it.
+    pub fn count(&mut self, kind: &Arc<Kind>, object: &Object, fate: Fate) -> Known {
         let key = self.key(object);
         let counted = self.counted.entry(kind.clone()).or_insert_with(|| Counted::since(object.version()));
         let version = counted.version(object.version());
         let known = counted.entries.get_mut(&key);
         if let Some(known) = known.filter(|known| known.version > version) {
             known.listing = self.listing;
-            return false;
+            return Known::Same;
         }
         // Join comes before leave, because both are often the same fate, which would be dropped and created again.
         let fate = self.join(Shared { namespace: Arc::from(object.namespace()), fate });
@@ -168,10 +179,15 @@ impl Census {
         if left != Some(fate) {
             self.note_change(fate);
         }
+        let known = match left {
+            None => Known::Nothing,
+            Some(left) if left == fate => Known::Same,
+            Some(left) => Known::Other(self.fates[left as usize].0.fate.clone()),
+        };
         if let Some(left) = left {
             self.leave(left, fate);
         }
-        left.is_none()
+        known
     }
 
     /// Whether the workload of that namespace and name has been counted.
@@ -472,9 +488,11 @@ mod tests {
     #[test]
     fn a_change_moves_an_object_from_one_sum_to_the_other() {
         let mut census = Census::default();
-        census.count(kind(), &object("a", 1), fate(Tally::Missed));
-        census.count(kind(), &object("a", 2), fate(Tally::Injected));
-        census.count(kind(), &object("a", 1), fate(Tally::Missed));
+        let mut count = |version, tally| census.count(kind(), &object("a", version), fate(tally));
+        assert_eq!(count(1, Tally::Missed), Known::Nothing);
+        assert_eq!(count(2, Tally::Injected), Known::Other(fate(Tally::Missed)));
+        assert_eq!(count(1, Tally::Missed), Known::Same);
+        assert_eq!(count(2, Tally::Injected), Known::Same);
         assert_eq!(counts(&census), Counts { matched: 1, injected: 1, ..Counts::default() });
         assert_eq!((census.has(kind(), ("", "a")), census.has(kind(), ("", "b"))), (true, false));
         census.remove(kind(), &object("a", 3));

@@ -13,7 +13,7 @@ pub mod starts;
 pub mod waiting;
 pub mod watch;
 
-use self::census::{Census, Pairs, Tally};
+use self::census::{Census, Known, Pairs, Tally};
 use self::ledger::Ledger;
 use self::report::Deliverer;
 use self::starts::Starts;
@@ -50,6 +50,15 @@ pub struct Workloads {
 
 /// The engine that delivers to one kind inside the API server, and the delivered policies.
 pub type Delivered = (Deliverer, Arc<Policies>);
+
+/// Whether `workload` has lost the sidecar that it had `before`, though `policy` acts on updates. An update that got the
+/// sidecar back in the same request shows nothing.
+fn has_lost(policy: &Policy, before: &census::Fate, workload: &Workload) -> bool {
+    let had = |(name, tally): &(Arc<str>, Tally)| {
+        **name == *policy.name && matches!(tally, Tally::Injected | Tally::Outdated)
+    };
+    policy.acts_on_update(&workload.kind) && before.iter().any(had) && policy.marker(workload).is_none()
+}
 
 /// A running list of all stored objects of a kind. An object that the list does not show was deleted without an event.
 struct Listing {
@@ -155,7 +164,8 @@ impl Workloads {
         Standing::Initialized
     }
 
-    /// Counts an initialized object. A new object also shows the work of an engine inside the API server.
+    /// Counts an initialized object. A new object also shows the work of an engine inside the API server, and so does one
+    /// that has lost its sidecar by an update.
     fn count(&self, kind: &Arc<Kind>, object: &Object, news: News) {
         let (policies, site) = (self.operator.snapshot().policies, self.operator.site());
         let mut workload = Workload::new(kind, object.value());
@@ -171,12 +181,18 @@ impl Workloads {
             self.ledger(|ledger| ledger.healed(workload.kind_name(), workload.namespace(), workload.name()));
         }
         self.note_starts(&workload, &fate, &policies, || ObjectRef::new(kind, object));
-        let is_new = self.census(|census| census.count(kind, object, fate));
-        if is_new
-            && news == News::Fresh
-            && let Some((deliverer, policies)) = self.delivered.load().get(kind)
-        {
-            report::stored(self, *deliverer, &workload, policies);
+        let known = self.census(|census| census.count(kind, object, fate));
+        let delivered = self.delivered.load();
+        let Some((deliverer, policies)) = delivered.get(kind).filter(|_| news == News::Fresh) else { return };
+        match known {
+            Known::Nothing => report::stored(self, *deliverer, &workload, policies, |_| true),
+            Known::Other(before) => {
+                let is_lost = |policy: &Policy| has_lost(policy, &before, &workload);
+                if policies.iter().any(|policy| is_lost(policy)) {
+                    report::stored(self, *deliverer, &workload, policies, is_lost);
+                }
+            }
+            Known::Same => {}
         }
     }
 

@@ -78,10 +78,17 @@ pub fn orphans(workloads: &Workloads, deliverer: Deliverer, workload: &Workload,
     }
 }
 
-/// Reports on a stored workload that has just been seen for the first time, if an engine acts on its kind in the API server.
-/// The stored object shows the result.
-pub fn stored(workloads: &Workloads, deliverer: Deliverer, workload: &Workload, policies: &Policies) {
+/// Reports on a stored workload that has just been created or changed, if an engine acts on its kind in the API server, for
+/// the policies for which `concerns` is true. The stored object shows the result.
+pub fn stored(
+    workloads: &Workloads,
+    deliverer: Deliverer,
+    workload: &Workload,
+    policies: &Policies,
+    concerns: impl Fn(&Policy) -> bool,
+) {
     let mut decision = Decision::of(policies, workload, &workloads.operator.site());
+    decision.retain(concerns);
     for policy in decision.inject.clone() {
         let detail = format!("it matches, and {} has added nothing: see `scpol explain`", deliverer.engine);
         decision.fail(policy, Reason { row: CONFLICTS, code: Code::Missed, detail });

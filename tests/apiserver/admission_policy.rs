@@ -75,15 +75,15 @@ impl World {
     }
 }
 
-fn site() -> Site {
+pub(crate) fn site() -> Site {
     Site { native_sidecars: true, trust: Trust::unbounded(), ..Site::new("scpol-system", ["vault".to_owned()], []) }
 }
 
 /// A resource, and the policies that target it in priority order.
-type Targeted = (Arc<Kind>, Vec<Arc<Policy>>);
+pub(crate) type Targeted = (Arc<Kind>, Vec<Arc<Policy>>);
 
 /// The set of policies of each resource, as the operator would register it.
-fn by_kind(policies: &[Value]) -> Result<Vec<Targeted>> {
+pub(crate) fn by_kind(policies: &[Value]) -> Result<Vec<Targeted>> {
     let parse =
         |policy: &Value| Policy::parse(policy, &site()).map(Arc::new).map_err(|faults| anyhow::anyhow!("{faults:?}"));
     let policies = Policies::new(policies.iter().map(parse).collect::<Result<Vec<_>>>()?);
@@ -138,6 +138,16 @@ pub(crate) async fn settle(world: &World, cluster: &Capabilities) -> Result<()> 
         world.register(object).await?;
     }
     probe(world, &objects).await
+}
+
+/// Puts `policies` in effect together.
+pub(crate) async fn register_everything(world: &World, policies: &[Value]) -> Result<()> {
+    let cluster = world.capabilities().await?;
+    let mut objects = Vec::new();
+    for (kind, policies) in by_kind(policies)? {
+        objects.extend(render(&kind, &policies, &cluster, &site())?);
+    }
+    register_all(world, objects, &cluster).await
 }
 
 /// Waits until `objects`, which are for pods, answer probes.
@@ -199,7 +209,7 @@ const KINDS: [(&str, &str, &str, &str, Content); 5] = [
 ];
 
 /// A workload of that kind with the pod template `pod`.
-fn around(mut pod: Value, api: &str, kind: &str, at: &str, id: &str) -> Value {
+pub(crate) fn around(mut pod: Value, api: &str, kind: &str, at: &str, id: &str) -> Value {
     let selector = json!({ "matchLabels": { "app": "web" } });
     let mut body = match kind {
         "Pod" => pod,
@@ -229,7 +239,7 @@ fn around(mut pod: Value, api: &str, kind: &str, at: &str, id: &str) -> Value {
 }
 
 /// The result of the engines that decide in Rust for `workload`.
-fn decided(policies: &[Targeted], workload: &Value) -> Value {
+pub(crate) fn decided(policies: &[Targeted], workload: &Value) -> Value {
     let (kind, policies) = &policies[0];
     let namespace =
         json!({ "metadata": { "name": "default", "labels": { "kubernetes.io/metadata.name": "default" } } });
@@ -238,15 +248,15 @@ fn decided(policies: &[Targeted], workload: &Value) -> Value {
     workload.patched(&patch)
 }
 
-/// The seeds that `SCENES` asks for, or [`SCENES`].
-fn scenes() -> std::ops::Range<u64> {
+/// The seeds that `SCENES` asks for, or `otherwise`.
+pub(crate) fn scenes(otherwise: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let asked = std::env::var("SCENES").unwrap_or_default();
     let asked = asked.split_once("..").and_then(|(first, end)| Some(first.parse().ok()?..end.parse().ok()?));
-    asked.unwrap_or(SCENES)
+    asked.unwrap_or(otherwise)
 }
 
 /// Registers `objects`, the bindings after the policies that they name, and waits until all are in effect.
-async fn register_all(world: &World, mut objects: Vec<Value>, cluster: &Capabilities) -> Result<()> {
+pub(crate) async fn register_all(world: &World, mut objects: Vec<Value>, cluster: &Capabilities) -> Result<()> {
     objects.sort_by_key(|object| object["spec"]["policyName"].is_string());
     for object in &objects {
         world.register(object).await?;
@@ -262,7 +272,7 @@ async fn whatever_the_policies_and_the_workload_it_is_decided_as_elsewhere() -> 
     let (mut differences, mut posted, mut injected, mut stored) = (Vec::new(), 0, 0, 0);
     for (number, (target, api, kind, at, content)) in KINDS.into_iter().enumerate() {
         let (mut posts, mut objects) = (Vec::new(), Vec::new());
-        for scene in scenes() {
+        for scene in scenes(SCENES) {
             let id = format!("s{number}-{scene}");
             let mut made = Scenes::new(scene, content);
             let target: Value = serde_json::from_str(target)?;

@@ -59,6 +59,7 @@ mod starts;
 mod status;
 mod trust;
 mod uninstall;
+mod updates;
 mod upgrade;
 mod webhook;
 mod webhook_scene;
@@ -105,6 +106,7 @@ const TESTS: &[&[runner::Test]] = &[
     status::TESTS,
     trust::TESTS,
     uninstall::TESTS,
+    updates::TESTS,
     upgrade::TESTS,
     webhook::TESTS,
 ];

@@ -8,13 +8,14 @@
 use crate::api::code::Code;
 use crate::api::pod_security::Standard;
 use crate::api::v1alpha1::{Jobs, Mode, NativeSidecars};
-use crate::inject::{self, Conflict, Template};
+use crate::inject::{self, Conflict, Loss, Template};
 use crate::policy::checks::{self, Common};
-use crate::policy::{Policies, Policy, Reason, Site, Verdict, decide_with, dialect};
+use crate::policy::{Demand, Policies, Policy, Reason, Site, Verdict, decide_with, dialect, scope};
 use crate::workload::Workload;
-use admission_cel::Budget;
+use admission_cel::{Budget, Dialect};
 use json_patch::Patch;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The result of one policy for one workload. It is also the label `result` of a metric.
@@ -63,7 +64,9 @@ pub struct Decision {
     /// Every policy that matches, injected or not: containers that they name are not the user's own.
     matching: Vec<Arc<Policy>>,
     /// The policies whose validations the workload must satisfy.
-    judges: Vec<Arc<Policy>>,
+    judges: Vec<Judge>,
+    /// What only the decision on an update has.
+    update: Option<Before>,
     /// Whether containers can be delivered as native sidecars.
     native_sidecars: bool,
     /// The minor version of the server, as in [`Site`].
@@ -72,7 +75,105 @@ pub struct Decision {
     planned: Option<Patch>,
 }
 
+/// A policy whose validations the workload must satisfy.
+#[derive(Clone, Debug)]
+struct Judge {
+    policy: Arc<Policy>,
+    /// For an update: whether the policy selects the new object, and the old one, or why it cannot tell.
+    selects: Option<[Result<bool, Reason>; 2]>,
+}
+
+/// The object before an update.
+#[derive(Clone, Debug)]
+struct Before {
+    stored: Workload,
+    /// The policies whose marker the new object has kept: the update is never rejected for their content.
+    kept: BTreeSet<String>,
+    /// See [`Decision::excused`].
+    excused: Vec<(Arc<Policy>, Code, String)>,
+}
+
+/// One of the two objects of an update.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// The object itself.
+    pub stored: &'a Workload,
+    /// The object on which policies decide: without additions whose effect on the decision must not be seen.
+    pub bare: &'a Workload,
+}
+
+impl<'a> From<&'a Workload> for Side<'a> {
+    fn from(workload: &'a Workload) -> Self {
+        Self { stored: workload, bare: workload }
+    }
+}
+
+/// The result of a validation of an update.
+enum Judgement {
+    /// It holds, or the update changes nothing that it depends on.
+    Passed,
+    /// It does not hold, and did not hold before.
+    Excused(Code, String),
+    /// It held before, or did not apply: its message.
+    Broken(String),
+    /// It cannot be evaluated.
+    Unknown(Code, String),
+}
+
 impl Decision {
+    /// The decision about an update from `old` to `new`, of the policies for which `acts` is true: those that act on this
+    /// update.
+    ///
+    /// Such a policy injects if the update takes away what it had added (see [`Policy::loss`]), if `counts` is true for that
+    /// loss, and if it would inject on a create of the new object: by all policies, so that the conflicts of the others
+    /// count. Its validations count for every update.
+    ///
+    /// # Guarantees
+    /// As for [`Self::of`]. Nothing is decided about an object that is being deleted.
+    pub fn of_update(
+        policies: &Policies,
+        [old, new]: [Side<'_>; 2],
+        site: &Site,
+        acts: impl Fn(&Policy) -> bool,
+        counts: impl Fn(Loss) -> bool,
+    ) -> Self {
+        let mut decision = Self { native_sidecars: site.native_sidecars, minor: site.minor, ..Self::default() };
+        // The server keeps the deletion time of the old object, and refuses a new one.
+        if old.stored.is_terminating() {
+            return decision;
+        }
+        let enforced = || policies.iter().filter(|policy| policy.is_enforced());
+        let acting: Vec<&Arc<Policy>> = enforced().filter(|policy| acts(policy)).collect();
+        let names = |is_meant: &dyn Fn(&Policy) -> bool| -> BTreeSet<String> {
+            acting.iter().filter(|policy| is_meant(policy)).map(|policy| policy.name.clone()).collect()
+        };
+        let loss = |policy: &Policy| policy.loss(old.stored, new.stored).filter(|_| policy.injects());
+        let lost = names(&|policy| loss(policy).is_some_and(&counts));
+        let kept = names(&|policy| policy.marker(new.stored).is_some());
+        decision.update = Some(Before { stored: old.stored.clone(), kept, excused: Vec::new() });
+        let [common, common_before] = [new, old].map(|side| Common::of(side.bare, site));
+        for policy in acting.into_iter().filter(|policy| !policy.validations.is_empty()) {
+            let judged = |common, side: Side<'_>| checks::is_judged(common, policy, &policy.view(side.bare), site);
+            let selects = [judged(&common, new), judged(&common_before, old)];
+            decision.judges.push(Judge { policy: policy.clone(), selects: Some(selects) });
+        }
+        // As of most updates.
+        if lost.is_empty() {
+            return decision;
+        }
+        let common_of_loss = Common::of_update(new.bare, site);
+        for policy in enforced().filter(|policy| policy.injects()) {
+            let common = if lost.contains(&policy.name) { &common_of_loss } else { &common };
+            let view = policy.view(new.bare);
+            decision.note(policy, decide_with(common, policy, &view, site), &view);
+        }
+        decision.leave_out_disagreements(new.bare);
+        let workload = decision.view(new.bare);
+        decision.leave_out_conflicts(&workload);
+        decision.keep(|policy| lost.contains(&policy.name));
+        decision
+    }
+
     /// The decision of every policy in `policies` about `workload`.
     ///
     /// # Guarantees
@@ -128,7 +229,7 @@ impl Decision {
         if policy.is_enforced() && !policy.validations.is_empty() {
             match checks::is_judged(common, policy, workload, site) {
                 Ok(true) => {
-                    self.judges.push(policy.clone());
+                    self.judges.push(Judge { policy: policy.clone(), selects: None });
                     is_judged = true;
                 }
                 Ok(false) => {}
@@ -141,6 +242,13 @@ impl Decision {
             Verdict::Inject if !policy.injects() => {}
             // Opting out is about templates: this policy has none, and judges the workload all the same.
             Verdict::Skip(_) if !policy.injects() && is_judged => {}
+            verdict => self.note(policy, verdict, workload),
+        }
+    }
+
+    /// Records the verdict of `policy`, which has a template, about `workload`.
+    fn note(&mut self, policy: &Arc<Policy>, verdict: Verdict, workload: &Workload) {
+        match verdict {
             Verdict::Inject => match delivery(policy, workload, self.native_sidecars) {
                 Ok(_) => self.inject.push(policy.clone()),
                 Err(reason) => self.rest.push(Left { policy: policy.clone(), outcome: Outcome::Skipped, reason }),
@@ -192,11 +300,16 @@ impl Decision {
 
     /// Keeps the policies for which `asked` is true. The others have had their effect on conflicts.
     pub fn retain(&mut self, asked: impl Fn(&Policy) -> bool) {
+        self.keep(&asked);
+        self.judges.retain(|judge| asked(&judge.policy));
+    }
+
+    /// The same without the validations, which all count.
+    fn keep(&mut self, asked: impl Fn(&Policy) -> bool) {
         let before = self.inject.len();
         self.inject.retain(|policy| asked(policy));
         self.planned = self.planned.take().filter(|_| self.inject.len() == before);
         self.rest.retain(|left| asked(&left.policy));
-        self.judges.retain(|policy| asked(policy));
     }
 
     /// The same decision with `policy` as the only one that is injected.
@@ -209,15 +322,23 @@ impl Decision {
     pub fn fail(&mut self, policy: Arc<Policy>, reason: Reason) {
         self.inject.retain(|other| other.name != policy.name);
         self.planned = None;
-        let outcome = if policy.refuses() { Outcome::Rejected } else { Outcome::Failed };
+        let is_kept = self.update.as_ref().is_some_and(|update| update.kept.contains(&policy.name));
+        let outcome = if policy.refuses() && !is_kept { Outcome::Rejected } else { Outcome::Failed };
         self.rest.push(Left { policy, outcome, reason });
+    }
+
+    /// The validations that the object did not pass before an update either: the policy, the code and the message. The
+    /// update is admitted.
+    pub fn excused(&self) -> impl Iterator<Item = (&Policy, Code, &str)> {
+        let excused = self.update.iter().flat_map(|update| &update.excused);
+        excused.map(|(policy, code, message)| (policy.as_ref(), *code, message.as_str()))
     }
 
     /// The policies whose validations [`Self::plan`] found satisfied.
     pub fn satisfied(&self) -> impl Iterator<Item = &Arc<Policy>> {
         let failed =
             |policy: &Policy| self.rest.iter().any(|left| left.reason.row == JUDGED && left.policy.name == policy.name);
-        self.judges.iter().filter(move |policy| !failed(policy))
+        self.judges.iter().map(|judge| &judge.policy).filter(move |policy| !failed(policy))
     }
 
     /// The first policy that rejects the create.
@@ -276,25 +397,92 @@ impl Decision {
             return;
         }
         let stored = workload.with_body(workload.patched(patch));
-        let (variables, dialect) = (checks::variables(&stored), dialect(self.minor));
-        for policy in self.judges.clone() {
+        let dialect = dialect(self.minor);
+        let mut excused = Vec::new();
+        for Judge { policy, selects } in self.judges.clone() {
             let mut budget = Budget::validations();
             for demand in &policy.validations {
-                let (outcome, code, detail) = match demand.expression.on(dialect).test(&variables, &mut budget) {
-                    Ok(true) => continue,
-                    Ok(false) => {
-                        (Outcome::Rejected, Code::ValidationFailed, demand.told(&variables, &mut budget, dialect))
+                let judgement = match (&selects, &self.update) {
+                    (Some(selects), Some(before)) => {
+                        judge_update(&policy, demand, selects, [&before.stored, &stored], &mut budget, dialect)
                     }
-                    Err(failure) => {
+                    _ => match holds(demand, &stored, &mut budget, dialect) {
+                        Ok(true) => Judgement::Passed,
+                        Ok(false) => Judgement::Broken(told(demand, &stored, &mut budget, dialect)),
+                        Err((code, detail)) => Judgement::Unknown(code, detail),
+                    },
+                };
+                let (outcome, code, detail) = match judgement {
+                    Judgement::Passed => continue,
+                    Judgement::Excused(code, message) => {
+                        excused.push((policy.clone(), code, message));
+                        continue;
+                    }
+                    Judgement::Broken(message) => (Outcome::Rejected, Code::ValidationFailed, message),
+                    Judgement::Unknown(code, detail) => {
                         let outcome = if policy.refuses() { Outcome::Rejected } else { Outcome::Failed };
-                        let detail = format!("validation `{}` failed: {failure}", demand.expression.source().trim());
-                        (outcome, Code::ExpressionFailed, detail)
+                        (outcome, code, detail)
                     }
                 };
                 let reason = Reason { row: JUDGED, code, detail };
                 self.rest.push(Left { policy: policy.clone(), outcome, reason });
             }
         }
+        if let Some(update) = &mut self.update {
+            update.excused = excused;
+        }
+    }
+}
+
+/// Whether `demand` holds for `workload`.
+///
+/// # Errors
+/// If it cannot be evaluated: the code, and the reason.
+fn holds(demand: &Demand, workload: &Workload, budget: &mut Budget, dialect: Dialect) -> Result<bool, (Code, String)> {
+    let tested = demand.expression.on(dialect).test(&checks::variables(workload), budget);
+    tested.map_err(|failure| {
+        let detail = format!("validation `{}` failed: {failure}", demand.expression.source().trim());
+        (Code::ExpressionFailed, detail)
+    })
+}
+
+fn told(demand: &Demand, workload: &Workload, budget: &mut Budget, dialect: Dialect) -> String {
+    demand.told(&checks::variables(workload), budget, dialect)
+}
+
+/// Judges an update of `old` to `new`. `selects` are the selections of the new object and of the old one.
+///
+/// The update passes if one of three is true: the new object passes, nothing that the validation depends on changes, or
+/// the old object did not pass. As in CEL, an error counts only if none of them is true.
+fn judge_update(
+    policy: &Policy,
+    demand: &Demand,
+    [selects, selected]: &[Result<bool, Reason>; 2],
+    [old, new]: [&Workload; 2],
+    budget: &mut Budget,
+    dialect: Dialect,
+) -> Judgement {
+    let unselected = |reason: &Reason| (reason.code, reason.detail.clone());
+    let fault = match selects {
+        Ok(false) => return Judgement::Passed,
+        Ok(true) => match holds(demand, new, budget, dialect) {
+            Ok(true) => return Judgement::Passed,
+            Ok(false) => Ok(told(demand, new, budget, dialect)),
+            Err(unknown) => Err(unknown),
+        },
+        Err(reason) => Err(unselected(reason)),
+    };
+    let is_excused = match selected {
+        _ if scope::is_unchanged(policy, demand, old, new) => Ok(true),
+        Ok(false) => Ok(false),
+        Ok(true) => holds(demand, old, budget, dialect).map(|held| !held),
+        Err(reason) => Err(unselected(reason)),
+    };
+    match (fault, is_excused) {
+        (Ok(message), Ok(true)) => Judgement::Excused(Code::ValidationFailed, message),
+        (Err((code, detail)), Ok(true)) => Judgement::Excused(code, detail),
+        (Ok(message), Ok(false)) => Judgement::Broken(message),
+        (Err((code, detail)), _) | (_, Err((code, detail))) => Judgement::Unknown(code, detail),
     }
 }
 

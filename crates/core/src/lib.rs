@@ -16,6 +16,8 @@ pub mod policy;
 pub mod quality;
 pub mod review;
 pub mod targets;
+#[cfg(test)]
+mod updates;
 pub mod workload;
 
 use api::code::Code;

@@ -75,9 +75,18 @@ impl Engine for Initializer {
         &["patch", "initialize"]
     }
 
-    fn render(&self, kind: &Arc<Kind>, _: &[Arc<Policy>], _: &Surroundings<'_>) -> Result<Vec<Value>, Unavailable> {
+    fn render(
+        &self,
+        kind: &Arc<Kind>,
+        policies: &[Arc<Policy>],
+        _: &Surroundings<'_>,
+    ) -> Result<Vec<Value>, Unavailable> {
         if kind.is_job() {
             let message = "spec.targets: the pod template of a Job cannot be changed once it is stored, as the Initializer engine does: target `pods` of group `\"\"`, or set `spec.engine: Auto`";
+            return Err(Unavailable::new(Code::TargetRefused, message));
+        }
+        if policies.iter().any(|policy| policy.acts_on_update(kind)) {
+            let message = "spec.targets: the Initializer engine sees no updates: take `UPDATE` out of `operations`, or set `spec.engine: Auto`";
             return Err(Unavailable::new(Code::TargetRefused, message));
         }
         Ok(Vec::new())

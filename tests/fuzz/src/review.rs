@@ -18,23 +18,45 @@ pub(crate) fn run(bytes: &[u8]) {
         let Some(injected) = answered(bytes, Call::Mutate, namespace.clone()) else { return };
         answered(bytes, Call::Validate, namespace.clone());
         // Unread parts of a review may be broken.
-        let Ok(mut review) = from_slice::<Value>(bytes) else { continue };
-        let Some(patch) = patch(&injected.body) else { continue };
-        let is_refused = injected.decided.is_some_and(|decided| decided.decision.refusal().is_some());
-        let object = &mut review["request"]["object"];
-        let is_marked = object.to_string().contains(MARKER_PREFIX);
-        json_patch::patch(object, &patch).expect("a patch applies to what came");
-        assert!(patch.iter().all(|operation| matches!(operation, PatchOperation::Add(_))), "{patch}");
-        let body = to_vec(&review).expect("a review is JSON");
-        if answered(&body, Call::Mutate, namespace.clone()).is_some_and(|again| !is_probe(&review) && patched(&again)) {
-            panic!("to inject twice is to inject once: {review}");
+        let Ok(review) = from_slice::<Value>(bytes) else { continue };
+        let Some(created) = holds_once(&review, &injected, namespace.as_ref()) else { continue };
+        if review["request"]["operation"] != "CREATE" {
+            continue;
         }
-        let judged = answered(&body, Call::Validate, namespace).expect("it is a review still");
-        let judged: Value = from_slice(&judged.body).expect("an answer is JSON");
-        if !is_marked && !is_refused && !is_probe(&review) {
-            assert_eq!(judged["response"]["allowed"], true, "what was injected must pass: {judged}");
+        // A client that knows nothing of the additions writes the object again.
+        let mut update = review.clone();
+        update["request"]["operation"] = json!("UPDATE");
+        update["request"]["oldObject"] = created.clone();
+        let body = to_vec(&update).expect("a review is JSON");
+        let restored = answered(&body, Call::Mutate, namespace.clone()).expect("it is a review still");
+        let restored = holds_once(&update, &restored, namespace.as_ref());
+        let is_marked = update["request"]["object"].to_string().contains(MARKER_PREFIX);
+        if let Some(restored) = restored.filter(|_| !is_marked) {
+            assert_eq!(restored, created, "what an update gives back is what a create gives: {review}");
         }
     }
+}
+
+/// The object of `review` after the patch of the answer `injected`; none without a patch. Checks the laws of injection.
+fn holds_once(review: &Value, injected: &Answer, namespace: Option<&Arc<Value>>) -> Option<Value> {
+    let patch = patch(&injected.body)?;
+    let is_refused = injected.decided.as_ref().is_some_and(|decided| decided.decision.refusal().is_some());
+    let mut review = review.clone();
+    let object = &mut review["request"]["object"];
+    let is_marked = object.to_string().contains(MARKER_PREFIX);
+    json_patch::patch(object, &patch).expect("a patch applies to what came");
+    let stored = object.clone();
+    assert!(patch.iter().all(|operation| matches!(operation, PatchOperation::Add(_))), "{patch}");
+    let body = to_vec(&review).expect("a review is JSON");
+    if answered(&body, Call::Mutate, namespace.cloned()).is_some_and(|again| !is_probe(&review) && patched(&again)) {
+        panic!("to inject twice is to inject once: {review}");
+    }
+    let judged = answered(&body, Call::Validate, namespace.cloned()).expect("it is a review still");
+    let judged: Value = from_slice(&judged.body).expect("an answer is JSON");
+    if !is_marked && !is_refused && !is_probe(&review) {
+        assert_eq!(judged["response"]["allowed"], true, "what was injected must pass: {judged}");
+    }
+    Some(stored)
 }
 
 fn is_probe(review: &Value) -> bool {

@@ -8,6 +8,11 @@
 //! only from 1.21, because older servers do not label Namespaces with their names. Older servers call the webhook,
 //! which answers without a change.
 //!
+//! # Updates
+//! Only a resource with a policy that acts on updates has rules for them. In a ValidatingWebhookConfiguration they are in
+//! an entry of their own, which never fails closed: otherwise nobody could remove a finalizer, and no controller could
+//! go on, while the operator is down.
+//!
 //! # `matchPolicy`
 //! It is `Exact`. The rules name every group that serves the resource, so no object escapes. And a policy that names a
 //! version means only objects that are posted through that version.
@@ -166,6 +171,9 @@ const MUTATING: What = What { resource: registration::MUTATING_WEBHOOKS, entry: 
 const VALIDATING: What =
     What { resource: registration::VALIDATING_WEBHOOKS, entry: "validate.scpol.dev", path: "/validate/" };
 
+/// The entry that judges updates.
+const UPDATE_ENTRY: &str = "validate-update.scpol.dev";
+
 /// The entry for probes only, in the operator's own namespace where API servers can tell it.
 const PROBE_ENTRY: &str = "probe.scpol.dev";
 
@@ -280,35 +288,50 @@ impl Scene<'_> {
     }
 
     fn entries(&self, what: &What, policies: &[&Policy], revision: &str) -> Vec<Value> {
-        let must_answer = what.resource == registration::VALIDATING_WEBHOOKS && policies.iter().any(|p| p.refuses());
-        let mut main = self.entry(what, what.entry, policies, revision);
-        main["failurePolicy"] = json!(if must_answer { "Fail" } else { "Ignore" });
-        if let Some(selector) = self.namespaces(policies) {
-            main["namespaceSelector"] = selector;
-        }
-        if let Some(selector) = self.objects(policies) {
-            main["objectSelector"] = selector;
-        }
-        if let Some(conditions) = self.match_conditions {
-            main["matchConditions"] = conditions.clone();
+        let is_judging = what.resource == registration::VALIDATING_WEBHOOKS;
+        let must_answer = is_judging && policies.iter().any(|p| p.refuses());
+        let updating: Vec<&Policy> = policies.iter().copied().filter(|p| p.acts_on_update(self.kind)).collect();
+        let operations: &[&str] = if updating.is_empty() || is_judging { &["CREATE"] } else { &["CREATE", "UPDATE"] };
+        let main = self.narrowed(what, what.entry, policies, revision, operations);
+        let mut entries = vec![with_failure_policy(main, if must_answer { "Fail" } else { "Ignore" })];
+        if is_judging && !updating.is_empty() {
+            let update = self.narrowed(what, UPDATE_ENTRY, &updating, revision, &["UPDATE"]);
+            entries.push(with_failure_policy(update, "Ignore"));
         }
         if self.match_conditions.is_some() || !has_probe(self.cluster) {
-            return vec![main];
+            return entries;
         }
-        let mut probe = self.entry(what, PROBE_ENTRY, policies, revision);
         // A failed probe reports why we are not reachable. This entry can reject only probes.
-        probe["failurePolicy"] = json!("Fail");
+        let probe = self.entry(what, PROBE_ENTRY, policies, revision, &["CREATE"]);
+        let mut probe = with_failure_policy(probe, "Fail");
         if knows_namespaces(self.cluster) {
             let own = namespaces("In", [&self.site.operator_namespace]);
             probe["namespaceSelector"] = json!({ "matchExpressions": [own] });
         }
         probe["objectSelector"] = json!({ "matchExpressions": [{ "key": PROBE, "operator": "Exists" }] });
-        vec![main, probe]
+        entries.push(probe);
+        entries
+    }
+
+    /// The entry `name` for what `policies` may select.
+    fn narrowed(&self, what: &What, name: &str, policies: &[&Policy], revision: &str, operations: &[&str]) -> Value {
+        let mut entry = self.entry(what, name, policies, revision, operations);
+        if let Some(selector) = self.namespaces(policies) {
+            entry["namespaceSelector"] = selector;
+        }
+        if let Some(selector) = self.objects(policies) {
+            entry["objectSelector"] = selector;
+        }
+        if let Some(conditions) = self.match_conditions {
+            entry["matchConditions"] = conditions.clone();
+        }
+        entry
     }
 
     /// The common fields of all entries.
-    fn entry(&self, what: &What, name: &str, policies: &[&Policy], revision: &str) -> Value {
-        let mut entry = entry(self.cluster, name, &self.client(what, revision), &json!(self.rules(policies)));
+    fn entry(&self, what: &What, name: &str, policies: &[&Policy], revision: &str, operations: &[&str]) -> Value {
+        let rules = json!(self.rules(policies, operations));
+        let mut entry = entry(self.cluster, name, &self.client(what, revision), &rules);
         if self.cluster.at_least(1, 15) && what.resource == registration::MUTATING_WEBHOOKS {
             entry["reinvocationPolicy"] = json!("Never");
         }
@@ -320,22 +343,24 @@ impl Scene<'_> {
     }
 
     /// The matched requests: all groups and versions, or only the named ones.
-    fn rules(&self, policies: &[&Policy]) -> Vec<Value> {
+    fn rules(&self, policies: &[&Policy], operations: &[&str]) -> Vec<Value> {
         let targets = || policies.iter().flat_map(|policy| policy.targets_of(self.kind));
         if targets().any(|target| target.version == "*") {
-            return vec![self.rule(&self.cluster.groups(self.kind), &["*"])];
+            return vec![self.rule(&self.cluster.groups(self.kind), &["*"], operations)];
         }
         let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for target in targets() {
             versions.entry(&target.group).or_default().insert(&target.version);
         }
-        let rule = |(group, versions): (&str, BTreeSet<&str>)| self.rule(&[group], &Vec::from_iter(versions));
+        let rule =
+            |(group, versions): (&str, BTreeSet<&str>)| self.rule(&[group], &Vec::from_iter(versions), operations);
         versions.into_iter().map(rule).collect()
     }
 
-    fn rule(&self, groups: &[&str], versions: &[&str]) -> Value {
+    /// One rule. It never matches subresources, which have names of their own.
+    fn rule(&self, groups: &[&str], versions: &[&str], operations: &[&str]) -> Value {
         let mut rule = json!({
-            "operations": ["CREATE"],
+            "operations": operations,
             "apiGroups": groups,
             "apiVersions": versions,
             "resources": [self.kind.resource],
@@ -368,6 +393,11 @@ impl Scene<'_> {
         let shared = shared(policies, |policy| policy.spec.label_selector.as_ref());
         shared.filter(|_| has_object_selector(self.cluster)).map(|shared| selector(Some(shared), None))
     }
+}
+
+fn with_failure_policy(mut entry: Value, failure_policy: &str) -> Value {
+    entry["failurePolicy"] = json!(failure_policy);
+    entry
 }
 
 /// The namespaces that policies name, if each policy names some and none uses a glob.
@@ -591,6 +621,65 @@ mod tests {
         assert!(kinds(&[]).is_empty());
         let refused = check(&policy("b", &json!({ "failurePolicy": "Fail" })), &cluster(20)).unwrap_err();
         assert_eq!(refused.code, Code::FailNotSafe);
+    }
+
+    #[test]
+    fn updates_are_registered_where_a_policy_asks_for_them_and_judged_by_an_entry_that_never_fails_closed() {
+        let at = |operations: Value, more: Value| {
+            let mut spec = json!({ "targets": [
+                { "group": "apps", "resource": "deployments", "operations": operations }, { "group": "", "resource": "pods" },
+            ] });
+            more.as_object().into_iter().flatten().for_each(|(field, value)| spec[field] = value.clone());
+            spec
+        };
+        let quiet = policy("quiet", &at(json!(["CREATE"]), json!({ "failurePolicy": "Fail" })));
+        let acting = |more: Value| policy("acting", &at(json!(["CREATE", "UPDATE"]), more));
+        let entries = |minor: u32, group: &str, resource: &str, policies: &[Arc<Policy>]| {
+            let kind = Kind::find(group, resource).unwrap();
+            let rendered = render(kind, policies, &cluster(minor), &site(), &service(), None).unwrap();
+            let told = |entry: &Value| {
+                let rule = &entry["rules"][0];
+                let name = entry["name"].as_str().unwrap().split('.').next().unwrap();
+                format!("{name} {} {} {}", entry["failurePolicy"], rule["operations"], rule["resources"])
+            };
+            let entries = rendered.iter().flat_map(|registration| registration["webhooks"].as_array().unwrap());
+            entries
+                .filter(|entry| entry["name"] != PROBE_ENTRY)
+                .map(told)
+                .collect::<Vec<_>>()
+                .join("; ")
+                .replace('"', "")
+        };
+        let refusing = json!({ "failurePolicy": "Fail", "namespaces": ["shop"] });
+        for (policies, expected) in [
+            (vec![quiet.clone()], "inject Ignore [CREATE] [deployments]; validate Fail [CREATE] [deployments]"),
+            (
+                vec![quiet.clone(), acting(json!({}))],
+                "inject Ignore [CREATE,UPDATE] [deployments]; validate Fail [CREATE] [deployments]",
+            ),
+            (
+                vec![quiet.clone(), acting(refusing.clone())],
+                "inject Ignore [CREATE,UPDATE] [deployments]; validate Fail [CREATE] [deployments]; validate-update Ignore [UPDATE] [deployments]",
+            ),
+        ] {
+            for minor in [13, 20, 36] {
+                // A server below 1.21 cannot have `Fail`.
+                if minor == 36 {
+                    assert_eq!(entries(minor, "apps", "deployments", &policies), expected);
+                }
+                let lenient = [acting(json!({ "validations": [{ "expression": "true" }] }))];
+                let expected = "inject Ignore [CREATE,UPDATE] [deployments]; validate Ignore [CREATE] [deployments]; validate-update Ignore [UPDATE] [deployments]";
+                assert_eq!(entries(minor, "apps", "deployments", &lenient), expected, "{minor}");
+            }
+            assert!(!entries(36, "", "pods", &policies).contains("UPDATE"));
+        }
+        // The entry for updates is narrowed by the policies that act on them, and its probe is still a create.
+        let rendered = rendered(36, &[quiet, acting(refusing)]);
+        let [main, update, probe] = &rendered[1]["webhooks"].as_array().unwrap()[..] else { panic!() };
+        assert!(expressions(&main["namespaceSelector"])[0].contains("NotIn"));
+        assert_eq!(expressions(&update["namespaceSelector"]), [r#""kubernetes.io/metadata.name" "In" ["shop"]"#]);
+        assert_eq!((&probe["name"], &probe["rules"][0]["operations"]), (&json!(PROBE_ENTRY), &json!(["CREATE"])));
+        assert_eq!(update["clientConfig"], main["clientConfig"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 pub(crate) mod conflict;
 pub(crate) mod content;
 pub(crate) mod equal;
+mod loss;
 pub mod marker;
 mod merge;
 pub(crate) mod needs;
@@ -17,6 +18,7 @@ pub(crate) mod references;
 mod undo;
 pub(crate) mod unmet;
 
+pub use loss::{Loss, loss};
 pub use obstacle::Conflict;
 pub use undo::{Cause, Leftover, Undone, undo, undo_anywhere};
 

@@ -191,7 +191,7 @@ enum Was {
 }
 
 /// The meaning of a pointer in a marker.
-enum Listed<'a> {
+pub(super) enum Listed<'a> {
     /// A list or map, which is removed if it is empty.
     Container,
     /// An item of the list of that name.
@@ -201,7 +201,7 @@ enum Listed<'a> {
 }
 
 /// The meaning of the pointer `tokens`, which begins at the pod; none if injection never adds it.
-fn meaning<'a>(tokens: &[&'a str]) -> Option<Listed<'a>> {
+pub(super) fn meaning<'a>(tokens: &[&'a str]) -> Option<Listed<'a>> {
     match tokens {
         ["metadata"] | ["metadata", "labels" | "annotations"] => Some(Listed::Container),
         // Never a marker, because each belongs to its own policy.

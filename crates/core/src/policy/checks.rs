@@ -24,18 +24,31 @@ pub struct Common {
     has_initializers: bool,
     untouchable: Option<Reason>,
     is_plain: bool,
+    is_update: bool,
 }
 
 impl Common {
     /// The results for `workload`.
     pub fn of(workload: &Workload, site: &Site) -> Self {
         let untouchable = UNTOUCHABLE.iter().find_map(|check| check(workload, site));
-        Self { has_initializers: workload.has_initializers(), untouchable, is_plain: is_plain(workload) }
+        let is_plain = is_plain(workload);
+        Self { has_initializers: workload.has_initializers(), untouchable, is_plain, is_update: false }
+    }
+
+    /// The same results for a workload that lost content by an update: row 6 does not count, because the marker may be
+    /// all that is left.
+    #[must_use]
+    pub fn of_update(workload: &Workload, site: &Site) -> Self {
+        Self { is_update: true, ..Self::of(workload, site) }
     }
 
     /// The rows from 4 on that may object, in order.
     pub fn rows(&self) -> &'static [Check] {
-        if self.is_plain { SELECTION } else { CHAIN }
+        match self {
+            Self { is_plain: true, .. } => SELECTION,
+            Self { is_update: true, .. } => AFTER_LOSS,
+            _ => CHAIN,
+        }
     }
 
     /// The reason of rows 0 to 3 against `policy`, if there is one.
@@ -66,6 +79,10 @@ const CHAIN: &[Check] = &[
     labels,
     conditions,
 ];
+
+/// The same without row 6.
+const AFTER_LOSS: &[Check] =
+    &[host_network, opted_out, target, namespace, namespace_labels, annotations, labels, conditions];
 
 /// Whether the validations of `policy` apply to `workload`: rows 0 to 3 and 7 have no objection. The other rows do not
 /// count.

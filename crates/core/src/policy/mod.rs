@@ -4,6 +4,7 @@
 //! [`checks`]; the first row that answers is the reason. Everything here is pure: no client, no clock.
 
 pub mod checks;
+pub(crate) mod scope;
 mod versioned;
 
 use crate::api::code::Code;
@@ -12,8 +13,8 @@ use crate::api::rules::{self, Rules, Violation};
 use crate::api::trust::Trust;
 use crate::api::v1alpha1::{FailurePolicy, Mode, NativeSidecars, SidecarPolicySpec, Target, Validation};
 use crate::capabilities::Capabilities;
-use crate::inject::Template;
 use crate::inject::marker::Marker;
+use crate::inject::{self, Loss, Template};
 use crate::workload::{Kind, Workload};
 use admission_cel::{Budget, Dialect, Gives, Variables};
 use checks::Common;
@@ -265,6 +266,16 @@ impl Policy {
     /// The policy's targets that name `kind`, through any group that serves it.
     pub fn targets_of<'a>(&'a self, kind: &'a Kind) -> impl Iterator<Item = &'a Target> {
         self.spec.targets.iter().filter(|target| target.resource == kind.resource && kind.is_in(&target.group))
+    }
+
+    /// True if and only if the policy also acts on updates of `kind`, through some version.
+    pub fn acts_on_update(&self, kind: &Kind) -> bool {
+        self.targets_of(kind).any(Target::acts_on_update)
+    }
+
+    /// What an update of `old` to `new` takes away of the policy's additions; see [`inject::loss`].
+    pub fn loss(&self, old: &Workload, new: &Workload) -> Option<Loss> {
+        inject::loss(&self.template, &self.view(old), &self.view(new))
     }
 
     /// `workload` with its pod at the path that this policy gives. Policies may give different paths for a custom

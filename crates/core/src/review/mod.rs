@@ -9,13 +9,14 @@
 //! patch that does not apply must never be sent, because the creator gets an HTTP 500 for it, even under `Ignore`.
 //!
 //! # Ignored requests
-//! Everything but a CREATE of an object in a namespace, and every resource that no policy targets.
+//! Everything but a CREATE or UPDATE of an object in a namespace, and every resource that no policy targets. An UPDATE
+//! concerns only the policies whose target lists it.
 
 pub mod author;
 
 use crate::api::code::Code;
-use crate::decision::{Decision, JUDGED, Left, Outcome};
-use crate::inject::undo_anywhere;
+use crate::decision::{Decision, JUDGED, Left, Outcome, Side};
+use crate::inject::{Loss, undo_anywhere};
 use crate::naming::{PROBE, PROBE_REFUSE, PROBE_UNSEEN};
 use crate::policy::{Policies, Policy, Site};
 use crate::workload::{Kind, Workload};
@@ -29,10 +30,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// The largest accepted review, in bytes: an object of 3 MiB, the most that an API server reads in one request
+/// The largest accepted review, in bytes: two objects of 3 MiB, the most that an API server reads in one request
 /// (apiserver, `MaxRequestBodyBytes`), and 64 KiB for the rest, such as the user's groups. A review of a create has one
-/// copy of its object.
-pub const LARGEST: usize = (3 << 20) + (64 << 10);
+/// object, and that of an update also the old one.
+pub const LARGEST: usize = 2 * (3 << 20) + (64 << 10);
 /// The most warnings in an answer, and the longest warning in bytes. The API server cuts longer ones
 /// (`apiserver/pkg/endpoints/filters/warning.go`: 256 each, 4096 together).
 const WARNINGS: (usize, usize) = (4, 240);
@@ -134,6 +135,8 @@ struct Request {
     operation: String,
     #[serde(deserialize_with = "object")]
     object: Value,
+    #[serde(deserialize_with = "object")]
+    old_object: Value,
     dry_run: Option<bool>,
 }
 
@@ -219,7 +222,7 @@ pub(super) struct Response<'a> {
 }
 
 impl Response<'_> {
-    fn patched(self, patch: &Patch) -> Self {
+    fn with_patch(self, patch: &Patch) -> Self {
         if patch.is_empty() {
             return self;
         }
@@ -308,10 +311,18 @@ impl Review {
         let (api_version, request): (_, Request) = Envelope::open(body)?;
         check_uid(&request.uid)?;
         let review = Self { api_version, request };
-        if review.is_of_interest() && !review.request.object["metadata"].is_object() {
-            return Err(invalid("`request.object` is missing, or has no `metadata`, though `operation` is CREATE"));
+        let Request { object, old_object, operation, .. } = &review.request;
+        let needed = [("object", object), ("oldObject", old_object)];
+        let needed = &needed[..if operation == UPDATE { 2 } else { 1 }];
+        match needed.iter().find(|(_, object)| review.is_of_interest() && !object["metadata"].is_object()) {
+            Some((field, _)) => {
+                let operation = shown(operation);
+                let message =
+                    format!("`request.{field}` is missing, or has no `metadata`, though `operation` is {operation}");
+                Err(invalid(message))
+            }
+            None => Ok(review),
         }
-        Ok(review)
     }
 
     /// The namespace whose Namespace object is needed for the answer: a policy that targets this resource reads more
@@ -321,7 +332,9 @@ impl Review {
             return None;
         }
         let kind = self.kind(policies)?;
-        let reads = policies.iter().any(|policy| policy.kinds.contains(kind) && policy.reads_namespaces());
+        let acts = |policy: &Policy| self.request.operation != UPDATE || policy.acts_on_update(kind);
+        let reads =
+            policies.iter().any(|policy| policy.kinds.contains(kind) && acts(policy) && policy.reads_namespaces());
         reads.then_some(self.request.namespace.as_str())
     }
 
@@ -352,29 +365,29 @@ impl Review {
         let Some(kind) = kind(&request.resource, policies) else {
             return Answer { body: written(&api_version, allowed(&request.uid)), decided: None };
         };
-        let Request { uid, resource, object, namespace: name, dry_run, .. } = request;
-        let mut workload = Workload::new(kind, object).within(namespace);
-        // The request has the namespace even if the object does not.
-        workload.body["metadata"]["namespace"] = Value::String(name);
-        if call == Call::Validate {
-            // On 1.13, the server itself may have added initializers since the mutating call (plugin `Initializers`).
-            // Whether the object was posted with its own is unknown now, and validations must not depend on it.
-            workload.body["metadata"].as_object_mut().map(|metadata| metadata.remove("initializers"));
-        }
+        let Request { uid, resource, object, old_object, namespace: name, operation, dry_run, .. } = request;
+        let is_update = operation == UPDATE;
+        let workload = placed(Workload::new(kind, object).within(namespace), &name, call, is_update);
+        let old = is_update.then(|| placed(workload.with_body(old_object), &name, call, is_update));
         let is_asked = |policy: &Policy| {
             policy.targets_of(kind).any(|target| {
-                target.version == "*" || (target.group == resource.group && target.version == resource.version)
+                let is_posted = target.group == resource.group && target.version == resource.version;
+                (target.version == "*" || is_posted) && (!is_update || target.acts_on_update())
             })
         };
-        let (response, decision) = match call {
-            Call::Mutate => mutate(allowed(&uid), &workload, policies, site, is_asked),
-            Call::Validate => {
-                let is_listed = |policy: &Policy| listed.is_none_or(|listed| listed.contains(&policy.name));
-                validate(allowed(&uid), &workload, policies, site, |policy| is_asked(policy) && is_listed(policy))
-            }
+        let is_listed = |policy: &Policy| listed.is_none_or(|listed| listed.contains(&policy.name));
+        let is_judge = |policy: &Policy| is_asked(policy) && is_listed(policy);
+        let (response, decision) = match (call, &old) {
+            (Call::Mutate, None) => mutate(allowed(&uid), &workload, policies, site, is_asked),
+            (Call::Validate, None) => validate(allowed(&uid), &workload, policies, site, is_judge),
+            (Call::Mutate, Some(old)) => mutate_update(allowed(&uid), [old, &workload], policies, site, is_asked),
+            (Call::Validate, Some(old)) => validate_update(allowed(&uid), [old, &workload], policies, site, is_judge),
         };
         let body = written(&api_version, response);
-        Answer { body, decided: Some(Decided { call, is_dry_run: dry_run == Some(true), workload, decision }) }
+        let decided = Decided { call, is_dry_run: dry_run == Some(true), workload, decision };
+        // Most updates concern no policy.
+        let is_told = !is_update || !decided.told().is_empty();
+        Answer { body, decided: is_told.then_some(decided) }
     }
 
     fn is_of_interest(&self) -> bool {
@@ -386,9 +399,26 @@ impl Review {
     }
 }
 
-/// Whether an object is created in a namespace.
+/// `workload`, which came without its namespace, as decisions need it.
+fn placed(mut workload: Workload, namespace: &str, call: Call, is_update: bool) -> Workload {
+    let metadata = &mut workload.body["metadata"];
+    // The request has the namespace even if the object does not.
+    metadata["namespace"] = Value::from(namespace);
+    if call == Call::Validate || is_update {
+        // On 1.13, the server itself may have added initializers since the mutating call (plugin `Initializers`). Whether
+        // the object was posted with its own is unknown now, and validations must not depend on it.
+        metadata.as_object_mut().map(|metadata| metadata.remove("initializers"));
+    }
+    workload
+}
+
+const CREATE: &str = "CREATE";
+const UPDATE: &str = "UPDATE";
+
+/// Whether an object in a namespace is created or changed.
 fn is_of_interest(request: &Request) -> bool {
-    request.operation == "CREATE" && request.sub_resource.is_empty() && !request.namespace.is_empty()
+    let is_acted_on = [CREATE, UPDATE].contains(&request.operation.as_str());
+    is_acted_on && request.sub_resource.is_empty() && !request.namespace.is_empty()
 }
 
 /// The kind of the resource, as the policies that target it define it.
@@ -408,11 +438,12 @@ pub(super) fn written(api_version: &str, response: Response<'_>) -> Vec<u8> {
 /// The answer to a probe; none for other requests.
 fn probe(api_version: &str, request: &Request, call: Call, revision: Option<&str>, site: &Site) -> Option<Vec<u8>> {
     let metadata = &request.object["metadata"];
-    let asked = metadata["labels"].get(PROBE).filter(|_| request.namespace == site.operator_namespace)?;
+    let is_meant = request.operation == CREATE && request.namespace == site.operator_namespace;
+    let asked = metadata["labels"].get(PROBE).filter(|_| is_meant)?;
     let response = allowed(&request.uid);
     Some(match (call, revision) {
         (Call::Mutate, revision) => {
-            written(api_version, response.patched(&annotated(metadata, revision.unwrap_or(PROBE_UNSEEN))))
+            written(api_version, response.with_patch(&annotated(metadata, revision.unwrap_or(PROBE_UNSEEN))))
         }
         (Call::Validate, Some(revision)) if asked == PROBE_REFUSE => {
             written(api_version, response.refused(&format!("the probe asks to be refused by registration {revision}")))
@@ -442,10 +473,27 @@ fn mutate<'a>(
 ) -> (Response<'a>, Decision) {
     let mut decision = Decision::of(policies, workload, site);
     decision.retain(is_asked);
+    patched(response, workload, decision)
+}
+
+/// The patch of `decision` about `workload`, with a warning for each policy that fails.
+fn patched<'a>(response: Response<'a>, workload: &Workload, mut decision: Decision) -> (Response<'a>, Decision) {
     let patch = decision.plan(workload);
     let failed = decision.rest.iter().filter(|left| left.outcome == Outcome::Failed && left.reason.row != JUDGED);
     let warnings = failed.take(WARNINGS.0).map(|left| warning(left, workload)).collect();
-    (Response { warnings, ..response }.patched(&patch), decision)
+    (Response { warnings, ..response }.with_patch(&patch), decision)
+}
+
+/// Gives back what an update from `old` to `new` takes away.
+fn mutate_update<'a>(
+    response: Response<'a>,
+    [old, new]: [&Workload; 2],
+    policies: &Policies,
+    site: &Site,
+    acts: impl Fn(&Policy) -> bool,
+) -> (Response<'a>, Decision) {
+    let decision = Decision::of_update(policies, [old.into(), new.into()], site, acts, |_| true);
+    patched(response, new, decision)
 }
 
 /// The warning for the creator about a policy that admits the object without its sidecar.
@@ -470,22 +518,56 @@ fn validate<'a>(
     site: &Site,
     is_asked: impl Fn(&Policy) -> bool,
 ) -> (Response<'a>, Decision) {
+    let before = without_ours(stored, policies);
+    let before = before.as_ref().unwrap_or(stored);
+    let mut decision = Decision::of(policies, before, site);
+    decision.retain(is_asked);
+    decision.judge_stored(before, stored);
+    judged(response, stored, decision)
+}
+
+/// `stored` without what `policies` have added in its current form; none if there is nothing of it.
+fn without_ours(stored: &Workload, policies: &Policies) -> Option<Workload> {
     let is_ours = |policy: &&Arc<Policy>| {
         policy.kinds.contains(&stored.kind)
             && policy.marker(stored).is_some_and(|marker| marker.hash == policy.template.hash)
     };
     let ours: Vec<String> = policies.iter().filter(is_ours).map(|policy| policy.name.clone()).collect();
     let undone = (!ours.is_empty()).then(|| undo_anywhere(stored, &ours)).flatten();
-    let before = undone.map(|undone| stored.with_body(undone.body));
-    let before = before.as_ref().unwrap_or(stored);
-    let mut decision = Decision::of(policies, before, site);
-    decision.retain(is_asked);
-    decision.judge_stored(before, stored);
+    undone.map(|undone| stored.with_body(undone.body))
+}
+
+/// Refuses an update from `old` to `new` that newly breaks a validation, or that loses the sidecar of a policy with
+/// `Fail` because nothing could give it back.
+fn validate_update<'a>(
+    response: Response<'a>,
+    [old, new]: [&Workload; 2],
+    policies: &Policies,
+    site: &Site,
+    acts: impl Fn(&Policy) -> bool,
+) -> (Response<'a>, Decision) {
+    let [old_bare, new_bare] = [old, new].map(|stored| without_ours(stored, policies));
+    let old = Side { stored: old, bare: old_bare.as_ref().unwrap_or(old) };
+    let new = Side { stored: new, bare: new_bare.as_ref().unwrap_or(new) };
+    let mut decision = Decision::of_update(policies, [old, new], site, acts, |loss| loss == Loss::Marker);
+    decision.judge_stored(new.bare, new.stored);
+    let (response, decision) = judged(response, new.stored, decision);
+    let kind = new.stored.kind_name();
+    let warning = |(policy, code, message): (&Policy, Code, &str)| {
+        let text = format!("SidecarPolicy `{}` does not allow this {kind}, as before: {code}: {message}", policy.name);
+        cut(&text, WARNINGS.1).to_owned()
+    };
+    let warnings = decision.excused().take(WARNINGS.0).map(warning).collect();
+    (Response { warnings, ..response }, decision)
+}
+
+/// Refuses `workload` if `decision` does, with the reason.
+fn judged<'a>(response: Response<'a>, workload: &Workload, decision: Decision) -> (Response<'a>, Decision) {
     let refusal = decision.refusal().map(|Left { policy, reason, .. }| {
         format!(
             "SidecarPolicy `{}` refuses this {}: {}: {}",
             policy.name,
-            stored.kind_name(),
+            workload.kind_name(),
             reason.code,
             reason.detail
         )
@@ -630,6 +712,12 @@ mod tests {
             assert_eq!(read(&object).unwrap_err().status(), 400, "{object}");
         }
         assert!(read(&json!(null)).is_err(), "nothing is created");
+        let mut changed = review(&came);
+        changed["request"]["operation"] = json!("UPDATE");
+        assert!(Review::parse(changed.to_string().as_bytes()).is_err(), "nothing was there");
+        changed["request"]["oldObject"] = came.clone();
+        let read_old = Review::parse(changed.to_string().as_bytes()).unwrap().request.old_object;
+        assert!(read_old["metadata"].get("managedFields").is_none());
         let mut deleted = review(&json!(null));
         deleted["request"]["operation"] = json!("DELETE");
         assert!(Review::parse(deleted.to_string().as_bytes()).is_ok());
@@ -647,6 +735,7 @@ mod tests {
         ];
         for (pointer, value) in changes {
             let mut review = review(&pod(&json!({ "name": "web" })));
+            review["request"]["oldObject"] = review["request"]["object"].clone();
             *review.pointer_mut(pointer).unwrap() = value;
             let (response, decided) = asked(Call::Mutate, &review, &policies);
             assert_eq!(response, json!({ "uid": "u1", "allowed": true }), "{pointer}");
@@ -707,6 +796,46 @@ mod tests {
         assert_eq!((response["patch"].is_null(), told(decided)), (true, vec!["envoy skipped SCP0100".to_owned()]));
         let (response, decided) = asked(Call::Validate, &review, &policies);
         assert_eq!((&response["allowed"], told(decided)), (&json!(false), vec!["envoy rejected SCP0210".to_owned()]));
+    }
+
+    /// [`crate::updates`] has the decisions, which both engines share.
+    #[test]
+    fn an_update_is_told_only_if_it_concerns_a_policy_and_never_twice() {
+        let deployments = json!([{ "group": "apps", "resource": "deployments", "operations": ["CREATE", "UPDATE"] }]);
+        let strict = json!({ "targets": deployments, "failurePolicy": "Fail" });
+        let policies = policies(&[
+            ("envoy", strict),
+            ("creates", json!({ "targets": [{ "group": "apps", "resource": "deployments" }] })),
+        ]);
+        let deployment = json!({ "metadata": { "name": "web" }, "spec": { "template": pod(&json!({})) } });
+        let mut create = review(&deployment);
+        create["request"]["resource"] = json!({ "group": "apps", "version": "v1", "resource": "deployments" });
+        let stored = patched(&create, &asked(Call::Mutate, &create, &policies).0);
+        let update = |old: &Value, new: &Value| {
+            let mut update = create.clone();
+            update["request"]["operation"] = json!("UPDATE");
+            (update["request"]["oldObject"], update["request"]["object"]) = (old.clone(), new.clone());
+            update
+        };
+        let mut scaled = stored.clone();
+        scaled["spec"]["replicas"] = json!(3);
+        for call in [Call::Mutate, Call::Validate] {
+            let (response, decided) = asked(call, &update(&stored, &scaled), &policies);
+            assert_eq!((response, decided.is_none()), (json!({ "uid": "u1", "allowed": true }), true), "{call:?}");
+        }
+        let lost = update(&stored, &deployment);
+        let (response, decided) = asked(Call::Mutate, &lost, &policies);
+        assert_eq!(told(decided), ["envoy injected SCP0002"]);
+        let restored = patched(&lost, &response);
+        assert!(asked(Call::Validate, &update(&stored, &restored), &policies).1.is_none());
+        // Without the first call, the second one refuses.
+        let (response, decided) = asked(Call::Validate, &lost, &policies);
+        assert_eq!((&response["allowed"], told(decided)), (&json!(false), vec!["envoy rejected SCP0213".to_owned()]));
+        // A probe is a create.
+        let mut probe = update(&stored, &deployment);
+        probe["request"]["namespace"] = json!("scpol-system");
+        probe["request"]["object"]["metadata"]["labels"] = json!({ PROBE: PROBE_REFUSE });
+        assert_eq!(asked(Call::Validate, &probe, &policies).0["allowed"], true);
     }
 
     #[test]
@@ -772,7 +901,20 @@ mod tests {
         let elsewhere = json!({ "namespaceSelector": { "matchLabels": { "team": "shop" } }, "targets": [{ "group": "apps", "resource": "deployments" }] });
         assert_eq!(needs(&policies(&[("envoy", elsewhere), ("other", harmless)])), None);
         let (response, decided) =
-            asked(Call::Mutate, &review(&pod(&json!({ "name": "web" }))), &policies(&[("envoy", selector)]));
+            asked(Call::Mutate, &review(&pod(&json!({ "name": "web" }))), &policies(&[("envoy", selector.clone())]));
         assert_eq!((response["patch"].is_null(), told(decided)), (true, vec!["envoy failed SCP0209".to_owned()]));
+        // For an update only by a policy that acts on updates.
+        for (operations, expected) in
+            [(json!(["CREATE"]), None), (json!(["CREATE", "UPDATE"]), Some("shop".to_owned()))]
+        {
+            let mut update = review(&pod(&json!({ "name": "web" })));
+            update["request"]["operation"] = json!("UPDATE");
+            update["request"]["oldObject"] = update["request"]["object"].clone();
+            update["request"]["resource"] = json!({ "group": "apps", "version": "v1", "resource": "deployments" });
+            let mut spec = selector.clone();
+            spec["targets"] = json!([{ "group": "apps", "resource": "deployments", "operations": operations }]);
+            let review = Review::parse(update.to_string().as_bytes()).unwrap();
+            assert_eq!(review.needs_namespace(&policies(&[("envoy", spec)])).map(str::to_owned), expected);
+        }
     }
 }

@@ -21,6 +21,8 @@ pub(super) enum Shape {
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     pub(super) shape: Shape,
+    /// The variable with the workload: `object`, or [`OLD`](super::loss::OLD).
+    pub(super) root: &'static str,
     /// The pod as a JSON pointer.
     pub(super) pointer: String,
     /// The object with the pod's `metadata` and `spec`. In a custom resource it may be any value.
@@ -52,9 +54,14 @@ pub(super) struct Fresh {
 impl Access {
     /// The expressions for workloads of `kind`.
     pub(super) fn of(kind: &Kind, variables: &mut Variables) -> Self {
+        Self::at("object", kind, variables)
+    }
+
+    /// The same for the workload in the variable `root`.
+    pub(super) fn at(root: &'static str, kind: &Kind, variables: &mut Variables) -> Self {
         let path = kind.pod_path.as_deref().unwrap_or_default();
         let shape = if kind.is_in_table() { Shape::Typed } else { Shape::Free };
-        let mut pod = "object".to_owned();
+        let mut pod = root.to_owned();
         let mut owner = None;
         for step in path {
             owner = Some(pod.clone());
@@ -75,6 +82,7 @@ impl Access {
         };
         Self {
             shape,
+            root,
             pointer: path.iter().map(|step| format!("/{}", step.replace('~', "~0").replace('/', "~1"))).collect(),
             pod,
             spec,
@@ -210,9 +218,9 @@ impl Access {
 
     /// The map `field` of the pod's metadata; empty if missing.
     pub(super) fn entries(&self, field: &str, variables: &mut Variables) -> String {
-        let pod = &self.pod;
+        let (pod, root) = (&self.pod, self.root);
         let map = match self.shape {
-            Shape::Typed if self.is_pod => format!("object.metadata.?{field}.orValue({{}})"),
+            Shape::Typed if self.is_pod => format!("{root}.metadata.?{field}.orValue({{}})"),
             Shape::Typed => format!("{pod}.?metadata.?{field}.orValue({{}})"),
             Shape::Free => {
                 let metadata = format!("{pod}.?metadata.orValue(null)");
@@ -235,12 +243,12 @@ impl Access {
 
     /// The condition that a map of the pod's metadata is missing.
     pub(super) fn lacks_entries(&self, field: &str) -> String {
-        let pod = &self.pod;
+        let (pod, root) = (&self.pod, self.root);
         if let Some(fresh) = self.fresh.filter(|_| field == "annotations") {
             return (!fresh.has_annotations).to_string();
         }
         match self.shape {
-            Shape::Typed if self.is_pod => format!("!has(object.metadata.{field})"),
+            Shape::Typed if self.is_pod => format!("!has({root}.metadata.{field})"),
             Shape::Typed => format!("!{pod}.?metadata.?{field}.hasValue()"),
             Shape::Free => {
                 format!("({pod}.?metadata.orValue(null) == null || {pod}.metadata.?{field}.orValue(null) == null)")
@@ -255,7 +263,8 @@ impl Access {
 
     /// The names of the volumes from claim templates; none if the kind has no claim templates.
     pub(super) fn claims(&self, variables: &mut Variables) -> Option<String> {
-        let names = "object.spec.?volumeClaimTemplates.orValue([]).map(c, c.metadata.?name.orValue(\"\"))";
-        self.has_claims.then(|| variables.define("claims", names))
+        let templates = format!("{}.spec.?volumeClaimTemplates", self.root);
+        let names = format!("{templates}.orValue([]).map(c, c.metadata.?name.orValue(\"\"))");
+        self.has_claims.then(|| variables.define("claims", &names))
     }
 }

@@ -8,6 +8,7 @@ use super::Inexpressible;
 use super::access::{Access, Fresh, Shape};
 use super::cel::{all, any, list_of, literal, not, quoted};
 use super::delivery::Delivery;
+use super::loss;
 use super::own::{self, Own, OwnList};
 use super::variables::Variables;
 use crate::api::v1alpha1::{Place, RawObject};
@@ -351,7 +352,10 @@ impl Additions<'_> {
             let pointer = self.pointer(&format!("/metadata/annotations/{}", escaped(DEFAULT_CONTAINER)));
             record.added(is_named, pointer);
         }
-        record.text(&self.templates[at].delivery.template.hash)
+        let delivery = &self.templates[at].delivery;
+        // A fresh workload has no marker.
+        let kept = delivery.kept.as_deref().filter(|_| self.access.fresh.is_none());
+        record.text(&delivery.template.hash, kept)
     }
 
     /// A pointer in a marker, as a literal.
@@ -558,18 +562,25 @@ impl Record {
         self.nulls.extend(nulls.map(Part::Many));
     }
 
-    fn text(self, hash: &str) -> String {
+    /// The marker with that hash. What the marker `kept` lists comes first, if there is one.
+    fn text(self, hash: &str, kept: Option<&str>) -> String {
         let beginning = quoted(&format!("{}{hash}{}", marker::BEGINNING, marker::ADDED));
-        if let Some(added) = self.known() {
+        if let Some(added) = self.known().filter(|_| kept.is_none()) {
             return format!("\"{}{}{}\"", bare(&beginning), added, bare(&quoted("]}")));
         }
-        let mut text = format!("{beginning} + {}.join(\",\")", texts(self.added));
-        if !self.nulls.is_empty() {
+        let is_ever_null = kept.is_some() || !self.nulls.is_empty();
+        let [mut added, mut nulls] = [self.added, self.nulls].map(texts);
+        if let Some(kept) = kept {
+            let with = |listed: String, texts: String| {
+                format!("[{listed}.map(t, \"\\\"\" + t + \"\\\"\")].map(l, l + {texts}.filter(t, !(t in l)))[0]")
+            };
+            added = with(loss::added(kept, "s"), added);
+            nulls = with(loss::nulls(kept, "s"), nulls);
+        }
+        let mut text = format!("{beginning} + {added}.join(\",\")");
+        if is_ever_null {
             let beginning = quoted(marker::NULLS);
-            text.push_str(&format!(
-                " + [{}].map(n, size(n) == 0 ? \"\" : {beginning} + n.join(\",\"))[0]",
-                texts(self.nulls)
-            ));
+            text.push_str(&format!(" + [{nulls}].map(n, size(n) == 0 ? \"\" : {beginning} + n.join(\",\"))[0]"));
         }
         format!("{text} + {}", quoted("]}"))
     }

@@ -2,6 +2,7 @@
 
 use super::access::{Access, Shape};
 use super::cel::{all, not};
+use super::loss;
 use super::variables::Variables;
 use crate::api::v1alpha1::{HostNetworkPods, Jobs, NativeSidecars};
 use crate::inject::Template;
@@ -17,6 +18,9 @@ pub(super) struct Delivery<'a> {
     pub(super) matches: String,
     /// Whether those pods end by themselves; none for both kinds of pods.
     ends: Option<bool>,
+    /// The marker with the current hash that the workload has all the same, as text; empty if it has none. An update may
+    /// take away content and leave the marker. None for a policy that does not act on updates.
+    pub(super) kept: Option<String>,
 }
 
 /// The pods of a kind that end by themselves.
@@ -52,11 +56,12 @@ impl<'a> Delivery<'a> {
         variables: &mut Variables,
     ) -> Vec<Self> {
         let own = &policy.template;
+        let kept = policy.acts_on_update(kind).then(|| loss::kept(policy, access, variables));
         let plain = || Some(Cow::Borrowed(own));
         let native = || site.native_sidecars.then(|| Cow::Owned(own.with_native_sidecars()));
         let one = |template: Option<Cow<'a, Template>>| {
             template
-                .map(|template| Self { policy, template, matches: matches.to_owned(), ends: None })
+                .map(|template| Self { policy, template, matches: matches.to_owned(), ends: None, kept: kept.clone() })
                 .into_iter()
                 .collect()
         };
@@ -74,7 +79,7 @@ impl<'a> Delivery<'a> {
                 let ends = variables.short("ends", ends(access));
                 let form = |template: Option<Cow<'a, Template>>, term: String, ends| {
                     let matches = all(&[matches.to_owned(), term]);
-                    template.map(|template| Self { policy, template, matches, ends: Some(ends) })
+                    template.map(|template| Self { policy, template, matches, ends: Some(ends), kept: kept.clone() })
                 };
                 [form(plain(), not(&ends), false), form(ending(), ends, true)].into_iter().flatten().collect()
             }

@@ -2,6 +2,8 @@
 //! own cost limit, as elsewhere.
 
 use super::Inexpressible;
+use super::cel::optional;
+use super::loss::OLD;
 use super::variables::Variables;
 use crate::capabilities::Capabilities;
 use crate::policy::{Policy, VersionedExpression, dialect};
@@ -24,7 +26,7 @@ pub(super) fn compile_on(policy: &Policy, cluster: &Capabilities) -> Result<(), 
 /// The field in which one mutation notes its result for later mutations.
 pub(super) const NOTES: &str = "deletionGracePeriodSeconds";
 
-/// Defines `expression` as a variable and returns the reference to it.
+/// Defines `expression`, about the object in the variable `root`, as a variable and returns the reference to it.
 ///
 /// Expressions on the server can see hidden fields. Expressions that might read them get a copy of the object without
 /// them.
@@ -34,19 +36,24 @@ pub(super) const NOTES: &str = "deletionGracePeriodSeconds";
 pub(super) fn define(
     expression: &VersionedExpression,
     stem: &str,
+    root: &str,
     variables: &mut Variables,
 ) -> Result<String, Inexpressible> {
     let places = expression.places_of_object();
-    if places.iter().all(|place| !sees_hidden(place)) {
+    let is_hidden_seen = places.iter().any(sees_hidden);
+    if !is_hidden_seen && root == "object" {
         return Ok(variables.define(stem, expression.source()));
     }
-    if expression.source().contains("variables") {
-        return Err(Inexpressible::new(format!(
-            "its expression `{}` may see fields that are not for expressions, and has a name `variables`; call it otherwise",
-            expression.source().trim()
-        )));
+    for (is_needed, name) in [(is_hidden_seen, "variables"), (root != "object", root)] {
+        if is_needed && expression.source().contains(name) {
+            return Err(Inexpressible::new(format!(
+                "its expression `{}` may see fields that are not for expressions, or judges updates, and has a name `{name}`; \
+                 call it otherwise",
+                expression.source().trim()
+            )));
+        }
     }
-    let seen = variables.define("seen", &seen());
+    let seen = if is_hidden_seen { seen_in(root, variables) } else { root.to_owned() };
     let mut source = String::new();
     let mut end = 0;
     for place in &places {
@@ -56,6 +63,22 @@ pub(super) fn define(
     }
     source.push_str(&expression.source()[end..]);
     Ok(variables.define(stem, &source))
+}
+
+/// The object in the variable `root` without hidden fields.
+fn seen_in(root: &str, variables: &mut Variables) -> String {
+    variables.define("seen", &seen(root))
+}
+
+/// The condition that `object` and `old`, the object before an update, are equal in the part at `path`, as expressions
+/// see it.
+pub(super) fn is_unchanged(path: &[String], old: &str, variables: &mut Variables) -> String {
+    let is_hidden = sees_hidden(&Place { at: 0, fields: path.to_vec() });
+    let [before, after] = [old, "object"].map(|root| {
+        let root = if is_hidden { seen_in(root, variables) } else { root.to_owned() };
+        path.iter().fold(root, |of, step| optional(&of, step))
+    });
+    format!("{after} == {before}")
 }
 
 /// Whether an expression that reads `place` could see a hidden field.
@@ -78,15 +101,15 @@ pub(super) fn sees_notes(expression: &VersionedExpression) -> bool {
 
 /// Whether one of `variables` is the copy without hidden fields. The copy needs functions that servers have from 1.33.
 pub(super) fn is_seen(variables: &Variables) -> bool {
-    variables.iter().any(|(_, expression)| expression == seen())
+    variables.iter().any(|(_, expression)| ["object", OLD].iter().any(|root| expression == seen(root)))
 }
 
-/// The object as in [`Workload::seen_by_expressions`](crate::workload::Workload::seen_by_expressions). (API servers of
+/// The object in the variable `root` as in [`Workload::seen_by_expressions`](crate::workload::Workload::seen_by_expressions). (API servers of
 /// 1.36 show only in custom resources that a template has no creation time.)
-fn seen() -> String {
+fn seen(root: &str) -> String {
     let hidden = super::cel::list(OF_THE_SERVER);
     format!(
-        "dyn(object.transformMap(k, v, k != \"status\", k == \"metadata\" ? \
+        "dyn({root}.transformMap(k, v, k != \"status\", k == \"metadata\" ? \
          dyn(v.transformMap(l, w, !(l in {hidden}) && !(l == \"name\" && \"generateName\" in v), w)) : v))"
     )
 }
@@ -110,7 +133,7 @@ mod tests {
             "object.data.status == \"metadata.name\"",
         ] {
             let mut variables = Variables::default();
-            define(&compile(source), "c", &mut variables).unwrap();
+            define(&compile(source), "c", "object", &mut variables).unwrap();
             assert_eq!(variables.iter().collect::<Vec<_>>(), [("c", source)]);
         }
     }
@@ -126,16 +149,20 @@ mod tests {
             ),
         ] {
             let mut variables = Variables::default();
-            assert_eq!(define(&compile(source), "c", &mut variables).unwrap(), "variables.c");
+            assert_eq!(define(&compile(source), "c", "object", &mut variables).unwrap(), "variables.c");
             assert_eq!(variables.iter().last(), Some(("c", expected)));
         }
-        let error = define(&compile("object.a.exists(variables, variables == object)"), "c", &mut Variables::default());
-        assert!(error.is_err());
+        for (source, root) in [
+            ("object.a.exists(variables, variables == object)", "object"),
+            ("object.a.exists(oldObject, oldObject == object.b)", OLD),
+        ] {
+            assert!(define(&compile(source), "c", root, &mut Variables::default()).is_err(), "{source}");
+        }
     }
 
     #[test]
     fn the_copy_is_what_expressions_see_elsewhere() {
-        let source = format!("{} == object.expected", seen());
+        let source = format!("{} == object.expected", seen("object"));
         let kind = Kind::find("apps", "deployments").unwrap();
         for metadata in [
             json!({"name": "a", "uid": "u", "labels": {"name": "x"}, "managedFields": [1], "creationTimestamp": null}),

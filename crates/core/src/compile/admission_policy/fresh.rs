@@ -33,6 +33,7 @@ pub(super) fn operations(
     }
     let with = |has_annotations| Access { fresh: Some(Fresh { has_annotations }), ..access.clone() };
     let mut terms = vec![delivery.matches.clone()];
+    terms.extend(delivery.kept.as_ref().map(|kept| format!("{kept} == \"\"")));
     terms.extend(has_nothing_of(spec, access));
     terms.push(conflict::fits(delivery, &with(true), None, variables)?);
     let mut patch =

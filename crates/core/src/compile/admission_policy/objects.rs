@@ -1,6 +1,7 @@
 //! The parts that all generated objects share, whether they inject or reject: metadata, constraints, revision and size.
 
 use super::cel::quoted;
+use super::rows::act_on_updates;
 use super::{Inexpressible, MAX_EXPRESSION, MAX_OBJECT};
 use crate::Unavailable;
 use crate::capabilities::Capabilities;
@@ -10,7 +11,8 @@ use crate::workload::Kind;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The matched requests in any namespace: creates through any version that one of `policies` names.
+/// The matched requests in any namespace: creates through any version that one of `policies` names, and updates if one
+/// of them acts on updates. A rule for a resource never matches its subresources.
 pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilities) -> Value {
     let targets: Vec<_> = policies.iter().flat_map(|policy| policy.targets_of(kind)).collect();
     let is_any = targets.iter().any(|target| target.version == "*");
@@ -24,9 +26,10 @@ pub(super) fn constraints(kind: &Kind, policies: &[&Policy], cluster: &Capabilit
             versions.entry(&target.group).or_default().insert(&target.version);
         }
     }
+    let operations: &[&str] = if act_on_updates(policies, kind) { &["CREATE", "UPDATE"] } else { &["CREATE"] };
     let rule = |(group, versions): (&str, BTreeSet<&str>)| {
         json!({
-            "apiGroups": [group], "apiVersions": versions, "operations": ["CREATE"], "resources": [kind.resource], "scope": "Namespaced",
+            "apiGroups": [group], "apiVersions": versions, "operations": operations, "resources": [kind.resource], "scope": "Namespaced",
         })
     };
     // A named version matches only objects that are posted through it, without conversion.

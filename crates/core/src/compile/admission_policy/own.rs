@@ -99,10 +99,14 @@ fn marked(deliveries: &[Delivery<'_>], access: &Access, variables: &mut Variable
     if access.shape == Shape::Free {
         terms.push("type(v) == string".to_owned());
     }
-    // The marker of a matching policy has another hash, because otherwise the policy would not match.
+    // The marker of a matching policy has another hash, because otherwise the policy would not match; but after an update
+    // that took content away.
     let mut seen = BTreeSet::new();
     for delivery in deliveries.iter().filter(|delivery| seen.insert((&delivery.policy.name, &delivery.matches))) {
-        terms.push(format!("!(k == {} && {})", quoted(&delivery.template.marker_key), delivery.matches));
+        let is_its = format!("k == {}", quoted(&delivery.template.marker_key));
+        let is_old = delivery.kept.as_ref().map(|kept| format!("{kept} == \"\""));
+        let is_earlier = [is_its, delivery.matches.clone()].into_iter().chain(is_old).collect::<Vec<_>>();
+        terms.push(format!("!({})", is_earlier.join(" && ")));
     }
     terms.push(format!("v.matches({})", quoted(&marker::pattern())));
     let start = marker::BEGINNING.len() + 16 + marker::ADDED.len();
@@ -170,7 +174,7 @@ pub(super) fn has_key(inner: &Inner, wanted: &RawObject, item: &str, access: &Ac
 }
 
 /// The key of a source of variables: its reference and its prefix.
-fn source(item: &str, access: &Access) -> String {
+pub(super) fn source(item: &str, access: &Access) -> String {
     let name = |field: &str| format!("{item}.?{field}.?name");
     let [config_map, secret] = ["configMapRef", "secretRef"].map(|field| {
         let is_there = match access.shape {

@@ -4,9 +4,10 @@ use super::access::Access;
 use super::additions::{Additions, Fitting};
 use super::cel::{all, any, not};
 use super::delivery::Delivery;
+use super::loss::{self, OLD, UPDATE};
 use super::needs::{self, Part};
 use super::objects::{binding, constraints, fits, registered};
-use super::rows::{self, Rows, Term, every};
+use super::rows::{self, Rows, Term, act_on_updates, every};
 use super::validating::validating;
 use super::variables::Variables;
 use super::{API, Inexpressible, conflict, expressions, fresh, own};
@@ -59,13 +60,17 @@ pub fn render(
 fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Site) -> Result<Value, Unavailable> {
     agree_on_the_pod(kind, policies)?;
     let mut variables = Variables::default();
-    let access = Access::of(kind_of(kind, policies), &mut variables);
-    let rows = Rows { access: &access, kind };
-    let (mut matches, mut notes) = (Vec::new(), Vec::new());
+    let own_kind = kind_of(kind, policies);
+    let access = Access::of(own_kind, &mut variables);
+    let is_updating = act_on_updates(policies, kind);
+    let old = is_updating.then(|| Access::at(OLD, own_kind, &mut variables));
+    let rows = Rows { access: &access, kind, old: old.as_ref() };
+    let (mut matches, mut restores, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     // The conditions that are checked once, before all others.
     let mut first = rows::is_ordinary(kind);
     for policy in policies {
         expressions::compile_on(policy, cluster).map_err(|what| what.of(policy))?;
+        restores.push(rows.restores(policy, &mut variables));
         let terms = does_match(&rows, policy, &mut variables).map_err(|what| what.of(policy))?;
         if policies.len() == 1 {
             first.extend(terms);
@@ -82,10 +87,19 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         notes.push(noted(&expression, bit, site));
         matches.push(format!("({NOTED} / {bit} % 2 == 1)"));
     }
-    let inject = inject(&matches, policies, kind, site, &access, &mut variables)?;
+    let conditions: Vec<_> = matches.into_iter().zip(restores).collect();
+    let inject = inject(&conditions, policies, kind, site, &access, &mut variables)?;
     let inject = format!("{} ? {} : ({} ? {inject} : [])", rows::is_protected(site), answer(site), every(first));
     let takes_notes = !notes.is_empty();
-    let mutations = notes.into_iter().chain([inject]).chain(takes_notes.then(forgotten));
+    // The server does not take the field off an update before admission.
+    let cleared = (takes_notes && is_updating).then(|| format!("{UPDATE} ? ({}) : []", forgotten()));
+    let mutations = cleared.into_iter().chain(notes).chain([inject]).chain(takes_notes.then(forgotten));
+    let update = is_updating.then(|| {
+        let acting: Vec<_> = policies.iter().copied().filter(|policy| policy.acts_on_update(kind)).collect();
+        let is_meant = all(&[not(&rows::is_protected(site)), loss::may_be_lost(&access, &acting)]);
+        json!({ "name": "update", "expression": format!("!({UPDATE}) || {is_meant}") })
+    });
+    let match_conditions: Vec<Value> = update.into_iter().chain(rows::conditions(&rows, policies, site)).collect();
     let patch = |expression| json!({ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } });
     Ok(json!({
         "failurePolicy": "Ignore",
@@ -93,7 +107,7 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
         // Expressions exclude protected namespaces, because the server parses a selector again for each object.
         "matchConstraints": constraints(kind, policies, cluster),
         // Set even if it is empty, so that a manual addition is detected.
-        "matchConditions": rows::conditions(&rows, policies, site),
+        "matchConditions": match_conditions,
         "variables": variables.to_value(),
         "mutations": mutations.map(patch).collect::<Vec<_>>(),
     }))
@@ -104,9 +118,11 @@ fn mutating(kind: &Kind, policies: &[&Policy], cluster: &Capabilities, site: &Si
 pub fn left_out(kind: &Kind, policies: &[Arc<Policy>]) -> Option<Value> {
     let injecting: Vec<&Policy> = policies.iter().map(AsRef::as_ref).filter(|policy| policy.injects()).collect();
     agree_on_the_pod(kind, &injecting).ok()?;
+    let is_updating = act_on_updates(&injecting, kind);
     let kind = kind_of(kind, &injecting);
-    let access = Access::of(kind, &mut Variables::default());
-    let expression = rows::is_left(&Rows { access: &access, kind }, &injecting)?;
+    let [access, old] = ["object", OLD].map(|root| Access::at(root, kind, &mut Variables::default()));
+    let rows = Rows { access: &access, kind, old: is_updating.then_some(&old) };
+    let expression = rows::is_left(&rows, &injecting)?;
     Some(json!([{ "name": "left-out", "expression": expression }]))
 }
 
@@ -128,10 +144,10 @@ fn agree_on_the_pod(kind: &Kind, policies: &[&Policy]) -> Result<(), Unavailable
     })
 }
 
-/// Rows 4 to 7.
+/// Rows 4 to 7; a loss instead of row 6 for updates.
 fn does_match(rows: &Rows<'_>, policy: &Policy, variables: &mut Variables) -> Result<Vec<Term>, Inexpressible> {
     let mut terms = rows.is_open(policy, variables);
-    terms.push(rows.is_unmarked(policy, variables));
+    terms.push(rows.is_due(policy, variables));
     terms.extend(rows.selects(policy, variables)?.into_iter().map(Term::Plain));
     Ok(terms)
 }
@@ -172,9 +188,10 @@ fn forgotten() -> String {
 
 // Injection
 
-/// The operations of the injection.
+/// The operations of the injection. For each policy, `conditions` has the condition that it matches, and the condition that
+/// it may inject if it does; none if it always may.
 fn inject(
-    matches: &[String],
+    conditions: &[(String, Option<String>)],
     policies: &[&Policy],
     kind: &Kind,
     site: &Site,
@@ -183,17 +200,28 @@ fn inject(
 ) -> Result<String, Unavailable> {
     let deliveries: Vec<Delivery<'_>> = policies
         .iter()
-        .zip(matches)
-        .flat_map(|(policy, matches)| Delivery::all(policy, matches, kind, site, access, variables))
+        .zip(conditions)
+        .flat_map(|(policy, (matches, _))| Delivery::all(policy, matches, kind, site, access, variables))
         .collect();
-    let templates = fitting(deliveries, access, variables)?;
+    let mut templates = fitting(deliveries, access, variables)?;
     // The policy is unknown here, because a literal may come from any template.
     let blame = |what: Inexpressible| what.of(policies[0]);
-    if policies.len() == 1 {
-        return one_of(templates, access, variables).map_err(blame);
+    if let [(_, restores)] = conditions {
+        let operations = one_of(templates, access, variables).map_err(blame)?;
+        return Ok(match restores {
+            Some(restores) => format!("({restores} ? {operations} : [])"),
+            None => operations,
+        });
+    }
+    let together = together(&templates, access, variables);
+    for template in &mut templates {
+        let policy = policies.iter().position(|policy| policy.name == template.delivery.policy.name);
+        if let Some(restores) = policy.and_then(|at| conditions[at].1.clone()) {
+            template.fits = variables.define("restores", &all(&[template.fits.clone(), restores]));
+        }
     }
     let someone = any(&templates.iter().map(|template| template.fits.clone()).collect::<Vec<_>>());
-    let someone = all(&[someone, together(&templates, access, variables)]);
+    let someone = all(&[someone, together]);
     let operations = Additions { templates: &templates, access }.operations(variables).map_err(blame)?;
     Ok(format!("({someone} ? {operations} : [])"))
 }

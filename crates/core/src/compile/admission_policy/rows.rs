@@ -6,9 +6,10 @@ use super::Inexpressible;
 use super::access::{Access, Shape};
 use super::cel::{all, any, list, matches_one, not, optional, quoted};
 use super::expressions;
+use super::loss::{self, UPDATE};
 use super::variables::Variables;
 use crate::api::INJECT_KEY;
-use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement};
+use crate::api::v1alpha1::{HostNetworkPods, LabelSelector, Operator, OptOut, Requirement, Target};
 use crate::inject::marker;
 use crate::naming::PROBE;
 use crate::policy::checks::NAME_LABEL;
@@ -100,6 +101,13 @@ pub(super) fn is_probe() -> String {
 pub(super) struct Rows<'a> {
     pub(super) access: &'a Access,
     pub(super) kind: &'a Kind,
+    /// The old object of an update. None if updates are not matched, because no policy acts on them.
+    pub(super) old: Option<&'a Access>,
+}
+
+/// Whether one of `policies` acts on updates of `kind`.
+pub(super) fn act_on_updates(policies: &[&Policy], kind: &Kind) -> bool {
+    policies.iter().any(|policy| policy.acts_on_update(kind))
 }
 
 impl Rows<'_> {
@@ -165,6 +173,50 @@ impl Rows<'_> {
         }
     }
 
+    /// Row 6; for an update, true also where it takes away additions of `policy`.
+    pub(super) fn is_due(&self, policy: &Policy, variables: &mut Variables) -> Term {
+        let unmarked = self.is_unmarked(policy, variables);
+        let Some(lost) = self.is_lost(policy, variables) else { return unmarked };
+        Term::Plain(format!("({UPDATE} && {lost} || {})", every(vec![unmarked])))
+    }
+
+    /// True where `policy` may inject: for a create, or an update that takes away its additions. The other policies that
+    /// match count for conflicts. None if no update is matched.
+    pub(super) fn restores(&self, policy: &Policy, variables: &mut Variables) -> Option<String> {
+        self.old?;
+        let lost = self.is_lost(policy, variables);
+        Some(self.by_operation(policy, lost, false, "true"))
+    }
+
+    /// The condition that an update takes away additions of `policy`; none if the policy does not act on updates.
+    fn is_lost(&self, policy: &Policy, variables: &mut Variables) -> Option<String> {
+        let old = self.old.filter(|_| policy.acts_on_update(self.kind))?;
+        let lost = loss::is_lost(policy, old, self.access, variables);
+        let acts = self.version(policy, Target::acts_on_update);
+        Some(all(&[acts.unwrap_or_else(|| "true".to_owned()), lost]))
+    }
+
+    /// `create` for a create, and `update` for an update on which `policy` acts. The value is `otherwise` for other
+    /// updates.
+    pub(super) fn by_operation(
+        &self,
+        policy: &Policy,
+        update: Option<String>,
+        otherwise: bool,
+        create: &str,
+    ) -> String {
+        if self.old.is_none() {
+            return create.to_owned();
+        }
+        let acts = self.version(policy, Target::acts_on_update);
+        let update = match (update, acts) {
+            (None, _) => otherwise.to_string(),
+            (Some(update), None) => update,
+            (Some(update), Some(acts)) => format!("({acts} ? {update} : {otherwise})"),
+        };
+        format!("({UPDATE} ? {update} : {create})")
+    }
+
     /// Row 7, in the order of the contract: the conditions that the policy selects the workload.
     ///
     /// # Errors
@@ -175,15 +227,16 @@ impl Rows<'_> {
             terms.extend(namespace_labels(selector, variables));
         }
         if let Some(selector) = &policy.spec.annotation_selector {
-            let map = variables.define("annotations", "object.metadata.?annotations.orValue({})");
+            let map = format!("{}.metadata.?annotations.orValue({{}})", self.access.root);
+            let map = variables.define("annotations", &map);
             terms.extend(requirements(&map, &selector.match_annotations, &selector.match_expressions));
         }
         if let Some(selector) = &policy.spec.label_selector {
-            let map = variables.define("labels", "object.metadata.?labels.orValue({})");
+            let map = variables.define("labels", &format!("{}.metadata.?labels.orValue({{}})", self.access.root));
             terms.extend(requirements(&map, &selector.match_labels, &selector.match_expressions));
         }
         for (_, expression) in &policy.conditions {
-            terms.push(expressions::define(expression, "condition", variables)?);
+            terms.push(expressions::define(expression, "condition", self.access.root, variables)?);
         }
         Ok(terms)
     }
@@ -207,21 +260,42 @@ impl Rows<'_> {
         if self.access.shape == Shape::Typed {
             let mut unused = Variables::default();
             let mut open = self.is_open(policy, &mut unused);
-            open.push(self.is_unmarked(policy, &mut unused));
+            let unmarked = self.is_unmarked(policy, &mut unused);
+            open.push(match self.old {
+                None => unmarked,
+                Some(old) => Term::Plain(self.left_after_update(policy, old, &every(vec![unmarked]))),
+            });
             terms.push(every(open));
             return terms;
         }
-        let path = self.kind.pod_path.iter().flatten();
-        let pod = path.fold("object".to_owned(), |at, step| optional(&at, step));
-        let key = quoted(&policy.template.marker_key);
-        let marker = format!("{pod}.?metadata.?annotations[?{key}].orValue(\"\")");
-        terms.push(not(&format!("{marker}.startsWith({})", current_marker(policy))));
+        let marker = format!("{}.orValue(\"\")", self.marker_in(self.access, policy));
+        let unmarked = not(&format!("{marker}.startsWith({})", current_marker(policy)));
+        terms.push(match self.old {
+            None => unmarked,
+            Some(old) => self.left_after_update(policy, old, &unmarked),
+        });
         terms
+    }
+
+    /// `unmarked` for a create. For an update, the condition that it takes away the marker of `policy`: content alone
+    /// cannot be compared without variables.
+    fn left_after_update(&self, policy: &Policy, old: &Access, unmarked: &str) -> String {
+        let [before, after] = [old, self.access].map(|access| format!("{}.hasValue()", self.marker_in(access, policy)));
+        let lost = format!("({} && {before} && !{after})", loss::is_alive());
+        let lost = policy.acts_on_update(self.kind).then_some(lost);
+        self.by_operation(policy, lost, false, unmarked)
+    }
+
+    /// The annotation of `policy` in the object of `access`, as an optional value.
+    fn marker_in(&self, access: &Access, policy: &Policy) -> String {
+        let path = self.kind.pod_path.iter().flatten();
+        let pod = path.fold(access.root.to_owned(), |at, step| optional(&at, step));
+        format!("{pod}.?metadata.?annotations[?{}]", quoted(&policy.template.marker_key))
     }
 
     /// The part of row 7 about the request: the version and the namespace.
     fn request(&self, policy: &Policy) -> Vec<String> {
-        let mut terms: Vec<String> = self.version(policy).into_iter().collect();
+        let mut terms: Vec<String> = self.version(policy, |_| true).into_iter().collect();
         if let Some(globs) = &policy.spec.namespaces {
             terms.push(matches_one("request.namespace", globs));
         }
@@ -231,13 +305,15 @@ impl Rows<'_> {
         terms
     }
 
-    /// The condition that the object is posted through a version that the policy names; none if it accepts any version.
-    fn version(&self, policy: &Policy) -> Option<String> {
-        if policy.targets_of(self.kind).any(|target| target.version == "*") {
+    /// The condition that the object is posted through a version of a target for which `counts` is true; none if every
+    /// version is one.
+    fn version(&self, policy: &Policy, counts: impl Fn(&Target) -> bool) -> Option<String> {
+        let targets: Vec<&Target> = policy.targets_of(self.kind).filter(|target| counts(target)).collect();
+        if targets.iter().any(|target| target.version == "*") {
             return None;
         }
         let named: BTreeSet<(&str, &str)> =
-            policy.targets_of(self.kind).map(|target| (target.group.as_str(), target.version.as_str())).collect();
+            targets.iter().map(|target| (target.group.as_str(), target.version.as_str())).collect();
         let posted = |(group, version): &(&str, &str)| {
             format!("request.resource.group == {} && request.resource.version == {}", quoted(group), quoted(version))
         };

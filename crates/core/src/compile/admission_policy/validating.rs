@@ -6,8 +6,9 @@
 use super::access::Access;
 use super::cel::{all, not, quoted};
 use super::expressions;
+use super::loss::{self, OLD, UPDATE};
 use super::objects::{binding, constraints, fits, kind_name, registered};
-use super::rows::{self, Rows, Term, every, is_wanted};
+use super::rows::{self, Rows, Term, act_on_updates, every, is_wanted};
 use super::variables::Variables;
 use super::{API, Inexpressible, delivery};
 use crate::Unavailable;
@@ -15,7 +16,7 @@ use crate::api::code::Code;
 use crate::api::v1alpha1::{Jobs, NativeSidecars};
 use crate::capabilities::Capabilities;
 use crate::naming::{IGNORING, PROBE, PROBE_REFUSE, namespaces, shared_name};
-use crate::policy::{Demand, Policy, Site};
+use crate::policy::{Demand, Policy, Site, scope};
 use crate::workload::Kind;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -59,16 +60,22 @@ fn spec(
 ) -> Result<Value, Unavailable> {
     let mut variables = Variables::default();
     let mut validations = vec![probe(site)];
+    let is_updating = act_on_updates(policies, kind);
     let access = Access::of(kind, &mut Variables::default());
     let probing = rows::is_own(site);
     let mut guards = rows::is_ordinary(kind);
     guards.push(Term::Plain(format!("(!({probing}) || {})", rows::is_probe())));
     let mut conditions = vec![json!({ "name": "ordinary", "expression": every(guards) })];
-    conditions.extend(rows::conditions(&Rows { access: &access, kind }, policies, site));
+    if is_updating {
+        let expression = format!("!({UPDATE}) || ({} && !({probing}))", loss::is_alive());
+        conditions.push(json!({ "name": "update", "expression": expression }));
+    }
+    conditions.extend(rows::conditions(&Rows { access: &access, kind, old: None }, policies, site));
     for policy in policies {
         let own = policy.kinds.iter().find(|own| ***own == *kind).map_or(kind, AsRef::as_ref);
         let access = Access::of(own, &mut variables);
-        let rows = Rows { access: &access, kind };
+        let old = is_updating.then(|| Access::at(OLD, own, &mut variables));
+        let rows = Rows { access: &access, kind, old: old.as_ref() };
         let told = format!("SidecarPolicy `{}` refuses this {}", policy.name, kind_name(kind, cluster));
         expressions::compile_on(policy, cluster).map_err(|what| what.of(policy))?;
         let own = of_policy(policy, &rows, site, &told, &mut variables).map_err(|what| what.of(policy))?;
@@ -121,15 +128,33 @@ fn of_policy(
         let mut terms = vec![is_wanted(rows, policy, variables)?];
         terms.extend(is_delivered(policy, rows.access, site));
         let wanted = variables.define("wanted", &all(&terms));
-        let expression = format!("!{wanted} || {}", not(&every(vec![rows.is_unmarked(policy, variables)])));
+        let create = format!("!{wanted} || {}", not(&every(vec![rows.is_unmarked(policy, variables)])));
+        let update = rows.old.filter(|_| policy.acts_on_update(rows.kind)).map(|old| {
+            let [before, after] = [old, rows.access].map(|access| loss::marker_of(policy, access, variables));
+            format!("{before} == \"\" || {after} != \"\" || !{wanted}")
+        });
+        let expression = rows.by_operation(policy, update, true, &create);
         let code = Code::SidecarMissing;
         validations.push(validation(&expression, &format!("{told}: {code}: it would be stored without the sidecar")));
     }
     if !policy.validations.is_empty() {
         let selects = all(&rows.selects(policy, variables)?);
         let selects = variables.define("selects", &selects);
+        let old = rows.old.filter(|_| policy.acts_on_update(rows.kind));
+        let selected = old.map(|old| {
+            let selected = all(&Rows { access: old, ..*rows }.selects(policy, variables)?);
+            Ok(variables.define("selected", &selected))
+        });
+        let selected = selected.transpose()?;
         for demand in &policy.validations {
-            validations.push(of_demand(demand, &selects, told, variables)?);
+            let mut validation = of_demand(demand, &selects, told, variables)?;
+            let holds = validation["expression"].as_str().unwrap_or_default().to_owned();
+            let update = selected.as_ref().map(|selected| {
+                let excused = is_excused(policy, demand, rows, selected, variables)?;
+                Ok(format!("({holds} || {excused})"))
+            });
+            validation["expression"] = json!(rows.by_operation(policy, update.transpose()?, true, &holds));
+            validations.push(validation);
         }
     }
     Ok(validations)
@@ -148,14 +173,29 @@ fn is_delivered(policy: &Policy, access: &Access, site: &Site) -> Option<String>
     }
 }
 
+/// The condition that an update may break `demand`: nothing changes on which it depends, or the old object, which the
+/// policy has `selected`, broke it as well. `||` overrules an error on its other side.
+fn is_excused(
+    policy: &Policy,
+    demand: &Demand,
+    rows: &Rows<'_>,
+    selected: &str,
+    variables: &mut Variables,
+) -> Result<String, Inexpressible> {
+    let parts = scope::parts(policy, demand, rows.kind);
+    let parts: Vec<String> = parts.iter().map(|path| expressions::is_unchanged(path, OLD, variables)).collect();
+    let held = expressions::define(&demand.expression, "held", OLD, variables)?;
+    Ok(format!("{} || ({selected} ? !{held} : false)", all(&parts)))
+}
+
 fn of_demand(demand: &Demand, selects: &str, told: &str, variables: &mut Variables) -> Result<Value, Inexpressible> {
-    let holds = expressions::define(&demand.expression, "demand", variables)?;
+    let holds = expressions::define(&demand.expression, "demand", "object", variables)?;
     let beginning = format!("{told}: {}: ", Code::ValidationFailed);
     // The server accepts only one-line messages.
     let message = format!("{beginning}{}", demand.message.trim().replace('\n', " "));
     let mut validation = validation(&format!("({selects} ? {holds} : true)"), &message);
     if let Some(expression) = &demand.message_expression {
-        let better = expressions::define(expression, "message", variables)?;
+        let better = expressions::define(expression, "message", "object", variables)?;
         let (fallback, beginning) = (quoted(&message), quoted(&beginning));
         let text =
             format!("[{better}.trim()].map(t, t == \"\" || t.contains(\"\\n\") ? {fallback} : {beginning} + t)[0]");
