@@ -15,6 +15,7 @@ pub mod naming;
 pub mod policy;
 pub mod quality;
 pub mod review;
+pub mod revision;
 pub mod targets;
 pub mod workload;
 

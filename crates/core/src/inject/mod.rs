@@ -31,6 +31,7 @@ use merge::{Addition, Group, Shape};
 use needs::Needs;
 pub(crate) use needs::amounts;
 use pod::Pod;
+use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -105,9 +106,10 @@ impl Template {
     }
 }
 
-fn hash(spec: &v1alpha1::Template) -> String {
+/// First 16 hex digits of the SHA-256 of `content` as canonical JSON.
+pub(crate) fn hash(content: &impl Serialize) -> String {
     // A `Value` gives the canonical form, because serde_json sorts maps by key.
-    let mut canonical = serde_json::to_value(spec).expect("a template is JSON");
+    let mut canonical = serde_json::to_value(content).expect("content of a policy is JSON");
     without_fractions(&mut canonical);
     crate::digest::short(canonical.to_string())
 }
