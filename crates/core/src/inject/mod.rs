@@ -8,6 +8,7 @@
 pub(crate) mod conflict;
 pub(crate) mod content;
 pub(crate) mod equal;
+pub(crate) mod listed;
 pub mod marker;
 mod merge;
 pub(crate) mod needs;

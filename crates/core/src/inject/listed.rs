@@ -1,0 +1,99 @@
+//! The entries of a marker, read back: what each stands for.
+
+use super::content::{Entries, INNER, Inner, LISTS, List, MAPS, Scope, key_in};
+use super::undo::Cause;
+use crate::api::MARKER_PREFIX;
+use json_patch::jsonptr::{Pointer, PointerBuf};
+use serde_json::Value;
+
+/// An entry of a marker.
+pub(crate) struct Listed {
+    /// The steps from the pod, with keys of items instead of indexes.
+    pub(crate) tokens: Vec<String>,
+    pub(crate) what: What,
+}
+
+/// The meaning of an entry.
+#[derive(Clone, Copy)]
+pub(crate) enum What {
+    /// A list or map that was created.
+    Parent,
+    /// An item of a list of the pod.
+    Item(&'static List),
+    /// An item of a list of a container, which is in the first list.
+    Inner(&'static List, &'static Inner),
+    /// An entry of a map.
+    Entry(&'static Entries),
+}
+
+impl Listed {
+    /// The entry `pointer` of a marker in an object whose pod is at `pod`. None if injection never adds such a thing.
+    pub(crate) fn parse(pod: &str, pointer: &str) -> Option<Self> {
+        let below = Pointer::parse(pointer.strip_prefix(pod)?).ok()?;
+        let tokens: Vec<String> = below.tokens().map(|token| token.decoded().into_owned()).collect();
+        let what = meaning(&tokens.iter().map(String::as_str).collect::<Vec<_>>())?;
+        Some(Self { tokens, what })
+    }
+
+    /// The key in the list or map, and the steps to that.
+    pub(crate) fn split(&self) -> (&str, &[String]) {
+        self.tokens.split_last().map_or(("", &[]), |(last, parents)| (last.as_str(), parents))
+    }
+}
+
+fn meaning(tokens: &[&str]) -> Option<What> {
+    let list = |field: &str| LISTS.iter().find(|list| list.field == field);
+    let containers = |field: &str| list(field).filter(|list| list.scope == Scope::Containers);
+    let inner = |field: &str| INNER.iter().find(|inner| inner.field == field);
+    let map = |field: &str| MAPS.iter().find(|map| map.field == field);
+    match tokens {
+        ["metadata"] => Some(What::Parent),
+        ["metadata", field] => map(field).map(|_| What::Parent),
+        // Never a marker, because each belongs to its own policy.
+        ["metadata", "annotations", key] if key.starts_with(MARKER_PREFIX) => None,
+        ["metadata", field, _] => map(field).map(What::Entry),
+        ["spec", field] => list(field).map(|_| What::Parent),
+        ["spec", field, _] => list(field).map(What::Item),
+        ["spec", of, _, field] => containers(of).and(inner(field)).map(|_| What::Parent),
+        ["spec", of, _, field, _] => Some(What::Inner(containers(of)?, inner(field)?)),
+        _ => None,
+    }
+}
+
+/// The JSON pointer below `at` for `tokens`, in which keys stand for items.
+pub(crate) fn locate(at: &Value, tokens: &[String]) -> Result<String, Cause> {
+    let (mut at, mut name, mut pointer) = (at, "", PointerBuf::new());
+    for token in tokens {
+        at = match at {
+            Value::Object(fields) => {
+                pointer.push_back(token.as_str());
+                fields.get(token).ok_or(Cause::Missing)?
+            }
+            Value::Array(items) => {
+                let place = only(items, name, token)?;
+                pointer.push_back(place);
+                &items[place]
+            }
+            other => return Err(unfit(other)),
+        };
+        name = token;
+    }
+    Ok(pointer.to_string())
+}
+
+/// The reason why `value` has nothing below it.
+pub(super) fn unfit(value: &Value) -> Cause {
+    if value.is_null() { Cause::Missing } else { Cause::Unexpected }
+}
+
+/// The index of the only item with that key in `items` of the list `name`.
+pub(super) fn only(items: &[Value], name: &str, key: &str) -> Result<usize, Cause> {
+    // Never without a key, because our items have one.
+    let is_it = |item: &Value| !key.is_empty() && item.as_object().is_some_and(|item| key_in(name, item) == key);
+    let mut places = (0..items.len()).filter(|&place| is_it(&items[place]));
+    match (places.next(), places.next()) {
+        (None, _) => Err(Cause::Missing),
+        (Some(place), None) => Ok(place),
+        _ => Err(Cause::Ambiguous),
+    }
+}
