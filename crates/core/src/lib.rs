@@ -17,6 +17,7 @@ pub mod quality;
 pub mod review;
 pub mod revision;
 pub mod targets;
+pub mod update;
 pub mod workload;
 
 use api::code::Code;

@@ -7,6 +7,7 @@
 
 pub(crate) mod conflict;
 pub(crate) mod content;
+pub(crate) mod defaults;
 pub(crate) mod equal;
 pub(crate) mod listed;
 pub mod marker;
@@ -19,6 +20,7 @@ mod undo;
 pub(crate) mod unmet;
 
 pub use obstacle::Conflict;
+pub(crate) use undo::undo_those;
 pub use undo::{Cause, Leftover, Undone, undo, undo_anywhere};
 
 use crate::api::pod_security::Standard;
@@ -35,6 +37,7 @@ use pod::Pod;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use wildmatch::WildMatch;
 
 /// A template that is ready to be injected.
 ///
@@ -96,7 +99,7 @@ impl Template {
     }
 
     /// True if and only if one of its containers or init containers is called `name`.
-    fn names_container(&self, name: &str) -> bool {
+    pub(crate) fn names_container(&self, name: &str) -> bool {
         let all = self.spec.containers.iter().chain(&self.spec.init_containers);
         all.into_iter().any(|container| container.get("name").is_some_and(|own| own == name))
     }
@@ -104,6 +107,12 @@ impl Template {
     /// True if and only if its additions to the user's containers go into those of `list`.
     pub(crate) fn reaches(&self, list: &List) -> bool {
         list.field == content::CONTAINERS || list.field == content::INIT_CONTAINERS && self.spec.include_init_containers
+    }
+
+    /// A check whether its additions go into a user's container of that name.
+    fn picks(&self) -> impl Fn(&str) -> bool + use<> {
+        let globs: Vec<_> = self.spec.app_containers.iter().map(|glob| WildMatch::new(glob)).collect();
+        move |name| globs.is_empty() || globs.iter().any(|glob| glob.matches(name))
     }
 }
 
